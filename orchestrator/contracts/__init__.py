@@ -1,0 +1,1 @@
+"""How a model's reply becomes actions, and how their results go back."""

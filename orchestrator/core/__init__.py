@@ -1,0 +1,1 @@
+"""The words every other room shares: messages, events, errors, tasks, prompts, clock."""

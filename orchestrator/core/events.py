@@ -1,0 +1,256 @@
+"""Everything that happens in a run, as a closed union of values.
+
+The terminal's live view, the journal and any host program read the same events. A consumer
+matches on the class and closes with `assert_never`. `ToolCallEnded.output` is always the full
+output; the model may have been shown less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from orchestrator.core.messages import FinishReason, JsonObject, Message, Usage
+
+
+class Phase(StrEnum):
+    """Where a cycle is in its story."""
+
+    CHOOSE = "choose"
+    CLONE = "clone"
+    PLAN = "plan"
+    ACT = "act"
+    PROPOSE = "propose"
+    FINISH = "finish"
+
+
+class CallStatus(StrEnum):
+    """What became of a tool call."""
+
+    OK = "ok"
+    FAILED = "failed"
+    REFUSED = "refused"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class CycleStarted:
+    """A cycle begins. `run` names its folder; `repository` is what the user named."""
+
+    run: str
+    repository: str
+    model: str
+    contract: str
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseEntered:
+    """The cycle goes on to its next part."""
+
+    phase: Phase
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTaken:
+    """The task of this cycle. `source` is `issue`, `text` or the file's name."""
+
+    key: str
+    title: str
+    body: str
+    source: str
+    number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cloned:
+    """The repository is in a temporary folder, at this commit of its base branch."""
+
+    commit: str
+    branch: str
+    files: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStarted:
+    """A conversation with a model begins under this system prompt."""
+
+    session: str
+    system: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageAdded:
+    """The program says something to the model."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStarted:
+    """A request goes out. Rounds count from 1."""
+
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A piece of the model's reply, as it arrives. Not in the journal: `ReplyReceived` has the whole."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyReceived:
+    """The model's whole reply. `usd` is None where the price is unknown."""
+
+    message: Message
+    finish: FinishReason
+    usage: Usage
+    usd: float | None
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyRejected:
+    """The reply is not in the contract's form. `attempt` counts rejected replies in a row, from 1."""
+
+    problems: tuple[str, ...]
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAccepted:
+    """What the model intends, and how many calls follow.
+
+    Attributes:
+        repaired: the reply was not valid JSON and was mended.
+        cut_off: the reply ended in the middle; its last call is not run.
+    """
+
+    plan: str
+    calls: int
+    repaired: bool = False
+    cut_off: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallStarted:
+    """A call was taken from the reply and is about to be checked and run."""
+
+    call_id: str
+    name: str
+    arguments: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutputDelta:
+    """Output of a running tool, as it is printed. Not in the journal."""
+
+    call_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallEnded:
+    """The call's end with its full output, or why it did not run."""
+
+    call_id: str
+    name: str
+    status: CallStatus
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class LimitReached:
+    """A budget is spent. `limit` is `rounds`, `tokens`, `usd` or `minutes`."""
+
+    limit: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitStarted:
+    """The program waits before it tries a request again."""
+
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Something that a person should know and that stops nothing."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded:
+    """The conversation is over. `reason` is one line."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """A pull request was created or updated, and the remote holds the commit."""
+
+    number: int
+    title: str
+    url: str
+    branch: str
+    commit: str
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionAsked:
+    """The model needs a person."""
+
+    question: str
+    url: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkSaved:
+    """Changes that were not proposed are in this patch file."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class CycleEnded:
+    """The cycle's result, as `--json` prints it."""
+
+    result: JsonObject
+
+
+Event: TypeAlias = (
+    CycleStarted
+    | PhaseEntered
+    | TaskTaken
+    | Cloned
+    | SessionStarted
+    | MessageAdded
+    | TurnStarted
+    | TextDelta
+    | ReplyReceived
+    | ReplyRejected
+    | PlanAccepted
+    | ToolCallStarted
+    | ToolOutputDelta
+    | ToolCallEnded
+    | LimitReached
+    | WaitStarted
+    | Warned
+    | SessionEnded
+    | Proposed
+    | QuestionAsked
+    | WorkSaved
+    | CycleEnded
+)
+
+Emit: TypeAlias = Callable[[Event], None]
+"""Takes an event at once, without blocking and without raising."""

@@ -1,0 +1,69 @@
+"""Every word a model reads comes from the Markdown files of `prompts/`."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import jinja2
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+_PARAMETER_HEADING = "## "
+
+
+def prompts_folder() -> Path:
+    """Where the prompts are: inside an installed package, or beside it in a source tree."""
+    installed = _PACKAGE / "_prompts"
+    return installed if installed.is_dir() else _PACKAGE.parent / "prompts"
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(prompts_folder()),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # noqa: S701  the reader is a model, not a browser
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def render(name: str, /, **values: Any) -> str:
+    """Fill in the template `prompts/<name>.md`.
+
+    Raises:
+        ConfigurationError: the file does not exist, or a value that it names was not given.
+    """
+    import jinja2
+
+    try:
+        return _environment().get_template(f"{name}.md").render(values).strip()
+    except jinja2.TemplateError as error:
+        message = f"prompt {name}.md cannot be used: {error}"
+        raise ConfigurationError(message) from error
+
+
+@dataclass(frozen=True, slots=True)
+class ToolWords:
+    """What a model is told about a tool: the description, and a line for each parameter."""
+
+    description: str
+    parameters: dict[str, str]
+
+
+@functools.cache
+def tool_words(name: str) -> ToolWords:
+    """Read `prompts/tools/<name>.md`: the description, then a `## parameter` section for each parameter."""
+    description, *sections = f"\n{render(f'tools/{name}')}".split(f"\n{_PARAMETER_HEADING}")
+    parameters = {}
+    for section in sections:
+        parameter, _, text = section.partition("\n")
+        parameters[parameter.strip()] = " ".join(text.split())
+    return ToolWords(description.strip(), parameters)

@@ -1,0 +1,1 @@
+"""The story of one cycle: choose, clone, plan and act, propose, finish."""

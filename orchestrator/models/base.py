@@ -1,0 +1,118 @@
+"""The nouns of a model call: request, reply, stream events, and the `Model` protocol."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from orchestrator.core.messages import (
+    FinishReason,
+    JsonObject,
+    Message,
+    ToolCall,
+    ToolDefinition,
+    Usage,
+)
+
+if TYPE_CHECKING:
+    from orchestrator.core.errors import ModelError
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSchema:
+    """A JSON Schema that the whole reply must satisfy, where the provider can constrain it."""
+
+    name: str
+    schema: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One question to a model. What is None is not sent: the provider's default applies."""
+
+    system: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolDefinition, ...] = ()
+    output_schema: OutputSchema | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    reasoning_effort: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One whole reply. `model` is the name that the provider gave back."""
+
+    message: Message
+    finish: FinishReason
+    usage: Usage
+    model: str
+    id: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The reply's text parts, joined."""
+        return self.message.text
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls in the reply, in order."""
+        return tuple(part for part in self.message.parts if isinstance(part, ToolCall))
+
+
+@dataclass(frozen=True, slots=True)
+class TextPiece:
+    """A piece of the reply's text, as it arrives."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningPiece:
+    """A piece of the reply's readable reasoning, as it arrives."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """The stream broke and the request is sent again: forget the pieces received so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The stream's last event: the whole reply."""
+
+    response: Response
+
+
+StreamEvent: TypeAlias = TextPiece | ReasoningPiece | Restarted | Completed
+
+OnWait: TypeAlias = Callable[[float, "ModelError"], None]
+"""Told before each wait: how many seconds, and the error that made it necessary."""
+
+
+class Model(Protocol):
+    """One model at one address."""
+
+    @property
+    def name(self) -> str:
+        """What the user calls it: `provider:name`."""
+
+    async def complete(self, request: Request) -> Response:
+        """Ask and wait for the whole reply.
+
+        Raises:
+            ModelError: one of its subclasses; retries are already spent.
+        """
+
+    def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
+        """Ask and take the reply in pieces. The last event is `Completed`.
+
+        Raises:
+            ModelError: one of its subclasses; retries are already spent.
+        """
+
+    async def aclose(self) -> None:
+        """Let go of connections."""

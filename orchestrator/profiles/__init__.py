@@ -1,0 +1,1 @@
+"""Which tools a model is shown, under which prompt, with which defaults."""

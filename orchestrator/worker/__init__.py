@@ -1,0 +1,1 @@
+"""Cycles one after another, and where their tasks come from."""
