@@ -1,0 +1,145 @@
+"""Plan and act: one session between the model and the tools, on one clone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from orchestrator.agent.calls import Workbench
+from orchestrator.agent.limits import Budget
+from orchestrator.agent.loop import Ask, SessionEnd, run_loop
+from orchestrator.core.events import (
+    MessageAdded,
+    Phase,
+    PhaseEntered,
+    PlanAccepted,
+    SessionEnded,
+    SessionStarted,
+)
+from orchestrator.core.messages import Message
+from orchestrator.core.prompts import render
+from orchestrator.cycle.briefing import first_message
+from orchestrator.cycle.evidence import Evidence
+from orchestrator.cycle.propose import Proposer
+from orchestrator.models.base import Request
+from orchestrator.tools.base import Ledger
+
+if TYPE_CHECKING:
+    from orchestrator.core.events import Event
+    from orchestrator.cycle.parts import CycleParts
+    from orchestrator.cycle.result import CycleResult
+    from orchestrator.cycle.tasks import Task
+    from orchestrator.workspace.clone import Clone, TrackedFile
+
+_RECENT_COMMITS = 8
+
+
+class Act:
+    """The session of one cycle, and what it may ask the host for."""
+
+    def __init__(
+        self, parts: CycleParts, task: Task, clone: Clone, files: list[TrackedFile], result: CycleResult
+    ) -> None:
+        self._parts, self._task, self._files, self._result = parts, task, files, result
+        self.clone = clone
+        self.ledger = Ledger()
+        self._evidence = Evidence()
+        self._budget = Budget(parts.limits, parts.clock)
+        self._environment = parts.environment(clone.tree)
+        self._finish_refused = False
+        self._proposer = Proposer(
+            clone=clone,
+            forge=parts.forge,
+            environment=self._environment,
+            task=task,
+            ledger=self.ledger,
+            evidence=self._evidence,
+            result=result,
+            emit=self._emit,
+            hold_back=parts.hold_back,
+            author_email=parts.manner.author_email,
+            model=parts.model.name,
+            draft=parts.manner.draft,
+            dry_run=parts.manner.dry_run,
+        )
+
+    async def run(self) -> SessionEnd:
+        """Hold the session.
+
+        Raises:
+            PullwrightError: the model, the forge or git failed.
+        """
+        parts = self._parts
+        await self._environment.initialize()
+        self._emit(PhaseEntered(Phase.PLAN))
+        profile = parts.profile(self._proposer.propose, self._may_finish)
+        shown = profile.tools.definitions(dangerous=parts.manner.allow_dangerous_tools)
+        system = "\n\n".join(filter(None, (profile.base_prompt, parts.contract.describe(shown))))
+        self._emit(SessionStarted(parts.run, system))
+        history = [await self._brief()]
+        self._emit(MessageAdded(history[0]))
+        request = Request(
+            system=system,
+            messages=(),
+            max_output_tokens=parts.manner.max_output_tokens,
+            temperature=parts.manner.temperature,
+            reasoning_effort=parts.manner.reasoning_effort,
+        )
+        ask = Ask(
+            parts.model,
+            parts.contract,
+            shown,
+            parts.contract.shape(request, shown),
+            parts.manner.stream,
+            parts.price,
+        )
+        bench = Workbench(profile.tools, parts.gate, self._environment, self.ledger, self._emit)
+        end = await run_loop(ask, bench, self._budget, history, parts.stop)
+        self._emit(SessionEnded(f"{end.kind}: {end.text}" if end.text else str(end.kind)))
+        return end
+
+    async def close(self) -> None:
+        """Stop what still runs, and note what was spent."""
+        self._result.rounds = self._budget.rounds
+        self._result.usage, self._result.usd = self._budget.usage, self._budget.usd
+        await self._environment.cleanup()
+
+    async def _brief(self) -> Message:
+        commits = await asyncio.to_thread(self.clone.recent_commits, _RECENT_COMMITS)
+        briefing = await first_message(
+            task=self._task,
+            files=self._files,
+            read=lambda path, limit: self._environment.read_file(path, max_bytes=limit),
+            commits=[(line.commit[:8], line.subject) for line in commits],
+            budget=self._parts.manner.context_characters,
+        )
+        self.ledger.shown |= briefing.shown
+        text = briefing.text
+        if self._parts.limits.rounds == 1:
+            text = f"{text}\n\n{render('agent/last_round')}"
+        return Message.user(text)
+
+    async def _may_finish(self, _reason: str) -> str | None:
+        """Refuse the first `finish` that would leave changes unproposed."""
+        pending = await asyncio.to_thread(self.pending)
+        if not pending or self._finish_refused:
+            return None
+        self._finish_refused = True
+        return render("agent/finish_refused", paths=sorted(pending))
+
+    def pending(self) -> set[str]:
+        """What was changed and not committed, by path."""
+        changed = self.clone.changed_paths()
+        mine = changed if self.ledger.shell_used else changed & self.ledger.touched
+        return mine - self._proposer.left_out
+
+    def pending_patch(self) -> bytes:
+        """Everything that the remote does not hold yet, as a binary-safe patch; empty if nothing."""
+        return self.clone.pending_patch(set(self.ledger.touched), include_commands=self.ledger.shell_used)
+
+    def _emit(self, event: Event) -> None:
+        self._evidence(event)
+        if isinstance(event, PlanAccepted):
+            self._result.plan = event.plan
+            self._parts.emit(PhaseEntered(Phase.ACT))
+        self._parts.emit(event)

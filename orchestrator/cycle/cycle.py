@@ -1,0 +1,119 @@
+"""One cycle, top to bottom: choose a task, clone, plan and act, propose, finish."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.agent.loop import EndKind, SessionEnd
+from orchestrator.core.errors import PullwrightError
+from orchestrator.core.events import (
+    Cloned,
+    CycleEnded,
+    CycleStarted,
+    Phase,
+    PhaseEntered,
+    QuestionAsked,
+    TaskTaken,
+)
+from orchestrator.core.prompts import render
+from orchestrator.cycle.act import Act
+from orchestrator.cycle.result import CycleResult, Outcome
+from orchestrator.cycle.salvage import save_work
+
+if TYPE_CHECKING:
+    from orchestrator.cycle.parts import Choose, CycleParts
+    from orchestrator.cycle.tasks import Task
+    from orchestrator.workspace.clone import Clone
+
+_NO_TASK_WORDS = ("no task", "no_task", "no eligible", "no open task", "no more task", "nothing to do")
+
+
+async def run_cycle(parts: CycleParts, choose: Choose) -> CycleResult:
+    """Run one cycle. Whatever happens, there is a result, and changes that were made are kept."""
+    result = CycleResult(parts.run)
+    parts.emit(CycleStarted(parts.run, parts.repository, parts.model.name, parts.contract.name))
+    try:
+        await _story(parts, choose, result)
+    except asyncio.CancelledError:
+        if not parts.stop.requested:
+            raise
+        result.outcome = Outcome.INTERRUPTED
+    except PullwrightError as error:
+        result.outcome, result.error, result.cause = Outcome.FAILED, str(error), error
+    except Exception as error:  # noqa: BLE001  border: a defect ends this cycle, not the worker
+        result.outcome, result.cause = Outcome.FAILED, error
+        result.error = f"internal error, please report it: {type(error).__name__}: {error}"
+    parts.emit(CycleEnded(result.to_json()))
+    return result
+
+
+async def _story(parts: CycleParts, choose: Choose, result: CycleResult) -> None:
+    parts.emit(PhaseEntered(Phase.CHOOSE))
+    choice = await choose()
+    if choice.task is None:
+        result.outcome, result.reason = Outcome.NO_TASK, choice.reason
+        return
+    task = result.task = choice.task
+    parts.emit(TaskTaken(task.key, task.title, task.body, task.source, task.number))
+
+    parts.emit(PhaseEntered(Phase.CLONE))
+    with await _clone(parts) as clone:
+        files = await asyncio.to_thread(clone.tracked_files)
+        parts.emit(Cloned(clone.base_commit, clone.base_branch, len(files)))
+        act = Act(parts, task, clone, files, result)
+        try:
+            end = await act.run()
+        finally:
+            await act.close()
+            save_work(parts, act, result)
+    await _finish(parts, task, end, result)
+
+
+async def _clone(parts: CycleParts) -> Clone:
+    """Clone in a thread; a cancelled clone is waited for, so that its folder can be removed."""
+    opening = asyncio.create_task(asyncio.to_thread(parts.open_clone, Path(tempfile.gettempdir())))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        await asyncio.wait([opening])
+        if not opening.cancelled() and opening.exception() is None:
+            opening.result().close()
+        raise
+
+
+async def _finish(parts: CycleParts, task: Task, end: SessionEnd, result: CycleResult) -> None:
+    parts.emit(PhaseEntered(Phase.FINISH))
+    proposed = Outcome.PLANNED if parts.manner.dry_run else Outcome.PROPOSED
+    match end.kind:
+        case EndKind.QUESTION:
+            result.outcome, result.question = Outcome.QUESTION, end.text
+            await _post_question(parts, task, end.text)
+        case EndKind.FINISH:
+            result.reason = end.text or None
+            result.outcome = proposed if result.pull_request else Outcome.NO_TASK
+            if result.patch and not result.pull_request:
+                result.outcome = Outcome.FAILED
+                result.error = "the model finished without proposing its changes; they are in the patch"
+        case EndKind.LIMIT:
+            done = result.pull_request and not result.patch
+            result.outcome = proposed if done else Outcome.LIMIT
+            result.reason = end.text
+        case EndKind.INTERRUPTED:
+            result.outcome = Outcome.INTERRUPTED
+
+
+async def _post_question(parts: CycleParts, task: Task, question: str) -> None:
+    url = None
+    if not parts.manner.dry_run and not parts.hold_back(question):
+        body = render("cycle/question", question=question, run=parts.run)
+        url = await asyncio.to_thread(parts.forge.ensure_question, task.number, task.key, body)
+    parts.emit(QuestionAsked(question, url))
+
+
+def says_no_task(result: CycleResult) -> bool:
+    """Whether the model finished with the words that there is no task, which ends continuous mode."""
+    reason = (result.reason or "").lower()
+    return result.outcome is Outcome.NO_TASK and any(words in reason for words in _NO_TASK_WORDS)

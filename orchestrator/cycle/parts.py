@@ -1,0 +1,109 @@
+"""What a cycle is given: everything that differs between users, repositories and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from orchestrator.agent.gate import Gate
+    from orchestrator.agent.limits import Limits
+    from orchestrator.contracts.base import Contract
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Emit
+    from orchestrator.core.messages import Usage
+    from orchestrator.cycle.tasks import Task
+    from orchestrator.environments.base import ExecutionEnvironment
+    from orchestrator.forge.base import Forge
+    from orchestrator.models.base import Model
+    from orchestrator.profiles.base import Profile
+    from orchestrator.workspace.clone import Clone
+
+Propose: TypeAlias = Callable[[str, str], Awaitable[str]]
+MayFinish: TypeAlias = Callable[[str], Awaitable[str | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The task to do, or the reason why there is none."""
+
+    task: Task | None
+    reason: str = ""
+
+
+Choose: TypeAlias = Callable[[], Awaitable[Choice]]
+
+
+class Stop:
+    """Somebody's wish that the program ends after the round that is running."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def request(self) -> None:
+        """Ask for the end."""
+        self.requested = True
+
+    def __call__(self) -> bool:
+        """Whether somebody asked."""
+        return self.requested
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a cycle goes about it.
+
+    Attributes:
+        dry_run: nothing is pushed and nothing is written to the forge.
+        draft: new pull requests are drafts.
+        allow_dangerous_tools: dangerous tools are shown to the model and run.
+        context_characters: how much file text the first prompt may hold.
+        author_email: whose commits on a task's branch are ours.
+    """
+
+    dry_run: bool
+    draft: bool
+    allow_dangerous_tools: bool
+    stream: bool
+    context_characters: int
+    author_email: str
+    temperature: float | None = None
+    max_output_tokens: int | None = None
+    reasoning_effort: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CycleParts:
+    """The rooms' objects that one cycle works with.
+
+    Attributes:
+        run: the run's name; `folder` is its folder, where the journal and saved work are.
+        repository: what the user named.
+        open_clone: clones into a folder of its own below the one given.
+        environment: the place where tools act, for a work tree.
+        profile: the tools and words, given what `create_pull_request` and `finish` ask the host.
+        price: what a reply cost in USD, or None where the model's price is unknown.
+        hold_back: whether a text holds a secret.
+        stop: whether somebody asked for an end.
+    """
+
+    run: str
+    folder: Path
+    repository: str
+    forge: Forge
+    model: Model
+    contract: Contract
+    open_clone: Callable[[Path], Clone]
+    environment: Callable[[Path], ExecutionEnvironment]
+    profile: Callable[[Propose, MayFinish], Profile]
+    gate: Gate
+    limits: Limits
+    price: Callable[[Usage], float | None]
+    hold_back: Callable[[str], bool]
+    manner: Manner
+    clock: Clock
+    emit: Emit
+    stop: Stop

@@ -1,0 +1,44 @@
+"""Changes that were made and not proposed are never thrown away: they become a patch file."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.events import Warned, WorkSaved
+
+if TYPE_CHECKING:
+    from orchestrator.cycle.act import Act
+    from orchestrator.cycle.parts import CycleParts
+    from orchestrator.cycle.result import CycleResult
+
+PATCH_NAME = "changes.patch"
+
+
+def save_work(parts: CycleParts, act: Act, result: CycleResult) -> None:
+    """Write the unproposed changes to the run's folder, or to the temporary one if that is full.
+
+    Where neither can be written, the clone is kept and named. Runs on every way out of a session,
+    so it does not raise.
+    """
+    try:
+        patch = b"" if parts.manner.dry_run and not act.pending() else act.pending_patch()
+        if not patch:
+            return
+    except WorkspaceError as error:
+        act.clone.keep()
+        parts.emit(Warned(f"the changes could not be read ({error}); the clone is kept at {act.clone.tree}"))
+        return
+    for folder in (parts.folder, Path(tempfile.gettempdir())):
+        target = folder / (PATCH_NAME if folder == parts.folder else f"pullwright-{parts.run}.patch")
+        try:
+            target.write_bytes(patch)
+        except OSError:
+            continue
+        result.patch = str(target)
+        parts.emit(WorkSaved(str(target)))
+        return
+    act.clone.keep()
+    parts.emit(Warned(f"no space to save the changes; the clone is kept at {act.clone.tree}"))

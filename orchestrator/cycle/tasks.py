@@ -1,0 +1,126 @@
+"""Tasks: what a cycle works on, and the names that make a task done once and only once."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from orchestrator.forge.base import Issue
+
+BRANCH_FOLDER = "pullwright/"
+_SLUG_CHARACTERS = 40
+_TITLE_CHARACTERS = 120
+_KEY_DIGITS = 8
+_ITEM = re.compile(r"^(?P<indent>[ \t]*)(?:[-*+]|\d+[.)])[ \t]+\[(?P<mark>[ xX])\][ \t]+(?P<text>\S.*)$")
+_FENCE = re.compile(r"^[ \t]*(```|~~~)")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task.
+
+    Attributes:
+        key: the same for the same task in every run: `issue-12`, `text-<hash>`, `item-<hash>`.
+        title: one line.
+        body: the rest, other people's words.
+        source: `issue`, `text`, or the file that lists the task.
+        number: the issue's number, if it is one.
+        url: where the task can be read, if anywhere.
+    """
+
+    key: str
+    title: str
+    body: str
+    source: str
+    number: int | None = None
+    url: str | None = None
+
+    @property
+    def branch_prefix(self) -> str:
+        """What the branches of this task begin with, whatever its title is by now."""
+        return f"{BRANCH_FOLDER}{self.key}-"
+
+    @property
+    def branch(self) -> str:
+        """The branch that carries this task's pull request."""
+        return self.branch_prefix + slug(self.title)
+
+    @property
+    def marker(self) -> str:
+        """The hidden line that ends a pull request's body."""
+        return f"<!-- pullwright:task:{self.key} -->"
+
+
+def from_issue(issue: Issue) -> Task:
+    """The task that an issue is."""
+    title = _one_line(issue.title) or f"Issue {issue.number}"
+    return Task(f"issue-{issue.number}", title, issue.body, "issue", issue.number, issue.url)
+
+
+def from_text(text: str) -> Task:
+    """The task that a person typed. The same words are the same task."""
+    return Task(f"text-{_digest(text)}", _first_line(text), text.strip(), "text")
+
+
+def checklist(file: str, text: str) -> Iterator[Task]:
+    """The unticked items of a Markdown checklist, in order; deeper lines belong to the item above.
+
+    The format is GitHub's task list: https://github.github.com/gfm/#task-list-items-extension-
+    Items inside fenced code blocks are not tasks.
+    """
+    lines = _outside_fences(text)
+    at = 0
+    while at < len(lines):
+        item = _ITEM.match(lines[at])
+        at += 1
+        if item is None or item["mark"] != " ":
+            continue
+        body = [item["text"].strip()]
+        while at < len(lines) and (not lines[at].strip() or _indent(lines[at]) > _indent(item[0])):
+            body.append(lines[at])
+            at += 1
+        yield Task(f"item-{_digest(item['text'])}", _first_line(item["text"]), "\n".join(body).strip(), file)
+
+
+def _outside_fences(text: str) -> list[str]:
+    kept, fence = [], ""
+    for line in text.splitlines():
+        mark = _FENCE.match(line)
+        if fence:
+            fence = "" if mark and mark[1] == fence else fence
+        elif mark:
+            fence = mark[1]
+        else:
+            kept.append(line)
+    return kept
+
+
+def _indent(line: str) -> int:
+    expanded = line.expandtabs(4)
+    return len(expanded) - len(expanded.lstrip(" "))
+
+
+def slug(title: str) -> str:
+    """A title as a short part of a branch name: ASCII letters, digits and hyphens, never empty."""
+    ascii_only = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode("ascii")
+    words = re.sub(r"[^a-z0-9]+", "-", ascii_only.lower()).strip("-")
+    return words[:_SLUG_CHARACTERS].strip("-") or "task"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _first_line(text: str) -> str:
+    line = _one_line(text.strip().splitlines()[0])
+    return line if len(line) <= _TITLE_CHARACTERS else line[: _TITLE_CHARACTERS - 1].rstrip() + "…"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(_one_line(text).encode("utf-8", "surrogatepass")).hexdigest()[:_KEY_DIGITS]
