@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [path for folder in ("orchestrator", "tests") for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def test_no_python_folder_lacks_an_init() -> None:
+    bare = {str(path.parent) for path in SOURCES if not (path.parent / "__init__.py").exists()}
+    assert bare == set()
+
+
+def test_the_floors_of_the_house_hold() -> None:
+    lint = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "tests/requirements.lock"])
+def test_a_lock_file_is_hashed_and_names_no_registry(name: str) -> None:
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    pins = [at for at, line in enumerate(lines) if line[:1].isalnum()]
+    assert pins
+    assert all("--hash=sha256:" in lines[at + 1] for at in pins)
+    assert not [line for line in lines if "://" in line or line.lstrip().startswith(("-i ", "--index", "--extra", "--find"))]
+
+
+def test_the_locks_agree_with_each_other_and_cover_the_dependencies() -> None:
+    def pins(name: str) -> dict[str, str]:
+        lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+        named = [line.split(" ")[0].split("==") for line in lines if "==" in line and line[:1].isalnum()]
+        return {package.lower(): version for package, version in named}
+
+    runtime, tests = pins("requirements.lock"), pins("tests/requirements.lock")
+    assert {name: tests.get(name) for name in runtime} == runtime
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = {line.split(">")[0].lower() for line in project["dependencies"]}
+    assert named <= set(runtime)
+
+
+def test_no_file_names_a_machine_or_a_registry() -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    words = ["/" + "work/", "/" + "root/", "py" + "pi.org/simple", "files.python" + "hosted"]
+    found = []
+    for name in filter(None, listed.stdout.split("\0")):
+        path = ROOT / name
+        if path.is_file() and not path.is_symlink():
+            text = path.read_text(encoding="utf-8", errors="replace")
+            found += [(name, word) for word in words if word in text]
+    assert found == []
