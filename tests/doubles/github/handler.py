@@ -1,0 +1,258 @@
+"""One HTTP request to the double: who asks, REST or git, faults, and the check of the reply."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import socket
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from tests.doubles.github import git_http
+from tests.doubles.github.contract import github_contract
+from tests.doubles.github.routes import Answer, Call
+from tests.doubles.github.state import Caller, Rejected
+
+if TYPE_CHECKING:
+    from tests.doubles.github.faults import Fault
+    from tests.doubles.github.server import GitHub
+
+API_PREFIX = "/api/v3"
+VIOLATION = 599
+DOCUMENTATION = "https://docs.github.com/rest"
+
+
+@dataclass(slots=True)
+class _Reply:
+    status: int
+    headers: dict[str, str]
+    payload: bytes
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Speaks HTTP/1.1 with kept connections, as GitHub does."""
+
+    protocol_version = "HTTP/1.1"
+    server_version = "github.com"
+    sys_version = ""
+    disable_nagle_algorithm = True
+
+    @property
+    def github(self) -> GitHub:
+        """The double that this connection belongs to."""
+        github: GitHub = self.server.github  # type: ignore[attr-defined]  # the stdlib types the server as its base
+        return github
+
+    def do_GET(self) -> None:
+        self._serve()
+
+    def do_POST(self) -> None:
+        self._serve()
+
+    def do_PATCH(self) -> None:
+        self._serve()
+
+    def do_PUT(self) -> None:
+        self._serve()
+
+    def do_DELETE(self) -> None:
+        self._serve()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the stdlib's name
+        """Print nothing: requests are recorded."""
+
+    def _serve(self) -> None:
+        url = urlsplit(self.path)
+        self._headers = {name.lower(): value for name, value in self.headers.items()}
+        self._query = dict(parse_qsl(url.query, keep_blank_values=True))
+        self._raw = self._read_body()
+        is_rest = url.path.startswith(API_PREFIX + "/")
+        path = url.path.removeprefix(API_PREFIX) if is_rest else url.path
+        fault = next((f for f in self.github.faults if f.strikes(self.command, path)), None)
+        if fault is not None and fault.delay:
+            threading.Event().wait(fault.delay)
+        if fault is not None and fault.status is not None:
+            reply = _scripted(fault)
+        else:
+            reply = self._rest(path) if is_rest else self._git(url.path, url.query)
+        self._record(path, reply.status)
+        if fault is not None and fault.lost_reply:
+            self.close_connection = True
+            self.connection.shutdown(socket.SHUT_RDWR)
+            return
+        self._send(reply)
+
+    def _send(self, reply: _Reply) -> None:
+        self.send_response(reply.status)
+        for name, value in reply.headers.items():
+            self.send_header(name, value)
+        if reply.status != 304:
+            self.send_header("Content-Length", str(len(reply.payload)))
+        self.end_headers()
+        self.wfile.write(reply.payload)
+
+    def _read_body(self) -> bytes:
+        if self._headers.get("transfer-encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self._headers.get("content-length", "0")))
+        parts = []
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            parts.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(parts)
+
+    def _record(self, path: str, status: int) -> None:
+        from tests.doubles.github.server import Recorded
+
+        try:
+            body = json.loads(self._raw) if self._raw else None
+        except ValueError:
+            body = self._raw
+        seen = Recorded(
+            self.command, unquote(path), self._query, self._headers, self._shown_token(), body, status
+        )
+        self.github.requests.append(seen)
+
+    # REST.
+
+    def _rest(self, path: str) -> _Reply:
+        github = self.github
+        with github.lock:
+            github.remaining -= 1
+            answer, problems = self._answer(self._named(unquote(path)))
+        if problems:
+            github.violations += [f"{self.command} {self.path}: {problem}" for problem in problems]
+            answer = Answer(VIOLATION, {"message": "; ".join(problems)})
+        payload = json.dumps(answer.body).encode()
+        etag = f'"{hashlib.sha256(payload).hexdigest()}"'
+        headers = {
+            "Content-Type": "application/json; charset=utf-8",
+            "x-github-request-id": f"{len(github.requests):04X}",
+            "x-ratelimit-limit": "5000",
+            "x-ratelimit-remaining": str(github.remaining),
+            "x-ratelimit-reset": str(github.reset_at),
+            "x-ratelimit-resource": "core",
+            **answer.headers,
+        }
+        if self.command == "GET" and answer.status == 200:
+            headers["ETag"] = etag
+            if self._headers.get("if-none-match") == etag:
+                return _Reply(304, headers, b"")
+        return _Reply(answer.status, headers, payload)
+
+    def _named(self, path: str) -> str:
+        """`/repositories/ID/...` is another name of `/repos/OWNER/NAME/...`."""
+        parts = path.split("/")
+        if parts[1] == "repositories":
+            for repo in self.github.repositories:
+                if str(repo.id) == parts[2]:
+                    return "/".join(["", "repos", repo.full_name, *parts[3:]])
+        return path
+
+    def _answer(self, path: str) -> tuple[Answer, list[str]]:
+        """The answer, and where it or the request breaks GitHub's description."""
+        operation = github_contract().operation(self.command, path)
+        if operation is None:
+            return Answer(404, {}), [f"{self.command} {path} is not in the kept part of the description"]
+        try:
+            body = json.loads(self._raw) if self._raw else None
+        except ValueError:
+            return Answer(400, {}), ["the body is not JSON"]
+        if problems := list(github_contract().request_problems(operation, self._query, body)):
+            return Answer(422, {}), problems
+        try:
+            call = Call(self.command, path, self._query, body, self._caller())
+            answer = self.github.routes.answer(call)
+        except Rejected as no:
+            answer = _rejection(no)
+        return answer, list(github_contract().reply_problems(operation, answer.status, answer.body))
+
+    # Who asks.
+
+    def _shown_token(self) -> str | None:
+        kind, _, value = self._headers.get("authorization", "").partition(" ")
+        if kind.lower() == "basic":
+            try:
+                value = base64.b64decode(value).decode().partition(":")[2]
+            except (binascii.Error, UnicodeDecodeError):
+                return None
+        return value or None
+
+    def _caller(self) -> Caller:
+        token = self._shown_token()
+        if token is None:
+            return Caller()
+        grant = self.github.grants.get(token)
+        if grant is not None and (grant.expires_at is None or grant.expires_at > datetime.now(UTC)):
+            return Caller(grant)
+        app = self._app_of(token)
+        if app is None:
+            raise Rejected(401, "Bad credentials")
+        return Caller(app=app)
+
+    def _app_of(self, token: str) -> Any:
+        import jwt
+
+        for app in self.github.apps:
+            try:
+                claims = jwt.decode(token, app.public_key, algorithms=["RS256"])
+            except jwt.InvalidTokenError:
+                continue
+            if str(claims.get("iss")) == str(app.id):
+                return app
+        return None
+
+    # git.
+
+    def _git(self, path: str, query: str) -> _Reply:
+        name, found, rest = path.removeprefix("/").partition(".git")
+        repo = self.github.repository(unquote(name)) if found else None
+        try:
+            caller = self._caller()
+        except Rejected:
+            return _git_refusal(401, "Invalid username or token.")
+        grant = caller.grant
+        request = git_http.GitRequest(self.command, rest, query, self._headers, self._raw)
+        push = request.is_push
+        may_read = repo is not None and (
+            not repo.private or (grant is not None and grant.allows(repo, "contents", "read"))
+        )
+        if grant is None and (push or not may_read):
+            return _git_refusal(401, "Authentication required.")
+        if repo is None or not may_read:
+            return _git_refusal(404, "Repository not found.")
+        if push and (grant is None or not grant.allows(repo, "contents", "write")):
+            return _git_refusal(403, f"Permission to {repo.full_name}.git denied to {caller.login}.")
+        if push and repo.archived:
+            return _git_refusal(403, "This repository was archived so it is read-only.")
+        done = git_http.serve(repo.path, request, caller.login)
+        return _Reply(done.status, dict(done.headers), done.body)
+
+
+def _scripted(fault: Fault) -> _Reply:
+    is_text = isinstance(fault.body, str)
+    payload = fault.body.encode() if is_text else json.dumps(fault.body or {}).encode()
+    kind = "text/html; charset=utf-8" if is_text else "application/json; charset=utf-8"
+    return _Reply(fault.status or 500, {"Content-Type": kind, **fault.headers}, payload)
+
+
+def _rejection(no: Rejected) -> Answer:
+    body: dict[str, Any] = {"message": no.message, "documentation_url": DOCUMENTATION, **no.extra}
+    if no.status not in {301, 307}:
+        body["status"] = str(no.status)
+    if no.errors is not None:
+        body["errors"] = no.errors
+    return Answer(no.status, body, no.headers)
+
+
+def _git_refusal(status: int, text: str) -> _Reply:
+    headers = {"Content-Type": "text/plain"}
+    if status == 401:
+        headers["WWW-Authenticate"] = 'Basic realm="GitHub"'
+    return _Reply(status, headers, text.encode())

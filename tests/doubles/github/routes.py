@@ -1,0 +1,350 @@
+"""The REST routes: each takes a call and answers as GitHub does, or raises `Rejected`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote, urlencode
+
+from tests.doubles.github import bare
+from tests.doubles.github.state import Caller, Comment, Issue, Pull, Rejected, Repo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tests.doubles.github.server import GitHub
+
+T = TypeVar("T")
+LONGEST_TITLE = 256
+LONGEST_BODY = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request to a route. `path` is below the API's root, and unquoted."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    body: Any
+    caller: Caller
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a route gives back."""
+
+    status: int
+    body: Any
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class Routes:
+    """GitHub's rules over the double's state."""
+
+    def __init__(self, github: GitHub) -> None:
+        self._github = github
+        self._render = github.render
+        repository = r"/repos/([^/]+/[^/]+)"
+        self._table: list[tuple[str, re.Pattern[str], Callable[..., Answer]]] = [
+            (method, re.compile(pattern), handler)
+            for method, pattern, handler in (
+                ("GET", "/rate_limit", self._rate_limit),
+                ("GET", "/user", self._user),
+                ("POST", r"/app/installations/(\d+)/access_tokens", self._installation_token),
+                ("GET", repository + "/installation", self._installation),
+                ("GET", repository, self._repository),
+                ("GET", repository + "/contents/(.+)", self._contents),
+                ("GET", repository + "/git/ref/(.+)", self._ref),
+                ("GET", repository + "/issues", self._issues),
+                ("GET", repository + r"/issues/(\d+)", self._issue),
+                ("GET", repository + r"/issues/(\d+)/comments", self._comments),
+                ("POST", repository + r"/issues/(\d+)/comments", self._comment),
+                ("PATCH", repository + r"/issues/comments/(\d+)", self._edit_comment),
+                ("GET", repository + "/pulls", self._pulls),
+                ("POST", repository + "/pulls", self._open_pull),
+                ("GET", repository + r"/pulls/(\d+)", self._pull),
+                ("PATCH", repository + r"/pulls/(\d+)", self._edit_pull),
+            )
+        ]
+
+    def answer(self, call: Call) -> Answer:
+        """Find the route and answer.
+
+        Raises:
+            Rejected: GitHub says no.
+        """
+        for method, pattern, handler in self._table:
+            match = pattern.fullmatch(call.path)
+            if match and method == call.method:
+                return handler(call, *(unquote(part) for part in match.groups()))
+        raise Rejected(404, "Not Found")
+
+    # What has no repository.
+
+    def _rate_limit(self, _call: Call) -> Answer:
+        limit = {"limit": 5000, "used": 0, "remaining": 5000, "reset": self._github.reset_at}
+        return Answer(200, {"resources": {"core": limit, "search": limit}, "rate": limit})
+
+    def _user(self, call: Call) -> Answer:
+        if call.caller.grant is None:
+            raise Rejected(401, "Requires authentication")
+        if call.caller.grant.app is not None:
+            raise Rejected(403, "Resource not accessible by integration")
+        return Answer(200, self._render.me(call.caller.login))
+
+    def _installation(self, call: Call, name: str) -> Answer:
+        app = call.caller.app
+        if app is None:
+            raise Rejected(401, "A JSON web token could not be decoded")
+        if name not in app.repositories:
+            raise Rejected(404, "Not Found")
+        return Answer(
+            200, self._render.installation(app, name.split("/", maxsplit=1)[0], self._github.tick())
+        )
+
+    def _installation_token(self, call: Call, installation: str) -> Answer:
+        app = call.caller.app
+        if app is None:
+            raise Rejected(401, "A JSON web token could not be decoded")
+        if app.installation != int(installation):
+            raise Rejected(404, "Not Found")
+        token, expires_at = self._github.installation_token(app)
+        body = {
+            "token": token,
+            "expires_at": expires_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "permissions": {**app.permissions, "metadata": "read"},
+            "repository_selection": "selected",
+        }
+        return Answer(201, body)
+
+    # Repositories.
+
+    def _seen(self, call: Call, name: str) -> Repo:
+        """The repository, if the caller may see it."""
+        grant = call.caller.grant
+        repo = self._github.repository(name)
+        if repo is None or (repo.private and (grant is None or not grant.allows(repo, "contents", "read"))):
+            raise Rejected(404, "Not Found")
+        if name.lower() != repo.full_name.lower():
+            rest = call.path.split(name, 1)[1]
+            target = f"{self._github.url}/repositories/{repo.id}{rest}"
+            target += "?" + urlencode(call.query) if call.query else ""
+            raise Rejected(
+                301 if call.method == "GET" else 307,
+                "Moved Permanently" if call.method == "GET" else "Temporary Redirect",
+                headers={"Location": target},
+                extra={"url": target},
+            )
+        return repo
+
+    def _writable(self, call: Call, name: str, permission: str) -> Repo:
+        """The repository, if the caller may write this part of it."""
+        repo = self._seen(call, name)
+        grant = call.caller.grant
+        if grant is None:
+            raise Rejected(401, "Requires authentication")
+        if not grant.allows(repo, permission, "write"):
+            kind = "integration" if grant.app else "personal access token"
+            headers = {"x-accepted-github-permissions": f"{permission}=write"}
+            raise Rejected(403, f"Resource not accessible by {kind}", headers=headers)
+        if repo.archived:
+            raise Rejected(403, "Repository was archived so is read-only.")
+        return repo
+
+    def _repository(self, call: Call, name: str) -> Answer:
+        return Answer(200, self._render.repository(self._seen(call, name), call.caller.grant))
+
+    def _contents(self, call: Call, name: str, path: str) -> Answer:
+        repo = self._seen(call, name)
+        if repo.default_branch not in repo.branches():
+            raise Rejected(404, "This repository is empty.")
+        data = repo.show(repo.default_branch, path)
+        if data is None:
+            raise Rejected(404, "Not Found")
+        return Answer(200, self._render.content(repo, path, data))
+
+    def _ref(self, call: Call, name: str, ref: str) -> Answer:
+        repo = self._seen(call, name)
+        sha = repo.branches().get(ref.removeprefix("heads/"))
+        if sha is None:
+            raise Rejected(404, "Not Found")
+        link = self._render.repository_url(repo)
+        return Answer(
+            200,
+            {
+                "ref": f"refs/{ref}",
+                "node_id": f"REF_{ref}",
+                "url": f"{link}/git/refs/{ref}",
+                "object": {"type": "commit", "sha": sha, "url": f"{link}/git/commits/{sha}"},
+            },
+        )
+
+    # Issues and comments.
+
+    def _issues(self, call: Call, name: str) -> Answer:
+        repo = self._with_issues(self._seen(call, name))
+        wanted = {label for label in call.query.get("labels", "").lower().split(",") if label}
+        state = call.query.get("state", "open")
+        found = [
+            thread
+            for thread in repo.threads.values()
+            if state in {"all", thread.state} and wanted <= {label.lower() for label in thread.labels}
+        ]
+        found.sort(
+            key=lambda thread: thread.created_at, reverse=call.query.get("direction", "desc") == "desc"
+        )
+        return self._page(call, repo, found, lambda thread: self._render.issue(repo, thread))
+
+    def _issue(self, call: Call, name: str, number: str) -> Answer:
+        repo = self._seen(call, name)
+        return Answer(200, self._render.issue(repo, self._thread(repo, number)))
+
+    def _comments(self, call: Call, name: str, number: str) -> Answer:
+        repo = self._seen(call, name)
+        comments = self._thread(repo, number).comments
+        return self._page(call, repo, comments, lambda comment: self._render.comment(repo, comment))
+
+    def _comment(self, call: Call, name: str, number: str) -> Answer:
+        repo = self._writable(call, name, "issues")
+        thread = self._thread(repo, number)
+        _check_lengths("IssueComment", call.body)
+        now = self._github.tick()
+        comment = Comment(
+            self._github.next_id(), thread.number, call.caller.login, call.body["body"], now, now
+        )
+        thread.comments.append(comment)
+        return Answer(201, self._render.comment(repo, comment))
+
+    def _edit_comment(self, call: Call, name: str, comment_id: str) -> Answer:
+        repo = self._writable(call, name, "issues")
+        for thread in repo.threads.values():
+            for comment in thread.comments:
+                if comment.id == int(comment_id):
+                    _check_lengths("IssueComment", call.body)
+                    comment.body, comment.updated_at = call.body["body"], self._github.tick()
+                    return Answer(200, self._render.comment(repo, comment))
+        raise Rejected(404, "Not Found")
+
+    def _with_issues(self, repo: Repo) -> Repo:
+        if not repo.has_issues:
+            raise Rejected(410, "Issues are disabled for this repo")
+        return repo
+
+    def _thread(self, repo: Repo, number: str) -> Issue | Pull:
+        thread = repo.threads.get(int(number))
+        if thread is None:
+            raise Rejected(404, "Not Found")
+        if isinstance(thread, Issue):
+            self._with_issues(repo)
+        return thread
+
+    # Pull requests.
+
+    def _pulls(self, call: Call, name: str) -> Answer:
+        repo = self._seen(call, name)
+        repo.refresh_heads()
+        state, head, base = (call.query.get(key) for key in ("state", "head", "base"))
+        found = [
+            pull
+            for pull in repo.pulls.values()
+            if (state or "open") in {"all", pull.state}
+            and head in {None, f"{(pull.fork or repo.full_name).split('/')[0]}:{pull.head}"}
+            and base in {None, pull.base}
+        ]
+        default = "desc" if call.query.get("sort", "created") == "created" else "asc"
+        descending = call.query.get("direction", default) == "desc"
+        found.sort(key=lambda pull: pull.created_at, reverse=descending)
+        return self._page(
+            call, repo, found, lambda pull: self._render.pull_simple(repo, pull, call.caller.grant)
+        )
+
+    def _pull(self, call: Call, name: str, number: str) -> Answer:
+        repo = self._seen(call, name)
+        repo.refresh_heads()
+        return Answer(200, self._render.pull(repo, self._pull_of(repo, number), call.caller.grant))
+
+    def _open_pull(self, call: Call, name: str) -> Answer:
+        repo = self._writable(call, name, "pull_requests")
+        body, branches = call.body, repo.branches()
+        head = body["head"].removeprefix(f"{repo.owner}:")
+        for side, branch in (("base", body["base"]), ("head", head)):
+            if branch not in branches:
+                raise _invalid([{"resource": "PullRequest", "field": side, "code": "invalid"}])
+        if any(
+            (p.head, p.base, p.state, p.fork) == (head, body["base"], "open", None)
+            for p in repo.pulls.values()
+        ):
+            raise _custom(f"A pull request already exists for {repo.owner}:{head}.")
+        if not bare.commits_between(repo.path, branches[body["base"]], branches[head]):
+            raise _custom(f"No commits between {body['base']} and {head}")
+        if body.get("draft") and not repo.allows_drafts:
+            raise Rejected(422, "Draft pull requests are not supported in this repository.")
+        _check_lengths("PullRequest", body)
+        now = self._github.tick()
+        pull = Pull(
+            number=self._github.next_number(repo),
+            title=body["title"],
+            body=body.get("body"),
+            author=call.caller.login,
+            created_at=now,
+            updated_at=now,
+            head=head,
+            base=body["base"],
+            head_sha=branches[head],
+            base_sha=branches[body["base"]],
+            draft=bool(body.get("draft")),
+        )
+        repo.threads[pull.number] = pull
+        return Answer(201, self._render.pull(repo, pull, call.caller.grant))
+
+    def _edit_pull(self, call: Call, name: str, number: str) -> Answer:
+        repo = self._writable(call, name, "pull_requests")
+        repo.refresh_heads()
+        pull = self._pull_of(repo, number)
+        _check_lengths("PullRequest", call.body)
+        now = self._github.tick()
+        for key in ("title", "body", "base"):
+            if key in call.body:
+                setattr(pull, key, call.body[key])
+        if call.body.get("state") == "closed":
+            pull.state, pull.closed_at = "closed", now
+        pull.updated_at = now
+        return Answer(200, self._render.pull(repo, pull, call.caller.grant))
+
+    def _pull_of(self, repo: Repo, number: str) -> Pull:
+        pull = repo.threads.get(int(number))
+        if not isinstance(pull, Pull):
+            raise Rejected(404, "Not Found")
+        return pull
+
+    def _page(self, call: Call, repo: Repo, found: Sequence[T], render: Callable[[T], Any]) -> Answer:
+        """One page, with the links to the others by the repository's number, as GitHub writes them."""
+        size = min(int(call.query.get("per_page", "30")), 100)
+        page = int(call.query.get("page", "1"))
+        last = max(1, -(-len(found) // size))
+        targets = {"first": 1, "prev": page - 1} if page > 1 else {}
+        targets |= {"next": page + 1, "last": last} if page < last else {}
+        root = f"{self._github.url}/repositories/{repo.id}{call.path.split(repo.full_name, 1)[-1]}"
+        links = [
+            f'<{root}?{urlencode({**call.query, "page": number})}>; rel="{name}"'
+            for name, number in targets.items()
+        ]
+        shown = [render(item) for item in found[(page - 1) * size : page * size]]
+        return Answer(200, shown, {"Link": ", ".join(links)} if links else {})
+
+
+def _invalid(errors: list[dict[str, object]]) -> Rejected:
+    return Rejected(422, "Validation Failed", errors=errors)
+
+
+def _custom(message: str) -> Rejected:
+    return _invalid([{"resource": "PullRequest", "code": "custom", "message": message}])
+
+
+def _check_lengths(resource: str, body: Mapping[str, Any]) -> None:
+    for key, longest in (("title", LONGEST_TITLE), ("body", LONGEST_BODY)):
+        if len(body.get(key) or "") > longest:
+            text = f"{key} is too long (maximum is {longest} characters)"
+            raise _invalid([{"resource": resource, "code": "custom", "field": key, "message": text}])
