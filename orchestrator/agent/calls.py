@@ -106,9 +106,7 @@ def _words(result: ToolOutcome) -> str:
             return text
 
 
-def _finish(
-    bench: Workbench, outcome: CallsOutcome, call: ToolCall, status: CallStatus, output: str
-) -> None:
+def _finish(bench: Workbench, outcome: CallsOutcome, call: ToolCall, status: CallStatus, output: str) -> None:
     bench.emit(ToolCallEnded(call.id, call.name, status, output))
     shown = truncate(output, call.name)
     outcome.results.append(ToolResult(call.id, call.name, shown, is_error=status is not CallStatus.OK))

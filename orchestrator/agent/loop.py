@@ -101,7 +101,11 @@ async def run_loop(
             return _limit(bench, budget.out_of_time())
         if outcome.ending:
             return SessionEnd(EndKind(outcome.ending.ending), outcome.ending.text)
-        _say(bench, history, ask.contract.answer(tuple(outcome.results), _note(budget, reading, outcome.results)))
+        _say(
+            bench,
+            history,
+            ask.contract.answer(tuple(outcome.results), _note(budget, reading, outcome.results)),
+        )
 
 
 async def _ask(ask: Ask, bench: Workbench, budget: Budget, history: list[Message]) -> Response:
@@ -128,9 +132,7 @@ async def _streamed(ask: Ask, bench: Workbench, request: Request) -> Response:
     raise ProviderError("the model's stream ended without a reply")
 
 
-def _reject(
-    ask: Ask, bench: Workbench, history: list[Message], reading: Malformed, attempt: int
-) -> None:
+def _reject(ask: Ask, bench: Workbench, history: list[Message], reading: Malformed, attempt: int) -> None:
     bench.emit(ReplyRejected(reading.problems, attempt))
     if attempt >= BAD_REPLIES_IN_A_ROW:
         raise BadReplyError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,8 @@ from orchestrator.cycle.tasks import BRANCH_FOLDER, Task, checklist, from_issue,
 from orchestrator.forge.base import PullRequestState
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
     from orchestrator.forge.base import Forge, PullRequest
 
 BACKLOG_FILES = ("BACKLOG.md", "TODO.md", "ROADMAP.md")
@@ -81,7 +82,9 @@ class Backlog:
         by_state: dict[PullRequestState, Callable[[PullRequest], str]] = {
             PullRequestState.OPEN: lambda pull: f"{_name(task)} has an open pull request, {pull.url}",
             PullRequestState.MERGED: lambda pull: f"{_name(task)} was done by {pull.url}",
-            PullRequestState.CLOSED: lambda pull: f"{_name(task)} was declined: {pull.url} is closed unmerged",
+            PullRequestState.CLOSED: lambda pull: (
+                f"{_name(task)} was declined: {pull.url} is closed unmerged"
+            ),
         }
         for state, say in by_state.items():
             if found := next((pull for pull in ours if pull.state is state), None):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import BadReplyError
@@ -10,6 +9,8 @@ from orchestrator.cycle.cycle import says_no_task
 from orchestrator.cycle.result import CycleResult, Outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from orchestrator.cycle.parts import Stop
 
 
@@ -55,7 +56,9 @@ def goes_on(result: CycleResult) -> bool:
         case Outcome.NO_TASK:
             return result.task is not None and not says_no_task(result)
         case Outcome.FAILED:
-            return isinstance(result.cause, BadReplyError) or (result.cause is None and result.task is not None)
+            return isinstance(result.cause, BadReplyError) or (
+                result.cause is None and result.task is not None
+            )
         case Outcome.PLANNED:
             return True
         case Outcome.QUESTION | Outcome.INTERRUPTED:

@@ -1,0 +1,37 @@
+"""Runs commands in turns, so that a busy machine is busy for all of them, and prints ratios."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+def in_turns(jobs: Mapping[str, Callable[[], object]], runs: int) -> dict[str, list[float]]:
+    """Seconds of each job, `runs` times, one after another; the first round is not counted."""
+    seconds: dict[str, list[float]] = {name: [] for name in jobs}
+    for run in range(runs + 1):
+        for name, job in jobs.items():
+            start = time.perf_counter()
+            job()
+            if run:
+                seconds[name].append(time.perf_counter() - start)
+    return seconds
+
+
+def command(*words: str) -> Callable[[], object]:
+    """A job that runs a command and fails if the command does."""
+    return lambda: subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def table(title: str, seconds: Mapping[str, list[float]], base: str) -> None:
+    """Print minimum, median and the ratio of medians to the base job's."""
+    print(f"\n{title}\n{'':32}{'min':>10}{'median':>10}{'ratio':>8}")
+    reference = statistics.median(seconds[base])
+    for name, values in seconds.items():
+        middle = statistics.median(values)
+        print(f"{name:32}{min(values) * 1000:8.1f}ms{middle * 1000:8.1f}ms{middle / reference:8.2f}")

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.cycle.tasks import checklist, from_text, slug
+
+BACKLOG = """# Backlog
+
+- [x] Done already
+- [ ] Fix `add()` in calc.py
+  It subtracts. See the test.
+  - [ ] also for floats
+
+* [ ] Second
+1. [ ] Third
+- [] no task
+-[ ] no task either
+
+```
+- [ ] inside a code block
+```
+
+- [X] Ticked
+  - [ ] Child of a ticked item
+"""
+
+
+def test_a_checklist_gives_its_unticked_items_in_order() -> None:
+    assert [task.title for task in checklist("BACKLOG.md", BACKLOG)] == [
+        "Fix `add()` in calc.py",
+        "Second",
+        "Third",
+        "Child of a ticked item",
+    ]
+
+
+def test_deeper_lines_belong_to_the_item_above() -> None:
+    first = next(checklist("BACKLOG.md", BACKLOG))
+    assert "It subtracts." in first.body
+    assert "also for floats" in first.body
+    assert "Second" not in first.body
+
+
+def test_an_item_keeps_its_key_when_it_moves_to_another_file_or_line() -> None:
+    here = next(checklist("BACKLOG.md", "- [ ] Fix  it"))
+    there = list(checklist("TODO.md", "- [ ] other\n\n* [ ] Fix it\n"))[1]
+    assert here.key == there.key
+    assert here.source != there.source
+
+
+def test_the_same_text_is_the_same_task_and_another_text_is_not() -> None:
+    assert from_text("Fix add()\n") == from_text("Fix add()")
+    assert from_text("Fix add()").key != from_text("Fix sub()").key
+
+
+@pytest.mark.parametrize(
+    ("title", "expected"),
+    [
+        ("Fix add() in calc.py", "fix-add-in-calc-py"),
+        ("Überprüfe die Größe", "uberprufe-die-groe"),
+        ("日本語", "task"),
+        ("--upload-pack=evil", "upload-pack-evil"),
+        ("..", "task"),
+        ("x" * 99, "x" * 40),
+    ],
+)
+def test_a_slug_is_a_harmless_part_of_a_branch_name(title: str, expected: str) -> None:
+    assert slug(title) == expected
+
+
+@given(st.text())
+def test_every_title_gives_a_valid_slug(title: str) -> None:
+    assert re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?", slug(title))
+
+
+@given(st.text().filter(str.strip))
+def test_every_text_is_a_task_with_a_title_of_one_line(text: str) -> None:
+    task = from_text(text)
+    assert task.branch.startswith(task.branch_prefix)
+    assert "\n" not in task.title
+    assert len(task.title) <= 120
