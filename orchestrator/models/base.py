@@ -19,6 +19,19 @@ if TYPE_CHECKING:
     from orchestrator.core.errors import ModelError
 
 
+INVALID_ARGUMENTS = "_invalid_json"
+"""The one key of `ToolCall.arguments` where the model's arguments were no JSON object; its value is their text."""
+
+
+def invalid_arguments(call: ToolCall) -> str | None:
+    """The text that the model gave as arguments, if it is not a JSON object; else None.
+
+    Whoever runs calls asks this first, and tells the model.
+    """
+    text = call.arguments.get(INVALID_ARGUMENTS)
+    return text if isinstance(text, str) and len(call.arguments) == 1 else None
+
+
 @dataclass(frozen=True, slots=True)
 class OutputSchema:
     """A JSON Schema that the whole reply must satisfy, where the provider can constrain it."""

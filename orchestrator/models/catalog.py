@@ -1,0 +1,150 @@
+"""What is known about providers and models: names, addresses, prices, context windows. No I/O."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from orchestrator.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from genai_prices.types import ModelInfo
+    from genai_prices.types import Provider as PriceList
+
+    from orchestrator.core.messages import Usage
+
+DEFAULT_CONTEXT_TOKENS = 32_768
+"""Assumed where nothing is known: what current small models can read at least."""
+
+
+class Provider(StrEnum):
+    """The PROVIDER of `PROVIDER:NAME`."""
+
+    OPENAI = "openai"  # Responses at the vendor's address, Chat Completions at any other
+    OPENAI_CHAT = "openai-chat"
+    OPENAI_RESPONSES = "openai-responses"
+    ANTHROPIC = "anthropic"
+    GEMINI = "gemini"
+    REPLAY = "replay"
+
+
+OFFICIAL_URLS = {
+    Provider.OPENAI: "https://api.openai.com/v1",
+    Provider.OPENAI_CHAT: "https://api.openai.com/v1",
+    Provider.OPENAI_RESPONSES: "https://api.openai.com/v1",
+    Provider.ANTHROPIC: "https://api.anthropic.com/v1",
+    Provider.GEMINI: "https://generativelanguage.googleapis.com/v1beta",
+}
+"""Where a provider's requests go if no other address is configured. `replay` has none."""
+
+_PROVIDER_BY_HOST = {
+    "api.anthropic.com": Provider.ANTHROPIC,
+    "api.openai.com": Provider.OPENAI,
+    "generativelanguage.googleapis.com": Provider.GEMINI,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRef:
+    """A model as the user names it."""
+
+    provider: Provider
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.provider}:{self.name}"
+
+
+def parse_model(text: str) -> ModelRef:
+    """Read `PROVIDER:NAME`; the name may contain colons and slashes.
+
+    Raises:
+        ConfigurationError: no colon, an empty name, or an unknown provider.
+    """
+    prefix, colon, name = text.strip().partition(":")
+    known = ", ".join(Provider)
+    if not colon or not name.strip():
+        raise ConfigurationError(f"a model is named PROVIDER:NAME, not {text!r}; PROVIDER is one of {known}")
+    try:
+        return ModelRef(Provider(prefix.strip().lower()), name.strip())
+    except ValueError:
+        near = difflib.get_close_matches(prefix.strip().lower(), list(Provider), n=1, cutoff=0.0)[0]
+        raise ConfigurationError(
+            f"unknown model provider {prefix!r}; did you mean {near}? Known are {known}"
+        ) from None
+
+
+def detect_provider(api_url: str) -> Provider:
+    """Which provider's protocol is spoken at an address; unknown hosts speak Chat Completions.
+
+    The whole host name is compared: searching the address for `api.openai.com`, as is often done,
+    would also take `https://api.openai.com.example.org` or a path for the vendor.
+    """
+    return _PROVIDER_BY_HOST.get(_host(api_url), Provider.OPENAI_CHAT)
+
+
+def price_usd(where: str, model: str, usage: Usage, *, now: datetime | None = None) -> float | None:
+    """What these tokens cost in USD, or None where that is not known; unknown is never 0.
+
+    Args:
+        where: the address that was asked, or a `Provider` for its official address.
+        model: the name that the provider knows.
+        usage: tokens of any number of requests.
+        now: some prices change over the day; None is the present.
+    """
+    found = _find(where, model)
+    if found is None:
+        return None
+    from genai_prices import Usage as PricedUsage
+
+    prices, info = found
+    cached = min(usage.cached_input_tokens, usage.input_tokens)
+    priced = PricedUsage(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=cached,
+        cache_write_tokens=min(usage.cache_write_tokens, usage.input_tokens - cached),
+    )
+    try:
+        price = float(info.calc_price(priced, prices, genai_request_timestamp=now).total_price)
+    except (ValueError, LookupError):  # the price list has no price, or not for these kinds of tokens
+        return None
+    # Models without a price in the list come out as 0; only those called free are free.
+    is_known = price > 0 or usage.total_tokens == 0 or model.endswith(":free")
+    return price if is_known else None
+
+
+def context_window(where: str, model: str) -> int | None:
+    """How many tokens the model can read, or None where that is not known (see `DEFAULT_CONTEXT_TOKENS`).
+
+    Args:
+        where: the address that is asked, or a `Provider` for its official address.
+        model: the name that the provider knows.
+    """
+    found = _find(where, model)
+    return found[1].context_window if found else None
+
+
+def _find(where: str, model: str) -> tuple[PriceList, ModelInfo] | None:
+    url = OFFICIAL_URLS.get(Provider(where), "") if where in set(Provider) else where
+    host = _host(url)
+    if not host or not model:
+        return None
+    from genai_prices.data_snapshot import get_snapshot
+
+    try:
+        return get_snapshot().find_provider_model(model, None, None, url)
+    except LookupError:
+        return None
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url.strip() if "://" in url else f"https://{url.strip()}").hostname or ""
+    except ValueError:
+        return ""

@@ -1,0 +1,302 @@
+"""What an error reply means: every vendor's bodies and wordings, converted into our tree of errors."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.errors import (
+    AuthenticationError,
+    ConnectionFailedError,
+    ContentFilterError,
+    ContextLengthError,
+    InvalidRequestError,
+    ModelError,
+    ModelNotFoundError,
+    OverloadedError,
+    PermissionDeniedError,
+    ProviderError,
+    RateLimitError,
+)
+from orchestrator.models.wire import read_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+MAX_MESSAGE_CHARACTERS = 500
+
+_CHECK_KEY = "check the API key"
+_CHECK_NAME = "check the model's name and the API address"
+
+
+class SpentQuotaError(RateLimitError):
+    """No more requests until someone pays: asking again soon is of no use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """What an error body says.
+
+    Attributes:
+        kinds: its type, code and status words, joined by spaces.
+        param: the field of the request that it names, or empty.
+        status: an HTTP status inside the body, as some servers send with status 200.
+    """
+
+    message: str
+    kinds: str = ""
+    param: str = ""
+    status: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """An error class, the words that mean it, and what a person can do."""
+
+    kind: type[ModelError]
+    words: re.Pattern[str]
+    hint: str = ""
+    in_message: bool = True  # whether the words count in the message too, or in the type and code only
+
+
+def _rule(kind: type[ModelError], words: str, hint: str = "", *, in_message: bool = True) -> _Rule:
+    return _Rule(kind, re.compile(words, re.IGNORECASE), hint, in_message)
+
+
+_QUOTA = _rule(
+    SpentQuotaError,
+    r"insufficient_quota|billing_hard_limit|billing_not_active|exceeded your current quota"
+    r"|credit balance is too low|insufficient (credits|balance|funds)",
+    "the account has no credit or quota left",
+)
+_CONTEXT = _rule(
+    ContextLengthError,
+    r"context.{0,10}(window|length|limit|size)|maximum prompt length|(prompt|input) is too long"
+    r"|reduce the length of|model token limit|token count.{0,30}exceeds|too many (input )?tokens"
+    r"|string_above_max_length|request_too_large",
+    "the conversation is too long for this model",
+)
+# In this order. They are asked before the status, because vendors agree on words more than on numbers.
+_REQUEST_RULES = (
+    _CONTEXT,
+    _rule(
+        AuthenticationError,
+        r"authentication_error|invalid_api_key|api_key_invalid|api key not valid|incorrect api key",
+        _CHECK_KEY,
+    ),
+    _rule(
+        ContentFilterError,
+        r"content_filter|content_policy_violation|responsibleaipolicy|content management policy",
+    ),
+    _rule(
+        ModelNotFoundError, r"model_not_found|not_found_error|\bNOT_FOUND\b", _CHECK_NAME, in_message=False
+    ),
+    _rule(PermissionDeniedError, r"permission_error|permission_denied", in_message=False),
+)
+# Asked only where there is no status that could tell: errors inside a stream.
+_STREAM_RULES = (
+    _rule(RateLimitError, r"rate_limit|resource_exhausted|too_many_requests|rate limit"),
+    _rule(
+        OverloadedError,
+        r"overloaded|server_error|internal_error|api_error|timeout_error|\bINTERNAL\b"
+        r"|service_unavailable|unavailable_error|\bUNAVAILABLE\b",
+    ),
+    _rule(InvalidRequestError, r"invalid_request|invalid_argument|bad_?request", in_message=False),
+)
+_BY_STATUS: dict[int, tuple[type[ModelError], str]] = {
+    HTTPStatus.UNAUTHORIZED: (AuthenticationError, _CHECK_KEY),
+    HTTPStatus.PAYMENT_REQUIRED: (SpentQuotaError, _QUOTA.hint),
+    HTTPStatus.FORBIDDEN: (PermissionDeniedError, "this key may not do this"),
+    HTTPStatus.NOT_FOUND: (ModelNotFoundError, _CHECK_NAME),
+    HTTPStatus.METHOD_NOT_ALLOWED: (ModelNotFoundError, _CHECK_NAME),
+    HTTPStatus.REQUEST_TIMEOUT: (ConnectionFailedError, ""),
+    HTTPStatus.CONFLICT: (OverloadedError, ""),
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: (ContextLengthError, _CONTEXT.hint),
+    HTTPStatus.TOO_MANY_REQUESTS: (RateLimitError, ""),
+    HTTPStatus.NOT_IMPLEMENTED: (InvalidRequestError, ""),
+}
+
+_LASTING: dict[type[ModelError], type[ModelError]] = {
+    RateLimitError: SpentQuotaError,
+    OverloadedError: ProviderError,
+}
+
+
+def is_transient(error: ModelError) -> bool:
+    """Whether the same request may succeed if it is sent again."""
+    passing = isinstance(error, RateLimitError | OverloadedError | ConnectionFailedError)
+    return passing and not isinstance(error, SpentQuotaError)
+
+
+def error_from_body(
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, where: str
+) -> ModelError:
+    """Classify an HTTP reply that is not a success.
+
+    Args:
+        status: not 200.
+        headers: their names in lower case.
+        body: in any form.
+        now: the time from which waits count.
+        where: the server's host, for the message.
+    """
+    try:
+        complaint = read_complaint(read_json(body))
+    except ValueError:
+        text = body.decode("utf-8", "replace").strip()
+        complaint = Complaint("a web page" if text.startswith("<") else _one_line(text))
+    kind, hint = _kind(status, complaint)
+    if headers.get("x-should-retry") == "false":
+        kind = _LASTING.get(kind, kind)
+    message = _message(where, status, complaint, hint)
+    if issubclass(kind, RateLimitError | OverloadedError):
+        resume_at = resume_time(status, headers, complaint.message, now)
+        return kind(message, status=status, resume_at=resume_at)
+    return kind(message, status=status)
+
+
+def error_in_reply(value: object, where: str) -> ModelError:
+    """Classify an error object that came with status 200: in a stream, or in place of a reply."""
+    complaint = read_complaint(value)
+    status = complaint.status or HTTPStatus.OK
+    kind, hint = _kind(status, complaint)
+    return kind(_message(where, status, complaint, hint), status=status)
+
+
+def read_complaint(value: object) -> Complaint:
+    """Find the message and its kind in any vendor's error body."""
+    outer = value[0] if isinstance(value, list) and value else value
+    if not isinstance(outer, dict):
+        return Complaint(_one_line(str(outer)))
+    error = outer.get("error") or outer
+    inner: Mapping[str, Any] = error if isinstance(error, dict) else {**outer, "message": error}
+    metadata = inner.get("metadata")
+    upstream = metadata.get("raw") if isinstance(metadata, dict) else None
+    said = [inner.get("message") or inner.get("detail") or inner.get("msg"), upstream]
+    kinds = [inner.get(key) for key in ("type", "code", "status", "reason")]
+    details = inner.get("details")
+    if isinstance(details, list):
+        kinds += [item.get("reason") for item in details if isinstance(item, dict)]
+    return Complaint(
+        message=_one_line(": ".join(str(part) for part in said if part)),
+        kinds=" ".join(kind for kind in kinds if isinstance(kind, str)),
+        param=str(inner.get("param") or ""),
+        status=_status_inside(inner.get(key) for key in ("code", "status_code", "status")),
+    )
+
+
+def _status_inside(values: Iterable[object]) -> int | None:
+    numbers = (int(str(value)) for value in values if re.fullmatch(r"[45]\d\d", str(value)))
+    return next(numbers, None)
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_MESSAGE_CHARACTERS else f"{line[: MAX_MESSAGE_CHARACTERS - 1]}…"
+
+
+def _message(where: str, status: int, complaint: Complaint, hint: str) -> str:
+    said = complaint.message or complaint.kinds or "no reason given"
+    field = f" (in {complaint.param})" if complaint.param and complaint.param not in said else ""
+    answered = "in its reply" if status == HTTPStatus.OK else f"with status {status}"
+    return f"{where} reported an error {answered}: {said}{field}{f' [{hint}]' if hint else ''}"
+
+
+def _kind(status: int, complaint: Complaint) -> tuple[type[ModelError], str]:
+    rules: tuple[_Rule, ...] = (_QUOTA,)
+    if status < HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.TOO_MANY_REQUESTS:
+        rules += _REQUEST_RULES
+    if status == HTTPStatus.OK:
+        rules += _STREAM_RULES
+    for rule in rules:
+        if rule.words.search(
+            f"{complaint.kinds} {complaint.message}" if rule.in_message else complaint.kinds
+        ):
+            return rule.kind, rule.hint
+    if status in _BY_STATUS:
+        return _BY_STATUS[status]
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return OverloadedError, ""
+    if status >= HTTPStatus.BAD_REQUEST:
+        return InvalidRequestError, ""
+    if status >= HTTPStatus.MULTIPLE_CHOICES:
+        return ProviderError, "redirects are not followed; set the API address to the new place"
+    return ProviderError, ""
+
+
+_EPOCH_SECONDS = 1_000_000_000  # a reset at or above this is a time of day, not a duration
+_EPOCH_MILLISECONDS = 1_000_000_000_000
+_LONGEST_SECONDS = 366 * 86_400.0
+_UNIT_SECONDS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])")
+_TRY_AGAIN = re.compile(r"(?:try again|retry) (?:in|after) ((?:\d+(?:\.\d+)?(?:ms|[dhms]))+)")
+_RESET = re.compile(r"(?:x-ratelimit-reset(?P<openai>-.+)?|anthropic-ratelimit(?P<anthropic>-.+)-reset)")
+
+
+def resume_time(status: int, headers: Mapping[str, str], message: str, now: datetime) -> datetime | None:
+    """From when another try makes sense, as far as the server said so.
+
+    `retry-after-ms` and `Retry-After` (seconds or an HTTP date) come first, then "try again in
+    18.6s" in the message, then, with status 429, the rate limit's reset headers.
+    """
+    milliseconds = _number(headers.get("retry-after-ms"))
+    waits = [
+        milliseconds / 1_000 if milliseconds is not None else None,
+        _seconds_until(headers.get("retry-after"), now),
+        _seconds_until(found.group(1), now) if (found := _TRY_AGAIN.search(message)) else None,
+        _reset(headers, now) if status == HTTPStatus.TOO_MANY_REQUESTS else None,
+    ]
+    seconds = next((wait for wait in waits if wait is not None), None)
+    return None if seconds is None else now + timedelta(seconds=min(max(seconds, 0.0), _LONGEST_SECONDS))
+
+
+def _reset(headers: Mapping[str, str], now: datetime) -> float | None:
+    """The longest reset of the limits that are spent, or the shortest of all if none says that it is."""
+    spent: list[float] = []
+    others: list[float] = []
+    for name, value in headers.items():
+        match = _RESET.fullmatch(name)
+        seconds = _seconds_until(value, now) if match else None
+        if match is None or seconds is None:
+            continue
+        kind = match["openai"] or match["anthropic"] or ""
+        prefix = (
+            "anthropic-ratelimit" + kind + "-remaining"
+            if match["anthropic"]
+            else f"x-ratelimit-remaining{kind}"
+        )
+        (spent if _number(headers.get(prefix)) == 0 else others).append(seconds)
+    return max(spent) if spent else min(others, default=None)
+
+
+def _seconds_until(text: str | None, now: datetime) -> float | None:
+    """Read seconds, `6m0.5s`, a time since 1970, an HTTP date, or an ISO date."""
+    number = _number(text)
+    if number is not None:
+        if number >= _EPOCH_MILLISECONDS:
+            number /= 1_000
+        return number - now.timestamp() if number >= _EPOCH_SECONDS else number
+    text = (text or "").strip()
+    pieces = _DURATION.findall(text)
+    if pieces and "".join(f"{amount}{unit}" for amount, unit in pieces) == text:
+        return sum(float(amount) * _UNIT_SECONDS[unit] for amount, unit in pieces)
+    for parse in (parsedate_to_datetime, datetime.fromisoformat):
+        try:
+            moment = parse(text)
+        except (ValueError, OverflowError):
+            continue
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now.timestamp()
+    return None
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number >= 0 else None

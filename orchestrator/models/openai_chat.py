@@ -1,0 +1,262 @@
+"""OpenAI Chat Completions, as the vendor and every compatible server speak it.
+
+https://platform.openai.com/docs/api-reference/chat
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.errors import InvalidRequestError, OverloadedError, ProviderError
+from orchestrator.core.messages import Image, Reasoning, Role, Text, ToolCall, ToolResult
+from orchestrator.models.failures import error_from_body
+from orchestrator.models.openai_chat_reply import (
+    EXTRA_CONTENT,
+    REASONING_DETAILS,
+    REASONING_FIELD,
+    ChatDecoder,
+    decode_reply,
+)
+from orchestrator.models.wire import WireRequest, endpoint, host_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+
+    from orchestrator.core.errors import ModelError
+    from orchestrator.core.messages import JsonObject, Message, Part, ToolDefinition
+    from orchestrator.models.base import OutputSchema, Request, Response
+
+SUFFIX = "/chat/completions"
+
+# The vendor's host and its reasoning models know the newer name of the output limit only;
+# many compatible servers know the older one only.
+_NEW_LIMIT = "max_completion_tokens"
+_OLD_LIMIT = "max_tokens"
+_NEW_LIMIT_HOSTS = re.compile(r"api\.openai\.com|.+\.openai\.azure\.com")
+_NEW_LIMIT_MODELS = re.compile(r"(.*/)?(o\d|gpt-[5-9])")
+
+_SCHEMA_WORDS = re.compile(r"response.?format|json.?schema|grammar|structured.?output|guided", re.IGNORECASE)
+_UNSUPPORTED = re.compile(
+    r"not support|unsupported|unrecogni[sz]ed|not permitted|unknown|unexpected", re.IGNORECASE
+)
+_NAMES_A_FIELD = re.compile(r"['\"`]\w|\b(tools?|images?|vision|temperature|max_\w+|stream\w*|roles?)\b")
+_SCHEMA_NAME_LENGTH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ChatWire:
+    """One model behind one Chat Completions address.
+
+    Attributes:
+        limit_field: the name under which the output limit is sent.
+        output_schemas: whether the server takes `response_format`.
+        stream_usage: whether the server takes `stream_options`.
+    """
+
+    url: str
+    model: str
+    limit_field: str = _OLD_LIMIT
+    output_schemas: bool = True
+    stream_usage: bool = True
+
+    @classmethod
+    def at(cls, api_url: str, model: str) -> ChatWire:
+        """The wire for an address as a user configures it (see `endpoint`).
+
+        Raises:
+            ConfigurationError: it is no http(s) address.
+        """
+        url = endpoint(api_url, SUFFIX)
+        host = host_of(url).partition(":")[0].lower()
+        is_new = _NEW_LIMIT_HOSTS.fullmatch(host) or _NEW_LIMIT_MODELS.match(model)
+        return cls(url, model, _NEW_LIMIT if is_new else _OLD_LIMIT)
+
+    def credentials(self, api_key: str) -> Mapping[str, str]:
+        """The header that carries the key."""
+        return {"authorization": f"Bearer {api_key}"}
+
+    def encode(self, request: Request, *, stream: bool) -> WireRequest:
+        """Our request as Chat Completions JSON.
+
+        The messages come last, so that a longer conversation's bytes begin with the shorter one's.
+        """
+        body: dict[str, Any] = {"model": self.model}
+        if stream:
+            body["stream"] = True
+            if self.stream_usage:
+                body["stream_options"] = {"include_usage": True}
+        if request.max_output_tokens is not None:
+            body[self.limit_field] = request.max_output_tokens
+        if request.temperature is not None:
+            body["temperature"] = request.temperature
+        if request.reasoning_effort is not None:
+            body["reasoning_effort"] = request.reasoning_effort
+        if request.output_schema is not None and self.output_schemas:
+            body["response_format"] = _response_format(request.output_schema)
+        if request.tools:
+            body["tools"] = [_tool(tool) for tool in request.tools]
+        system = [{"role": "system", "content": request.system}] if request.system else []
+        body["messages"] = system + [entry for message in request.messages for entry in _entries(message)]
+        accept = "text/event-stream" if stream else "application/json"
+        return WireRequest(self.url, {"accept": accept}, body)
+
+    def decode(self, body: bytes, request: Request) -> Response:
+        """Read a whole reply.
+
+        Raises:
+            ModelError: the body is an error, or no reply.
+        """
+        return decode_reply(body, request, model=self.model, where=host_of(self.url))
+
+    def decoder(self, request: Request) -> ChatDecoder:
+        """A reader for one streamed reply."""
+        return ChatDecoder(request, model=self.model, where=host_of(self.url))
+
+    def error(self, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> ModelError:
+        """Classify an HTTP reply that is not a success."""
+        return error_from_body(status, headers, body, now, host_of(self.url))
+
+    def relax(self, request: Request, error: ModelError) -> ChatWire | None:
+        """The wire without what the server refused: schema, usage in streams, or a name of the limit."""
+        if not isinstance(error, InvalidRequestError | OverloadedError | ProviderError):
+            return None
+        said = str(error).partition(": ")[2]
+        refuses = _UNSUPPORTED.search(said) is not None
+        if request.output_schema is not None and self.output_schemas:
+            vague = isinstance(error, InvalidRequestError) and refuses and not _NAMES_A_FIELD.search(said)
+            if _SCHEMA_WORDS.search(said) or vague:
+                return replace(self, output_schemas=False)
+        if self.stream_usage and "stream_options" in said:
+            return replace(self, stream_usage=False)
+        if request.max_output_tokens is not None and refuses and _NEW_LIMIT in said:
+            other = _OLD_LIMIT if self.limit_field == _NEW_LIMIT else _NEW_LIMIT
+            return replace(self, limit_field=other)
+        return None
+
+
+def _response_format(output: OutputSchema) -> dict[str, Any]:
+    name = re.sub(r"[^a-zA-Z0-9_-]", "_", output.name)[:_SCHEMA_NAME_LENGTH]
+    strict = allows_strict(output.schema)
+    return {"type": "json_schema", "json_schema": {"name": name, "schema": output.schema, "strict": strict}}
+
+
+def allows_strict(schema: object) -> bool:
+    """Whether the vendor's strict mode takes the schema.
+
+    It wants every object closed, with all of its properties required, and knows only a part of
+    JSON Schema: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
+    """
+    return isinstance(schema, dict) and schema.get("type") == "object" and _is_strict(schema)
+
+
+_NOT_STRICT = frozenset(
+    (
+        "allOf",
+        "oneOf",
+        "not",
+        "if",
+        "then",
+        "else",
+        "dependentRequired",
+        "dependentSchemas",
+        "patternProperties",
+    )
+)
+
+
+def _is_strict(schema: object) -> bool:
+    if not isinstance(schema, dict) or _NOT_STRICT & schema.keys():
+        return False
+    kinds = schema.get("type")
+    if kinds == "object" or (isinstance(kinds, list) and "object" in kinds):
+        properties = schema.get("properties", {})
+        closed = schema.get("additionalProperties") is False
+        if not closed or set(schema.get("required", ())) != set(properties):
+            return False
+    if not schema.keys() & {"type", "anyOf", "$ref", "enum", "const"}:
+        return False
+    if kinds == "array" and "items" not in schema:
+        return False
+    below = [schema[key] for key in ("items",) if key in schema] + list(schema.get("anyOf", ()))
+    for key in ("properties", "$defs"):
+        below += schema.get(key, {}).values()
+    return all(_is_strict(part) for part in below)
+
+
+def _tool(tool: ToolDefinition) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": function}
+
+
+def _entries(message: Message) -> list[dict[str, Any]]:
+    """A message as entries of the vendor's list: each tool result is one of its own."""
+    if message.role is Role.ASSISTANT:
+        return [_assistant(message)]
+    # The protocol has no flag for failed calls: the result's text says that it is an error.
+    results = [
+        {"role": "tool", "tool_call_id": part.call_id, "content": part.content}
+        for part in message.parts
+        if isinstance(part, ToolResult)
+    ]
+    others = [part for part in message.parts if isinstance(part, Text | Image)]
+    if not others and results:
+        return results
+    return [*results, {"role": "user", "content": _user_content(others)}]
+
+
+def _user_content(parts: Iterable[Text | Image]) -> str | list[dict[str, Any]]:
+    """Plain text stays a string, because some servers take nothing else."""
+    listed = list(parts)
+    if all(isinstance(part, Text) for part in listed):
+        return "".join(part.text for part in listed if isinstance(part, Text))
+    return [_user_part(part) for part in listed]
+
+
+def _user_part(part: Text | Image) -> dict[str, Any]:
+    if isinstance(part, Text):
+        return {"type": "text", "text": part.text}
+    data = base64.b64encode(part.data).decode("ascii")
+    return {"type": "image_url", "image_url": {"url": f"data:{part.media_type};base64,{data}"}}
+
+
+def _assistant(message: Message) -> dict[str, Any]:
+    calls = [part for part in message.parts if isinstance(part, ToolCall)]
+    entry: dict[str, Any] = {"role": "assistant", "content": message.text or (None if calls else "")}
+    if not calls:
+        return entry
+    extras = _carried_reasoning(message.parts, entry)
+    entry["tool_calls"] = [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {
+                "name": call.name,
+                "arguments": json.dumps(dict(call.arguments), ensure_ascii=False),
+            },
+            **({"extra_content": extras[call.id]} if call.id in extras else {}),
+        }
+        for call in calls
+    ]
+    return entry
+
+
+def _carried_reasoning(parts: Iterable[Part], entry: dict[str, Any]) -> JsonObject:
+    """Give reasoning back under the names it came with; return what belongs to the calls, by id.
+
+    Only beside tool calls: there some models need it, elsewhere some servers reject it.
+    """
+    extras: dict[str, Any] = {}
+    for part in parts:
+        if not isinstance(part, Reasoning):
+            continue
+        if REASONING_DETAILS in part.opaque:
+            entry["reasoning_details"] = part.opaque[REASONING_DETAILS]
+        elif REASONING_FIELD in part.opaque:
+            entry[part.opaque[REASONING_FIELD]] = part.text
+        extras.update(part.opaque.get(EXTRA_CONTENT, {}))
+    return extras

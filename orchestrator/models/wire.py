@@ -1,0 +1,233 @@
+"""What a wire protocol is: two pure halves, from our request to JSON and from JSON to our reply.
+
+`http` does the talking; a protocol module never does I/O.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from urllib.parse import urlsplit, urlunsplit
+
+from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, ProviderError
+from orchestrator.core.messages import Image, Message, Reasoning, Text, ToolCall, ToolResult, Usage
+from orchestrator.models.base import INVALID_ARGUMENTS, ReasoningPiece, TextPiece
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from orchestrator.core.errors import ModelError
+    from orchestrator.models.base import Request, Response
+
+Piece: TypeAlias = TextPiece | ReasoningPiece
+
+CHARACTERS_PER_TOKEN = 4
+"""A rough mean for English text and code; used only where a server does not count."""
+
+TOKENS_PER_IMAGE = 1_000
+"""The order of magnitude of a picture in the vendors' price lists."""
+
+_SURROGATE_ESCAPE = b"\\ud"
+
+
+@dataclass(frozen=True, slots=True)
+class WireRequest:
+    """What is sent. The key is not in it: `Wire.credentials` makes its headers when the request goes out."""
+
+    url: str
+    headers: Mapping[str, str]
+    body: dict[str, Any]
+
+
+class StreamDecoder(Protocol):
+    """Reads one streamed reply. Use it once."""
+
+    @property
+    def done(self) -> bool:
+        """The protocol's own end mark was read: nothing more is coming."""
+
+    def feed(self, event: str, data: str) -> Sequence[Piece]:
+        """Take one server-sent event; give what it adds to the reply. Unknown events add nothing.
+
+        Raises:
+            ModelError: the event is an error, or cannot be read.
+        """
+
+    def finish(self) -> tuple[Sequence[Piece], Response]:
+        """Give what was held back, and the whole reply.
+
+        Raises:
+            ConnectionFailedError: the stream ended before the reply did.
+        """
+
+
+class Wire(Protocol):
+    """One protocol, for one model at one address. A frozen value."""
+
+    @property
+    def url(self) -> str:
+        """Where requests go."""
+
+    def credentials(self, api_key: str) -> Mapping[str, str]:
+        """The headers that carry the key."""
+
+    def encode(self, request: Request, *, stream: bool) -> WireRequest:
+        """Our request in the vendor's words. Equal requests give equal bytes."""
+
+    def decode(self, body: bytes, request: Request) -> Response:
+        """Read a whole reply (a body with status 200).
+
+        Raises:
+            ModelError: the body is an error, or no reply.
+        """
+
+    def decoder(self, request: Request) -> StreamDecoder:
+        """A reader for one streamed reply to this request."""
+
+    def error(self, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> ModelError:
+        """Classify an HTTP reply that is not a success. Header names are in lower case."""
+
+    def relax(self, request: Request, error: ModelError) -> Wire | None:
+        """The same wire without the feature that this error refuses, if the request can do without; else None."""
+
+
+def endpoint(api_url: str, suffix: str) -> str:
+    """Where requests go, from what a user configures as the API's address.
+
+    An address that ends with the suffix (`/chat/completions`) is taken as it is. One without a
+    path gets `/v1` and the suffix. To any other the suffix is appended. A query is kept.
+
+    Raises:
+        ConfigurationError: it is not an http(s) address, or it has a user name or password in it.
+    """
+    problem = ConfigurationError(f"the API address must look like https://host/v1, not {api_url[:100]!r}")
+    try:
+        parts = urlsplit(api_url.strip())
+        parts.port  # noqa: B018  raises on a port that is no number
+    except ValueError:
+        raise problem from None
+    if parts.username is not None or parts.password is not None:
+        raise ConfigurationError(
+            "the API address must not contain a password; put the key into the environment"
+        )
+    if (
+        parts.scheme not in {"http", "https"}
+        or not parts.hostname
+        or any(c.isspace() for c in api_url.strip())
+    ):
+        raise problem
+    path = parts.path.rstrip("/")
+    if not path.endswith(suffix):
+        path = f"{path or '/v1'}{suffix}"
+    return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
+
+
+def host_of(url: str) -> str:
+    """Host and port of an address, as error messages name it."""
+    return urlsplit(url).netloc.rpartition("@")[2]
+
+
+def read_json(raw: str | bytes) -> Any:
+    """Parse JSON strictly (no NaN or Infinity), in text that can be written as UTF-8.
+
+    Half of a surrogate pair, which a model can write as an escape, becomes U+FFFD.
+
+    Raises:
+        ValueError: not JSON, or nested too deeply.
+    """
+    try:
+        value = json.loads(raw, parse_constant=_refuse_constant)
+        if (
+            _SURROGATE_ESCAPE
+            not in (raw if isinstance(raw, bytes) else raw.encode("utf-8", "replace")).lower()
+        ):
+            return value
+        return json.loads(mended(json.dumps(value, ensure_ascii=False)))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _refuse_constant(name: str) -> Any:
+    message = f"{name} is not JSON"
+    raise ValueError(message)
+
+
+def mended(text: str) -> str:
+    """The text with surrogate pairs joined and lone surrogates replaced by U+FFFD."""
+    if text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def read_reply(body: bytes, where: str) -> Mapping[str, Any]:
+    """Parse the body of a successful reply.
+
+    Raises:
+        ConnectionFailedError: the JSON is cut or broken, so another try makes sense.
+        ProviderError: the body is something else altogether, such as a web page.
+    """
+    if body.lstrip()[:1] == b"<":
+        raise ProviderError(f"{where} answered with a web page; check the API address")
+    try:
+        value = read_json(body)
+    except ValueError:
+        raise ConnectionFailedError(f"{where} answered with broken JSON") from None
+    if not isinstance(value, dict):
+        raise ProviderError(f"{where} answered with JSON that is no reply; check the API address")
+    return value
+
+
+def dicts(value: object) -> list[dict[str, Any]]:
+    """The JSON objects of a list; nothing where there is no list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def read_arguments(raw: object) -> dict[str, Any]:
+    """A tool call's arguments; those that are no JSON object come under the key `INVALID_ARGUMENTS`."""
+    if raw is None or (isinstance(raw, str) and not raw.strip()):
+        return {}
+    if isinstance(raw, dict):
+        return raw
+    text = raw if isinstance(raw, str) else json.dumps(raw)
+    try:
+        value = read_json(text)
+    except ValueError:
+        value = None
+    return value if isinstance(value, dict) else {INVALID_ARGUMENTS: mended(text)}
+
+
+def made_up_id(number: int, *facts: object) -> str:
+    """An id for a call that came without one: the same reply always gives the same id."""
+    digest = hashlib.sha256(repr((number, facts)).encode("utf-8", "replace")).hexdigest()
+    return f"call_{digest[:20]}"
+
+
+def estimated_usage(request: Request, reply: Message) -> Usage:
+    """Tokens by the length of the text, for servers that do not count them.
+
+    A guess is better than zero: with zero, limits on tokens and cost would never be reached.
+    """
+    schema = request.output_schema.schema if request.output_schema else {}
+    tools = [(tool.name, tool.description, dict(tool.parameters)) for tool in request.tools]
+    written = len(request.system) + len(json.dumps([tools, dict(schema)], default=str))
+    prompt = _tokens(written) + sum(_message_tokens(message.parts) for message in request.messages)
+    return Usage(input_tokens=prompt, output_tokens=_message_tokens(reply.parts))
+
+
+def _message_tokens(parts: Iterable[object]) -> int:
+    return sum(TOKENS_PER_IMAGE if isinstance(part, Image) else _tokens(_characters(part)) for part in parts)
+
+
+def _characters(part: object) -> int:
+    if isinstance(part, Text | Reasoning):
+        return len(part.text)
+    if isinstance(part, ToolCall):
+        return len(part.name) + len(json.dumps(dict(part.arguments), default=str))
+    return len(part.content) if isinstance(part, ToolResult) else 0
+
+
+def _tokens(characters: int) -> int:
+    return -(-characters // CHARACTERS_PER_TOKEN)
