@@ -1,0 +1,165 @@
+"""Runs ripgrep and reads its JSON lines (https://docs.rs/grep-printer/latest/grep_printer/struct.JSON.html)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.errors import ToolError
+from orchestrator.environments.base import GrepMatch
+from orchestrator.environments.globs import PathPattern
+from orchestrator.environments.paths import shown
+from orchestrator.environments.query import (
+    MAX_FILE_BYTES,
+    TIME_LIMIT_SECONDS,
+    Search,
+    cut_line,
+    invalid_pattern,
+    too_slow,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+_MAX_JSON_LINE_BYTES = 4 * MAX_FILE_BYTES
+_CHUNK_BYTES = 65_536
+_NO_MATCH, _TROUBLE = 1, 2
+_PLAIN_NAME_PATTERN = re.compile(r"[\w.*-]+")
+
+
+async def grep_with_ripgrep(program: str, root: str, search: Search) -> list[GrepMatch]:
+    """Search below `root`; the caller has checked the path and that it holds no link.
+
+    Raises:
+        ToolError: the expression is invalid, or the time limit passed.
+    """
+    process = await _start(program, root, search)
+    assert process.stdout is not None  # noqa: S101  asked for above
+    assert process.stderr is not None  # noqa: S101  asked for above
+    complaints = asyncio.create_task(process.stderr.read())
+    found: list[GrepMatch] = []
+    try:
+        async with asyncio.timeout(TIME_LIMIT_SECONDS):
+            async for match in _matches(process.stdout, search):
+                found.append(match)
+                if len(found) >= search.options.max_results:
+                    return found
+            status = await process.wait()
+            complaint = (await complaints).decode("utf-8", "replace")
+    except TimeoutError:
+        raise too_slow() from None
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        while await process.stdout.read(_CHUNK_BYTES):
+            pass  # a full pipe would keep the process from being taken down
+        await complaints
+        await process.wait()
+    if status not in {0, _NO_MATCH} and not found:
+        _complain(complaint)
+    return found
+
+
+async def _start(program: str, root: str, search: Search) -> asyncio.subprocess.Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            program,
+            *_arguments(search),
+            cwd=root,
+            env={},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=_MAX_JSON_LINE_BYTES,
+        )
+    except OSError as error:  # no processes left, the pattern is too long, the folder is gone
+        raise ToolError(f"ripgrep could not be started: {error.strerror}") from error
+
+
+def _arguments(search: Search) -> list[str]:
+    options = search.options
+    return [
+        "--json",
+        "--no-config",
+        "--no-follow",
+        "--no-messages",
+        "--hidden",
+        "--no-ignore-parent",
+        "--no-ignore-dot",
+        "--no-ignore-exclude",
+        "--no-ignore-global",
+        "--no-require-git" if search.rules is not None else "--no-ignore",
+        "--crlf",
+        "--sort=path",
+        f"--max-filesize={MAX_FILE_BYTES}",
+        f"--max-count={options.max_results}",
+        "--ignore-case" if options.case_insensitive else "--case-sensitive",
+        *_quick_filter(search),
+        "--iglob=!.git",  # after the filter: the last one that matches decides
+        "-e",
+        search.pattern,
+        "--",
+        "./" + "/".join(search.base),
+    ]
+
+
+def _quick_filter(search: Search) -> list[str]:
+    """Let ripgrep skip files by name where its patterns surely mean what ours mean."""
+    wanted = search.options.glob_filter
+    if wanted is None or search.is_file:
+        return []
+    names = [alternative[-1] for alternative in PathPattern.for_filter(wanted).alternatives]
+    if wanted.startswith("!") or "/" in wanted or not all(map(_PLAIN_NAME_PATTERN.fullmatch, names)):
+        return []
+    return [f"--glob={name}" for name in names]
+
+
+async def _matches(output: asyncio.StreamReader, search: Search) -> AsyncIterator[GrepMatch]:
+    """Matches of text files that count. Those of a file wait for its end, which says if it is binary."""
+    waiting: list[GrepMatch] = []
+    accepted = False
+    while True:
+        try:
+            line = await output.readline()
+        except ValueError:  # one match is longer than the buffer: pass over it
+            continue
+        if not line:
+            return
+        event = json.loads(line)
+        data = event["data"]
+        match event["type"]:
+            case "begin":
+                waiting = []
+                accepted = search.accepts(_names(data))
+            case "match" if accepted:
+                text = _text(data["lines"]).removesuffix("\n").removesuffix("\r")
+                waiting.append(GrepMatch(shown("/".join(_names(data))), data["line_number"], cut_line(text)))
+            case "end" if accepted and data["binary_offset"] is None:
+                for found in waiting:
+                    yield found
+            case _:
+                pass
+
+
+def _names(data: Mapping[str, Any]) -> tuple[str, ...]:
+    path = data["path"]
+    name = path["text"] if "text" in path else os.fsdecode(base64.b64decode(path["bytes"]))
+    return tuple(part for part in name.split("/") if part not in {"", "."})
+
+
+def _text(value: Mapping[str, str]) -> str:
+    return value["text"] if "text" in value else base64.b64decode(value["bytes"]).decode("utf-8", "replace")
+
+
+def _complain(complaint: str) -> None:
+    """Ripgrep ends with 2 for a bad expression, and for files that it could not read, which is no reason to stop."""
+    reasons = [line.removeprefix("error: ") for line in complaint.splitlines() if line.startswith("error: ")]
+    if reasons:
+        raise invalid_pattern(reasons[-1])
+    if complaint.strip():
+        raise ToolError(f"ripgrep could not search: {' '.join(complaint.split())}")

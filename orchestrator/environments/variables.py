@@ -1,0 +1,70 @@
+"""Which environment variables a command is given."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class EnvPolicy(StrEnum):
+    """What is inherited from this program's own variables."""
+
+    FILTERED = "filtered"
+    """Everything that does not look like a secret."""
+    CORE = "core"
+    """Only what programs need to run: `PATH`, `HOME` and the like."""
+    NONE = "none"
+    """Nothing."""
+    ALL = "all"
+    """Everything, secrets included."""
+
+
+CORE = frozenset(
+    {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TERM", "TMPDIR", "TMP", "TEMP", "TZ"}
+    | {"GOPATH", "GOROOT", "GOCACHE", "GOMODCACHE", "CARGO_HOME", "RUSTUP_HOME", "NVM_DIR", "PYENV_ROOT"}
+    | {"RBENV_ROOT", "GEM_HOME", "JAVA_HOME", "ANDROID_HOME", "DOTNET_ROOT", "VIRTUAL_ENV", "SSL_CERT_FILE"}
+)
+"""Variables that are always inherited, unless nothing is; and every `LC_*`."""
+
+_SECRET_PART = re.compile(r"SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|API_?KEY", re.IGNORECASE)
+_SECRET_WORD = re.compile(r"(?:^|_)(?:KEY|KEYS|PAT|AUTH|PWD)(?=_|$)", re.IGNORECASE)
+_OURS_OR_GIT = re.compile(r"(?:PULLWRIGHT|GIT)_", re.IGNORECASE)
+_URL_WITH_USER = re.compile(r"://[^/\s@]+@")
+_NOT_SECRET = frozenset({"PWD"})
+
+
+def child_variables(inherited: Mapping[str, str], policy: EnvPolicy) -> dict[str, str]:
+    """What a command gets of the variables of this program.
+
+    The filter takes out names that speak of a key, token, secret, password or credential,
+    everything of ours and of git's, the SSH agent's socket, and values that are a URL with a
+    user name in it. It keeps secrets out of sight; it is no wall against a hostile command.
+    """
+    match policy:
+        case EnvPolicy.ALL:
+            return dict(inherited)
+        case EnvPolicy.NONE:
+            return {}
+        case EnvPolicy.CORE:
+            return {name: value for name, value in inherited.items() if _is_core(name)}
+        case EnvPolicy.FILTERED:
+            return {
+                name: value
+                for name, value in inherited.items()
+                if _is_core(name) or not (is_secret_name(name) or _URL_WITH_USER.search(value))
+            }
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a variable of this name is kept from commands."""
+    if name in _NOT_SECRET:
+        return False
+    return any(rule.search(name) for rule in (_SECRET_PART, _SECRET_WORD)) or bool(_OURS_OR_GIT.match(name))
+
+
+def _is_core(name: str) -> bool:
+    return name in CORE or name.startswith("LC_")
