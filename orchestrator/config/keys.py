@@ -1,0 +1,141 @@
+"""Keys and tokens: which environment variables hold them, and every value that must never be shown."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from orchestrator.core.errors import ConfigurationError
+
+Environment: TypeAlias = Mapping[str, str]
+
+APP_KEY = "PULLWRIGHT_GITHUB_APP_KEY"
+APP_KEY_FILE = "PULLWRIGHT_GITHUB_APP_KEY_FILE"
+OTHER_KEY = "PULLWRIGHT_API_KEY"
+
+VARIABLES: dict[str, tuple[str, ...]] = {
+    "openai": ("OPENAI_API_KEY",),
+    "anthropic": ("ANTHROPIC_API_KEY",),
+    "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    "other": (OTHER_KEY,),
+    "github": ("GITHUB_TOKEN", "GH_TOKEN"),
+    "github_app": (APP_KEY, APP_KEY_FILE),
+}
+"""Which variables hold the key for what; the first that is set counts."""
+
+_SECRET_NAME = re.compile(
+    r"(?:^|_)(?:API_?KEY|ACCESS_KEY|PRIVATE_KEY|SECRET_KEY|APP_KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$",
+    re.IGNORECASE,
+)
+# Values that development containers and examples use. Hiding these words would damage ordinary text.
+_NO_SECRETS = frozenset(
+    {
+        "password",
+        "postgres",
+        "changeme",
+        "minioadmin",
+        "rabbitmq",
+        "disabled",
+        "required",
+        "undefined",
+        "username",
+    }
+)
+_MAX_KEY_FILE_BYTES = 100_000
+_SHOWN_CHARS = 4
+_MIN_CHARS_TO_SHOW = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKeys:
+    """The keys that the environment holds; None where it holds none. They are not in the `repr`.
+
+    Attributes:
+        other: for a server that `api_url` names.
+        github_app: the private key of a GitHub App, PEM text.
+    """
+
+    openai: str | None = field(default=None, repr=False)
+    anthropic: str | None = field(default=None, repr=False)
+    gemini: str | None = field(default=None, repr=False)
+    other: str | None = field(default=None, repr=False)
+    github: str | None = field(default=None, repr=False)
+    github_app: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, environ: Environment) -> ApiKeys:
+        """Read the keys.
+
+        Raises:
+            ConfigurationError: a key cannot be one, or the App's key file cannot be read.
+        """
+        plain = {
+            name: _first(environ, variables) for name, variables in VARIABLES.items() if name != "github_app"
+        }
+        return cls(**plain, github_app=_app_key(environ))
+
+
+def variable_in_use(environ: Environment, name: str) -> str | None:
+    """The variable that holds the key for `openai`, `github` and so on, or None."""
+    return next((variable for variable in VARIABLES[name] if environ.get(variable, "").strip()), None)
+
+
+def masked(value: str) -> str:
+    """A key so that its owner knows it again and nobody else learns it."""
+    text = value.strip()
+    if "\n" in text or len(text) <= _MIN_CHARS_TO_SHOW:
+        return "set"
+    return f"set, ends in …{text[-_SHOWN_CHARS:]}"
+
+
+def secret_values(environ: Environment) -> list[str]:
+    """Every value of the environment that must not be shown: the keys, and what is named like a secret.
+
+    A key file that cannot be read adds nothing; `ApiKeys.of` reports it.
+    """
+    ours = {variable for variables in VARIABLES.values() for variable in variables} - {APP_KEY_FILE}
+    found = []
+    for name, value in environ.items():
+        text = value.strip()
+        if name in ours or (_SECRET_NAME.search(name) and text.lower() not in _NO_SECRETS):
+            found.append(text)
+    with contextlib.suppress(ConfigurationError):
+        found.append(_app_key(environ) or "")
+    return list(dict.fromkeys(value for value in found if value))
+
+
+def _first(environ: Environment, variables: tuple[str, ...]) -> str | None:
+    for variable in variables:
+        value = environ.get(variable, "").strip()
+        if value:
+            if not value.isascii() or not value.isprintable() or " " in value:
+                raise ConfigurationError(
+                    f"{variable} holds a space, a line break or another character that no key has"
+                )
+            return value
+    return None
+
+
+def _app_key(environ: Environment) -> str | None:
+    text = environ.get(APP_KEY, "").strip()
+    file = environ.get(APP_KEY_FILE, "").strip()
+    source = APP_KEY
+    if not text and file:
+        source = f"{APP_KEY_FILE}={file}"
+        try:
+            with Path(file).expanduser().open("rb") as stream:
+                text = stream.read(_MAX_KEY_FILE_BYTES).decode("ascii").strip()
+        except OSError as error:
+            raise ConfigurationError(f"{source} cannot be read: {error.strerror or error}") from error
+        except UnicodeDecodeError:
+            raise ConfigurationError(f"{source} is not a private key in PEM form") from None
+    if not text:
+        return None
+    text = text.replace("\\n", "\n")  # how some secret stores keep several lines
+    if "PRIVATE KEY-----" not in text:
+        raise ConfigurationError(f"{source} is not a private key in PEM form")
+    return text

@@ -1,0 +1,143 @@
+"""Every option with its default, its bounds and one line that describes it."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+_MAX_ROUNDS = 10_000
+_MAX_TOKENS = 1_000_000_000
+_MAX_MINUTES = 7 * 24 * 60.0
+_MAX_USD = 100_000.0
+_MAX_CYCLES = 1_000_000
+_MAX_CONTEXT_CHARS = 10_000_000
+_MAX_TIMEOUT_SECONDS = 24 * 3600.0
+
+
+def _address(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        raise ValueError
+    if not value.isprintable() or " " in value or parts.fragment or parts.port == 0:
+        raise ValueError
+    return value.rstrip("/")
+
+
+def _branch(value: str) -> str:
+    # https://git-scm.com/docs/git-check-ref-format
+    bad = re.search(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^[-/.]|^@$|/\.|[/.]$|\.lock(?:/|$)", value)
+    if bad:
+        raise ValueError
+    return value
+
+
+def _line(value: str) -> str:
+    if not value.isprintable() or value != value.strip():
+        raise ValueError
+    return value
+
+
+def _person(value: str) -> str:
+    if set("<>") & set(value):
+        raise ValueError
+    return _line(value)
+
+
+def _option(default: Any, description: str, allowed: str, **bounds: Any) -> Any:
+    """A field. `allowed` ends the sentence "must be ..."."""
+    return Field(default, description=description, json_schema_extra={"allowed": allowed}, **bounds)
+
+
+def _number(default: float | None, description: str, least: float, most: float, **exclusive: bool) -> Any:
+    kind = "a whole number" if isinstance(most, int) else "a number"
+    if exclusive:
+        return _option(
+            default, description, f"{kind} above {int(least):,} and up to {int(most):,}", gt=least, le=most
+        )
+    return _option(default, description, f"{kind} from {int(least):,} to {int(most):,}", ge=least, le=most)
+
+
+_Line = Annotated[str, AfterValidator(_line), Field(min_length=1, max_length=200)]
+_Address = Annotated[str, AfterValidator(_address)]
+_Branch = Annotated[str, AfterValidator(_branch), Field(min_length=1, max_length=200)]
+_Person = Annotated[str, AfterValidator(_person), Field(min_length=1, max_length=200)]
+_Email = Annotated[str, AfterValidator(_person), Field(pattern=r"^[^@\s]+@[^@\s]+$", max_length=200)]
+_Word = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,30}$")]
+_AppId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")]
+
+_ADDRESS = "an http:// or https:// address without a user name, a password or a #"
+_ONE_LINE = "one line of text, not empty, of at most 200 characters"
+
+
+class Settings(BaseModel):
+    """All options of a run. They are values: nothing changes them after they were loaded."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    model: _Line | None = _option(None, "The model, as PROVIDER:NAME.", _ONE_LINE)
+    api_url: _Address | None = _option(None, "Address of a model server other than the vendor's.", _ADDRESS)
+    github_url: _Address = _option("https://github.com", "GitHub, or an Enterprise server.", _ADDRESS)
+    label: _Line = _option("pullwright", "Open issues with this label are the backlog.", _ONE_LINE)
+    base: _Branch | None = _option(
+        None,
+        "Branch to start from and to propose to; the default branch if not set.",
+        "a name that git allows",
+    )
+    draft: bool = _option(True, "Open pull requests as drafts.", "true or false")
+    allow_dangerous_tools: bool = _option(False, "Let the model run shell commands.", "true or false")
+    stream: bool = _option(True, "Take the model's reply piece by piece.", "true or false")
+    temperature: float | None = _number(None, "Sampling temperature; not sent if not set.", 0.0, 2.0)
+    max_output_tokens: int | None = _number(
+        None, "Longest reply in tokens; not sent if not set.", 1, _MAX_TOKENS
+    )
+    reasoning_effort: _Word | None = _option(
+        None,
+        "How much a model should think; not sent if not set.",
+        "one word in small letters, such as low or high",
+    )
+    max_rounds: int = _number(20, "Most requests to the model in a cycle.", 1, _MAX_ROUNDS)
+    max_usd: float | None = _number(None, "Most US dollars spent in a cycle.", 0.0, _MAX_USD, exclusive=True)
+    max_tokens: int | None = _number(None, "Most tokens, in and out, in a cycle.", 1, _MAX_TOKENS)
+    max_minutes: float | None = _number(
+        None, "Most minutes that a cycle takes.", 0.0, _MAX_MINUTES, exclusive=True
+    )
+    max_cycles: int | None = _number(None, "Most cycles of a continuous run.", 1, _MAX_CYCLES)
+    context_chars: int = _number(
+        60_000, "Most characters of the repository in the first prompt.", 1_000, _MAX_CONTEXT_CHARS
+    )
+    author_name: _Person = _option("Pullwright", "Author of the commits.", f"{_ONE_LINE}, without < and >")
+    author_email: _Email = _option(
+        "pullwright@users.noreply.github.com", "E-mail address of the commits' author.", "an e-mail address"
+    )
+    request_timeout_seconds: float = _number(
+        600.0, "Longest wait for a model's reply, in seconds.", 0.0, _MAX_TIMEOUT_SECONDS, exclusive=True
+    )
+    github_app_id: _AppId | None = _option(
+        None,
+        "Id of the GitHub App to act as; its key comes from the environment.",
+        "an App's id or client id",
+    )
+
+
+KEYS: tuple[str, ...] = tuple(Settings.model_fields)
+"""The names of all options, in the order in which they are shown."""
+
+
+def description(key: str) -> str:
+    """One line that says what an option is for."""
+    return Settings.model_fields[key].description or ""
+
+
+def allowed(key: str) -> str:
+    """What an option may be; ends the sentence "must be ..."."""
+    extra = Settings.model_fields[key].json_schema_extra
+    return str(extra["allowed"]) if isinstance(extra, dict) else "another value"
+
+
+def kind(key: str) -> type:
+    """The type of an option's value: `str`, `bool`, `int` or `float`."""
+    text = str(Settings.model_fields[key].annotation)
+    return next((one for one in (bool, int, float) if re.search(rf"\b{one.__name__}\b", text)), str)

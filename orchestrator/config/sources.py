@@ -1,0 +1,258 @@
+"""Merges flags, environment and files into the settings, and remembers where each value came from."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pydantic import ValidationError
+
+from orchestrator.config.keys import VARIABLES, secret_values
+from orchestrator.config.settings import KEYS, Settings, allowed, kind
+from orchestrator.core.errors import ConfigurationError
+from orchestrator.guard.secrets import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+PREFIX = "PULLWRIGHT_"
+LOCAL_FILE = "pullwright.toml"
+CONFIG_VARIABLE = "PULLWRIGHT_CONFIG"
+_EXTRAS = frozenset(
+    {
+        "PULLWRIGHT_HOME",
+        CONFIG_VARIABLE,
+        *(name for names in VARIABLES.values() for name in names if name.startswith(PREFIX)),
+    }
+)
+_TEST_PREFIX = "PULLWRIGHT_TEST_"
+
+_WORDS = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
+_MAX_SHOWN_CHARS = 60
+_MAX_FILE_BYTES = 1_000_000
+_CLOSE = 0.8
+_FAR = 0.3
+
+# The folder's file may come from a repository that somebody else wrote.
+_ADDRESSES = ("api_url", "github_url")
+_NEVER_LOCAL = {"allow_dangerous_tools": True}
+
+_SECRET_WORDS = re.compile(r"key|token|secret|password|credential")
+_SECRET_PLACES = {
+    "openai": "OPENAI_API_KEY",
+    "anthropic": "ANTHROPIC_API_KEY",
+    "gemini": "GEMINI_API_KEY",
+    "google": "GEMINI_API_KEY",
+    "app": "PULLWRIGHT_GITHUB_APP_KEY",
+    "token": "GITHUB_TOKEN",
+    "github": "GITHUB_TOKEN",
+    "api": "PULLWRIGHT_API_KEY",
+}
+
+
+class Kind(StrEnum):
+    """Where a value may come from, strongest first."""
+
+    FLAG = "flag"
+    ENVIRONMENT = "environment"
+    LOCAL_FILE = "folder's file"
+    USER_FILE = "user's file"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from. `place` is the flag, the variable or the file's path; empty for a default."""
+
+    kind: Kind
+    place: str
+
+    def names(self, key: str) -> str:
+        """How a message names this key at this place."""
+        if self.kind in (Kind.FLAG, Kind.ENVIRONMENT):
+            return self.place
+        return f"{key} in {self.place}"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The settings, and the origin of each."""
+
+    settings: Settings
+    origin: Mapping[str, Origin]
+
+
+def load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Loaded:
+    """Read all sources: flags over environment over `./pullwright.toml` over the user's file.
+
+    Args:
+        flags: the flags that were given, by key; text is read as in the environment.
+        environ: the environment. An empty variable counts as not set.
+        cwd: the current folder.
+
+    Raises:
+        ConfigurationError: an unknown key, a value that is not allowed, or a file that cannot be read.
+    """
+    try:
+        return _load(flags, environ, cwd)
+    except ConfigurationError as error:
+        raise ConfigurationError(Redactor(secret_values(environ)).redact(str(error))) from None
+
+
+def may_send_key(loaded: Loaded, key: str) -> bool:
+    """Whether a key or token may be sent to the address that `api_url` or `github_url` names.
+
+    Not where `./pullwright.toml` names it: a repository may bring that file along.
+    """
+    return key not in _ADDRESSES or loaded.origin[key].kind is not Kind.LOCAL_FILE
+
+
+def key_refusal(loaded: Loaded, key: str) -> str:
+    """One line that says why no key is sent to this address, and what to do."""
+    value, flag = getattr(loaded.settings, key), _flag(key)
+    return (
+        f"{key} = {value} comes from {loaded.origin[key].place}, a file that a repository may bring along, "
+        f"so no key is sent there; to trust it, give {flag} {value} or set {PREFIX}{key.upper()}"
+    )
+
+
+def user_file(environ: Mapping[str, str]) -> Path:
+    """The user's file: what `PULLWRIGHT_CONFIG` names, else `config.toml` in the platform's config folder."""
+    named = environ.get(CONFIG_VARIABLE)
+    if named:
+        return Path(named).expanduser()
+    import platformdirs
+
+    return platformdirs.user_config_path("pullwright", appauthor=False) / "config.toml"
+
+
+def _load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Loaded:
+    values: dict[str, Any] = {}
+    origin = dict.fromkeys(KEYS, Origin(Kind.DEFAULT, ""))
+    users, local = user_file(environ), cwd / LOCAL_FILE
+    sources = [_from_file(Kind.USER_FILE, users, required=bool(environ.get(CONFIG_VARIABLE)))]
+    if not (local.exists() and users.exists() and local.samefile(users)):
+        sources.append(_from_file(Kind.LOCAL_FILE, local))
+    sources += [_from_environment(environ), _from_flags(flags)]
+    for source in sources:
+        for key, (value, place) in source.items():
+            _check(key, value, place)
+            values[key], origin[key] = value, place
+    return Loaded(Settings(**values), origin)
+
+
+_Source: TypeAlias = dict[str, tuple[Any, Origin]]
+
+
+def _from_flags(flags: Mapping[str, Any]) -> _Source:
+    source: _Source = {}
+    for key, value in flags.items():
+        if key not in KEYS:
+            raise ConfigurationError(f"there is no option {key!r}; {_nearest(key)}")
+        source[key] = _typed(key, value), Origin(Kind.FLAG, _flag(key))
+    return source
+
+
+def _from_environment(environ: Mapping[str, str]) -> _Source:
+    source: _Source = {}
+    for variable in sorted(environ):
+        if not variable.startswith(PREFIX) or variable in _EXTRAS or variable.startswith(_TEST_PREFIX):
+            continue
+        key = variable.removeprefix(PREFIX).lower()
+        if key not in KEYS or variable != variable.upper():
+            near = _near(variable, [*(f"{PREFIX}{key.upper()}" for key in KEYS), *_EXTRAS])
+            raise ConfigurationError(
+                f"the environment variable {variable} names no option; the nearest is {near}"
+            )
+        if environ[variable]:
+            source[key] = _typed(key, environ[variable]), Origin(Kind.ENVIRONMENT, variable)
+    return source
+
+
+def _from_file(kind: Kind, path: Path, *, required: bool = False) -> _Source:
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MAX_FILE_BYTES).decode()
+        values = tomllib.loads(text)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if required:
+            raise ConfigurationError(f"{CONFIG_VARIABLE} names {path}, which does not exist") from error
+        return {}
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} is not UTF-8 text") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
+    for key in values:
+        if key not in KEYS:
+            raise ConfigurationError(_unknown_key(key, path))
+    return {key: (value, Origin(kind, str(path))) for key, value in values.items()}
+
+
+def _unknown_key(key: str, path: Path) -> str:
+    plain = key.lower().replace("-", "_")
+    similar = difflib.get_close_matches(plain, KEYS, n=1, cutoff=_CLOSE)
+    if not similar and _SECRET_WORDS.search(plain):
+        variable = next(
+            (name for word, name in _SECRET_PLACES.items() if word in plain), "PULLWRIGHT_API_KEY"
+        )
+        return f"{path} holds {key!r}: keys do not belong in files; set the environment variable {variable} instead"
+    return f"{path} holds the unknown key {key!r}; {_nearest(plain)}"
+
+
+def _nearest(key: str) -> str:
+    return f"the nearest known one is {_near(key, KEYS)!r}"
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    choices = sorted(known)
+    return next(iter(difflib.get_close_matches(name, choices, n=1, cutoff=_FAR)), choices[0])
+
+
+def _typed(key: str, value: Any) -> Any:
+    """Text from a flag or the environment as the option's type; what cannot be read stays text, and is refused."""
+    if not isinstance(value, str):
+        return value
+    wanted, text = kind(key), value.strip()
+    if wanted is bool:
+        return _WORDS.get(text.lower(), value)
+    if wanted is str:
+        return value
+    try:
+        return wanted(text)
+    except ValueError:
+        return value
+
+
+def _check(key: str, value: Any, origin: Origin) -> None:
+    try:
+        Settings(**{key: value})
+    except ValidationError:
+        shown = repr(value) if isinstance(value, str) else str(value).lower()
+        if len(shown) > _MAX_SHOWN_CHARS:
+            shown = f"{shown[:_MAX_SHOWN_CHARS]}…"
+        raise ConfigurationError(f"{origin.names(key)} = {shown}: must be {allowed(key)}") from None
+    if origin.kind is Kind.LOCAL_FILE and key in _NEVER_LOCAL and value == _NEVER_LOCAL[key]:
+        raise ConfigurationError(
+            f"{origin.names(key)} has no effect there, because a repository may bring that file along; "
+            f"give {_flag(key)} or set {PREFIX}{key.upper()}=true"
+        )
+
+
+def _flag(key: str) -> str:
+    return f"--{key.replace('_', '-')}"
