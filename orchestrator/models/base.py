@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -120,7 +120,7 @@ class Model(Protocol):
             ModelError: one of its subclasses; retries are already spent.
         """
 
-    def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
+    def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
         """Ask and take the reply in pieces. The last event is `Completed`.
 
         Raises:

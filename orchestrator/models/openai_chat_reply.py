@@ -163,7 +163,8 @@ class ChatDecoder:
         yield from calls
 
     def _finish_reason(self, message: Message) -> FinishReason:
-        finish = _FINISH.get(self._finish or "", FinishReason.OTHER)
+        # A whole reply, or a stream with its end mark, may lack the reason and is complete all the same.
+        finish = _FINISH.get(self._finish or "stop", FinishReason.OTHER)
         complete = finish in {FinishReason.STOP, FinishReason.OTHER}
         if complete and any(isinstance(part, ToolCall) for part in message.parts):
             return FinishReason.TOOL_CALLS

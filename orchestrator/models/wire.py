@@ -169,8 +169,9 @@ def read_reply(body: bytes, where: str) -> Mapping[str, Any]:
         ConnectionFailedError: the JSON is cut or broken, so another try makes sense.
         ProviderError: the body is something else altogether, such as a web page.
     """
-    if body.lstrip()[:1] == b"<":
-        raise ProviderError(f"{where} answered with a web page; check the API address")
+    if body.strip() and body.lstrip()[:1] not in {b"{", b"["}:
+        what = "a web page" if body.lstrip()[:1] == b"<" else "text that is not JSON"
+        raise ProviderError(f"{where} answered with {what}; check the API address")
     try:
         value = read_json(body)
     except ValueError:

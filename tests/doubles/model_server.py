@@ -143,11 +143,13 @@ class ModelServer:
     Attributes:
         script: the steps that are still to come; a test may add to it while the server runs.
         requests: every POST so far, in order.
+        connections: how many were opened so far.
     """
 
     def __init__(self, script: Sequence[ScriptItem] = ()) -> None:
         self.script: list[ScriptItem] = list(script)
         self.requests: list[RecordedRequest] = []
+        self.connections = 0
         self.closing = threading.Event()
         self._lock = threading.Lock()
         self._http = _Server(self)
@@ -193,6 +195,7 @@ class _Server(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         self._connections.add(request)
+        self.owner.connections += 1
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:

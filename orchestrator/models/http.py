@@ -1,0 +1,326 @@
+"""The one place that talks to models: one HTTP client, streams, retries, waits and time-outs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import aclosing
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from orchestrator import __version__
+from orchestrator.core.errors import (
+    ConfigurationError,
+    ConnectionFailedError,
+    ModelError,
+)
+from orchestrator.models.base import Completed, Restarted
+from orchestrator.models.retries import Attempts, HttpOptions
+from orchestrator.models.wire import host_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+
+    import httpx2
+
+    from orchestrator.core.clock import Clock
+    from orchestrator.models.base import OnWait, Request, Response, StreamEvent
+    from orchestrator.models.wire import Piece, StreamDecoder, Wire, WireRequest
+
+T = TypeVar("T")
+
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+"""A server may send a whole file as one event (a tool call that is not cut into pieces)."""
+
+MAX_ERROR_BYTES = 64 * 1024
+DRAIN_SECONDS = 0.25
+MAX_RELAXATIONS = 3
+_HIDDEN = "[key]"
+_MIN_SECRET_CHARACTERS = 8  # shorter ones are placeholders for servers that want no key
+_LOOPBACK = ("all://localhost", "all://127.0.0.1", "all://[::1]")
+
+
+class HttpModel:
+    """A model behind a wire protocol. Safe for several calls at once in one event loop.
+
+    A caller that leaves a stream early closes it: `async with aclosing(model.stream(...))`.
+    """
+
+    def __init__(  # noqa: PLR0913  what assembly passes in, each by its name
+        self,
+        name: str,
+        wire: Wire,
+        *,
+        api_key: str | None,
+        clock: Clock,
+        random: Callable[[], float],
+        on_wait: OnWait | None = None,
+        options: HttpOptions | None = None,
+    ) -> None:
+        """Nothing is opened before the first request.
+
+        Args:
+            name: what the user calls the model.
+            wire: the protocol, which knows the address.
+            api_key: sent with every request to the wire's address, and nowhere else.
+            clock: for waits and reset times.
+            random: gives numbers from 0 up to 1, for the spread of the waits.
+            on_wait: told before each wait.
+            options: time-outs and retries.
+
+        Raises:
+            ConfigurationError: the key has characters that no key has.
+        """
+        self._name = name
+        self._wire = wire
+        self._key = (api_key or "").strip()
+        if not (self._key.isascii() and self._key.isprintable()) or " " in self._key:
+            raise ConfigurationError(
+                f"the API key for {name} has characters that no key has; was it copied whole?"
+            )
+        self._clock = clock
+        self._random = random
+        self._on_wait = on_wait
+        self._options = options or HttpOptions()
+        self._client: httpx2.AsyncClient | None = None
+
+    def __repr__(self) -> str:
+        return f"HttpModel({self._name!r})"
+
+    @property
+    def name(self) -> str:
+        """What the user calls it: `provider:name`."""
+        return self._name
+
+    async def aclose(self) -> None:
+        """Let go of connections. A later request opens new ones."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    async def complete(self, request: Request) -> Response:
+        """Ask and wait for the whole reply.
+
+        Raises:
+            ModelError: one of its subclasses; retries are already spent.
+        """
+        async with aclosing(self._ask(request, stream=False)) as events:
+            async for event in events:
+                if isinstance(event, Completed):
+                    return event.response
+        raise AssertionError("_ask ends with Completed or raises")
+
+    async def stream(self, request: Request) -> AsyncGenerator[StreamEvent]:
+        """Ask and take the reply in pieces. The last event is `Completed`.
+
+        Raises:
+            ModelError: one of its subclasses; retries are already spent.
+        """
+        async with aclosing(self._ask(request, stream=True)) as events:
+            async for event in events:
+                yield event
+
+    async def _ask(self, request: Request, *, stream: bool) -> AsyncGenerator[StreamEvent]:
+        """Try until there is a reply, or until trying makes no more sense."""
+        attempts = Attempts(self._options, self._clock, self._random, self._on_wait)
+        relaxations = 0
+        while True:
+            wire = self._wire
+            failure: ModelError | None = None
+            shown = False
+            async with aclosing(self._try(wire, request, attempts, stream=stream)) as events:
+                async for event in events:
+                    if isinstance(event, ModelError):
+                        failure = event
+                        break
+                    yield event
+                    if isinstance(event, Completed):
+                        return
+                    shown = True
+            if failure is None:
+                raise AssertionError("_try ends with Completed or a ModelError")
+            relaxed = wire.relax(request, failure)
+            if relaxed is not None and relaxations < MAX_RELAXATIONS:
+                relaxations += 1
+                self._wire = relaxed  # kept: the server will not learn the feature between two requests
+            else:
+                await attempts.wait_after(failure)
+            if shown:
+                yield Restarted()
+
+    async def _try(
+        self, wire: Wire, request: Request, attempts: Attempts, *, stream: bool
+    ) -> AsyncGenerator[Piece | Completed | ModelError]:
+        """Send the request once. A failure is the last item; it is not raised.
+
+        Raised from here it would have the HTTP library's error as its context, and that holds the
+        request with the key.
+        """
+        import httpx2
+
+        decoder = wire.decoder(request)
+        failure: ModelError
+        try:
+            async with aclosing(self._exchange(wire, request, decoder, attempts, stream=stream)) as events:
+                async for event in events:
+                    yield event
+        except ModelError as error:
+            failure = error
+        except (httpx2.TransportError, httpx2.DecodingError, TimeoutError) as error:
+            failure = self._broken(host_of(wire.url), error)
+        else:
+            return
+        try:
+            # The reply may be complete although the connection did not end in good form.
+            held, response = decoder.finish()
+        except ModelError:
+            yield self._redacted(failure)
+            return
+        for piece in held:
+            yield piece
+        yield Completed(response)
+
+    async def _exchange(
+        self, wire: Wire, request: Request, decoder: StreamDecoder, attempts: Attempts, *, stream: bool
+    ) -> AsyncGenerator[Piece | Completed]:
+        """One HTTP exchange. The connection is given back, or closed, however this ends."""
+        sending = self._send(wire.encode(request, stream=stream), wire.credentials)
+        response = await _before(attempts, sending)
+        async with aclosing(response):
+            if not response.is_success:
+                body = await _before(attempts, _read_start(response))
+                if self._hides_key:
+                    body = body.replace(self._key.encode(), _HIDDEN.encode())
+                raise wire.error(response.status_code, dict(response.headers), body, self._clock.now())
+            if not stream or _is_document(response):
+                body = await _before(attempts, response.aread())
+                yield Completed(wire.decode(body, request))
+                return
+            async with aclosing(self._events(response, attempts)) as events:
+                async for event in events:
+                    for piece in decoder.feed(event.event, event.data):
+                        yield piece
+                    if decoder.done:
+                        await _drain(events)
+                        break
+            held, whole = decoder.finish()
+            for piece in held:
+                yield piece
+            yield Completed(whole)
+
+    async def _send(
+        self, sent: WireRequest, credentials: Callable[[str], Mapping[str, str]]
+    ) -> httpx2.Response:
+        import httpx2
+
+        client = self._connected()
+        headers = {
+            "content-type": "application/json",
+            "user-agent": f"pullwright/{__version__}",
+            **sent.headers,
+        }
+        if self._key:
+            headers.update(credentials(self._key))
+        # Names of files that are not UTF-8 have lone surrogates; they are sent as "?".
+        content = json.dumps(sent.body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+        try:
+            built = client.build_request("POST", sent.url, headers=headers, content=content)
+        except httpx2.InvalidURL:
+            raise ConfigurationError(f"the API address {sent.url!r} is not valid") from None
+        return await client.send(built, stream=True)
+
+    def _connected(self) -> httpx2.AsyncClient:
+        import httpx2
+
+        if self._client is None:
+            options = self._options
+            timeout = httpx2.Timeout(options.read_seconds, connect=options.connect_seconds, pool=None)
+            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
+            # A key must not go elsewhere: no redirects. A server on this machine needs no proxy.
+            try:
+                self._client = httpx2.AsyncClient(
+                    timeout=timeout, limits=limits, follow_redirects=False, mounts=dict.fromkeys(_LOOPBACK)
+                )
+            except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:
+                raise ConfigurationError(
+                    f"the environment's proxy or certificate settings are no good: {error}"
+                ) from None
+        return self._client
+
+    @staticmethod
+    async def _events(
+        response: httpx2.Response, attempts: Attempts
+    ) -> AsyncGenerator[httpx2.ServerSentEvent]:
+        import httpx2
+
+        # Some servers forget the content type; what is no event stream has no events in it.
+        response.headers["content-type"] = "text/event-stream"
+        source = httpx2.EventSource(response, max_event_size=MAX_EVENT_BYTES)
+        async with aclosing(cast("AsyncGenerator[httpx2.ServerSentEvent]", aiter(source))) as events:
+            while (event := await _before(attempts, anext(events, None))) is not None:
+                yield event
+
+    def _broken(self, host: str, error: Exception) -> ConnectionFailedError:
+        import httpx2
+
+        said = " ".join(str(error).split()) or type(error).__name__
+        match error:
+            case TimeoutError():
+                said = f"no whole reply from {host} within {self._options.total_seconds:g} s"
+            case httpx2.ConnectTimeout():
+                said = f"cannot connect to {host} within {self._options.connect_seconds:g} s"
+            case httpx2.ConnectError():
+                said = f"cannot connect to {host}: {said}; is the address right, and the server running?"
+            case httpx2.TimeoutException():
+                said = f"{host} sent nothing for {self._options.read_seconds:g} s"
+            case _:
+                said = f"the connection to {host} broke: {said}"
+        return ConnectionFailedError(said)
+
+    @property
+    def _hides_key(self) -> bool:
+        return len(self._key) >= _MIN_SECRET_CHARACTERS
+
+    def _redacted(self, failure: ModelError) -> ModelError:
+        if self._hides_key:
+            failure.args = tuple(str(part).replace(self._key, _HIDDEN) for part in failure.args)
+        return failure
+
+
+async def _drain(events: AsyncGenerator[object]) -> None:
+    """Read what comes after the protocol's end mark: only a body read to its end leaves the connection open."""
+    import httpx2
+
+    try:
+        async with asyncio.timeout(DRAIN_SECONDS):
+            async for _ in events:
+                pass
+    except (httpx2.TransportError, httpx2.DecodingError, TimeoutError):
+        pass  # the reply is complete; the connection is closed instead of kept
+
+
+async def _before(attempts: Attempts, work: Awaitable[T]) -> T:
+    """Await within the time that the call has left. Nothing is ever yielded inside this time-out."""
+    async with asyncio.timeout(attempts.seconds_left()):
+        return await work
+
+
+def _is_document(response: httpx2.Response) -> bool:
+    """Whether the server answered a request for a stream with one JSON document, or with a web page."""
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind.endswith(("json", "html"))
+
+
+async def _read_start(response: httpx2.Response) -> bytes:
+    """The beginning of an error's body, as far as it can be read."""
+    import httpx2
+
+    body = b""
+    try:
+        async with aclosing(response.aiter_bytes()) as chunks:
+            async for chunk in chunks:
+                body += chunk
+                if len(body) >= MAX_ERROR_BYTES:
+                    break
+    except (httpx2.TransportError, httpx2.DecodingError):
+        pass  # the status alone says enough
+    return body[:MAX_ERROR_BYTES]
