@@ -1,0 +1,192 @@
+"""GitHub, and GitHub Enterprise, as a forge. PyGithub carries and signs the requests."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import urlsplit
+
+from orchestrator.core.errors import (
+    ConfigurationError,
+    ForgeAuthenticationError,
+    ForgeNotFoundError,
+    ForgeUnavailableError,
+)
+from orchestrator.forge.address import DEFAULT_API_URL, api_url_for, git_host_of
+from orchestrator.forge.app_line import AppLine
+from orchestrator.forge.base import Credential
+from orchestrator.forge.calls import Patience, Request
+from orchestrator.forge.github_rest import RestForge
+from orchestrator.forge.refusals import TOKEN_VARIABLE, Reply
+
+if TYPE_CHECKING:
+    from github import Auth
+
+
+__all__ = [
+    "DEFAULT_API_URL",
+    "GitHubApp",
+    "GitHubAuth",
+    "GitHubForge",
+    "GitHubToken",
+    "Patience",
+    "api_url_for",
+]
+
+_TIMEOUT_SECONDS = 30
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*/(?!\.{1,2}\Z)[A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class GitHubToken:
+    """A personal access token, or the one that a workflow run is given."""
+
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class GitHubApp:
+    """A GitHub App: its id and its private key as PEM text. Its installation is found by repository."""
+
+    app_id: str
+    private_key: str = field(repr=False)
+
+
+GitHubAuth: TypeAlias = GitHubToken | GitHubApp | None
+"""None reads public repositories, sixty requests an hour, and writes nothing."""
+
+
+class _PyGithubLine:
+    """Sends requests through PyGithub under one authentication."""
+
+    def __init__(self, api_url: str, auth: Auth.Auth | None, secret: str = "") -> None:
+        import github
+
+        # PyGithub logs whole replies at level DEBUG, and one of them holds an app's token.
+        logging.getLogger("github.Requester").setLevel(logging.WARNING)
+        # Its own retries and pauses sleep where nobody sees it; `Calls` does that work.
+        self._requester = github.Github(
+            auth=auth,
+            base_url=api_url,
+            timeout=_TIMEOUT_SECONDS,
+            user_agent="pullwright",
+            retry=None,
+            seconds_between_requests=None,
+            seconds_between_writes=None,
+        ).requester
+        self._host = urlsplit(api_url).netloc
+        self._secret = secret
+
+    @property
+    def has_token(self) -> bool:
+        """Whether requests are signed."""
+        return self._requester.auth is not None
+
+    def send(self, request: Request) -> Reply:
+        """One request, one reply.
+
+        Raises:
+            ForgeUnavailableError: no reply.
+            ForgeNotFoundError: the server sends us to another server.
+        """
+        try:
+            status, headers, text = self._requester.requestJson(
+                request.method,
+                request.path,
+                parameters=dict(request.query),
+                headers=dict(request.headers),
+                input=None if request.body is None else dict(request.body),
+            )
+        except OSError as error:  # every error of the HTTP library below PyGithub is one
+            why = type(error).__name__
+            raise ForgeUnavailableError(
+                f"cannot {request.doing}: no answer from {self._host} ({why})"
+            ) from None
+        except RuntimeError:
+            raise ForgeNotFoundError(
+                f"cannot {request.doing}: {self._host} sends us to another server: is --github-url right?"
+            ) from None
+        if self._secret and status >= HTTPStatus.MULTIPLE_CHOICES:
+            text = text.replace(self._secret, "***")  # a proxy may echo what it refuses
+        return Reply(status, {name.lower(): str(value) for name, value in headers.items()}, text)
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._requester.close()
+
+
+class GitHubForge(RestForge):
+    """One repository on GitHub.
+
+    Args:
+        name: `owner/name`. A former name is followed to the present one.
+        auth: who we are; None for nobody.
+        patience: how calls behave in time.
+        api_url: the REST interface's address, as `api_url_for` gives it.
+
+    Raises:
+        ConfigurationError: the name is not `owner/name`, or the token is none.
+        ForgeAuthenticationError: the app's private key is none.
+    """
+
+    def __init__(
+        self, name: str, auth: GitHubAuth, patience: Patience, api_url: str = DEFAULT_API_URL
+    ) -> None:
+        if not _NAME.fullmatch(name):
+            raise ConfigurationError(f"{name!r} is not a repository: give owner/name")
+        token = auth.token.strip() if isinstance(auth, GitHubToken) else ""
+        if not re.fullmatch(r"[!-~]*", token):
+            raise ConfigurationError(f"{TOKEN_VARIABLE} holds characters that no token has: copy it again")
+        self._token = token
+        self._api_url = api_url
+        self._app_line = _app_line(name, auth, patience, api_url) if isinstance(auth, GitHubApp) else None
+        line = self._app_line or _token_line(api_url, token)
+        super().__init__(name, line, patience, is_app=self._app_line is not None)
+
+    def __repr__(self) -> str:
+        return f"GitHubForge({self._name!r}, api_url={self._api_url!r})"
+
+    def credential(self) -> Credential | None:
+        """What git shows to the server; None without a token."""
+        token = self._app_line.token() if self._app_line else self._token
+        return Credential(git_host_of(self._api_url), "x-access-token", token) if token else None
+
+
+def _token_line(api_url: str, token: str) -> _PyGithubLine:
+    """A line that is signed with a token, or with nothing if it is empty."""
+    from github import Auth
+
+    return _PyGithubLine(api_url, Auth.Token(token) if token else None, token)
+
+
+def _app_line(name: str, app: GitHubApp, patience: Patience, api_url: str) -> AppLine:
+    signer = _app_auth(app)
+    return AppLine(
+        name,
+        patience,
+        as_app=lambda: _PyGithubLine(api_url, signer),
+        with_token=lambda token: _token_line(api_url, token),
+    )
+
+
+def _app_auth(app: GitHubApp) -> Auth.AppAuth:
+    """PyGithub's signer, tried once.
+
+    Raises:
+        ForgeAuthenticationError: the key cannot sign.
+    """
+    from github import Auth
+    from jwt import PyJWTError
+
+    # A key in an environment variable often has its line ends written as `\n`.
+    try:
+        auth = Auth.AppAuth(app.app_id, app.private_key.replace("\\n", "\n"))
+        auth.create_jwt()
+    except (PyJWTError, AssertionError):
+        raise ForgeAuthenticationError(
+            "the GitHub App's private key cannot be used: give the whole PEM file that GitHub made"
+        ) from None
+    return auth
