@@ -22,9 +22,15 @@ class Ok:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The tool could not do it. `message` tells the model why, and what else to try."""
+    """The tool could not do it. `message` tells the model why, and what else to try.
+
+    Attributes:
+        cut_as: the tool by whose limits a long message is cut, where it is not the tool called:
+            a refused `write_file` shows a file, as `read_file` does.
+    """
 
     message: str
+    cut_as: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

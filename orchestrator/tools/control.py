@@ -1,0 +1,77 @@
+"""`create_pull_request`, `ask_question` and `finish`: the calls by which a session gets somewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from orchestrator.tools.base import Ends, Failed, Ok, Tool, ToolContext, ToolOutcome, define
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Propose: TypeAlias = Callable[[str, str], Awaitable[str]]
+"""The host's function: title and body in, what the model is told out. May raise `ToolError`."""
+
+MayFinish: TypeAlias = Callable[[str], Awaitable[str | None]]
+"""The host's function: the reason given in, why the session may not end yet or None out."""
+
+MAX_TITLE_CHARS = 256
+"""GitHub takes no longer title of an issue or pull request."""
+
+
+def create_pull_request(propose: Propose) -> Tool:
+    """The tool that has the host commit, push and open or update the pull request."""
+
+    async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
+        return await propose_changes(propose, arguments["title"], arguments["body"])
+
+    text = {"type": "string"}
+    return Tool(define("create_pull_request", {"title": text, "body": text}, ("title", "body")), execute)
+
+
+def ask_question() -> Tool:
+    """The tool that ends the session with a question to a person."""
+
+    async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
+        return ask(arguments["question_text"])
+
+    return Tool(define("ask_question", {"question_text": {"type": "string"}}, ("question_text",)), execute)
+
+
+def finish(may_finish: MayFinish) -> Tool:
+    """The tool that ends the session."""
+
+    async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
+        return await end_session(may_finish, arguments.get("reason") or "")
+
+    return Tool(define("finish", {"reason": {"type": "string"}}), execute)
+
+
+async def propose_changes(propose: Propose, title: str, body: str) -> ToolOutcome:
+    """Hand a title of one line and a body to the host.
+
+    Raises:
+        ToolError: the host refused, and says why.
+    """
+    line = " ".join(title.split())
+    if not line:
+        return Failed("The title is empty: say in a few words what the pull request changes.")
+    if len(line) > MAX_TITLE_CHARS:
+        return Failed(
+            f"The title has {len(line)} characters; GitHub takes {MAX_TITLE_CHARS}. Put details into the body."
+        )
+    return Ok(await propose(line, body))
+
+
+def ask(question: str) -> ToolOutcome:
+    """End with a question."""
+    if not question.strip():
+        return Failed("The question is empty: write what a person has to decide, and between what.")
+    return Ends("question", question.strip())
+
+
+async def end_session(may_finish: MayFinish, reason: str) -> ToolOutcome:
+    """End, unless the host has a reason not to."""
+    refusal = await may_finish(reason)
+    return Failed(refusal) if refusal is not None else Ends("finish", reason)

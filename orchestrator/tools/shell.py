@@ -1,0 +1,64 @@
+"""`run_shell_command`: anything that a command line can do. Dangerous."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.errors import ToolError
+from orchestrator.tools.base import Failed, Ok, Tool, ToolContext, ToolOutcome, define
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from orchestrator.core.messages import JsonObject
+
+DEFAULT_TIMEOUT_MS = 120_000
+MAX_TIMEOUT_MS = 600_000
+
+_NOTHING_PRINTED = "The command printed nothing.\n"
+
+
+def run_shell_command(default_timeout_ms: int = DEFAULT_TIMEOUT_MS) -> Tool:
+    """The tool that runs a command in the root of the clone."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        timeout_ms = arguments.get("timeout_ms") or default_timeout_ms
+        return await run_command(context, arguments["command"], timeout_ms=timeout_ms)
+
+    timeout = {"type": "integer", "minimum": 1, "maximum": MAX_TIMEOUT_MS}
+    properties: dict[str, JsonObject] = {"command": {"type": "string"}, "timeout_ms": timeout}
+    return Tool(define("run_shell_command", properties, ("command",)), execute, dangerous=True)
+
+
+async def run_command(
+    context: ToolContext, command: str, *, timeout_ms: int, working_dir: str | None = None
+) -> ToolOutcome:
+    """Run a command; what it prints, its exit code and its duration are the answer.
+
+    Args:
+        context: where to run it.
+        command: shell text.
+        timeout_ms: up to 600,000; more is taken as that.
+        working_dir: a folder of the clone; the root if it is None.
+
+    Returns:
+        `Failed` for an exit code other than 0 and for a time-out, with the output in it.
+
+    Raises:
+        ToolError: the command is empty or cannot be started.
+    """
+    if not command.strip():
+        raise ToolError("the command is empty")
+    context.ledger.shell_used = True
+    result = await context.environment.exec_command(
+        command, timeout_ms=min(timeout_ms, MAX_TIMEOUT_MS), working_dir=working_dir, on_output=context.print
+    )
+    seconds = result.duration_ms / 1_000
+    output = result.output if result.output.endswith("\n") or not result.output else f"{result.output}\n"
+    if result.timed_out:
+        return Failed(
+            f"{output}[ERROR: Command timed out after {min(timeout_ms, MAX_TIMEOUT_MS)}ms. Partial output is shown "
+            "above. You can retry with a longer timeout by setting the timeout_ms parameter.]"
+        )
+    ending = f"{output or _NOTHING_PRINTED}[exit code {result.exit_code}, {seconds:.1f} s]"
+    return Ok(ending) if result.exit_code == 0 else Failed(ending)

@@ -1,0 +1,97 @@
+"""A text file's bytes as text and back, so that what an edit does not concern stays as it was."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.core.errors import FileUnreadableError, ToolError
+
+if TYPE_CHECKING:
+    from orchestrator.tools.base import ToolContext
+
+_MARK = "\ufeff"
+_BARE_LF = re.compile(r"(?<!\r)\n")
+
+
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    """A file's text.
+
+    Attributes:
+        text: with the line ends of the file, without its byte order mark.
+        marked: the file begins with a UTF-8 byte order mark.
+    """
+
+    text: str
+    marked: bool = False
+
+    @property
+    def uses_crlf(self) -> bool:
+        """Whether every line of it, one at least, ends with CR and LF."""
+        return "\r\n" in self.text and not _BARE_LF.search(self.text)
+
+    def with_text(self, text: str) -> bytes:
+        """The bytes of another text for this file: its mark stays, LF becomes CRLF where it uses that."""
+        if self.uses_crlf:
+            text = to_crlf(text)
+        if self.marked:
+            text = _MARK + text.removeprefix(_MARK)
+        return text.encode()
+
+
+def decode(path: str, data: bytes) -> TextFile:
+    """Read a file's bytes as text.
+
+    Raises:
+        FileUnreadableError: they are binary, or not UTF-8.
+    """
+    size = f"{len(data):,} bytes"
+    if b"\0" in data:
+        raise FileUnreadableError(f"{path} is a binary file ({size})")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise FileUnreadableError(
+            f"{path} is not UTF-8 text ({size}, byte {error.start:,} is {data[error.start]:#04x})"
+        ) from None
+    return TextFile(text.removeprefix(_MARK), marked=text.startswith(_MARK))
+
+
+def file_name(context: ToolContext, path: str) -> str:
+    """The normal form of a path that is about to be written.
+
+    Raises:
+        ToolError: it is refused, or names a folder by its spelling.
+    """
+    if path.endswith("/"):
+        raise ToolError(f"{path} names a folder; name a file")
+    return context.environment.relative(path)
+
+
+def check_text(what: str, text: str) -> None:
+    """Refuse text that no text file can hold.
+
+    Raises:
+        ToolError: half of a surrogate pair, or a NUL character.
+    """
+    if "\0" in text:
+        raise ToolError(f"{what} has a NUL character, which no text file has")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ToolError(
+            f"{what} is not valid Unicode: half of a surrogate pair at character {error.start:,}; send the whole character"
+        ) from None
+
+
+def to_crlf(text: str) -> str:
+    """Make every line end CR and LF."""
+    return _BARE_LF.sub("\r\n", text)
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines without their ends; a final line end begins no line of its own."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    return lines[:-1] if lines[-1] == "" else lines
