@@ -1,0 +1,49 @@
+"""Puts text that others wrote between markers which it cannot close."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_RUN_OF_BACKTICKS = re.compile(r"`{3,}")
+_SHORTEST = 3
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def fenced(text: str) -> str:
+    """The text as a Markdown block whose fence is longer than every run of backticks in it.
+
+    A carriage return before a line feed is left out, and a line feed is added at the end where
+    there is none: the block shows lines, whatever ends them in the file.
+    """
+    lines = text.replace("\r\n", "\n")
+    longest = max((len(run) for run in _RUN_OF_BACKTICKS.findall(lines)), default=_SHORTEST - 1)
+    fence = "`" * (longest + 1)
+    end = "" if not lines or lines.endswith("\n") else "\n"
+    return f"{fence}\n{lines}{end}{fence}"
+
+
+def one_line(text: str, *, limit: int, keep: str = "") -> str:
+    r"""The text in one line of at most `limit` characters, with what cannot be seen written as an escape.
+
+    Bytes of a file name that are not UTF-8 (surrogates, as `os.fsdecode` makes them) come out as
+    `\xNN`, a backtick as `\x60`, so that the line can stand between backticks. Characters
+    of `keep` stay as they are.
+    """
+    if len(text) <= limit and text.isascii() and text.isprintable() and "`" not in text:
+        return text
+    line = "".join(c if c in keep else _visible(c) for c in text[: limit + 1])
+    return line if len(line) <= limit else line[: max(limit - 1, 0)] + "…"
+
+
+def _visible(character: str) -> str:
+    if character == "`":
+        return "\\x60"
+    if unicodedata.category(character) not in _INVISIBLE:
+        return character
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:  # noqa: PLR2004  the range in which PEP 383 keeps bytes
+        code -= 0xDC00
+    if code <= 0xFF:  # noqa: PLR2004  fits two digits
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004  fits four digits
