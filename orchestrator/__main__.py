@@ -1,0 +1,8 @@
+"""`python -m orchestrator` is the command `pullwright`."""
+
+import sys
+
+from orchestrator.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""The command line: reads what was typed, and hands over to one module a command."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from orchestrator.cli import exit_codes
+from orchestrator.cli.arguments import PROGRAM, UsageError, parse
+from orchestrator.core.errors import PullwrightError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program and return its exit status (`orchestrator.cli.exit_codes`).
+
+    Args:
+        argv: the arguments without the program's name; what was typed, if None.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal that lacks a character gets its number instead
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        status = _dispatch(parse(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+    except UsageError as error:
+        return _report(str(error), exit_codes.USAGE)
+    except PullwrightError as error:
+        return _report(str(error), exit_codes.for_error(error))
+    except KeyboardInterrupt:
+        return _report("interrupted", exit_codes.INTERRUPTED)
+    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exit_codes.FAILED
+    except SystemExit as stop:  # argparse, after --help and --version
+        return stop.code if isinstance(stop.code, int) else exit_codes.DONE
+    return status
+
+
+def _dispatch(options: argparse.Namespace) -> int:
+    """Only the module of the command that was named is imported: start-up is a feature."""
+    match options.command:
+        case "run":
+            from orchestrator.cli.run import run
+
+            return run(options)
+        case "show":
+            from orchestrator.cli.show import show
+
+            return show(options)
+        case "pulls":
+            from orchestrator.cli.pulls import pulls
+
+            return pulls(options)
+        case _:
+            from orchestrator.cli.config_command import config
+
+            return config(options)
+
+
+def _report(message: str, status: int) -> int:
+    from orchestrator.cli.text import clean
+    from orchestrator.guard.secrets import Redactor
+
+    sys.stderr.write(f"{PROGRAM}: {Redactor().redact(clean(message))}\n")
+    return status

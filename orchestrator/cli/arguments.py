@@ -1,0 +1,239 @@
+"""What may be typed after `pullwright`, and the one clear line for what may not."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from orchestrator import __version__
+from orchestrator.cli import exit_codes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+PROGRAM = "pullwright"
+COMMANDS = {
+    "run": "take one task, change the repository, open a pull request",
+    "show": "print what happened in a run",
+    "pulls": "list the pull requests and questions of local repositories",
+    "config": "print the effective configuration and where it comes from",
+}
+REPLAY = "replay:"
+
+_CLOSE = 0.6
+_VERY_CLOSE = 0.85
+
+# Flags that are options of the configuration: what the value is called (None: a switch), and help.
+# They are read as text here: the configuration knows what each may be.
+_SETTING_GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
+    "model": {
+        "model": ("PROVIDER:NAME", "openai-chat:NAME, or replay:RUN to run a recorded run again"),
+        "api-url": ("URL", "a model server other than the vendor's, such as http://localhost:11434/v1"),
+        "stream": (None, "take the reply piece by piece (default: yes)"),
+        "temperature": ("T", "0 to 2; not sent if not given"),
+        "reasoning-effort": ("WORD", "such as low or high; not sent if not given"),
+        "max-output-tokens": ("N", "longest reply"),
+        "context-chars": ("N", "most characters of the repository in the first prompt (default: 60000)"),
+    },
+    "GitHub": {
+        "github-url": ("URL", "an Enterprise server (default: https://github.com)"),
+        "label": ("NAME", "open issues with this label are the backlog (default: pullwright)"),
+        "base": ("BRANCH", "start from and propose to this branch (default: the repository's)"),
+        "draft": (None, "open pull requests as drafts (default: yes)"),
+    },
+    "limits; what is not proposed yet is saved as a patch": {
+        "max-rounds": ("N", "most requests to the model in a cycle (default: 20)"),
+        "max-usd": ("USD", "most US dollars in a cycle"),
+        "max-tokens": ("N", "most tokens in a cycle"),
+        "max-minutes": ("MIN", "most minutes of a cycle"),
+        "max-cycles": ("N", "most cycles with --continuous"),
+    },
+}
+SETTING_KEYS = frozenset(
+    {
+        "allow_dangerous_tools",
+        *(name.replace("-", "_") for group in _SETTING_GROUPS.values() for name in group),
+    }
+)
+
+_KEYS_TEXT = "keys come from the environment (OPENAI_API_KEY, GITHUB_TOKEN, ...), never from the command line"
+
+
+class UsageError(Exception):
+    """What was typed cannot be done; the message is one line."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(re.sub(r"^argument ([^:]+): ", r"\1: ", message))
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Read the command line. Options of `config` that were not given are missing in the result.
+
+    Raises:
+        UsageError: it makes no sense.
+        SystemExit: `--help` or `--version` was printed.
+    """
+    parser = _build()
+    if not argv:
+        raise UsageError(f"name a command: {', '.join(COMMANDS)} ({PROGRAM} --help explains them)")
+    if not argv[0].startswith("-") and argv[0] not in COMMANDS:
+        raise UsageError(f"there is no command {argv[0]!r}{_suggestion(argv[0], COMMANDS)}")
+    options, unknown = parser.parse_known_args(argv)
+    if unknown:
+        raise UsageError(_unknown(unknown[0], _flags(parser, options)))
+    if options.command is None:
+        raise UsageError(f"name a command: {', '.join(COMMANDS)} ({PROGRAM} --help explains them)")
+    if options.command == "run":
+        _check_run(options)
+    if options.command == "pulls" and options.action == "close" and options.repo is None:
+        raise UsageError("pulls close needs --repo PATH: numbers count per repository")
+    return options
+
+
+def given_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """The flags of `run` that are options of the configuration and were given, by key."""
+    return {key: value for key, value in vars(options).items() if key in SETTING_KEYS}
+
+
+def _build() -> _Parser:
+    statuses = "\n".join(f"  {code:>3}  {meaning}" for code, meaning in exit_codes.MEANINGS.items())
+    parser = _Parser(
+        prog=PROGRAM,
+        description="Takes a task from a backlog, changes the repository, opens a pull request.",
+        epilog=f"exit status:\n{statuses}\n\n'{PROGRAM} COMMAND --help' tells more about a command.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    built = {
+        name: commands.add_parser(
+            name,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            epilog=f"exit status:\n{statuses}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        for name, text in COMMANDS.items()
+    }
+    _add_run(built["run"])
+    _add_show(built["show"])
+    _add_pulls(built["pulls"])
+    _add_json(built["config"], "print one JSON object")
+    return parser
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    work = parser.add_argument_group("what to work on")
+    work.add_argument(
+        "--demo", action="store_true", help="a made-up repository and model; no key, no network"
+    )
+    work.add_argument("--repo", type=_text, metavar="REPO", help="owner/name, a URL, or a path")
+    task = work.add_mutually_exclusive_group()
+    task.add_argument("--issue", type=_number, metavar="N", help="work on this issue")
+    task.add_argument("--task", type=_text, metavar="TEXT", help="work on what this text says")
+    work.add_argument("--continuous", action="store_true", help="go on with the next task after each one")
+    how = parser.add_argument_group("how to run")
+    how.add_argument(
+        "--dry-run", action="store_true", help="push nothing, call no GitHub; print what would be proposed"
+    )
+    _add_json(how, "print one JSON result on standard output, a line a cycle")
+    how.add_argument("--plain", action="store_true", help="plain lines instead of the live view")
+    how.add_argument(
+        "--allow-dangerous-tools",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="let the model run shell commands on this machine",
+    )
+    for title, settings in _SETTING_GROUPS.items():
+        group = parser.add_argument_group(title)
+        for name, (metavar, text) in settings.items():
+            kwargs: dict[str, Any] = (
+                {"metavar": metavar} if metavar else {"action": argparse.BooleanOptionalAction}
+            )
+            group.add_argument(f"--{name}", default=argparse.SUPPRESS, help=text, **kwargs)
+
+
+def _add_show(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run", nargs="?", default=None, metavar="RUN", help="its id, the beginning of it, or 'last'"
+    )
+    parser.add_argument("--list", action="store_true", help="list the runs, newest first")
+    _add_json(parser, "print records as JSON lines")
+
+
+def _add_pulls(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--repo", type=_text, metavar="PATH", help="only those of this repository")
+    _add_json(parser, "print JSON lines")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
+    close = actions.add_parser("close", help="close a pull request without merging it", allow_abbrev=False)
+    close.add_argument("number", type=_number, metavar="N", help="the pull request's number")
+    close.add_argument("--repo", type=_text, metavar="PATH", default=argparse.SUPPRESS, help="its repository")
+
+
+def _add_json(parser: argparse._ActionsContainer, text: str) -> None:
+    parser.add_argument("--json", action="store_true", help=text)
+
+
+def _text(value: str) -> str:
+    if not value.strip():
+        raise argparse.ArgumentTypeError("must not be empty")
+    return value
+
+
+def _number(value: str) -> int:
+    if not (value.isascii() and value.isdigit() and int(value[:20]) > 0):
+        raise argparse.ArgumentTypeError(f"{value!r} is not a number from 1")
+    return int(value[:20])
+
+
+def _check_run(options: argparse.Namespace) -> None:
+    if options.demo:
+        for name in ("repo", "issue", "task"):
+            if getattr(options, name) is not None:
+                raise UsageError(f"--demo brings its own repository and task: leave out --{name}")
+    elif options.repo is None and not getattr(options, "model", "").startswith(REPLAY):
+        raise UsageError(
+            "name what to work on: --repo owner/name (a URL or a path will do), or --demo to try it out"
+        )
+    _refuse_secrets(options)
+
+
+def _refuse_secrets(options: argparse.Namespace) -> None:
+    """Everybody on the machine can read a running program's arguments."""
+    from orchestrator.guard.secrets import Redactor
+
+    redactor = Redactor()
+    for name, value in vars(options).items():
+        if name != "task" and isinstance(value, str) and redactor.holds_secret(value):
+            raise UsageError(
+                f"--{name.replace('_', '-')} holds what looks like a key or password; {_KEYS_TEXT}"
+            )
+
+
+def _flags(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
+    """The flags of the command that was named."""
+    for action in parser._actions:  # noqa: SLF001  argparse has no other way to ask
+        if isinstance(action, argparse._SubParsersAction) and options.command:  # noqa: SLF001  the same
+            parser = action.choices[options.command]
+            break
+    return [flag for action in parser._actions for flag in action.option_strings]  # noqa: SLF001  the same
+
+
+def _unknown(argument: str, flags: Iterable[str]) -> str:
+    name = argument.partition("=")[0]
+    if not name.startswith("-"):
+        return f"{name[:60]!r} is one argument too many; put text with spaces in quotes"
+    if re.search("key|token|secret|password", name) and not _suggestion(name, flags, _VERY_CLOSE):
+        return f"there is no flag {name}; {_KEYS_TEXT}"
+    return f"there is no flag {name}{_suggestion(name, flags)}"
+
+
+def _suggestion(name: str, known: Iterable[str], cutoff: float = _CLOSE) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -1,0 +1,90 @@
+"""`pullwright config`: the effective values, where each came from, and which keys are set."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.cli import exit_codes
+from orchestrator.cli.text import clean
+from orchestrator.config import key_refusal, load, may_send_key
+from orchestrator.config.keys import VARIABLES, masked
+from orchestrator.config.settings import KEYS, description
+from orchestrator.config.sources import Kind
+from orchestrator.journal.folders import Home
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+    from orchestrator.config import Loaded
+
+_FILE_VARIABLE_SUFFIX = "_FILE"
+_NOT_SET = "not set"
+
+
+def config(options: argparse.Namespace) -> int:
+    """Print the configuration as a run would see it here and now.
+
+    Raises:
+        ConfigurationError: see `orchestrator.config.load`.
+    """
+    loaded = load({}, os.environ, Path.cwd())
+    home = Home.of(os.environ)
+    shown = _as_json if options.json else _as_text
+    sys.stdout.write(f"{shown(loaded, home, os.environ)}\n")
+    return exit_codes.DONE
+
+
+def key_states(environ: Mapping[str, str]) -> dict[str, str]:
+    """For each variable that may hold a key: whether it does, without showing it."""
+    states = {}
+    for variables in VARIABLES.values():
+        for variable in variables:
+            value = environ.get(variable, "").strip()
+            state = value if variable.endswith(_FILE_VARIABLE_SUFFIX) else masked(value)
+            states[variable] = state if value else _NOT_SET
+    return states
+
+
+def _as_json(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> str:
+    settings: dict[str, Any] = {
+        key: {
+            "value": getattr(loaded.settings, key),
+            "origin": loaded.origin[key].kind.value,
+            "place": loaded.origin[key].place,
+        }
+        for key in KEYS
+    }
+    return json.dumps({"settings": settings, "keys": key_states(environ), "home": str(home.root)}, indent=2)
+
+
+def _as_text(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> str:
+    rows = [
+        (key, _shown(getattr(loaded.settings, key)), _origin(loaded, key), description(key)) for key in KEYS
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    lines = []
+    for key, value, origin, words in rows:
+        lines += [f"{key:{widths[0]}}  {value:{widths[1]}}  {origin}".rstrip(), f"    {words}"]
+    states = key_states(environ)
+    width = max(map(len, states))
+    lines += ["", "Keys, from the environment only:"]
+    lines += [f"  {variable:{width}}  {state}" for variable, state in states.items()]
+    lines += ["", f"State (runs, local pull requests, cache): {home.root}"]
+    lines += [f"Note: {key_refusal(loaded, key)}" for key in KEYS if not may_send_key(loaded, key)]
+    return clean("\n".join(lines))
+
+
+def _origin(loaded: Loaded, key: str) -> str:
+    origin = loaded.origin[key]
+    return "default" if origin.kind is Kind.DEFAULT else f"{origin.kind}: {origin.place}"
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "-"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,232 @@
+"""Tells events in short lines, the same in the live view, without a terminal, and in `pullwright show`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias, assert_never
+
+from orchestrator.cli.text import clean, one_line
+from orchestrator.core.events import (
+    CallStatus,
+    Cloned,
+    CycleEnded,
+    CycleStarted,
+    Event,
+    LimitReached,
+    MessageAdded,
+    PhaseEntered,
+    PlanAccepted,
+    Proposed,
+    QuestionAsked,
+    ReplyReceived,
+    ReplyRejected,
+    SessionEnded,
+    SessionStarted,
+    TaskTaken,
+    TextDelta,
+    ToolCallEnded,
+    ToolCallStarted,
+    ToolOutputDelta,
+    TurnStarted,
+    WaitStarted,
+    Warned,
+    WorkSaved,
+)
+
+if TYPE_CHECKING:
+    from orchestrator.core.messages import JsonObject
+
+# The argument that says most about a call, the best first.
+_TELLING = ("path", "command", "pattern", "title", "question_text", "reason", "query", "url")
+_MAX_ARGUMENT_CHARS = 80
+_MAX_TEXT_CHARS = 600
+_SHORT_COMMIT = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What to print for an event: a sign of one character, text, and a style of `rich`."""
+
+    sign: str
+    text: str
+    style: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.sign} {self.text}"
+
+
+class Narrator:
+    """Turns events into lines. It remembers the calls' arguments, which their end does not repeat.
+
+    Args:
+        plain_signs: the output knows ASCII only.
+    """
+
+    def __init__(self, *, plain_signs: bool = False) -> None:
+        self._signs = _ASCII if plain_signs else _UNICODE
+        self._arguments: dict[str, str] = {}
+
+    def line(self, event: Event) -> Line | None:
+        """The line for an event, or None where there is nothing to tell."""
+        if isinstance(event, ToolCallStarted):
+            self._arguments[event.call_id] = telling(event.arguments)
+        return _work_line(event, self)
+
+    def sign(self, name: str) -> str:
+        """A sign that the output can show."""
+        return self._signs[name]
+
+    def call(self, event: ToolCallEnded) -> Line:
+        """The end of a call, with why it did not go well."""
+        text = f"{one_line(event.name, 40)} {self._arguments.get(event.call_id, '')}".rstrip()
+        match event.status:
+            case CallStatus.OK:
+                return Line(self.sign("ok"), text, "green")
+            case CallStatus.FAILED:
+                return Line(self.sign("failed"), f"{text}: {one_line(event.output)}", "red")
+            case CallStatus.REFUSED:
+                return Line(self.sign("failed"), f"{text}: refused: {one_line(event.output)}", "red")
+            case CallStatus.SKIPPED:
+                return Line(self.sign("skipped"), f"{text}: not run", "dim")
+            case _:
+                assert_never(event.status)
+
+
+_UNICODE = {
+    "info": "·",
+    "ok": "✓",
+    "failed": "✗",
+    "skipped": "-",
+    "warning": "!",
+    "question": "?",
+    "plan": "▸",
+}
+_ASCII = {"info": "-", "ok": "+", "failed": "x", "skipped": "-", "warning": "!", "question": "?", "plan": ">"}
+
+
+def _work_line(event: Event, narrator: Narrator) -> Line | None:
+    """What the model does; the rest is told by `_story_line`."""
+    sign, style = "info", "dim"
+    match event:
+        case TurnStarted():
+            text = f"round {event.round}"
+        case ReplyReceived():
+            text = f"reply: {amounts(event.usage.total_tokens, event.usd)}"
+        case ReplyRejected():
+            problems = "; ".join(one_line(problem) for problem in event.problems)
+            sign, text, style = "warning", f"reply {event.attempt} not usable: {problems}", "yellow"
+        case PlanAccepted():
+            sign, text, style = (
+                "plan",
+                f"plan: {one_line(event.plan, _MAX_TEXT_CHARS)}{mending(event)}",
+                "bold",
+            )
+        case ToolCallEnded():
+            return narrator.call(event)
+        case WaitStarted():
+            sign, text, style = (
+                "warning",
+                f"waiting {event.seconds:.0f} s: {one_line(event.reason)}",
+                "yellow",
+            )
+        case LimitReached():
+            text = f"limit of {one_line(event.limit)} reached: {one_line(event.detail)}"
+            sign, style = "warning", "yellow"
+        case (
+            ToolCallStarted()
+            | TextDelta()
+            | ToolOutputDelta()
+            | MessageAdded()
+            | SessionStarted()
+            | SessionEnded()
+        ):
+            return None
+        case _:
+            return _story_line(event, narrator)
+    return Line(narrator.sign(sign), text, style)
+
+
+_StoryEvent: TypeAlias = (
+    CycleStarted
+    | PhaseEntered
+    | TaskTaken
+    | Cloned
+    | Warned
+    | Proposed
+    | QuestionAsked
+    | WorkSaved
+    | CycleEnded
+)
+
+
+def _story_line(event: _StoryEvent, narrator: Narrator) -> Line:
+    """What becomes of the cycle."""
+    sign, style = "info", "dim"
+    match event:
+        case CycleStarted():
+            text = f"run {event.run}: {one_line(event.repository)} with {one_line(event.model)}"
+        case PhaseEntered():
+            text = f"phase: {event.phase}"
+        case TaskTaken():
+            source = f"#{event.number}" if event.number is not None else one_line(event.source, 40)
+            sign, text, style = "plan", f"task ({source}): {one_line(event.title)}", "bold"
+        case Cloned():
+            text = f"cloned {one_line(event.branch, 80)} at {event.commit[:_SHORT_COMMIT]}, {event.files:,} files"
+        case Warned():
+            sign, text, style = "warning", one_line(event.message, _MAX_TEXT_CHARS), "yellow"
+        case Proposed():
+            done = "opened" if event.created else "updated"
+            text = f"pull request #{event.number} {done}: {one_line(event.title)}  {one_line(event.url)}"
+            sign, style = "ok", "bold green"
+        case QuestionAsked():
+            where = f"  {one_line(event.url)}" if event.url else ""
+            sign, text, style = "question", f"question: {clean(event.question).strip()}{where}", "bold yellow"
+        case WorkSaved():
+            sign, text, style = "warning", f"work saved as a patch: {clean(event.path)}", "yellow"
+        case CycleEnded():
+            return _ending(event.result, narrator)
+        case _:
+            assert_never(event)
+    return Line(narrator.sign(sign), text, style)
+
+
+def mending(event: PlanAccepted) -> str:
+    """What had to be done before the reply could be read, in brackets."""
+    if event.cut_off:
+        return " (the reply was cut off)"
+    return " (the reply was mended)" if event.repaired else ""
+
+
+def _ending(result: JsonObject, narrator: Narrator) -> Line:
+    outcome = one_line(str(result.get("outcome", "ended")))
+    why = result.get("error") or result.get("reason")
+    text = f"{outcome.replace('_', ' ')}{f': {one_line(str(why), _MAX_TEXT_CHARS)}' if why else ''}"
+    if outcome in ("failed", "interrupted"):
+        return Line(narrator.sign("failed"), text, "bold red")
+    return Line(narrator.sign("ok"), text, "bold")
+
+
+def telling(arguments: JsonObject) -> str:
+    """The one argument of a call that says most, on one line."""
+    names = [name for name in _TELLING if name in arguments] or list(arguments)
+    return one_line(str(arguments[names[0]]), _MAX_ARGUMENT_CHARS) if names else ""
+
+
+def amounts(tokens: int, usd: float | None) -> str:
+    """Tokens and money in words; an unknown price is said to be unknown."""
+    return f"{tokens:,} tokens, {money(usd)}"
+
+
+def money(usd: float | None) -> str:
+    """US dollars, finely enough that a small amount is not shown as nothing."""
+    if usd is None:
+        return "$?"
+    digits = 2 if usd == 0 or usd >= 1 else 4
+    return f"${usd:,.{digits}f}"
+
+
+def duration(seconds: float) -> str:
+    """Minutes and seconds, hours if there are any."""
+    minutes, rest = divmod(int(max(seconds, 0)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,239 @@
+"""Shows a run while it goes on: what is done scrolls by, what is being done stays at the bottom."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Self
+
+from rich.console import Group
+from rich.text import Text
+
+from orchestrator.cli.lines import Line, Narrator, duration, money, telling
+from orchestrator.cli.text import one_line
+from orchestrator.core.clock import SystemClock
+from orchestrator.core.events import (
+    CycleEnded,
+    CycleStarted,
+    PhaseEntered,
+    ReplyReceived,
+    TextDelta,
+    ToolCallEnded,
+    ToolCallStarted,
+    ToolOutputDelta,
+    TurnStarted,
+    WaitStarted,
+)
+from orchestrator.core.messages import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
+
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Event
+
+_UPDATES_A_SECOND = 8
+_TAIL_LINES = 2
+_KEPT_CHARS = 2_000
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_PLAIN_SPINNER = "|/-\\"
+
+# These are seen in the status line while they last.
+_PASSING = (PhaseEntered, TurnStarted, ReplyReceived)
+
+
+class LiveView:
+    """An `Emit` and a context manager that shows events on a console, which should be standard error.
+
+    On a terminal, finished things scroll by above a status of a few lines that goes away at the
+    end. Elsewhere, on a dumb terminal, or if asked for, each event of interest is a line.
+
+    Args:
+        console: where to; it decides about colours and width.
+        plain: lines even on a terminal.
+        clock: for the time elapsed.
+        redact: takes the secrets out of what is shown.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        *,
+        plain: bool = False,
+        clock: Clock | None = None,
+        redact: Callable[[str], str] = str,
+    ) -> None:
+        self._console = console
+        self._redact = redact
+        self._clock = clock or SystemClock()
+        self._ascii = not console.encoding.lower().startswith("utf")
+        self._narrator = Narrator(plain_signs=self._ascii)
+        self._status = _Status(self._clock.monotonic())
+        self._lock = threading.Lock()
+        self._live: Live | None = None
+        self._entered = False
+        self._plain = plain or not console.is_terminal or console.is_dumb_terminal
+
+    @classmethod
+    def on_stderr(cls, *, plain: bool = False) -> Self:
+        """The view of a command: on standard error, without the secrets that the environment holds."""
+        from rich.console import Console
+
+        from orchestrator.config import secret_values
+        from orchestrator.guard.secrets import Redactor
+
+        console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+        return cls(console, plain=plain, redact=Redactor(secret_values(os.environ)).redact)
+
+    def __enter__(self) -> Self:
+        """Begin to show a status, if there is a terminal."""
+        self._entered = True
+        self._resume()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Take the status away; what scrolled by stays."""
+        self._entered = False
+        self.pause()
+
+    def pause(self) -> None:
+        """Take the status away until the next event, so that others can print."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _resume(self) -> None:
+        if self._plain or self._live is not None or not self._entered:
+            return
+        from rich.live import Live
+
+        self._live = Live(
+            console=self._console,
+            refresh_per_second=_UPDATES_A_SECOND,
+            transient=True,
+            redirect_stdout=False,  # it belongs to results, and may go somewhere else
+            vertical_overflow="crop",
+            get_renderable=self._render,
+        )
+        self._live.start(refresh=True)
+
+    def __call__(self, event: Event) -> None:
+        """Show an event."""
+        with self._lock:
+            if isinstance(event, CycleStarted):
+                self._status = _Status(self._clock.monotonic())
+            self._status.take(event)
+            line = self._narrator.line(event)
+        self._resume()
+        if line is None or (self._live is not None and isinstance(event, _PASSING)):
+            return
+        if isinstance(event, CycleEnded):
+            spent = self._status.summary(self._clock.monotonic())
+            line = Line(line.sign, f"{line.text} ({spent})", line.style)
+        self._print(line)
+
+    def _print(self, line: Line) -> None:
+        text = self._redact(line.text)
+        if self._plain:
+            self._console.print(Text(f"{line.sign} {text}", style=line.style), soft_wrap=True)
+        else:
+            self._console.print(_hanging(Line(line.sign, text, line.style)))
+
+    def _render(self) -> Group:
+        """The status as it is now. Called by the refreshing thread."""
+        with self._lock:
+            now = self._clock.monotonic()
+            frames = _PLAIN_SPINNER if self._ascii else _SPINNER
+            frame = frames[int(now * _UPDATES_A_SECOND) % len(frames)]
+            return Group(*self._status.lines(now, frame, self._console.width, self._redact))
+
+
+class _Status:
+    """What is going on, and what it has cost so far."""
+
+    def __init__(self, now: float) -> None:
+        self.started = now
+        self.phase = "starting"
+        self.round = 0
+        self.usage = Usage()
+        self.usd: float | None = 0.0
+        self.doing = ""
+        self.tail = ""
+
+    def take(self, event: Event) -> None:
+        """Bring the status up to date."""
+        match event:
+            case PhaseEntered():
+                self.phase, self.doing, self.tail = event.phase.value, "", ""
+            case TurnStarted():
+                self.round, self.doing, self.tail = event.round, "asking the model", ""
+            case WaitStarted():
+                self.doing, self.tail = f"waiting {event.seconds:.0f} s", ""
+            case ReplyReceived():
+                self.usage += event.usage
+                self.usd = None if self.usd is None or event.usd is None else self.usd + event.usd
+                self.doing, self.tail = "", ""
+            case ToolCallStarted():
+                self.doing, self.tail = f"{event.name} {telling(event.arguments)}", ""
+            case ToolCallEnded():
+                self.doing, self.tail = "", ""
+            case TextDelta() | ToolOutputDelta():
+                self.tail = (self.tail + event.text)[-_KEPT_CHARS:]
+            case _:
+                pass
+
+    def lines(self, now: float, frame: str, width: int, redact: Callable[[str], str]) -> list[Text]:
+        """At most four lines, none wider than the terminal."""
+        parts = [self.phase, f"round {self.round}" if self.round else "", duration(now - self.started)]
+        parts += [money(self.usd), f"{self.usage.total_tokens:,} tokens"] if self.round else []
+        shown: list[Text] = [Text(_fitting(frame, parts, width), style="bold cyan", no_wrap=True)]
+        if self.doing:
+            shown.append(
+                Text(
+                    f"  {one_line(redact(self.doing), max(width - 3, 1))}", no_wrap=True, overflow="ellipsis"
+                )
+            )
+        flat = one_line(redact(self.tail).replace("\\n", " "), _KEPT_CHARS)
+        room = max(width - 5, 1)
+        tail = flat[-room * _TAIL_LINES :]
+        shown += [
+            Text(f"    {tail[start : start + room]}", style="dim", no_wrap=True, overflow="crop")
+            for start in range(0, len(tail), room)
+        ]
+        return shown
+
+    def summary(self, now: float) -> str:
+        """What the cycle took."""
+        rounds = f"{self.round} round{'' if self.round == 1 else 's'}"
+        return (
+            f"{rounds}, {self.usage.total_tokens:,} tokens, {money(self.usd)}, {duration(now - self.started)}"
+        )
+
+
+def _fitting(frame: str, parts: list[str], width: int) -> str:
+    """The parts that fit, the first ones first."""
+    text = frame
+    for number, part in enumerate(filter(None, parts)):
+        longer = f"{text} {'· ' if number else ''}{part}"
+        if len(longer) >= width:
+            break
+        text = longer
+    return text
+
+
+def _hanging(line: Line) -> Table:
+    """The sign, and the text beside it, also where the text takes several lines."""
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(width=1)
+    grid.add_column(overflow="fold")
+    grid.add_row(Text(line.sign, style=line.style), Text(line.text, style=line.style))
+    return grid

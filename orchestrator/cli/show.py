@@ -1,0 +1,121 @@
+"""`pullwright show`: tells a run from its journal."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from orchestrator.cli import exit_codes
+from orchestrator.cli.lines import Narrator, amounts, duration, mending, money
+from orchestrator.cli.text import one_line, shortened
+from orchestrator.core.events import PlanAccepted, ReplyReceived, TaskTaken, ToolCallEnded, TurnStarted
+from orchestrator.core.messages import Usage
+from orchestrator.journal.codec import UnknownRecord
+from orchestrator.journal.folders import Home
+from orchestrator.journal.reader import LAST, find_run, read_run, responses, runs, summarise
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rich.console import Console
+
+    from orchestrator.core.events import Event
+    from orchestrator.journal.reader import Record, Run
+
+_BODY_LINES = 8
+_OUTPUT_LINES = 12
+_INDENT = "    "
+_QUIET = (ReplyReceived,)
+
+
+def show(options: argparse.Namespace) -> int:
+    """Print a run, or the list of runs.
+
+    Raises:
+        JournalError: there is no such run, or its journal is damaged.
+    """
+    home = Home.of(os.environ)
+    if options.list:
+        _write_list(home, as_json=options.json)
+        return exit_codes.DONE
+    run = read_run(find_run(home, options.run or LAST))
+    if options.json:
+        for record in run.records:
+            sys.stdout.write(f"{json.dumps(record.data)}\n")
+        return exit_codes.DONE
+    from rich.console import Console
+
+    tell(run, Console(highlight=False, markup=False, emoji=False))
+    return exit_codes.DONE
+
+
+def tell(run: Run, console: Console) -> None:
+    """Print a run so that a person can read it."""
+    narrator = Narrator(plain_signs=not console.encoding.lower().startswith("utf"))
+    unknown = 0
+    for record in run.records:
+        if isinstance(record.event, UnknownRecord):
+            unknown += 1
+        else:
+            _tell_event(record.event, narrator, console)
+    if unknown:
+        _print(console, f"{unknown} records of a newer version are not shown", "yellow")
+    if run.torn:
+        _print(console, "the journal ends in the middle of a record: the run was cut off", "yellow")
+    _print(console, _totals(run), "dim")
+    _print(console, str(run.folder), "dim")
+
+
+def _tell_event(event: Event, narrator: Narrator, console: Console) -> None:
+    line = narrator.line(event)
+    if line is None or isinstance(event, _QUIET):
+        return
+    if isinstance(event, TurnStarted):
+        _print(console, "", "")
+    if isinstance(event, PlanAccepted):
+        _print(console, f"{line.sign} plan{mending(event)}:", line.style)
+        _print_block(console, event.plan, _OUTPUT_LINES, "")
+        return
+    _print(console, str(line), line.style)
+    if isinstance(event, TaskTaken) and event.body.strip():
+        _print_block(console, event.body, _BODY_LINES, "dim")
+    if isinstance(event, ToolCallEnded) and event.output.strip():
+        _print_block(console, event.output, _OUTPUT_LINES, "dim")
+
+
+def _print_block(console: Console, text: str, most_lines: int, style: str) -> None:
+    for line in shortened(text, most_lines):
+        _print(console, f"{_INDENT}{line}", style)
+
+
+def _print(console: Console, text: str, style: str) -> None:
+    from rich.text import Text
+
+    console.print(Text(text, style=style), soft_wrap=True)
+
+
+def _totals(run: Run) -> str:
+    replies = responses(run)
+    usage = sum((reply.usage for reply in replies), Usage())
+    prices = [reply.usd for reply in replies]
+    usd = None if None in prices else sum(price for price in prices if price is not None)
+    return f"{len(replies)} replies, {amounts(usage.total_tokens, usd)}, {_took(run.records)}"
+
+
+def _took(records: tuple[Record, ...]) -> str:
+    return duration((records[-1].at - records[0].at).total_seconds()) if records else duration(0)
+
+
+def _write_list(home: Home, *, as_json: bool) -> None:
+    for folder in runs(home):
+        found = summarise(folder)
+        started = found.started.isoformat(timespec="seconds") if found.started else None
+        if as_json:
+            record = {"run": found.id, "started": started, "outcome": found.outcome, "task": found.task}
+            sys.stdout.write(f"{json.dumps({**record, 'usd': found.usd})}\n")
+        else:
+            when = found.started.strftime("%Y-%m-%d %H:%M") if found.started else "-" * 16
+            text = f"{one_line(found.id)}  {when}  {one_line(found.outcome):11}  {money(found.usd):>8}"
+            sys.stdout.write(f"{text}  {one_line(found.task, 80)}".rstrip() + "\n")

@@ -1,0 +1,42 @@
+"""Makes other people's text harmless for a terminal, and short."""
+
+from __future__ import annotations
+
+import re
+
+# ECMA-48: control sequences, and strings such as a window's title or a link.
+_SEQUENCE = re.compile(
+    r"\x1b\[[0-?]*+[ -/]*+[@-~]?|\x9b[0-?]*+[ -/]*+[@-~]?|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*+(?:\x07|\x1b\\|\x9c)"
+)
+_LINE_END = re.compile(r"\r\n?")
+# C0 and C1 without tab and newline; what changes the direction of text or is not seen; halves of surrogates.
+_UNPRINTABLE = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+)
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+def clean(text: str) -> str:
+    """The text without anything that a terminal would obey; newlines and tabs stay."""
+    plain = _SEQUENCE.sub("", _LINE_END.sub("\n", text))
+    return _SURROGATE.sub("\ufffd", _UNPRINTABLE.sub("", plain))
+
+
+def one_line(text: str, most_chars: int = 200) -> str:
+    """The text on one line, cut with an ellipsis where it is longer."""
+    # What cannot be shown is not cleaned either: tool output may be large.
+    flat = " ".join(clean(text[: most_chars * 8]).split())
+    if len(flat) <= most_chars and len(text) <= most_chars * 8:
+        return flat
+    return f"{flat[: max(most_chars - 1, 0)]}…"
+
+
+def shortened(text: str, most_lines: int, most_chars_a_line: int = 400) -> list[str]:
+    """The first lines of the text, and how many there are more."""
+    lines = clean(text).strip("\n").split("\n")
+    shown = [
+        line[:most_chars_a_line] + ("…" if len(line) > most_chars_a_line else "")
+        for line in lines[:most_lines]
+    ]
+    rest = len(lines) - len(shown)
+    return [*shown, f"… {rest:,} more lines"] if rest else shown
