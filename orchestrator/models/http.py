@@ -212,6 +212,13 @@ class HttpModel:
     ) -> httpx2.Response:
         import httpx2
 
+        is_new = False
+
+        async def watch(step: str, info: object) -> None:
+            nonlocal is_new
+            del info
+            is_new = is_new or step.startswith("connection.connect")
+
         client = self._connected()
         headers = {
             "content-type": "application/json",
@@ -223,9 +230,18 @@ class HttpModel:
         # Names of files that are not UTF-8 have lone surrogates; they are sent as "?".
         content = json.dumps(sent.body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
         try:
-            built = client.build_request("POST", sent.url, headers=headers, content=content)
+            built = client.build_request(
+                "POST", sent.url, headers=headers, content=content, extensions={"trace": watch}
+            )
         except httpx2.InvalidURL:
             raise ConfigurationError(f"the API address {sent.url!r} is not valid") from None
+        try:
+            return await client.send(built, stream=True)
+        except (httpx2.RemoteProtocolError, httpx2.NetworkError):
+            if is_new:
+                raise
+        # A kept connection that the server had closed in the meantime (llama.cpp closes each after a
+        # stream and says that it does not) is no failure of the server.
         return await client.send(built, stream=True)
 
     def _connected(self) -> httpx2.AsyncClient:

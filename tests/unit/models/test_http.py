@@ -302,6 +302,23 @@ async def test_one_connection_serves_one_request_after_the_other() -> None:
         assert server.connections == 1
 
 
+async def test_a_kept_connection_that_is_dead_costs_no_wait() -> None:
+    waits: list[float] = []
+    with ModelServer([reply("one"), reset(), reply("two")]) as server:
+        async with model_at(server.url, waits=waits) as model:
+            await streamed(model)
+            assert (await model.complete(ASK)).text == "two"
+    assert waits == []
+
+
+async def test_a_new_connection_that_dies_is_a_failure() -> None:
+    waits: list[float] = []
+    with ModelServer([reset(), reply("one")]) as server:
+        async with model_at(server.url, waits=waits) as model:
+            await model.complete(ASK)
+    assert len(waits) == 1
+
+
 async def test_a_stream_answered_with_plain_json() -> None:
     def plain(request: Any) -> Step:
         del request
