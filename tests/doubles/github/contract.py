@@ -23,6 +23,9 @@ ROOT = "urn:github"
 UNDOCUMENTED = frozenset({301, 307, 401, 403, 404, 410, 429, 500, 502, 503})
 """Statuses that GitHub answers on any route, whether the description of the route lists them or not."""
 
+ENDS = 3
+"""Items checked at each end of a list."""
+
 FORMATS = FormatChecker(formats=())
 
 
@@ -125,6 +128,9 @@ class Contract:
         while "$ref" in reply:
             where = ROOT + reply["$ref"]
             reply = self._resolved(reply)
+        if isinstance(body, list):
+            # One routine wrote them all, and checking a hundred takes a second.
+            body = body[:ENDS] + body[ENDS:][-ENDS:]
         if "application/json" in reply.get("content", {}):
             yield from self._problems({"$ref": where + "/content/application~1json/schema"}, body)
 

@@ -9,7 +9,6 @@ import json
 import socket
 import threading
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -189,7 +188,7 @@ class Handler(BaseHTTPRequestHandler):
         if token is None:
             return Caller()
         grant = self.github.grants.get(token)
-        if grant is not None and (grant.expires_at is None or grant.expires_at > datetime.now(UTC)):
+        if grant is not None and (grant.expires_at is None or grant.expires_at > self.github.now()):
             return Caller(grant)
         app = self._app_of(token)
         if app is None:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import zlib
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from tests.doubles.github.state import App, Comment, Grant, Issue, Pull, Repo
 
@@ -329,10 +330,11 @@ class Renderer:
 
     def content(self, repo: Repo, path: str, data: bytes) -> Json:
         """A file on the default branch."""
-        link = f"{self.repository_url(repo)}/contents/{path}?ref={repo.default_branch}"
+        quoted = quote(path)
+        link = f"{self.repository_url(repo)}/contents/{quoted}?ref={repo.default_branch}"
         sha = blob_id(data)
         git_link = f"{self.repository_url(repo)}/git/blobs/{sha}"
-        page = f"{self.web}/{repo.full_name}/blob/{repo.default_branch}/{path}"
+        page = f"{self.web}/{repo.full_name}/blob/{repo.default_branch}/{quoted}"
         small = len(data) <= 1_048_576
         return {
             "type": "file",

@@ -110,7 +110,11 @@ class Routes:
             raise Rejected(401, "A JSON web token could not be decoded")
         if app.installation != int(installation):
             raise Rejected(404, "Not Found")
-        token, expires_at = self._github.installation_token(app)
+        owner = next(iter(app.repositories)).split("/")[0]
+        only = {f"{owner}/{name}" for name in (call.body or {}).get("repositories", ())}
+        if not only <= app.repositories:
+            raise Rejected(422, "There is at least one repository that does not exist or is not accessible.")
+        token, expires_at = self._github.installation_token(app, only or app.repositories)
         body = {
             "token": token,
             "expires_at": expires_at.strftime("%Y-%m-%dT%H:%M:%SZ"),

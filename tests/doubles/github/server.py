@@ -18,7 +18,7 @@ from tests.doubles.github.routes import Routes
 from tests.doubles.github.state import App, Comment, Grant, Issue, Pull, Repo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
     from types import TracebackType
 
@@ -67,6 +67,7 @@ class GitHub:
         faults: replies that go wrong on purpose; the first match strikes.
         requests: every request that arrived, in order.
         violations: requests and replies that GitHub's own description does not allow.
+        now: the time by which installation tokens expire; the machine's unless a test sets it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -77,6 +78,7 @@ class GitHub:
         self.lock = threading.RLock()
         self.reset_at = int((START + timedelta(hours=1)).timestamp())
         self.remaining = 5000
+        self.now: Callable[[], datetime] = lambda: datetime.now(UTC)
         self.repositories: list[Repo] = []
         self.grants: dict[str, Grant] = {}
         self.apps: list[App] = []
@@ -251,11 +253,12 @@ class GitHub:
                 return repo
         return next((repo for repo in self.repositories if name in repo.former_names), None)
 
-    def installation_token(self, app: App) -> tuple[str, datetime]:
-        """A new token for an app's installation; its life starts at the real time."""
+    def installation_token(self, app: App, repositories: Iterable[str]) -> tuple[str, datetime]:
+        """A new token for an app's installation, good for these repositories only."""
         token = f"ghs_{app.id}_{secrets.token_hex(60)}"
-        expires_at = datetime.now(UTC) + timedelta(seconds=app.token_seconds)
-        self.grants[token] = Grant(f"{app.slug}[bot]", app.permissions, app.repositories, app, expires_at)
+        expires_at = self.now() + timedelta(seconds=app.token_seconds)
+        grant = Grant(f"{app.slug}[bot]", app.permissions, frozenset(repositories), app, expires_at)
+        self.grants[token] = grant
         return token, expires_at
 
     def tick(self) -> datetime:

@@ -1,0 +1,313 @@
+"""What every forge promises, checked on both: real git behind each, GitHub over HTTP on loopback."""
+
+from __future__ import annotations
+
+import subprocess
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from orchestrator.core.clock import ManualClock
+from orchestrator.core.errors import ForgeError, ForgeNotFoundError
+from orchestrator.forge.base import Forge, Proposal, PullRequestState
+from orchestrator.forge.github import GitHubForge, GitHubToken, Patience, api_url_for
+from orchestrator.forge.local import LocalForge
+from tests.doubles.github import GitHub, bare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+FIX = Proposal("pullwright/1-fix", "main", "Fix it", "Because.", draft=True)
+
+
+class World(ABC):
+    """A repository, its forge, and the people around it."""
+
+    path: Path
+    forge: Forge
+
+    def push(self, branch: str, files: Mapping[str, str | bytes | None]) -> str:
+        return bare.commit(self.path, files, branch=branch, message="A commit", start="main")
+
+    @abstractmethod
+    def merge(self, number: int, branch: str) -> None:
+        """Somebody merges."""
+
+    @abstractmethod
+    def close(self, number: int) -> None:
+        """Somebody says no."""
+
+    @abstractmethod
+    def empty(self) -> Forge:
+        """The forge of a repository without a commit."""
+
+
+class OnGitHub(World):
+    def __init__(self, github: GitHub) -> None:
+        self.github = github
+        self.repo = github.add_repository("octo/demo", {"README.md": "# Demo\n", "docs/a.md": "a\n"})
+        self.path = self.repo.path
+        self.issue = github.add_issue(self.repo, "Broken", "It fails.", ["Pullwright", "bug"], "reporter")
+        self.opened: list[GitHubForge] = []
+        self.forge = self._open("octo/demo")
+
+    def merge(self, number: int, branch: str) -> None:
+        assert self.repo.pulls[number].head == branch
+        self.github.merge(self.repo, number)
+
+    def close(self, number: int) -> None:
+        self.github.close(self.repo, number)
+
+    def empty(self) -> Forge:
+        self.github.add_repository("octo/empty", None)
+        return self._open("octo/empty")
+
+    def _open(self, name: str) -> GitHubForge:
+        clock = ManualClock()
+        patience = Patience(clock, clock.advance, pacing_seconds=0)
+        auth = GitHubToken(self.github.token())
+        forge = GitHubForge(name, auth, patience, api_url_for(self.github.web_url))
+        self.opened.append(forge)
+        return forge
+
+
+class OnDisk(World):
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "demo.git"
+        bare.create(self.path, "main")
+        self.push("main", {"README.md": "# Demo\n", "docs/a.md": "a\n"})
+        self.local = self._open(self.path)
+        self.forge = self.local
+
+    def push(self, branch: str, files: Mapping[str, str | bytes | None]) -> str:
+        start = "main" if bare.branches(self.path) else None
+        return bare.commit(self.path, files, branch=branch, message="A commit", start=start)
+
+    def merge(self, number: int, branch: str) -> None:
+        head = bare.branches(self.path)[branch]
+        bare.merge(self.path, base="main", head=head, message=f"Merge #{number}")
+
+    def close(self, number: int) -> None:
+        self.local.close(number)
+
+    def empty(self) -> Forge:
+        bare.create(self.folder / "empty.git", "main")
+        return self._open(self.folder / "empty.git")
+
+    def _open(self, path: Path) -> LocalForge:
+        def read_file(name: str) -> str | None:
+            data = bare.show(path, "main", name)
+            return None if data is None else data.decode("utf-8-sig")
+
+        def is_merged(commit: str) -> bool:
+            main = bare.branches(path).get("main")
+            return main is not None and bare.commits_between(path, main, commit) == 0
+
+        return LocalForge(
+            self.folder / "state" / path.stem,
+            path,
+            default_branch=lambda: "main" if bare.branches(path) else None,
+            read_file=read_file,
+            is_merged=is_merged,
+            branch_commit=lambda branch: bare.branches(path).get(branch),
+            clock=ManualClock(),
+        )
+
+
+@pytest.fixture
+def on_github(tmp_path: Path) -> Iterator[OnGitHub]:
+    with GitHub(tmp_path / "github") as github:
+        world = OnGitHub(github)
+        yield world
+        for forge in world.opened:
+            forge.close()
+    assert github.violations == []
+
+
+@pytest.fixture(params=["github", "local"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    if request.param == "local":
+        return OnDisk(tmp_path)
+    found: World = request.getfixturevalue("on_github")
+    return found
+
+
+# Each case is a promise of `Forge`, checked in a world with a pushed branch `pullwright/1-fix`.
+
+
+def the_repository_can_be_cloned(world: World) -> None:
+    found = world.forge.repository()
+    assert found.name.endswith("demo") or found.name.endswith("demo.git")
+    assert found.default_branch == "main"
+    listed = subprocess.run(
+        ["git", "ls-remote", found.clone_url, "refs/heads/main"], capture_output=True, text=True, check=True
+    )
+    assert listed.stdout.split() == [bare.branches(world.path)["main"], "refs/heads/main"]
+
+
+def an_empty_repository_has_no_default_branch(world: World) -> None:
+    forge = world.empty()
+    assert forge.repository().default_branch is None
+    assert forge.read_file("README.md") is None
+    assert forge.our_pull_requests("pullwright/") == []
+
+
+def files_are_read_from_the_default_branch(world: World) -> None:
+    world.push("other", {"README.md": "# Other\n"})
+    assert world.forge.read_file("README.md") == "# Demo\n"
+    assert world.forge.read_file("docs/a.md") == "a\n"
+    assert world.forge.read_file("docs") is None
+    assert world.forge.read_file("none.md") is None
+    world.push("main", {"README.md": "# New\n"})
+    assert world.forge.read_file("README.md") == "# New\n"
+
+
+def a_pull_request_is_created_once(world: World) -> None:
+    assert world.forge.our_pull_requests("pullwright/") == []
+    first, created = world.forge.ensure_pull_request(FIX)
+    again, created_again = world.forge.ensure_pull_request(FIX)
+    assert (created, created_again) == (True, False)
+    assert first == again
+    assert world.forge.our_pull_requests("pullwright/") == [first]
+    said = Proposal(first.branch, first.base, first.title, first.body, draft=first.draft)
+    assert said == FIX
+    assert first.state is PullRequestState.OPEN
+    assert first.commit == bare.branches(world.path)[FIX.branch]
+    assert "://" in first.url
+
+
+def a_pull_request_is_brought_up_to_date(world: World) -> None:
+    first, _ = world.forge.ensure_pull_request(FIX)
+    commit = world.push(FIX.branch, {"more.py": "more\n"})
+    changed = replace(FIX, title="Fix it well", body="Ünïcode\n\n<!-- marker -->", draft=False)
+    second, created = world.forge.ensure_pull_request(changed)
+    assert not created
+    assert (second.number, second.title, second.body) == (first.number, changed.title, changed.body)
+    assert (second.commit, second.draft) == (commit, True)
+    assert world.forge.our_pull_requests("") == [second]
+
+
+def merged_and_closed_are_told_apart(world: World) -> None:
+    world.push("pullwright/2-other", {"other.py": "other\n"})
+    merged, _ = world.forge.ensure_pull_request(FIX)
+    closed, _ = world.forge.ensure_pull_request(replace(FIX, branch="pullwright/2-other"))
+    world.merge(merged.number, FIX.branch)
+    world.close(closed.number)
+    states = {pull.number: pull.state for pull in world.forge.our_pull_requests("pullwright/")}
+    assert states == {merged.number: PullRequestState.MERGED, closed.number: PullRequestState.CLOSED}
+
+
+def a_closed_one_is_not_reopened(world: World) -> None:
+    first, _ = world.forge.ensure_pull_request(FIX)
+    world.close(first.number)
+    second, created = world.forge.ensure_pull_request(FIX)
+    assert created
+    assert second.number > first.number
+    assert [pull.number for pull in world.forge.our_pull_requests("")] == [second.number, first.number]
+
+
+def ours_are_those_with_the_prefix_newest_first(world: World) -> None:
+    made = {}
+    for branch in ("pullwright/2", "ada/fix", "pullwright/10", "pullwrightish"):
+        world.push(branch, {f"{branch}.py": "x\n"})
+        made[branch] = world.forge.ensure_pull_request(replace(FIX, branch=branch))[0].number
+    assert list(made.values()) == sorted(made.values())
+    found = [pull.branch for pull in world.forge.our_pull_requests("pullwright/")]
+    assert found == ["pullwright/10", "pullwright/2"]
+
+
+def a_branch_that_does_not_exist_is_an_error(world: World) -> None:
+    with pytest.raises(ForgeError, match="pullwright/none"):
+        world.forge.ensure_pull_request(replace(FIX, branch="pullwright/none"))
+    assert world.forge.our_pull_requests("") == []
+
+
+def a_branch_without_a_commit_of_its_own_is_an_error(world: World) -> None:
+    first, _ = world.forge.ensure_pull_request(FIX)
+    world.merge(first.number, FIX.branch)
+    with pytest.raises(ForgeError, match=r"(?i)no commits between"):
+        world.forge.ensure_pull_request(FIX)
+    assert len(world.forge.our_pull_requests("")) == 1
+
+
+def a_question_is_asked_once_for_a_key(world: World) -> None:
+    first = world.forge.ensure_question(1, "task-1", "Which one?")
+    assert world.forge.ensure_question(1, "task-1", "Which one?") == first
+    assert world.forge.ensure_question(1, "task-1", "Or that one?") == first
+    assert world.forge.ensure_question(1, "task-2", "And why?") != first
+    assert first is not None
+
+
+def an_issue_that_does_not_exist_is_not_found(world: World) -> None:
+    with pytest.raises(ForgeNotFoundError):
+        world.forge.issue(999)
+    assert world.forge.open_issues("no-such-label") == []
+
+
+CASES: list[Callable[[World], None]] = [
+    the_repository_can_be_cloned,
+    an_empty_repository_has_no_default_branch,
+    files_are_read_from_the_default_branch,
+    a_pull_request_is_created_once,
+    a_pull_request_is_brought_up_to_date,
+    merged_and_closed_are_told_apart,
+    a_closed_one_is_not_reopened,
+    ours_are_those_with_the_prefix_newest_first,
+    a_branch_that_does_not_exist_is_an_error,
+    a_branch_without_a_commit_of_its_own_is_an_error,
+    a_question_is_asked_once_for_a_key,
+    an_issue_that_does_not_exist_is_not_found,
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_a_forge_keeps_its_promise(case: Callable[[World], None], world: World) -> None:
+    world.push(FIX.branch, {"fix.py": "fixed = True\n"})
+    case(world)
+
+
+# Issues exist on GitHub only.
+
+
+def test_issues_come_oldest_first_without_pull_requests(on_github: OnGitHub) -> None:
+    github, repo, forge = on_github.github, on_github.repo, on_github.forge
+    github.add_issue(repo, "Other label", labels=["bug"])
+    late = github.add_issue(repo, "Late", labels=["pullwright"])
+    github.close(repo, github.add_issue(repo, "Closed", labels=["pullwright"]).number)
+    github.add_pull(repo, "x").labels.append("pullwright")
+
+    found = forge.open_issues("pullwright")
+
+    assert [issue.number for issue in found] == [on_github.issue.number, late.number]
+    first = found[0]
+    assert (first.title, first.body, first.author, first.is_open) == ("Broken", "It fails.", "reporter", True)
+    assert first.labels == ("Pullwright", "bug")
+    assert first.created_at == on_github.issue.created_at
+    assert forge.issue(first.number) == first
+
+
+def test_a_closed_issue_says_so(on_github: OnGitHub) -> None:
+    on_github.github.close(on_github.repo, on_github.issue.number)
+    assert on_github.forge.issue(on_github.issue.number).is_open is False
+
+
+def test_a_pull_request_is_no_issue(on_github: OnGitHub) -> None:
+    on_github.push(FIX.branch, {"fix.py": "fixed\n"})
+    pull, _ = on_github.forge.ensure_pull_request(FIX)
+    with pytest.raises(ForgeNotFoundError, match="is a pull request: name an issue"):
+        on_github.forge.issue(pull.number)
+
+
+def test_a_question_is_one_comment_on_the_issue(on_github: OnGitHub) -> None:
+    forge, issue = on_github.forge, on_github.issue
+    forge.ensure_question(issue.number, "1", "Which one?")
+    url = forge.ensure_question(issue.number, "1", "Or that one?")
+    [comment] = issue.comments
+    assert comment.body == "Or that one?\n\n<!-- pullwright:question:1 -->"
+    assert comment.author == "pullwright-bot"
+    assert url is not None
+    assert f"/octo/demo/issues/{issue.number}#issuecomment-{comment.id}" in url
