@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from orchestrator.cli import exit_codes
 from orchestrator.cli.text import clean, one_line
-from orchestrator.core.errors import ForgeNotFoundError
+from orchestrator.core.errors import ForgeNotFoundError, PullwrightError
 from orchestrator.journal.folders import Home
 
 if TYPE_CHECKING:
@@ -19,18 +20,27 @@ if TYPE_CHECKING:
     from orchestrator.forge.base import PullRequest, Repository
 
 _MAX_LINE_CHARS = 300
+_SHORT_COMMIT = 10
 
 
 class ListedQuestion(Protocol):
-    """A question that waits for a person."""
+    """A question that waits for a person. `body` is Markdown; `url` is where it is kept."""
+
+    @property
+    def number(self) -> int:
+        """Counts from 1."""
 
     @property
     def key(self) -> str:
-        """Names the question."""
+        """Names what it is about."""
 
     @property
     def body(self) -> str:
-        """Markdown."""
+        """What is asked."""
+
+    @property
+    def url(self) -> str:
+        """Where it is kept."""
 
 
 class ListedForge(Protocol):
@@ -45,7 +55,7 @@ class ListedForge(Protocol):
     def questions(self) -> Sequence[ListedQuestion]:
         """Those that were asked."""
 
-    def close(self, number: int) -> PullRequest | None:
+    def close(self, number: int) -> PullRequest:
         """Close a pull request without merging it."""
 
 
@@ -79,39 +89,57 @@ def close(forges: Sequence[ListedForge], number: int, out: TextIO) -> int:
 
 
 def write_text(forges: Sequence[ListedForge], out: TextIO) -> None:
-    """A block for each repository that has something to show."""
-    shown = False
-    for forge in forges:
-        requests, questions = forge.pull_requests(), forge.questions()
-        if not requests and not questions:
-            continue
-        print(f"{chr(10) if shown else ''}{clean(forge.repository().clone_url)}", file=out)
-        for request in requests:
-            draft = ", draft" if request.draft else ""
-            print(f"  #{request.number}  {one_line(request.title)}  ({request.state}{draft})", file=out)
-            print(
-                f"      {one_line(request.branch)} -> {one_line(request.base)}  {request.commit[:12]}",
-                file=out,
-            )
-        for question in questions:
-            print(f"  ?  {one_line(question.body, _MAX_LINE_CHARS)}", file=out)
-        shown = True
-    if not shown:
-        print("no pull requests and no questions", file=out)
+    """A block for each repository that has something to show, or that cannot be read."""
+    blocks = [lines for forge in forges if (lines := _block(forge))]
+    text = "\n\n".join("\n".join(lines) for lines in blocks)
+    print(text or "no pull requests and no questions", file=out)
+
+
+def _block(forge: ListedForge) -> list[str]:
+    try:
+        name, requests, questions = forge.repository().clone_url, forge.pull_requests(), forge.questions()
+    except PullwrightError as error:  # one repository that is gone does not hide the others
+        return [one_line(str(error), _MAX_LINE_CHARS)]
+    lines = []
+    for request in requests:
+        draft = ", draft" if request.draft else ""
+        lines.append(f"  #{request.number}  {one_line(request.title)}  ({request.state}{draft})")
+        lines.append(
+            f"      {one_line(request.branch)} -> {one_line(request.base)}, {request.commit[:_SHORT_COMMIT]}"
+        )
+        lines.append(f"      {one_line(request.url, _MAX_LINE_CHARS)}")
+    for question in questions:
+        lines.append(f"  ?{question.number}  {one_line(question.body, _MAX_LINE_CHARS)}")
+        lines.append(f"      {one_line(question.url, _MAX_LINE_CHARS)}")
+    return [clean(name), *lines] if lines else []
 
 
 def write_json(forges: Sequence[ListedForge], out: TextIO) -> None:
     """A line for each pull request and each question."""
     for forge in forges:
-        name = forge.repository().clone_url
-        for request in forge.pull_requests():
-            print(json.dumps({"repository": name, "kind": "pull_request", **_fields(request)}), file=out)
-        for question in forge.questions():
-            record = {"repository": name, "kind": "question", "key": question.key, "body": question.body}
+        for record in _records(forge):
             print(json.dumps(record), file=out)
 
 
-def _fields(request: PullRequest) -> dict[str, Any]:
-    import dataclasses
-
-    return dataclasses.asdict(request)
+def _records(forge: ListedForge) -> list[dict[str, Any]]:
+    try:
+        name, requests, questions = forge.repository().clone_url, forge.pull_requests(), forge.questions()
+    except PullwrightError as error:
+        return [{"kind": "error", "error": str(error)}]
+    return [
+        *(
+            {"kind": "pull_request", "repository": name, **dataclasses.asdict(request)}
+            for request in requests
+        ),
+        *(
+            {
+                "kind": "question",
+                "repository": name,
+                "number": one.number,
+                "key": one.key,
+                "body": one.body,
+                "url": one.url,
+            }
+            for one in questions
+        ),
+    ]

@@ -61,7 +61,7 @@ def tell(run: Run, console: Console) -> None:
         else:
             _tell_event(record.event, narrator, console)
     if unknown:
-        _print(console, f"{unknown} records of a newer version are not shown", "yellow")
+        _print(console, f"{_counted(unknown, 'record', 'records')} of a newer version not shown", "yellow")
     if run.torn:
         _print(console, "the journal ends in the middle of a record: the run was cut off", "yellow")
     _print(console, _totals(run), "dim")
@@ -101,7 +101,11 @@ def _totals(run: Run) -> str:
     usage = sum((reply.usage for reply in replies), Usage())
     prices = [reply.usd for reply in replies]
     usd = None if None in prices else sum(price for price in prices if price is not None)
-    return f"{len(replies)} replies, {amounts(usage.total_tokens, usd)}, {_took(run.records)}"
+    return f"{_counted(len(replies), 'reply', 'replies')}, {amounts(usage.total_tokens, usd)}, {_took(run.records)}"
+
+
+def _counted(number: int, one: str, more: str) -> str:
+    return f"{number:,} {one if number == 1 else more}"
 
 
 def _took(records: tuple[Record, ...]) -> str:

@@ -1,0 +1,255 @@
+"""The live view: plain lines without a terminal, a clean screen with one."""
+
+from __future__ import annotations
+
+import io
+import re
+import typing
+
+import pytest
+from hypothesis import given
+from rich.console import Console
+
+from orchestrator.cli.lines import Narrator, duration, money, telling
+from orchestrator.cli.live import LiveView
+from orchestrator.core.clock import ManualClock
+from orchestrator.core.events import (
+    CycleEnded,
+    CycleStarted,
+    Event,
+    Phase,
+    PhaseEntered,
+    TextDelta,
+    ToolCallStarted,
+    TurnStarted,
+    Warned,
+)
+from tests.unit.cli.examples import EVENTS, reply
+from tests.unit.journal.strategies import any_event
+
+PLAIN = """\
+· run 20261121-033112-ab12cd: owner/name with openai-chat:m
+· phase: choose
+▸ task (#12): Fix add()
+· phase: clone
+· cloned main at 0123456789, 1,234 files
+· phase: plan
+· round 1
+· reply: 1,234 tokens, $0.0100
+! reply 1 not usable: $.plan: missing
+▸ plan: Look, then write. (the reply was mended)
+· phase: act
+✓ read_file calc.py
+✗ run_shell_command make test: exit code 2 boom [red]
+✗ rm: refused: no such tool
+- finish done: not run
+! waiting 12 s: 429
+! limit of rounds reached: 1 of 1
+! be careful
+? question: Which one?
+1. a
+2. b  https://example.com/q
+! work saved as a patch: /somewhere/work.patch
+· phase: propose
+✓ pull request #3 opened: Fix add()  https://example.com/3
+· phase: finish
+✓ proposed (1 round, 1,234 tokens, $0.0100, 1:30)
+"""
+
+
+def console(file: io.StringIO, *, terminal: bool = False, width: int = 80) -> Console:
+    return Console(
+        file=file,
+        force_terminal=terminal,
+        width=width,
+        height=20,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+        _environ={"TERM": "xterm-256color"},
+    )
+
+
+def shown(events: list[Event], *, terminal: bool = False, width: int = 80, plain: bool = False) -> str:
+    file = io.StringIO()
+    clock = ManualClock()
+    with LiveView(console(file, terminal=terminal, width=width), plain=plain, clock=clock) as view:
+        for event in events:
+            if isinstance(event, CycleEnded):
+                clock.advance(90)
+            view(event)
+    return file.getvalue()
+
+
+def test_the_examples_hold_every_event() -> None:
+    assert {type(event) for event in EVENTS} == set(typing.get_args(Event))
+
+
+def test_without_a_terminal_each_event_is_a_line() -> None:
+    assert shown(EVENTS) == PLAIN
+
+
+def test_plain_lines_may_be_asked_for_on_a_terminal() -> None:
+    without_colours = re.sub(r"\x1b\[[0-9;]*m", "", shown(EVENTS, terminal=True, plain=True))
+    assert without_colours == PLAIN
+
+
+def test_an_ascii_output_gets_ascii_signs() -> None:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding="ascii", errors="strict")
+    view = LiveView(Console(file=file, highlight=False, markup=False), clock=ManualClock())
+    view(EVENTS[0])
+    file.flush()
+    assert raw.getvalue().startswith(b"- run 2026")
+
+
+@pytest.mark.parametrize("width", [10, 40, 50, 100])
+def test_a_terminal_is_left_clean(width: int) -> None:
+    screen = Screen(width)
+    screen.feed(shown(EVENTS, terminal=True, width=width))
+    assert not screen.cursor_hidden
+    assert screen.column == 0
+    text = screen.text()
+    assert "⠋" not in text
+    assert "asking the model" not in text
+    flat = re.sub(r"\s", "", text)
+    for line in ("task(#12):Fixadd()", "read_filecalc.py", "proposed(1round,1,234tokens,$0.0100,1:30)"):
+        assert line in flat
+    assert "round1·" not in flat, "what is only a status goes away"
+
+
+@pytest.mark.parametrize("width", [10, 20, 40, 100])
+def test_the_status_fits_any_width(width: int) -> None:
+    view = LiveView(console(io.StringIO(), terminal=True, width=width), clock=ManualClock())
+    events: list[Event] = [
+        PhaseEntered(Phase.PLAN),
+        TurnStarted(1),
+        reply(),
+        TurnStarted(2),
+        ToolCallStarted("1", "run_shell_command", {"command": "x" * 200}),
+        TextDelta("y" * 5000),
+    ]
+    for event in events:
+        view(event)
+    lines = [str(line) for line in view._render().renderables]
+    assert len(lines) <= 4
+    assert all(len(line) < width for line in lines)
+
+
+def test_a_status_in_words() -> None:
+    clock = ManualClock()
+    view = LiveView(console(io.StringIO(), terminal=True), clock=clock)
+    for event in EVENTS[:11]:
+        view(event)
+    clock.advance(65)
+    view(ToolCallStarted("1", "grep", {"pattern": "add"}))
+    view(TextDelta("one\\ntwo"))
+    status, doing, tail = (str(line) for line in view._render().renderables)
+    assert status.endswith(" plan · round 1 · 1:05 · $0.0100 · 1,234 tokens")
+    assert doing == "  grep add"
+    assert tail == "    one two"
+
+
+def test_an_unknown_price_stays_unknown() -> None:
+    assert "$?" in shown([TurnStarted(1), reply(None), reply(0.5), CycleEnded({"outcome": "limit"})])
+
+
+def test_a_second_cycle_counts_from_nothing() -> None:
+    text = shown(
+        [*EVENTS, CycleStarted("b", "r", "m", "c"), CycleEnded({"outcome": "no_task", "reason": "none"})]
+    )
+    assert text.endswith("✓ no task: none (0 rounds, 0 tokens, $0.00, 1:30)\n")
+
+
+def test_others_may_print_during_a_pause() -> None:
+    file = io.StringIO()
+    view = LiveView(console(file, terminal=True), clock=ManualClock())
+    with view:
+        view(Warned("before"))
+        view.pause()
+        file.write("RESULT\n")
+        view(Warned("after"))
+    screen = Screen(80)
+    screen.feed(file.getvalue())
+    assert screen.text().split("\n")[:3] == ["! before", "RESULT", "! after"]
+
+
+def test_secrets_are_not_shown() -> None:
+    file = io.StringIO()
+    view = LiveView(console(file), redact=lambda text: text.replace("open-sesame", "[redacted]"))
+    view(Warned("it is open-sesame"))
+    assert file.getvalue() == "! it is [redacted]\n"
+
+
+@given(any_event)
+def test_any_event_can_be_shown(event: Event) -> None:
+    line = Narrator().line(event)
+    if line is not None:
+        assert "\x1b" not in line.text
+    shown([event])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [({}, ""), ({"content": "x", "path": "a.py"}, "a.py"), ({"odd": 3}, "3"), ({"command": "a\nb"}, "a b")],
+)
+def test_the_argument_that_says_most(arguments: dict[str, object], expected: str) -> None:
+    assert telling(arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("usd", "expected"),
+    [(None, "$?"), (0.0, "$0.00"), (0.0123, "$0.0123"), (1.5, "$1.50"), (1234.5, "$1,234.50")],
+)
+def test_money(usd: float | None, expected: str) -> None:
+    assert money(usd) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(0, "0:00"), (65.9, "1:05"), (3661, "1:01:01"), (-1, "0:00")]
+)
+def test_duration(seconds: float, expected: str) -> None:
+    assert duration(seconds) == expected
+
+
+class Screen:
+    """As much of a terminal as the view uses: it moves up, erases lines, hides the cursor."""
+
+    _TOKEN = re.compile(r"\x1b\[\??([0-9;]*)([A-Za-z])|([\x00-\x1f])|([^\x00-\x1f]+)")
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.lines: list[str] = [""]
+        self.row = self.column = 0
+        self.cursor_hidden = False
+
+    def feed(self, data: str) -> None:
+        for number, command, control, text in self._TOKEN.findall(data):
+            if text:
+                line = self.lines[self.row].ljust(self.column)
+                self.lines[self.row] = line[: self.column] + text + line[self.column + len(text) :]
+                self.column += len(text)
+                assert self.column <= self.width, "a line wraps, and could not be erased again"
+            elif control == "\n":
+                self.row, self.column = self.row + 1, 0
+                if self.row == len(self.lines):
+                    self.lines.append("")
+            elif control == "\r":
+                self.column = 0
+            else:
+                self._obey(command, number)
+
+    def _obey(self, command: str, number: str) -> None:
+        match command:
+            case "A":
+                self.row -= int(number or 1)
+            case "K":
+                self.lines[self.row] = ""
+            case "h" | "l":
+                self.cursor_hidden = command == "l"
+            case _:
+                assert command == "m"
+
+    def text(self) -> str:
+        return "\n".join(line.rstrip() for line in self.lines)

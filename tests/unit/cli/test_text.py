@@ -1,0 +1,72 @@
+"""Other people's text cannot command the terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.cli.text import clean, one_line, shortened
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b[2J\x1b[Hgone", "gone"),
+        ("\x1b]0;title\x07text", "text"),
+        ("\x1b]8;;https://evil.example\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x9b31mred", "red"),
+        ("\x1bPq#0\x1b\\after", "after"),
+        ("\x1b]unfinished\nnext", "]unfinished\nnext"),
+        ("a\r\nb\rc", "a\nb\nc"),
+        ("a\tb\x00\x07\x08\x7f\x85c", "a\tbc"),
+        ("user\u202egnp.exe", "usergnp.exe"),
+        ("\ufeff\u200bword", "word"),
+        ("file\udcff", "file\ufffd"),
+        ("größer 👩‍🚀 日本", "größer 👩‍🚀 日本"),
+    ],
+)
+def test_control_is_taken_out(text: str, expected: str) -> None:
+    assert clean(text) == expected
+
+
+@given(st.text(st.characters(exclude_categories=()) | st.sampled_from("\x1b[]\x9b;m\x07\\"), max_size=200))
+def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
+    cleaned = clean(text)
+    assert not [char for char in cleaned if unicodedata.category(char) in ("Cc", "Cs") and char not in "\n\t"]
+    assert clean(cleaned) == cleaned
+    cleaned.encode()
+
+
+@given(st.text(max_size=300), st.integers(min_value=1, max_value=50))
+def test_one_line_is_one_line_and_short(text: str, most: int) -> None:
+    line = one_line(text, most)
+    assert len(line) <= most
+    assert len(line.splitlines()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "expected"),
+    [
+        ("a  b\nc", 10, "a b c"),
+        ("abcdef", 6, "abcdef"),
+        ("abcdefg", 6, "abcde…"),
+        (" " * 1000 + "x", 6, "…"),
+    ],
+)
+def test_one_line(text: str, most: int, expected: str) -> None:
+    assert one_line(text, most) == expected
+
+
+def test_long_output_is_cut_and_says_so() -> None:
+    assert shortened("a\nb", 2) == ["a", "b"]
+    assert shortened("a\n" * 1500, 2) == ["a", "a", "… 1,498 more lines"]
+    assert shortened("abcdef", 2, 3) == ["abc…"]
+
+
+@pytest.mark.parametrize("piece", ["\x1b[", "\x1b]", "\x9b1", "\x1b[1;", "\x1bP"])
+def test_hostile_text_takes_linear_time(piece: str) -> None:
+    clean(piece * 500_000)
