@@ -1,0 +1,270 @@
+"""The clone of one run: two folders side by side, a git directory of ours and the files that tools see."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from orchestrator.core.clock import SystemClock
+from orchestrator.core.errors import EmptyRepositoryError, WorkspaceError
+from orchestrator.workspace.commit import Committer
+from orchestrator.workspace.failures import error_for, storage_errors
+from orchestrator.workspace.history import recent_commits, tracked_files
+from orchestrator.workspace.hostgit import HostGit
+from orchestrator.workspace.model_repository import ModelRepository, create_model_repository
+from orchestrator.workspace.names import plain_branch
+from orchestrator.workspace.publish import Publisher
+from orchestrator.workspace.remote import Remote, parse_remote
+from orchestrator.workspace.removal import remove_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from orchestrator.core.clock import Clock
+    from orchestrator.workspace.base import CommitLine, CommitOutcome, Identity, RemoteTip, TrackedFile
+    from orchestrator.workspace.credential import GitCredential
+
+# Ten commits cost as much as one, within the noise, where files change a little at a time (measured with
+# tests/benchmarks/clone.py); they are what the first prompt shows of the history.
+_DEPTH_COMMITS = 10
+_LARGE_BYTES = 1_000_000
+
+# `git clone` finds out about the file system when it makes a repository; ours is written by us.
+_CONFIGURATION = """[core]
+\trepositoryformatversion = {version}
+\tfilemode = true
+\tbare = false
+\tlogallrefupdates = false
+\tignorecase = {ignorecase}
+\tprecomposeunicode = {precompose}
+"""
+
+
+class Clone:
+    """A shallow clone in a temporary folder, removed when the `with` block ends.
+
+    The model's tools see `tree` and nothing else. Git is run by this program only, on a git directory
+    beside it. Not safe for use by several threads at once.
+
+    Attributes:
+        tree: the files.
+        base_commit: the commit that was cloned.
+        base_branch: its branch.
+    """
+
+    def __init__(
+        self, folder: Path, base: tuple[str, str], git: HostGit, committer: Committer, publisher: Publisher
+    ) -> None:
+        self._folder = folder
+        self._git = git
+        self._committer = committer
+        self._publisher = publisher
+        self.tree = folder / "tree"
+        self.base_branch, self.base_commit = base
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except WorkspaceError:
+            # What ended the block says more than a folder that stayed.
+            if error is None:
+                raise
+
+    def close(self) -> None:
+        """Remove the folder. May be called again.
+
+        Raises:
+            WorkspaceError: something could not be removed.
+        """
+        remove_folder(self._folder)
+
+    def tracked_files(self) -> list[TrackedFile]:
+        """Every entry of the base commit, sorted by path."""
+        return tracked_files(self._git, self.base_commit)
+
+    def recent_commits(self, count: int) -> list[CommitLine]:
+        """The last commits of the base branch, newest first; at most those that the shallow clone has."""
+        return recent_commits(self._git, self.base_commit, count)
+
+    def changed_paths(self) -> set[str]:
+        """What differs from the last commit made here: tracked files, and new ones that are not ignored."""
+        return self._committer.changed_paths()
+
+    def commit(
+        self,
+        touched: set[str],
+        message: str,
+        *,
+        include_commands: bool,
+        large_limit_bytes: int = _LARGE_BYTES,
+        clean_message: Callable[[str], str] | None = None,
+    ) -> CommitOutcome:
+        """Commit exactly the touched paths, on top of what was committed before.
+
+        Args:
+            touched: paths that tools wrote or removed, relative, with `/`.
+            message: the commit's message.
+            include_commands: commands ran, so commit too what the work tree shows as changed, and keep
+                the commits that the model made itself.
+            large_limit_bytes: a new file of a command that is larger than this is left out.
+            clean_message: passes each message of the model's own commits before it is used.
+
+        Raises:
+            WorkspaceError: git failed, or the work tree is gone.
+        """
+        return self._committer.commit(
+            touched,
+            message,
+            include_commands=include_commands,
+            large_limit_bytes=large_limit_bytes,
+            clean_message=clean_message,
+        )
+
+    def diff(self) -> str:
+        """What is committed since the base, as a unified diff. Bytes that are not UTF-8 become U+FFFD."""
+        return self._committer.diff().decode("utf-8", "replace")
+
+    def patch_since_base(self) -> bytes:
+        """What is committed since the base, as a patch for `git apply`, binary files included."""
+        return self._committer.patch_since_base()
+
+    def pending_patch(self, touched: set[str], include_commands: bool) -> bytes:  # noqa: FBT001  told apart by name
+        """Everything changed since the last push (or the base), committed or not, for `git apply`.
+
+        Takes the paths that `commit` would take. What is left out is named in lines before the patch,
+        which `git apply` skips. Empty where nothing changed.
+        """
+        return self._committer.pending_patch(
+            self._publisher.pushed or self.base_commit,
+            touched,
+            include_commands=include_commands,
+            large_limit_bytes=_LARGE_BYTES,
+        )
+
+    def remote_tip(self, branch: str) -> RemoteTip | None:
+        """The head of a branch on the remote, or None where there is no such branch."""
+        return self._publisher.remote_tip(branch)
+
+    def push(self, branch: str, *, expected: str | None) -> str:
+        """Push what is committed, and read the remote's id back.
+
+        Args:
+            branch: the branch's name on the remote; never the base branch.
+            expected: the commit that the remote branch must have now, or None where it must not exist.
+                After a push of this clone to the branch, None means what was pushed then.
+
+        Returns:
+            The commit that the remote holds.
+
+        Raises:
+            PushRejectedError: the remote did not take it, or holds something else.
+        """
+        return self._publisher.push(branch, self._committer.tip, expected=expected)
+
+
+def open_clone(  # noqa: PLR0913  each is a fact of the run, given by name
+    url: str,
+    *,
+    branch: str | None,
+    credential: Callable[[], GitCredential | None],
+    parent: Path,
+    with_git: bool,
+    identity: Identity,
+    clock: Clock | None = None,
+) -> Clone:
+    """Clone one branch of a repository, shallow, into a new folder.
+
+    Args:
+        url: a URL without a password, `user@host:path`, or a local path.
+        branch: the branch, or None for the remote's default.
+        credential: asked for whenever the remote is contacted.
+        parent: where the new folder is made.
+        with_git: give the files a repository of their own, for the model's commands.
+        identity: author and committer of what is committed.
+        clock: dates the commits; the machine's clock by default.
+
+    Raises:
+        EmptyRepositoryError: the repository has no commit.
+        WorkspaceError: anything else that goes wrong, said in one line.
+    """
+    if not identity.name.strip(" .,:;<>\"\\'") or not identity.email.strip():
+        raise WorkspaceError("git needs a name and an e-mail address for commits")
+    remote = parse_remote(url, credential)
+    doing = f"cannot clone {remote.shown}"
+    with ExitStack() as undo, storage_errors(doing):
+        parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="pullwright-", dir=parent.resolve()))
+        undo.callback(remove_folder, folder)
+        git = HostGit(folder, folder / "host.git")
+        base_branch, base_commit = _fetch(folder, remote, branch, doing)
+        _configure(folder / "host.git")
+        model = None
+        if with_git:
+            create_model_repository(folder / "host.git", folder / "tree", base_branch, base_commit, identity)
+            model = ModelRepository(git, folder / "tree", base_commit)
+        files = HostGit(folder, folder / "host.git", folder / "tree")
+        committer = Committer(files, base_commit, identity, clock or SystemClock(), model)
+        publisher = Publisher(git, remote, base_branch)
+        undo.pop_all()
+        return Clone(folder, (base_branch, base_commit), git, committer, publisher)
+
+
+def _fetch(folder: Path, remote: Remote, branch: str | None, doing: str) -> tuple[str, str]:
+    """Fill both folders with one command, and return the branch and the commit."""
+    host, tree = folder / "host.git", folder / "tree"
+    wanted = () if branch is None else ("--branch", plain_branch(branch))
+    options = ("--quiet", "--template=", "--single-branch", "--no-tags", "--no-recurse-submodules")
+    git = HostGit(folder)
+    result = git.attempt(
+        *("clone", *options, f"--depth={_DEPTH_COMMITS}", f"--separate-git-dir={host}", *wanted),
+        *("--", remote.url, str(tree)),
+        doing=doing,
+        remote=remote,
+    )
+    if result.status != 0:
+        if branch is not None and "not found in upstream" in result.stderr:
+            _refuse_empty(git, remote, doing)
+            message = f"{doing}: it has no branch {branch!r}"
+            raise WorkspaceError(message)
+        raise error_for(result.stderr, doing)
+    # The file that leads from the work tree to the git directory; tools must not find the latter.
+    (tree / ".git").unlink()
+    head = os.fsdecode((host / "HEAD").read_bytes()).strip()
+    found = head.removeprefix("ref: refs/heads/")
+    reference = host / "refs" / "heads" / found
+    if found != head and reference.is_file():
+        return found, reference.read_text("ascii").strip()
+    if branch is not None:
+        message = f"{doing}: {branch!r} is a tag; name a branch"
+        raise WorkspaceError(message)
+    _refuse_empty(git, remote, doing)
+    message = f"{doing}: it has no default branch (its HEAD is detached or names none); pass --base BRANCH"
+    raise WorkspaceError(message)
+
+
+def _refuse_empty(git: HostGit, remote: Remote, doing: str) -> None:
+    if not git.run("ls-remote", "--heads", "--", remote.url, doing=doing, remote=remote):
+        message = f"{remote.shown} is empty; push a first commit and run again"
+        raise EmptyRepositoryError(message)
+
+
+def _configure(host: Path) -> None:
+    """Replace the configuration that `git clone` wrote, which names the remote, by our own."""
+    path = host / "config"
+    sha256 = "objectformat = sha256" in path.read_text("utf-8", "replace").lower()
+    text = _CONFIGURATION.format(
+        version=1 if sha256 else 0,
+        ignorecase=str((host / "head").exists()).lower(),
+        precompose=str(sys.platform == "darwin").lower(),
+    )
+    path.write_text(text + ("[extensions]\n\tobjectformat = sha256\n" if sha256 else ""), "utf-8")

@@ -1,0 +1,258 @@
+"""The one place that runs git: nothing that a repository, a user's configuration or a variable brings is run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.core.errors import GitMissingError, WorkspaceError
+from orchestrator.workspace.credential import write_helper
+from orchestrator.workspace.failures import error_for, storage_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from git import Git
+
+    from orchestrator.workspace.remote import Remote
+
+_TIME_LIMIT_SECONDS = 1800.0
+_STOP_GRACE_SECONDS = 2.0
+
+# The only variables of this process that git sees; names of keys and tokens are not among them.
+_KEPT_VARIABLES = frozenset(
+    {
+        *(
+            "TMPDIR",
+            "TZ",
+            "SSL_CERT_FILE",
+            "SSL_CERT_DIR",
+            "CURL_CA_BUNDLE",
+            "GIT_SSL_CAINFO",
+            "GIT_SSL_CAPATH",
+        ),
+        *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+    }
+)
+
+_VARIABLES = {
+    # A file and not a folder, so that no program finds a configuration (.gitconfig, .netrc) below it.
+    "HOME": os.devnull,
+    "XDG_CONFIG_HOME": os.devnull,
+    "LANGUAGE": "C",
+    "LC_ALL": "C",
+    "GIT_ADVICE": "0",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_SYSTEM": os.devnull,
+    "GIT_DEFAULT_REF_FORMAT": "files",
+    "GIT_EDITOR": "false",
+    "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_PAGER": "cat",
+    "GIT_TERMINAL_PROMPT": "0",
+    # A partial clone fetches missing objects by itself; a command that needs no remote reaches none.
+    "GIT_ALLOW_PROTOCOL": "none",
+}
+
+_ALLOWED_PROTOCOLS = "file:http:https:ssh"
+
+# No filter, textconv or merge driver is named here: drivers come from configuration only, and there is
+# none but ours. `transfer.fsckObjects` stays off: it costs nothing measurable, but refuses many old and
+# harmless repositories; what would be dangerous to check out is refused by the protect settings.
+_SETTINGS = (
+    "core.askPass=",
+    f"core.attributesFile={os.devnull}",
+    "core.autocrlf=false",
+    f"core.excludesFile={os.devnull}",
+    "core.fsmonitor=false",
+    f"core.hooksPath={os.devnull}",
+    "core.protectHFS=true",
+    "core.protectNTFS=true",
+    "core.quotePath=false",
+    "core.safecrlf=false",
+    "core.symlinks=true",
+    "core.untrackedCache=false",
+    "commit.gpgSign=false",
+    "credential.helper=",
+    "diff.external=",
+    "fetch.recurseSubmodules=false",
+    "gc.auto=0",
+    "http.lowSpeedLimit=1",
+    "http.lowSpeedTime=120",
+    "log.showSignature=false",
+    "maintenance.auto=false",
+    "push.gpgSign=false",
+    "push.recurseSubmodules=no",
+    "submodule.recurse=false",
+    "tag.gpgSign=false",
+)
+_OPTIONS = tuple(word for setting in _SETTINGS for word in ("-c", setting))
+
+
+@dataclass(frozen=True, slots=True)
+class GitResult:
+    """How a command ended. `stderr` holds no secret."""
+
+    status: int
+    stdout: bytes
+    stderr: str
+
+
+class HostGit:
+    """Git on one git directory that only this program writes.
+
+    Args:
+        folder: a folder that only this user can enter; git starts there, and the helper that hands over
+            the credential is written there.
+        git_dir: the git directory, or None while there is none yet.
+        work_tree: the files that belong to it, for the commands that look at them.
+    """
+
+    def __init__(self, folder: Path, git_dir: Path | None = None, work_tree: Path | None = None) -> None:
+        self.folder = folder
+        self.git_dir = git_dir
+        self.work_tree = work_tree
+
+    def without_tree(self) -> HostGit:
+        """Git on the same objects, blind to the work tree."""
+        return HostGit(self.folder, self.git_dir)
+
+    def run(
+        self,
+        *arguments: str,
+        doing: str,
+        stdin: bytes = b"",
+        variables: Mapping[str, str] | None = None,
+        remote: Remote | None = None,
+    ) -> bytes:
+        """Run a command that must succeed, and return what it prints.
+
+        Args:
+            arguments: the subcommand and its arguments; text from elsewhere only after `--` or checked.
+            doing: begins the message if it fails, such as `cannot commit`.
+            stdin: what the command reads.
+            variables: added to the environment of this command.
+            remote: the only place that the command may contact.
+
+        Raises:
+            WorkspaceError: one of its subclasses; the command failed or git is missing.
+        """
+        result = self.attempt(*arguments, doing=doing, stdin=stdin, variables=variables, remote=remote)
+        if result.status != 0:
+            raise error_for(result.stderr, doing)
+        return result.stdout
+
+    def attempt(
+        self,
+        *arguments: str,
+        doing: str,
+        stdin: bytes = b"",
+        variables: Mapping[str, str] | None = None,
+        remote: Remote | None = None,
+    ) -> GitResult:
+        """Run a command that may fail. The arguments are those of `run`."""
+        environment = self._environment(variables or {})
+        credential = remote.current_credential() if remote is not None else None
+        with storage_errors(doing):
+            if remote is not None:
+                environment |= _network_variables(remote)
+            if remote is not None and credential is not None:
+                helper = write_helper(self.folder)
+                environment |= credential.variables(remote.scheme, remote.authority, helper)
+            result = _execute(arguments, environment, self.folder, stdin, doing)
+        if credential is not None:
+            return GitResult(result.status, result.stdout, credential.redact(result.stderr))
+        return result
+
+    def _environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        environment = {**_VARIABLES, "PATH": _absolute_path()}
+        if self.git_dir is not None:
+            environment["GIT_DIR"] = str(self.git_dir)
+        if self.work_tree is not None:
+            environment["GIT_WORK_TREE"] = str(self.work_tree)
+        return environment | dict(variables)
+
+
+def _network_variables(remote: Remote) -> dict[str, str]:
+    variables = {"GIT_ALLOW_PROTOCOL": _ALLOWED_PROTOCOLS}
+    if remote.scheme == "ssh":
+        variables["GIT_SSH_COMMAND"] = "ssh -o BatchMode=yes"
+        if "SSH_AUTH_SOCK" in os.environ:
+            variables["SSH_AUTH_SOCK"] = os.environ["SSH_AUTH_SOCK"]
+    return variables
+
+
+def _absolute_path() -> str:
+    """PATH without relative entries: in a clone they would find the clone's own programs."""
+    entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join(entry for entry in entries if Path(entry).is_absolute())
+
+
+def _execute(
+    arguments: Sequence[str], environment: dict[str, str], folder: Path, stdin: bytes, doing: str
+) -> GitResult:
+    path = environment["PATH"]
+    program = shutil.which("git", path=path)
+    env_program = shutil.which("env", path=path)
+    if program is None or env_program is None:
+        raise GitMissingError("no git program was found; install git (https://git-scm.com) and run again")
+    # Imported only now: without git on the PATH the import itself fails.
+    import git
+
+    # GitPython adds to the environment of this process and cannot take away from it. `env` can, and then
+    # becomes git: only names of variables are in its arguments.
+    dropped = [name for name in os.environ if name not in _KEPT_VARIABLES and name not in environment]
+    command = [env_program, *(word for name in dropped for word in ("-u", name))]
+    # Without a work tree nothing reads the attributes that lie in it: they could hide a change from a diff.
+    bare = ("-c", "core.bare=true") if "GIT_DIR" in environment and "GIT_WORK_TREE" not in environment else ()
+    command += [program, *_OPTIONS, *bare, *arguments]
+    process = git.Git(str(folder)).execute(
+        command,
+        istream=subprocess.PIPE,
+        as_process=True,
+        env=environment,
+        # Ctrl+C in the terminal is for this program, which may still want its push to end well.
+        start_new_session=True,
+    )
+    try:
+        stdout, stderr = process.communicate(stdin, timeout=_TIME_LIMIT_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        message = f"{doing}: git did not end within {_TIME_LIMIT_SECONDS:.0f} s"
+        raise WorkspaceError(message) from error
+    finally:
+        if process.poll() is None:
+            _stop(process)
+    return GitResult(process.returncode, stdout, stderr.decode("utf-8", "replace"))
+
+
+def _stop(process: Git.AutoInterrupt) -> None:
+    """End git and the programs that it started: nothing may write into a clone that is being removed."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        try:
+            process.communicate(timeout=_STOP_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+        return
+
+
+def decode_paths(output: bytes) -> list[str]:
+    """Paths that git ended with NUL each. Bytes that are not UTF-8 become surrogates."""
+    return [os.fsdecode(path) for path in output.split(b"\0") if path]
+
+
+def encode_paths(paths: Iterable[str]) -> bytes:
+    """The reverse of `decode_paths`, for git's standard input."""
+    return b"".join(os.fsencode(path) + b"\0" for path in paths)

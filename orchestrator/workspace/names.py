@@ -1,0 +1,55 @@
+"""Checks of names that come from elsewhere, before git sees them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from orchestrator.core.errors import WorkspaceError
+from orchestrator.workspace.failures import printable
+
+if TYPE_CHECKING:
+    from orchestrator.workspace.hostgit import HostGit
+
+_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+# What `git check-ref-format --branch` refuses (https://git-scm.com/docs/git-check-ref-format), so that a
+# clone needs no extra process; `checked_branch` asks git itself where a branch is going to be written.
+_BAD_IN_BRANCH = re.compile(
+    r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^[-/]|/$|\.$|(?:^|/)\.|\.lock(?:/|$)|^@$|^HEAD$"
+)
+
+
+def is_commit_id(text: str) -> bool:
+    """Whether the text is a full object id, SHA-1 or SHA-256."""
+    return _COMMIT.fullmatch(text) is not None
+
+
+def is_branch_name(text: str) -> bool:
+    """Whether git would accept the text as a branch's name."""
+    return bool(text) and _BAD_IN_BRANCH.search(text) is None
+
+
+def plain_branch(text: str) -> str:
+    """The name, if it can be a branch's.
+
+    Raises:
+        WorkspaceError: it cannot.
+    """
+    if not is_branch_name(text):
+        message = f"{printable(text)!r} cannot be the name of a branch"
+        raise WorkspaceError(message)
+    return text
+
+
+def checked_branch(git: HostGit, text: str) -> str:
+    """The name, if git itself says that it can be a branch's.
+
+    Raises:
+        WorkspaceError: it cannot.
+    """
+    plain_branch(text)
+    result = git.attempt("check-ref-format", f"refs/heads/{text}", doing="cannot check a branch's name")
+    if result.status != 0:
+        message = f"{printable(text)!r} cannot be the name of a branch"
+        raise WorkspaceError(message)
+    return text

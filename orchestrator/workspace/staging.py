@@ -1,0 +1,120 @@
+"""Staging into an index: what changed, what of it is taken, and what is named instead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.core.errors import DiskFullError
+from orchestrator.workspace.base import LeftOut
+from orchestrator.workspace.failures import error_for, main_line, storage_errors
+from orchestrator.workspace.hostgit import decode_paths, encode_paths
+from orchestrator.workspace.selection import Selection, Selector
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from orchestrator.workspace.hostgit import HostGit
+
+COMMITTING = "cannot commit"
+
+
+class Stager:
+    """Brings changes of the work tree into an index file.
+
+    Args:
+        files: git on our objects and the work tree.
+        tree: the work tree.
+    """
+
+    def __init__(self, files: HostGit, tree: Path) -> None:
+        self._git = files.without_tree()
+        self._files = files
+        self._tree = tree
+
+    def changed(self, index: Path) -> set[str]:
+        """Tracked paths that differ from the index, and new ones that no ignore file of the clone covers."""
+        output = self._files.run(
+            *("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames"),
+            "--ignore-submodules=all",
+            doing="cannot see what changed",
+            variables=_on(index),
+        )
+        # `XY path`: X is the index against HEAD, which is not asked here; Y is the files against the index.
+        return {entry[3:].rstrip("/") for entry in decode_paths(output) if entry[1] != " "}
+
+    def stage(
+        self, index: Path, touched: set[str], *, include_commands: bool, large_limit_bytes: int
+    ) -> list[LeftOut]:
+        """Stage the touched paths, and with `include_commands` all that changed.
+
+        Returns:
+            What was not staged, sorted by path.
+        """
+        by_commands = self.changed(index) if include_commands else set[str]()
+        tracked = self._tracked(index)
+        with storage_errors(COMMITTING):
+            selection = Selector(self._tree, tracked, large_limit_bytes).select(touched, by_commands)
+        # What commands made and is ignored is not among the changes; what a tool wrote may be.
+        ignored = self._ignored([path for path in selection.add if path not in tracked], index)
+        selection.add = [path for path in selection.add if path not in ignored]
+        selection.left_out += [LeftOut(path, "ignored by .gitignore") for path in ignored]
+        self._remove(selection, index)
+        return sorted(selection.left_out + self._add(selection, index), key=lambda item: item.path)
+
+    def _tracked(self, index: Path) -> dict[str, str]:
+        """Paths of the index with their modes, from lines `<mode> <object> <stage>TAB<path>`."""
+        output = self._git.run("ls-files", "-z", "--stage", doing=COMMITTING, variables=_on(index))
+        lines = (line.partition("\t") for line in decode_paths(output))
+        return {path: fields.split()[0] for fields, _, path in lines}
+
+    def _ignored(self, paths: list[str], index: Path) -> set[str]:
+        if not paths:
+            return set()
+        result = self._files.attempt(
+            *("check-ignore", "-z", "--stdin"),
+            doing=COMMITTING,
+            # This command knows no literal paths; behind `./` no character begins a pattern's magic.
+            stdin=encode_paths(f"./{path}" for path in paths),
+            variables={**_on(index), "GIT_LITERAL_PATHSPECS": "0"},
+        )
+        none_is_ignored = 1
+        if result.status not in {0, none_is_ignored}:
+            raise error_for(result.stderr, COMMITTING)
+        return {path.removeprefix("./") for path in decode_paths(result.stdout)}
+
+    def _remove(self, selection: Selection, index: Path) -> None:
+        if selection.remove:
+            self._git.run(
+                *("update-index", "-z", "--force-remove", "--stdin"),
+                doing=COMMITTING,
+                stdin=encode_paths(selection.remove),
+                variables=_on(index),
+            )
+
+    def _add(self, selection: Selection, index: Path) -> list[LeftOut]:
+        refused: list[LeftOut] = []
+        pending = [selection.add] if selection.add else []
+        while pending:
+            paths = pending.pop()
+            result = self._files.attempt(
+                *("update-index", "-z", "--add", "--remove", "--replace", "--stdin"),
+                doing=COMMITTING,
+                stdin=encode_paths(paths),
+                variables=_on(index),
+            )
+            if result.status == 0:
+                continue
+            error = error_for(result.stderr, COMMITTING)
+            if isinstance(error, DiskFullError):
+                raise error
+            # A run that failed changed nothing. Halving finds the paths that git does not take.
+            if len(paths) == 1:
+                refused.append(LeftOut(paths[0], f"git does not take it: {main_line(result.stderr)}"))
+            else:
+                half = len(paths) // 2
+                pending += [paths[half:], paths[:half]]
+        return refused
+
+
+def _on(index: Path) -> dict[str, str]:
+    return {"GIT_INDEX_FILE": str(index)}
