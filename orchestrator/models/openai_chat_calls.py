@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.messages import ToolCall
-from orchestrator.models.wire import dicts, made_up_id, read_arguments, read_json
+from orchestrator.models.wire import dicts, made_up_id, read_arguments, read_json, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,9 +46,9 @@ class CallPieces:
                 self._add(piece, function)
 
     def _add(self, piece: Mapping[str, Any], function: Mapping[str, Any]) -> None:
-        index, name = piece.get("index"), function.get("name") or ""
-        call = self._current(index, piece.get("id") or "", name)
-        call.id = call.id or str(piece.get("id") or "")
+        index, name = piece.get("index"), text_of(function.get("name"))
+        call = self._current(index, text_of(piece.get("id")), name)
+        call.id = call.id or text_of(piece.get("id"))
         if name != call.name:  # some servers repeat the name in every piece
             call.name += name
         arguments = function.get("arguments")

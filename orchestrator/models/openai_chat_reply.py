@@ -10,7 +10,7 @@ from orchestrator.models.base import ReasoningPiece, Response, TextPiece
 from orchestrator.models.failures import error_in_reply
 from orchestrator.models.openai_chat_calls import CallPieces
 from orchestrator.models.thinking import ThinkSplitter
-from orchestrator.models.wire import dicts, estimated_usage, mended, read_json, read_reply
+from orchestrator.models.wire import dicts, estimated_usage, read_json, read_reply, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -86,13 +86,13 @@ class ChatDecoder:
 
     def take(self, chunk: Mapping[str, Any]) -> list[Piece]:
         """Add a chunk of a stream, or a whole reply."""
-        self._id = chunk.get("id") or self._id
-        self._model = chunk.get("model") or self._model
+        self._id = text_of(chunk.get("id")) or self._id
+        self._model = text_of(chunk.get("model")) or self._model
         groq = chunk.get("x_groq")
         usage = chunk.get("usage") or (groq.get("usage") if isinstance(groq, dict) else None)
         pieces: list[Piece] = []
         for choice in dicts(chunk.get("choices")):
-            if choice.get("index") not in {None, 0}:
+            if choice.get("index", 0) not in (None, 0):
                 continue
             usage = usage or choice.get("usage")
             pieces += self._take_choice(choice)
@@ -100,7 +100,7 @@ class ChatDecoder:
         return pieces
 
     def _take_choice(self, choice: Mapping[str, Any]) -> list[Piece]:
-        finish = choice.get("finish_reason")
+        finish = text_of(choice.get("finish_reason"))
         if choice.get("error"):
             raise error_in_reply(choice, self._where)
         if finish in _BUSY_FINISHES:
@@ -108,7 +108,8 @@ class ChatDecoder:
         delta = choice.get("delta")
         if not isinstance(delta, dict):
             # A whole message; in a stream some servers repeat it at the end.
-            delta = {} if self._has_choice else choice.get("message") or {}
+            message = choice.get("message")
+            delta = message if isinstance(message, dict) and not self._has_choice else {}
             self._calls.take_whole(delta)
         else:
             self._calls.take(delta)
@@ -122,7 +123,7 @@ class ChatDecoder:
             thought = delta.get(name)
             if isinstance(thought, str) and thought:
                 self._opaque.setdefault(REASONING_FIELD, name)
-                pieces.append(ReasoningPiece(mended(thought)))
+                pieces.append(ReasoningPiece(thought))
                 break  # some servers send the same words under both names
         _merge_details(self._opaque, delta.get("reasoning_details"))
         for piece in _content_pieces(delta.get("content")):
@@ -155,10 +156,10 @@ class ChatDecoder:
     def _parts(self) -> Iterator[Part]:
         calls, extras = self._calls.finish(self._id)
         opaque = {**self._opaque, EXTRA_CONTENT: extras} if extras else self._opaque
-        reasoning = mended("".join(self._reasoning))
+        reasoning = "".join(self._reasoning)
         if reasoning or opaque:
             yield Reasoning(reasoning, opaque)
-        if text := mended("".join(self._text)):
+        if text := "".join(self._text):
             yield Text(text)
         yield from calls
 
@@ -229,9 +230,9 @@ def _content_pieces(content: object) -> Iterator[Piece]:
     for part in dicts(content):
         thoughts = part.get("thinking")
         if isinstance(thoughts, str):
-            yield ReasoningPiece(mended(thoughts))
+            yield ReasoningPiece(thoughts)
         for thought in dicts(thoughts):
-            yield ReasoningPiece(mended(str(thought.get("text") or "")))
+            yield ReasoningPiece(str(thought.get("text") or ""))
         if part.get("text"):
             yield TextPiece(str(part["text"]))
 
@@ -247,4 +248,4 @@ def _merge_details(opaque: dict[str, Any], details: object) -> None:
         for key, value in detail.items():
             grows = key in {"text", "summary", "data"} and isinstance(value, str)
             if value is not None:
-                last[key] = (last.get(key) or "") + value if grows else value
+                last[key] = text_of(last.get(key)) + value if grows else value

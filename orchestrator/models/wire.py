@@ -145,7 +145,8 @@ def read_json(raw: str | bytes) -> Any:
             not in (raw if isinstance(raw, bytes) else raw.encode("utf-8", "replace")).lower()
         ):
             return value
-        return json.loads(mended(json.dumps(value, ensure_ascii=False)))
+        text = json.dumps(value, ensure_ascii=False)
+        return json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -153,13 +154,6 @@ def read_json(raw: str | bytes) -> Any:
 def _refuse_constant(name: str) -> Any:
     message = f"{name} is not JSON"
     raise ValueError(message)
-
-
-def mended(text: str) -> str:
-    """The text with surrogate pairs joined and lone surrogates replaced by U+FFFD."""
-    if text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text):
-        return text
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def read_reply(body: bytes, where: str) -> Mapping[str, Any]:
@@ -186,6 +180,11 @@ def dicts(value: object) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
+def text_of(value: object) -> str:
+    """A field that should be text; empty where it is missing or is something else."""
+    return value if isinstance(value, str) else ""
+
+
 def read_arguments(raw: object) -> dict[str, Any]:
     """A tool call's arguments; those that are no JSON object come under the key `INVALID_ARGUMENTS`."""
     if raw is None or (isinstance(raw, str) and not raw.strip()):
@@ -197,7 +196,7 @@ def read_arguments(raw: object) -> dict[str, Any]:
         value = read_json(text)
     except ValueError:
         value = None
-    return value if isinstance(value, dict) else {INVALID_ARGUMENTS: mended(text)}
+    return value if isinstance(value, dict) else {INVALID_ARGUMENTS: text}
 
 
 def made_up_id(number: int, *facts: object) -> str:
