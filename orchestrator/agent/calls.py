@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from orchestrator.core.errors import PullwrightError, ToolError
 from orchestrator.core.events import CallStatus, ToolCallEnded, ToolCallStarted, ToolOutputDelta
 from orchestrator.core.messages import ToolResult
+from orchestrator.models.base import invalid_arguments
 from orchestrator.tools.base import Ends, Failed, Ok, ToolContext
 from orchestrator.tools.schema import argument_problems
 from orchestrator.tools.truncation import truncate
@@ -65,7 +66,7 @@ async def run_calls(
             blocker = f"{call.name} ended the session before this call."
         outcome.failed = status is not CallStatus.OK
         if outcome.failed:
-            blocker = f"{call.name} ({call.id}) failed before this call. Send it again if it is still right."
+            blocker = f"{call.name} failed before this call. Send it again if it is still right."
         _finish(bench, outcome, call, status, _words(result))
     for call in withheld:
         _skip(bench, outcome, call, "Not run: the reply was cut off before this call was complete.")
@@ -79,6 +80,8 @@ async def _run_one(bench: Workbench, call: ToolCall) -> tuple[CallStatus, ToolOu
         return CallStatus.FAILED, Failed(f"There is no tool named {call.name!r}.")
     if refusal := bench.gate(tool, call):
         return CallStatus.REFUSED, Failed(refusal)
+    if (text := invalid_arguments(call)) is not None:
+        return CallStatus.FAILED, Failed(f"The arguments of {call.name} are not a JSON object: {text[:200]}")
     if problems := argument_problems(tool.definition, call.arguments):
         return CallStatus.FAILED, Failed(f"Invalid arguments for {call.name}: " + "; ".join(problems))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -119,16 +120,17 @@ async def _ask(ask: Ask, bench: Workbench, budget: Budget, history: list[Message
 
 
 async def _streamed(ask: Ask, bench: Workbench, request: Request) -> Response:
-    async for event in ask.model.stream(request):
-        match event:
-            case TextPiece(text):
-                bench.emit(TextDelta(text))
-            case ReasoningPiece():
-                pass
-            case Restarted():
-                bench.emit(Warned("the stream broke; the reply is asked for again"))
-            case Completed(response):
-                return response
+    async with aclosing(ask.model.stream(request)) as events:
+        async for event in events:
+            match event:
+                case TextPiece(text):
+                    bench.emit(TextDelta(text))
+                case ReasoningPiece():
+                    pass
+                case Restarted():
+                    bench.emit(Warned("the stream broke; the reply is asked for again"))
+                case Completed(response):
+                    return response
     raise ProviderError("the model's stream ended without a reply")
 
 

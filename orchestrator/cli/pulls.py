@@ -66,9 +66,10 @@ def pulls(options: argparse.Namespace) -> int:
         ForgeError: the state cannot be read, or there is no such pull request.
         ConfigurationError: `--repo` names no local repository.
     """
-    from orchestrator.assembly import local_forges
+    from orchestrator.assembly.forge import local_forges
+    from orchestrator.core.clock import SystemClock
 
-    forges = local_forges(Home.of(os.environ).root, options.repo)
+    forges = local_forges(Home.of(os.environ), options.repo, SystemClock())
     if options.action == "close":
         return close(forges, options.number, sys.stdout)
     (write_json if options.json else write_text)(forges, sys.stdout)

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from orchestrator.cycle.parts import CycleParts
     from orchestrator.cycle.result import CycleResult
     from orchestrator.cycle.tasks import Task
-    from orchestrator.workspace.clone import Clone, TrackedFile
+    from orchestrator.workspace.base import TrackedFile
+    from orchestrator.workspace.clone import Clone
 
 _RECENT_COMMITS = 8
 
@@ -45,7 +46,8 @@ class Act:
         self.ledger = Ledger()
         self._evidence = Evidence()
         self._budget = Budget(parts.limits, parts.clock)
-        self._environment = parts.environment(clone.tree)
+        submodules = [file.path for file in files if file.kind == "submodule"]
+        self._environment = parts.environment(clone.tree, submodules)
         self._finish_refused = False
         self._proposer = Proposer(
             clone=clone,

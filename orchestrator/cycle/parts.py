@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
+
+from orchestrator.core.errors import ForgeUnavailableError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,14 +41,29 @@ Choose: TypeAlias = Callable[[], Awaitable[Choice]]
 
 
 class Stop:
-    """Somebody's wish that the program ends after the round that is running."""
+    """Somebody's wish that the program ends: after the round that is running, or at once."""
 
     def __init__(self) -> None:
         self.requested = False
+        self._at_once = threading.Event()
 
     def request(self) -> None:
-        """Ask for the end."""
+        """Ask for the end after this round."""
         self.requested = True
+
+    def at_once(self) -> None:
+        """Ask for the end now; who waits in `sleep` is woken."""
+        self.requested = True
+        self._at_once.set()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, in a thread.
+
+        Raises:
+            ForgeUnavailableError: somebody asked for the end.
+        """
+        if self._at_once.wait(seconds):
+            raise ForgeUnavailableError("interrupted while waiting for GitHub")
 
     def __call__(self) -> bool:
         """Whether somebody asked."""
@@ -83,7 +101,7 @@ class CycleParts:
         run: the run's name; `folder` is its folder, where the journal and saved work are.
         repository: what the user named.
         open_clone: clones into a folder of its own below the one given.
-        environment: the place where tools act, for a work tree.
+        environment: the place where tools act, for a work tree and the submodules in it.
         profile: the tools and words, given what `create_pull_request` and `finish` ask the host.
         price: what a reply cost in USD, or None where the model's price is unknown.
         hold_back: whether a text holds a secret.
@@ -97,7 +115,7 @@ class CycleParts:
     model: Model
     contract: Contract
     open_clone: Callable[[Path], Clone]
-    environment: Callable[[Path], ExecutionEnvironment]
+    environment: Callable[[Path, list[str]], ExecutionEnvironment]
     profile: Callable[[Propose, MayFinish], Profile]
     gate: Gate
     limits: Limits

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from orchestrator.environments.base import ExecutionEnvironment
     from orchestrator.forge.base import Forge, PullRequest
     from orchestrator.tools.base import Ledger
+    from orchestrator.workspace.base import CommitOutcome
     from orchestrator.workspace.clone import Clone
-    from orchestrator.workspace.commit import CommitOutcome
 
 _BODY_CHARACTERS = 40_000
 """GitHub takes 65,536; the template and the footer need room."""

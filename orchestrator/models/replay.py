@@ -8,7 +8,7 @@ from orchestrator.core.errors import JournalError
 from orchestrator.models.base import Completed, TextPiece
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from orchestrator.models.base import Request, Response, StreamEvent
 
@@ -43,7 +43,7 @@ class ReplayModel:
         self._given += 1
         return self._responses[self._given - 1]
 
-    async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
+    async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
         """The next reply, its text in pieces.
 
         Raises:

@@ -1,0 +1,96 @@
+"""From the command line's choices to a program that can run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.assembly.demo import make_demo
+from orchestrator.assembly.forge import choose_site
+from orchestrator.assembly.model import choose_model
+from orchestrator.assembly.program import Program
+from orchestrator.assembly.relay import Relay
+from orchestrator.config import ApiKeys, load, secret_values
+from orchestrator.core.clock import SystemClock
+from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.events import CycleStarted, TaskTaken
+from orchestrator.cycle.parts import Stop
+from orchestrator.guard.secrets import Redactor
+from orchestrator.journal.folders import Home
+from orchestrator.journal.reader import find_run, read_run
+from orchestrator.worker.backlog import Wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from orchestrator.assembly.model import ChosenModel
+    from orchestrator.config import Loaded
+    from orchestrator.core.events import Emit
+
+_REPLAY = "replay:"
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What a person asks of `run`, beside the settings."""
+
+    repository: str | None = None
+    issue: int | None = None
+    text: str | None = None
+    demo: bool = False
+    dry_run: bool = False
+
+
+def build_program(
+    errand: Errand, flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path, view: Emit
+) -> Program:
+    """Read the configuration and build everything that a run needs.
+
+    Raises:
+        ConfigurationError: something that the person asked for cannot be done as asked.
+        JournalError: the run to be replayed is missing or damaged.
+        WorkspaceError: the folder named is no git repository.
+    """
+    home, clock, relay, stop = Home.of(environ), SystemClock(), Relay(view), Stop()
+    loaded, keys = load(flags, environ, cwd), ApiKeys.of(environ)
+    chosen: ChosenModel
+    if errand.demo:
+        repository, chosen = make_demo(home, clock)
+        errand = Errand(repository, dry_run=errand.dry_run, demo=True)
+    else:
+        errand = _as_recorded(errand, loaded, home)
+        chosen = choose_model(loaded, keys, home, clock, relay)
+    if not errand.repository:
+        raise ConfigurationError(
+            "no repository is named: pass --repo owner/name or --repo PATH, or try --demo"
+        )
+    return Program(
+        repository=errand.repository,
+        settings=loaded.settings,
+        dry_run=errand.dry_run,
+        site=choose_site(errand.repository, loaded, keys, home, clock, relay, stop),
+        chosen=chosen,
+        wanted=Wanted(errand.issue, errand.text),
+        home=home,
+        redactor=Redactor(secret_values(environ)),
+        clock=clock,
+        relay=relay,
+        stop=stop,
+    )
+
+
+def _as_recorded(errand: Errand, loaded: Loaded, home: Home) -> Errand:
+    """For `replay:RUN`, take from the run what the person did not name: repository and task."""
+    model = loaded.settings.model or ""
+    if not model.startswith(_REPLAY) or (errand.repository and (errand.issue or errand.text)):
+        return errand
+    events = read_run(find_run(home, model.removeprefix(_REPLAY))).events
+    started = next((event for event in events if isinstance(event, CycleStarted)), None)
+    task = next((event for event in events if isinstance(event, TaskTaken)), None)
+    repository = errand.repository or (started.repository if started else None)
+    issue, text = errand.issue, errand.text
+    if task and not issue and not text:
+        issue, text = task.number, task.body or task.title if task.source == "text" else None
+    return Errand(repository, issue, text, dry_run=errand.dry_run)

@@ -1,0 +1,42 @@
+"""`run --demo`: a small repository and prepared replies, everything else is the real thing."""
+
+from __future__ import annotations
+
+import random
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.assembly.model import ChosenModel
+from orchestrator.core.messages import FinishReason, Message, Usage
+from orchestrator.journal.folders import new_run_id
+from orchestrator.models.base import Response
+from orchestrator.models.replay import ReplayModel
+from orchestrator.workspace.base import Identity
+from orchestrator.workspace.create import create_repository
+
+if TYPE_CHECKING:
+    from orchestrator.core.clock import Clock
+    from orchestrator.journal.folders import Home
+
+_NAME = "demo"
+_AUTHOR = Identity("Ada", "ada@example.com")
+
+
+def make_demo(home: Home, clock: Clock) -> tuple[str, ChosenModel]:
+    """Create the demo's repository and its model.
+
+    Returns:
+        The repository's path, and a model that gives the prepared replies at no cost.
+
+    Raises:
+        WorkspaceError: git is missing or failed.
+    """
+    data = tomllib.loads(Path(__file__).with_name("demo.toml").read_text(encoding="utf-8"))
+    folder = home.cache / _NAME / f"{new_run_id(clock.now(), random.SystemRandom())}.git"
+    create_repository(folder, data["files"], "Start the project", _AUTHOR)
+    replies = [
+        Response(Message.assistant(reply["text"]), FinishReason.STOP, Usage(), _NAME)
+        for reply in data["replies"]
+    ]
+    return str(folder), ChosenModel(ReplayModel(_NAME, replies), lambda _usage: 0.0)

@@ -1,0 +1,180 @@
+"""Which forge a repository has, from `--repo`, `--github-url` and the tokens in the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.assembly.place import OnDisk, OnGitHub, parse_place
+from orchestrator.config import key_refusal, may_send_key
+from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, WorkspaceError
+from orchestrator.core.events import WaitStarted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from orchestrator.config import ApiKeys, Loaded
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Emit
+    from orchestrator.cycle.parts import Stop
+    from orchestrator.forge.base import Forge
+    from orchestrator.forge.github import GitHubAuth
+    from orchestrator.forge.local import LocalForge
+    from orchestrator.journal.folders import Home
+    from orchestrator.workspace.credential import GitCredential
+    from orchestrator.workspace.local import LocalRepository
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A repository with its forge.
+
+    Attributes:
+        clone_url: what git clones from; asked for once a cycle, because a repository may move.
+        credential: what git shows to the server, or None.
+        branch: the branch to start from and to propose to.
+    """
+
+    forge: Forge
+    clone_url: Callable[[], str]
+    credential: Callable[[], GitCredential | None]
+    branch: Callable[[], str]
+
+
+def choose_site(
+    repository: str, loaded: Loaded, keys: ApiKeys, home: Home, clock: Clock, emit: Emit, stop: Stop
+) -> Site:
+    """Build the forge that `--repo` names.
+
+    Raises:
+        ConfigurationError: it names nothing, or a token may not be sent there.
+        WorkspaceError: the folder is no git repository.
+    """
+    place = parse_place(repository, loaded.settings.github_url)
+    if isinstance(place, OnDisk):
+        return _on_disk(place, loaded, home, clock)
+    return _on_github(place, loaded, keys, clock, emit, stop)
+
+
+def _on_github(place: OnGitHub, loaded: Loaded, keys: ApiKeys, clock: Clock, emit: Emit, stop: Stop) -> Site:
+    from orchestrator.forge.github import GitHubForge, Patience, api_url_for
+    from orchestrator.workspace.credential import GitCredential
+
+    auth = _auth(loaded, keys)
+    if auth and place.server == loaded.settings.github_url and not may_send_key(loaded, "github_url"):
+        raise ConfigurationError(key_refusal(loaded, "github_url"))
+
+    def on_wait(seconds: float, reason: str) -> None:
+        emit(WaitStarted(seconds, reason))
+
+    patience = Patience(clock, stop.sleep, on_wait)
+    forge = GitHubForge(place.name, auth, patience, api_url_for(place.server))
+
+    def credential() -> GitCredential | None:
+        found = forge.credential()
+        return GitCredential(found.host, found.username, found.password) if found else None
+
+    def branch() -> str:
+        name = loaded.settings.base or forge.repository().default_branch
+        return _named(name, place.name)
+
+    return Site(forge, lambda: forge.repository().clone_url, credential, branch)
+
+
+def _auth(loaded: Loaded, keys: ApiKeys) -> GitHubAuth:
+    from orchestrator.forge.github import GitHubApp, GitHubToken
+
+    app_id = loaded.settings.github_app_id
+    if app_id is not None:
+        if keys.github_app is None:
+            raise ConfigurationError("github_app_id is set: set PULLWRIGHT_GITHUB_APP_KEY_FILE as well")
+        return GitHubApp(app_id, keys.github_app)
+    return GitHubToken(keys.github) if keys.github else None
+
+
+def _on_disk(place: OnDisk, loaded: Loaded, home: Home, clock: Clock) -> Site:
+    from orchestrator.forge.local import root_of
+    from orchestrator.workspace.local import LocalRepository
+
+    repository = LocalRepository(place.path)
+    base = loaded.settings.base
+    forge = _local_forge(repository, root_of(home.root, place.path), base, clock)
+
+    def branch() -> str:
+        name = base or repository.default_branch()
+        if name is None and not repository.is_empty():
+            raise WorkspaceError(f"{place.path} has a detached HEAD: pass --base BRANCH")
+        return _named(name, str(place.path))
+
+    return Site(forge, lambda: str(place.path), lambda: None, branch)
+
+
+def _named(branch: str | None, repository: str) -> str:
+    if branch is None:
+        raise EmptyRepositoryError(f"{repository} is empty: push a first commit")
+    return branch
+
+
+def _local_forge(repository: LocalRepository, folder: Path, base: str | None, clock: Clock) -> LocalForge:
+    from orchestrator.forge.local import LocalForge
+
+    def branch() -> str | None:
+        return base or repository.default_branch()
+
+    def read_file(path: str) -> str | None:
+        name = branch()
+        return repository.read_file(path, name) if name else None
+
+    def is_merged(commit: str) -> bool:
+        name = branch()
+        return bool(name) and repository.contains(commit, name or "")
+
+    return LocalForge(
+        folder,
+        repository.path,
+        default_branch=branch,
+        read_file=read_file,
+        is_merged=is_merged,
+        branch_commit=repository.branch_commit,
+        clock=clock,
+    )
+
+
+def local_forges(home: Home, repository: str | None, clock: Clock) -> list[LocalForge]:
+    """The local forges that have something to list; only that of one repository if it is named.
+
+    A repository that is gone keeps its pull requests and questions; none of them is merged then.
+
+    Raises:
+        ConfigurationError: `repository` is no folder.
+        ForgeError: a record is damaged.
+    """
+    from orchestrator.forge.local import LocalForge, places, root_of
+    from orchestrator.workspace.local import LocalRepository
+
+    if repository is not None:
+        place = parse_place(repository, "https://github.com")
+        if not isinstance(place, OnDisk):
+            raise ConfigurationError(
+                f"--repo {repository}: only local repositories are listed; name a folder"
+            )
+        path = place.path
+        return [_local_forge(LocalRepository(path), root_of(home.root, path), None, clock)]
+    forges = []
+    for found in places(home.root):
+        if found.repository_path.is_dir():
+            forges.append(_local_forge(LocalRepository(found.repository_path), found.root, None, clock))
+        else:
+            forges.append(
+                LocalForge(
+                    found.root,
+                    found.repository_path,
+                    default_branch=lambda: None,
+                    read_file=lambda _path: None,
+                    is_merged=lambda _commit: False,
+                    branch_commit=lambda _branch: None,
+                    clock=clock,
+                )
+            )
+    return forges

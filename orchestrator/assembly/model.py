@@ -1,0 +1,168 @@
+"""Which model answers, from `--model`, `--api-url` and the keys in the environment."""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from orchestrator.config import key_refusal, may_send_key
+from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.events import WaitStarted
+from orchestrator.journal.reader import find_run, read_run, responses
+from orchestrator.models.base import Response
+from orchestrator.models.catalog import (
+    OFFICIAL_URLS,
+    ModelRef,
+    Provider,
+    detect_provider,
+    parse_model,
+    price_usd,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from orchestrator.config import ApiKeys, Loaded
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.errors import ModelError
+    from orchestrator.core.events import Emit
+    from orchestrator.core.messages import Usage
+    from orchestrator.journal.folders import Home
+    from orchestrator.models.base import Model
+
+_KEY_OF = {
+    Provider.OPENAI: "openai",
+    Provider.OPENAI_CHAT: "openai",
+    Provider.OPENAI_RESPONSES: "openai",
+    Provider.ANTHROPIC: "anthropic",
+    Provider.GEMINI: "gemini",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenModel:
+    """A model, and what its replies cost: USD, or None where that is not known."""
+
+    model: Model
+    price: Callable[[Usage], float | None]
+
+
+def choose_model(loaded: Loaded, keys: ApiKeys, home: Home, clock: Clock, emit: Emit) -> ChosenModel:
+    """Build the model that the configuration names.
+
+    Raises:
+        ConfigurationError: no model is named, its key is missing, its protocol is not spoken yet, or
+            a cap in USD is set for a model whose price is unknown.
+        JournalError: `replay:RUN` names no run.
+    """
+    ref = _reference(loaded)
+    if ref.provider is Provider.REPLAY:
+        return replayed(ref.name, home)
+    api_url = loaded.settings.api_url or OFFICIAL_URLS[ref.provider]
+    key = _key(loaded, keys, ref, api_url)
+    from orchestrator.models.http import HttpModel
+    from orchestrator.models.openai_chat import ChatWire
+    from orchestrator.models.retries import HttpOptions
+
+    def on_wait(seconds: float, error: ModelError) -> None:
+        emit(WaitStarted(seconds, str(error)))
+
+    model = HttpModel(
+        str(ref),
+        ChatWire.at(api_url, ref.name),
+        api_key=key,
+        clock=clock,
+        random=random.random,
+        on_wait=on_wait,
+        options=HttpOptions(read_seconds=loaded.settings.request_timeout_seconds),
+    )
+    price = partial(price_usd, api_url, ref.name)
+    _check_price(loaded, ref, price)
+    return ChosenModel(model, price)
+
+
+def replayed(run: str, home: Home) -> ChosenModel:
+    """A model that repeats the replies of a recorded run, at no cost.
+
+    Raises:
+        JournalError: there is no such run, or it has no replies.
+    """
+    from orchestrator.models.replay import ReplayModel
+
+    record = read_run(find_run(home, run))
+    replies = [Response(reply.message, reply.finish, reply.usage, reply.model) for reply in responses(record)]
+    return ChosenModel(ReplayModel(f"replay:{record.id}", replies), lambda _usage: 0.0)
+
+
+def _reference(loaded: Loaded) -> ModelRef:
+    """The model's provider and name; `openai` becomes the protocol that the address speaks."""
+    settings = loaded.settings
+    if settings.model is None:
+        raise ConfigurationError(
+            "no model is named: pass --model PROVIDER:NAME, for example --model openai-chat:gpt-5.2 "
+            "or --model openai-chat:qwen3 --api-url http://localhost:11434/v1"
+        )
+    detected = detect_provider(settings.api_url) if settings.api_url else None
+    prefix = settings.model.partition(":")[0]
+    if detected and prefix not in set(Provider):
+        ref = ModelRef(detected, settings.model)
+    else:
+        ref = parse_model(settings.model)
+    if ref.provider is Provider.OPENAI:
+        official = detected in {None, Provider.OPENAI}
+        ref = ModelRef(Provider.OPENAI_RESPONSES if official else Provider.OPENAI_CHAT, ref.name)
+    if ref.provider not in {Provider.OPENAI_CHAT, Provider.REPLAY}:
+        raise ConfigurationError(
+            f"{ref.provider} is not spoken by this version: use openai-chat:{ref.name}, "
+            "or --api-url with a server that speaks Chat Completions"
+        )
+    return ref
+
+
+def _key(loaded: Loaded, keys: ApiKeys, ref: ModelRef, api_url: str) -> str | None:
+    """The key for this address: the vendor's at its own address, else the one for other servers.
+
+    `OPENAI_API_KEY` also goes to another server that the user named, as with the vendor's own
+    client, but never over a plain connection to another machine.
+    """
+    official = _host(api_url) == _host(OFFICIAL_URLS[ref.provider])
+    vendor: str | None = getattr(keys, _KEY_OF[ref.provider])
+    if official:
+        if vendor is None:
+            raise ConfigurationError(
+                f"no key for {ref}: set {_KEY_OF[ref.provider].upper()}_API_KEY, "
+                "or name a server that needs none with --api-url"
+            )
+        return vendor
+    safe = urlsplit(api_url).scheme == "https" or _is_local(api_url)
+    key = keys.other or (vendor if safe else None)
+    if key and not may_send_key(loaded, "api_url"):
+        raise ConfigurationError(key_refusal(loaded, "api_url"))
+    return key
+
+
+def _check_price(loaded: Loaded, ref: ModelRef, price: Callable[[Usage], float | None]) -> None:
+    if loaded.settings.max_usd is None:
+        return
+    from orchestrator.core.messages import Usage
+
+    if price(Usage(input_tokens=1000, output_tokens=1000)) is None:
+        raise ConfigurationError(
+            f"--max-usd cannot be kept: the price of {ref} is unknown; use --max-tokens instead"
+        )
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).hostname or ""
+
+
+def _is_local(url: str) -> bool:
+    host = _host(url)
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

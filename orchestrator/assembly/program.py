@@ -1,0 +1,117 @@
+"""Builds the parts of each cycle of a run, and keeps what outlives a cycle."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from orchestrator.agent.gate import allow_all, safe_mode
+from orchestrator.agent.limits import Limits
+from orchestrator.assembly.toolbox import planner_toolbox
+from orchestrator.contracts.json_plan import JsonPlan
+from orchestrator.cycle.cycle import run_cycle
+from orchestrator.cycle.parts import CycleParts, Manner
+from orchestrator.environments.local import LocalEnvironment
+from orchestrator.journal.folders import create_run_folder, new_run_id
+from orchestrator.journal.writer import JournalWriter
+from orchestrator.worker.backlog import Backlog
+from orchestrator.workspace.base import Identity
+from orchestrator.workspace.clone import open_clone
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from orchestrator.assembly.forge import Site
+    from orchestrator.assembly.model import ChosenModel
+    from orchestrator.assembly.relay import Relay
+    from orchestrator.config import Settings
+    from orchestrator.core.clock import Clock
+    from orchestrator.cycle.parts import Stop
+    from orchestrator.cycle.result import CycleResult
+    from orchestrator.environments.base import ExecutionEnvironment
+    from orchestrator.guard.secrets import Redactor
+    from orchestrator.journal.folders import Home
+    from orchestrator.worker.backlog import Wanted
+    from orchestrator.workspace.clone import Clone
+
+
+@dataclass(slots=True)
+class Program:
+    """Everything that the cycles of one run share. `cycle` runs the next one."""
+
+    repository: str
+    settings: Settings
+    dry_run: bool
+    site: Site
+    chosen: ChosenModel
+    wanted: Wanted
+    home: Home
+    redactor: Redactor
+    clock: Clock
+    relay: Relay
+    stop: Stop
+    _attempted: set[str] = field(default_factory=set)
+
+    async def cycle(self) -> CycleResult:
+        """Run one cycle with a journal of its own, on a clone of its own."""
+        run = new_run_id(self.clock.now(), random.SystemRandom())
+        folder = create_run_folder(self.home, run)
+        backlog = Backlog(self.site.forge, self.wanted, self.settings.label, self._attempted)
+        with JournalWriter(folder, self.redactor.redact, self.clock) as journal:
+            self.relay.listen(journal)
+            return await run_cycle(self._parts(run, folder), backlog.choose)
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        await self.chosen.model.aclose()
+
+    def _parts(self, run: str, folder: Path) -> CycleParts:
+        settings = self.settings
+        dangerous = settings.allow_dangerous_tools
+        return CycleParts(
+            run=run,
+            folder=folder,
+            repository=self.repository,
+            forge=self.site.forge,
+            model=self.chosen.model,
+            contract=JsonPlan(),
+            open_clone=self._open_clone,
+            environment=self._environment,
+            profile=planner_toolbox,
+            gate=allow_all if dangerous else safe_mode,
+            limits=Limits(settings.max_rounds, settings.max_tokens, settings.max_usd, settings.max_minutes),
+            price=self.chosen.price,
+            hold_back=self.redactor.holds_secret,
+            manner=self._manner(),
+            clock=self.clock,
+            emit=self.relay,
+            stop=self.stop,
+        )
+
+    def _manner(self) -> Manner:
+        settings = self.settings
+        return Manner(
+            dry_run=self.dry_run,
+            draft=settings.draft,
+            allow_dangerous_tools=settings.allow_dangerous_tools,
+            stream=settings.stream,
+            context_characters=settings.context_chars,
+            author_email=settings.author_email,
+            temperature=settings.temperature,
+            max_output_tokens=settings.max_output_tokens,
+            reasoning_effort=settings.reasoning_effort,
+        )
+
+    def _open_clone(self, parent: Path) -> Clone:
+        return open_clone(
+            self.site.clone_url(),
+            branch=self.site.branch(),
+            credential=self.site.credential,
+            parent=parent,
+            with_git=self.settings.allow_dangerous_tools,
+            identity=Identity(self.settings.author_name, self.settings.author_email),
+        )
+
+    def _environment(self, tree: Path, submodules: list[str]) -> ExecutionEnvironment:
+        return LocalEnvironment(tree, clock=self.clock, submodules=submodules)

@@ -1,0 +1,54 @@
+"""What a person is told when a cycle is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.text import clean
+
+if TYPE_CHECKING:
+    from orchestrator.cycle.result import CycleResult
+
+_SHORT_COMMIT = 10
+
+
+def print_result(result: CycleResult, redact: Callable[[str], str], repository: str) -> None:
+    """Print a result on standard output: the headline, then what there is to look at."""
+    for line in (*_headline(result), *_details(result, repository)):
+        print(clean(redact(line)), flush=True)
+
+
+def _headline(result: CycleResult) -> Iterator[str]:
+    pull = result.pull_request
+    match result.outcome:
+        case "proposed" if pull:
+            yield f"Pull request #{pull.number}: {pull.title}"
+            yield f"  {pull.url}"
+        case "planned" if pull:
+            yield f"Would open a pull request: {pull.title}"
+            yield f"\n{pull.body}\n"
+            yield result.diff or ""
+        case "no_task":
+            yield f"Nothing to do: {result.reason or 'the model changed nothing'}"
+        case "question":
+            yield f"Question: {result.question}"
+        case "limit":
+            yield f"Limit reached: {result.reason}"
+        case "interrupted":
+            yield "Interrupted."
+        case _:
+            yield f"Failed: {result.error}"
+
+
+def _details(result: CycleResult, repository: str) -> Iterator[str]:
+    if result.task:
+        yield f"  task      {result.task.title}"
+    if result.branch and result.commit:
+        yield f"  branch    {result.branch} at {result.commit[:_SHORT_COMMIT]}, in {repository}"
+    if result.patch:
+        yield f"  kept      {result.patch} (git apply takes it)"
+    if result.rounds:
+        cost = "cost unknown" if result.usd is None else f"${result.usd:.4f}"
+        yield f"  spent     {result.rounds} rounds, {result.usage.total_tokens:,} tokens, {cost}"
+    yield f"  run       {result.run} (pullwright show {result.run})"

@@ -1,0 +1,101 @@
+"""`pullwright run`: builds the program, runs its cycles, prints what they came to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.cli import exit_codes
+from orchestrator.cli.arguments import given_settings
+from orchestrator.cli.outcome import print_result
+from orchestrator.core.errors import PullwrightError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from orchestrator.assembly.program import Program
+    from orchestrator.cli.live import LiveView
+    from orchestrator.cycle.result import CycleResult
+
+_INTERRUPTED = "ending after this round; press Ctrl+C again to end at once"
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run one cycle, or one after another, and return the exit status of the last."""
+    from orchestrator.assembly.build import Errand, build_program
+    from orchestrator.cli.live import LiveView
+
+    view = LiveView.on_stderr(plain=options.plain)
+    errand = Errand(options.repo, options.issue, options.task, demo=options.demo, dry_run=options.dry_run)
+    try:
+        program = build_program(errand, given_settings(options), os.environ, Path.cwd(), view)
+    except PullwrightError as error:
+        return _refuse(error, as_json=options.json)
+    with view:
+        return asyncio.run(_run(program, options, view))
+
+
+async def _run(program: Program, options: argparse.Namespace, view: LiveView) -> int:
+    from orchestrator.worker.worker import work
+
+    def report(result: CycleResult) -> None:
+        view.pause()
+        _report(program, result, as_json=options.json)
+
+    settings = program.settings
+    task = asyncio.ensure_future(
+        work(
+            program.cycle, report, program.stop, continuous=options.continuous, max_cycles=settings.max_cycles
+        )
+    )
+    _listen_to_signals(program, task, view)
+    try:
+        last = await task
+    except PullwrightError as error:
+        return _refuse(error, as_json=options.json)
+    except asyncio.CancelledError:
+        return exit_codes.INTERRUPTED
+    finally:
+        await program.close()
+    return exit_codes.for_error(last.cause) if last.cause else exit_codes.for_outcome(last.outcome)
+
+
+def _listen_to_signals(program: Program, task: asyncio.Future[CycleResult], view: LiveView) -> None:
+    """First Ctrl+C: end after this round. Second, or SIGTERM: end now; the cycle still keeps its work."""
+    from orchestrator.core.events import Warned
+
+    def at_once() -> None:
+        program.stop.at_once()
+        task.cancel()
+
+    def interrupt() -> None:
+        if program.stop.requested:
+            at_once()
+            return
+        program.stop.request()
+        view(Warned(_INTERRUPTED))
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    loop.add_signal_handler(signal.SIGTERM, at_once)
+
+
+def _report(program: Program, result: CycleResult, *, as_json: bool) -> None:
+    if as_json:
+        clean = program.redactor.redact_value(result.to_json())
+        print(json.dumps(clean, ensure_ascii=False), flush=True)
+    else:
+        print_result(result, program.redactor.redact, program.repository)
+
+
+def _refuse(error: PullwrightError, *, as_json: bool) -> int:
+    """One line for what cannot even begin; with `--json` a result as well."""
+    print(f"pullwright: {error}", file=sys.stderr)
+    if as_json:
+        print(json.dumps({"outcome": "failed", "error": str(error)}, ensure_ascii=False))
+    return exit_codes.for_error(error)
