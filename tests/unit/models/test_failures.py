@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.core.errors import (
+    AuthenticationError,
+    ConnectionFailedError,
+    ContentFilterError,
+    ContextLengthError,
+    InvalidRequestError,
+    ModelError,
+    ModelNotFoundError,
+    OverloadedError,
+    PermissionDeniedError,
+    ProviderError,
+    RateLimitError,
+)
+from orchestrator.models.failures import (
+    MAX_MESSAGE_CHARACTERS,
+    SpentQuotaError,
+    error_from_body,
+    error_in_reply,
+    is_transient,
+    resume_time,
+)
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def classified(status: int, body: Any, headers: dict[str, str] | None = None) -> ModelError:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return error_from_body(status, headers or {}, raw, NOW, "api.test")
+
+
+def said(message: str, **more: Any) -> dict[str, Any]:
+    return {"error": {"message": message, **more}}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (400, said("bad"), InvalidRequestError),
+        (400, said("API key not valid. Please pass a valid API key."), AuthenticationError),
+        (400, said("This model's maximum context length is 8192 tokens", code=400), ContextLengthError),
+        (400, said("x", code="context_length_exceeded"), ContextLengthError),
+        (
+            400,
+            said("request (9030 tokens) exceeds the available context size (8192 tokens)"),
+            ContextLengthError,
+        ),
+        (400, said("prompt is too long: 210000 tokens > 200000 maximum"), ContextLengthError),
+        (413, said("Request too large for model, tokens per minute"), ContextLengthError),
+        (400, said("Your credit balance is too low"), SpentQuotaError),
+        (400, said("The response was filtered", code="content_filter"), ContentFilterError),
+        (400, said("No such model", code="model_not_found"), ModelNotFoundError),
+        (401, said("Incorrect API key provided"), AuthenticationError),
+        (402, said("Insufficient Balance"), SpentQuotaError),
+        (403, said("Country not supported"), PermissionDeniedError),
+        (404, b"404 page not found", ModelNotFoundError),
+        (405, said("Method Not Allowed"), ModelNotFoundError),
+        (408, said("timeout"), ConnectionFailedError),
+        (409, said("conflict"), OverloadedError),
+        (422, {"detail": [{"loc": ["body", "messages"], "msg": "field required"}]}, InvalidRequestError),
+        (429, said("slow down"), RateLimitError),
+        (
+            429,
+            said("Limit 30000, Requested 42000. Please reduce the length of the messages."),
+            RateLimitError,
+        ),
+        (429, said("x", type="insufficient_quota"), SpentQuotaError),
+        (500, said("The server had an error, exceeded context window"), OverloadedError),
+        (501, said("This server does not support it"), InvalidRequestError),
+        (503, said("Loading model", type="unavailable_error"), OverloadedError),
+        (
+            529,
+            {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
+            OverloadedError,
+        ),
+        (302, b"", ProviderError),
+    ],
+)
+def test_classes(status: int, body: Any, kind: type[ModelError]) -> None:
+    error = classified(status, body)
+    assert type(error) is kind
+    assert error.status == status
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ({"error": {"message": "busy", "type": "server_error"}}, OverloadedError),
+        ({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, OverloadedError),
+        ({"error": {"message": "Rate limit reached", "code": "rate_limit_exceeded"}}, RateLimitError),
+        ({"error": {"message": "x", "code": 502}}, OverloadedError),
+        ({"error": {"message": "x", "code": "429"}}, RateLimitError),
+        ({"error": {"message": "x", "code": "context_length_exceeded"}}, ContextLengthError),
+        ({"error": {"message": "x", "type": "invalid_request_error"}}, InvalidRequestError),
+        ({"object": "error", "message": "x", "type": "BadRequestError", "code": 400}, InvalidRequestError),
+        ({"error": "something"}, ProviderError),
+    ],
+)
+def test_errors_inside_replies(body: Any, kind: type[ModelError]) -> None:
+    assert type(error_in_reply(body, "api.test")) is kind
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (said("what is wrong"), "what is wrong"),
+        ([said("in a list")], "in a list"),
+        ({"error": "plain"}, "plain"),
+        ({"message": "at the top"}, "at the top"),
+        ({"object": "error", "message": "another form"}, "another form"),
+        ({"detail": "a detail"}, "a detail"),
+        (said("Provider returned error", metadata={"raw": "the upstream's words"}), "the upstream's words"),
+        (said("x", param="messages[3]"), "(in messages[3])"),
+        (b"upstream connect error", "upstream connect error"),
+        (b"<html><body>Bad gateway</body></html>", "a web page"),
+        (b"", "no reason given"),
+        (b"\xff\xfe", "api.test"),
+    ],
+)
+def test_the_message_says_what_the_server_said(body: Any, words: str) -> None:
+    assert words in str(classified(400, body))
+
+
+def test_a_message_is_one_short_line() -> None:
+    text = str(classified(400, said("word\n\n " * 1_000)))
+    assert "\n" not in text
+    assert len(text) < MAX_MESSAGE_CHARACTERS + 100
+
+
+def test_what_passes_by_itself() -> None:
+    passing = [RateLimitError("x"), OverloadedError("x"), ConnectionFailedError("x")]
+    lasting = [SpentQuotaError("x"), ProviderError("x"), InvalidRequestError("x"), ContextLengthError("x")]
+    assert all(is_transient(error) for error in passing)
+    assert not any(is_transient(error) for error in lasting)
+
+
+def test_the_server_may_forbid_another_try() -> None:
+    headers = {"x-should-retry": "false"}
+    assert not is_transient(classified(429, said("x"), headers))
+    assert not is_transient(classified(503, said("x"), headers))
+
+
+@pytest.mark.parametrize(
+    ("headers", "message", "seconds"),
+    [
+        ({}, "", None),
+        ({"retry-after": "3"}, "", 3),
+        ({"retry-after": "0.5"}, "", 0.5),
+        ({"retry-after": "Thu, 01 Jan 2026 00:01:00 GMT"}, "", 60),
+        ({"retry-after": "Wed, 31 Dec 2025 23:59:00 GMT"}, "", 0),
+        ({"retry-after": "soon"}, "", None),
+        ({"retry-after": "-5"}, "", None),
+        ({"retry-after": "nan"}, "", None),
+        ({"retry-after": "1e300"}, "", 366 * 86_400),
+        ({"retry-after-ms": "250", "retry-after": "9"}, "", 0.25),
+        ({}, "Please try again in 18.642s. Visit", 18.642),
+        ({}, "Please try again in 174ms.", 0.174),
+        ({}, "try again in 1h2m3s", 3_723),
+        ({"x-ratelimit-reset-requests": "1s", "x-ratelimit-reset-tokens": "6m0s"}, "", 1),
+        (
+            {
+                "x-ratelimit-reset-requests": "1s",
+                "x-ratelimit-reset-tokens": "6m0s",
+                "x-ratelimit-remaining-tokens": "0",
+            },
+            "",
+            360,
+        ),
+        ({"x-ratelimit-reset-tokens-minute": "11.38"}, "", 11.38),
+        ({"x-ratelimit-reset": str((NOW + timedelta(seconds=5)).timestamp())}, "", 5),
+        ({"x-ratelimit-reset": str(int((NOW + timedelta(seconds=5)).timestamp() * 1_000))}, "", 5),
+        (
+            {
+                "anthropic-ratelimit-tokens-reset": "2026-01-01T00:00:30Z",
+                "anthropic-ratelimit-tokens-remaining": "0",
+            },
+            "",
+            30,
+        ),
+        ({"retry-after": "2", "x-ratelimit-reset-tokens": "9s"}, "", 2),
+    ],
+)
+def test_when_to_try_again(headers: dict[str, str], message: str, seconds: float | None) -> None:
+    moment = resume_time(429, headers, message, NOW)
+    assert moment == (None if seconds is None else NOW + timedelta(seconds=seconds))
+
+
+def test_rate_limit_headers_of_a_server_error_say_nothing() -> None:
+    assert resume_time(500, {"x-ratelimit-reset-tokens": "9s"}, "", NOW) is None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["error", "message", "type", "code", "param", "details", "metadata", "raw", "status"]
+            ),
+            inner,
+        )
+    ),
+    max_leaves=10,
+)
+
+
+@given(st.integers(300, 599), JSON | st.binary(max_size=30), st.text(max_size=20))
+def test_any_body_gives_an_error_of_ours(status: int, body: Any, header: str) -> None:
+    headers = {"retry-after": header, "x-ratelimit-reset-a": header, "retry-after-ms": header}
+    error = classified(status, body, headers)
+    assert isinstance(error, ModelError)
+    assert "api.test" in str(error)
+    assert isinstance(error_in_reply(body, "api.test"), ModelError)
