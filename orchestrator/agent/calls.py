@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import ToolCall
     from orchestrator.environments.base import ExecutionEnvironment
-    from orchestrator.tools.base import Ledger, ToolOutcome
+    from orchestrator.tools.base import Ledger, Tool, ToolOutcome
     from orchestrator.tools.registry import ToolRegistry
 
 
@@ -80,23 +80,31 @@ async def _run_one(bench: Workbench, call: ToolCall) -> tuple[CallStatus, ToolOu
         return CallStatus.FAILED, Failed(f"There is no tool named {call.name!r}.")
     if refusal := bench.gate(tool, call):
         return CallStatus.REFUSED, Failed(refusal)
-    if (text := invalid_arguments(call)) is not None:
-        return CallStatus.FAILED, Failed(f"The arguments of {call.name} are not a JSON object: {text[:200]}")
-    if problems := argument_problems(tool.definition, call.arguments):
-        return CallStatus.FAILED, Failed(f"Invalid arguments for {call.name}: " + "; ".join(problems))
+    if problem := _argument_problem(tool, call):
+        return CallStatus.FAILED, Failed(problem)
+    result = await _execute(bench, tool, call)
+    return (CallStatus.FAILED if isinstance(result, Failed) else CallStatus.OK), result
 
+
+def _argument_problem(tool: Tool, call: ToolCall) -> str:
+    if (text := invalid_arguments(call)) is not None:
+        return f"The arguments of {call.name} are not a JSON object: {text[:200]}"
+    problems = argument_problems(tool.definition, call.arguments)
+    return f"Invalid arguments for {call.name}: {'; '.join(problems)}" if problems else ""
+
+
+async def _execute(bench: Workbench, tool: Tool, call: ToolCall) -> ToolOutcome:
     def show(text: str) -> None:
         bench.emit(ToolOutputDelta(call.id, text))
 
     try:
-        result = await tool.execute(call.arguments, ToolContext(bench.environment, bench.ledger, show))
+        return await tool.execute(call.arguments, ToolContext(bench.environment, bench.ledger, show))
     except ToolError as error:
-        return CallStatus.FAILED, Failed(str(error))
+        return Failed(str(error))
     except PullwrightError:
         raise  # the host's own trouble (push, forge, disk): no model can mend it
     except Exception as error:  # noqa: BLE001  border: a broken tool must not end the session
-        return CallStatus.FAILED, Failed(f"{call.name} broke: {type(error).__name__}: {error}")
-    return (CallStatus.FAILED if isinstance(result, Failed) else CallStatus.OK), result
+        return Failed(f"{call.name} broke: {type(error).__name__}: {error}")
 
 
 def _words(result: ToolOutcome) -> str:

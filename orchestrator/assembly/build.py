@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.assembly.around import Around
 from orchestrator.assembly.demo import make_demo
 from orchestrator.assembly.forge import choose_site
 from orchestrator.assembly.model import choose_model
@@ -23,6 +23,7 @@ from orchestrator.worker.backlog import Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
     from typing import Any
 
     from orchestrator.assembly.model import ChosenModel
@@ -54,14 +55,15 @@ def build_program(
         WorkspaceError: the folder named is no git repository.
     """
     home, clock, relay, stop = Home.of(environ), SystemClock(), Relay(view), Stop()
-    loaded, keys = load(flags, environ, cwd), ApiKeys.of(environ)
+    loaded = load(flags, environ, cwd)
+    around = Around(loaded, ApiKeys.of(environ), home, clock, relay, stop)
     chosen: ChosenModel
     if errand.demo:
         repository, chosen = make_demo(home, clock)
         errand = Errand(repository, dry_run=errand.dry_run, demo=True)
     else:
         errand = _as_recorded(errand, loaded, home)
-        chosen = choose_model(loaded, keys, home, clock, relay)
+        chosen = choose_model(around)
     if not errand.repository:
         raise ConfigurationError(
             "no repository is named: pass --repo owner/name or --repo PATH, or try --demo"
@@ -70,7 +72,7 @@ def build_program(
         repository=errand.repository,
         settings=loaded.settings,
         dry_run=errand.dry_run,
-        site=choose_site(errand.repository, loaded, keys, home, clock, relay, stop),
+        site=choose_site(errand.repository, around),
         chosen=chosen,
         wanted=Wanted(errand.issue, errand.text),
         home=home,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,12 +11,11 @@ from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, W
 from orchestrator.core.events import WaitStarted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-    from orchestrator.config import ApiKeys, Loaded
+    from orchestrator.assembly.around import Around
     from orchestrator.core.clock import Clock
-    from orchestrator.core.events import Emit
-    from orchestrator.cycle.parts import Stop
     from orchestrator.forge.base import Forge
     from orchestrator.forge.github import GitHubAuth
     from orchestrator.forge.local import LocalForge
@@ -42,33 +40,31 @@ class Site:
     branch: Callable[[], str]
 
 
-def choose_site(
-    repository: str, loaded: Loaded, keys: ApiKeys, home: Home, clock: Clock, emit: Emit, stop: Stop
-) -> Site:
+def choose_site(repository: str, around: Around) -> Site:
     """Build the forge that `--repo` names.
 
     Raises:
         ConfigurationError: it names nothing, or a token may not be sent there.
         WorkspaceError: the folder is no git repository.
     """
-    place = parse_place(repository, loaded.settings.github_url)
+    place = parse_place(repository, around.settings.github_url)
     if isinstance(place, OnDisk):
-        return _on_disk(place, loaded, home, clock)
-    return _on_github(place, loaded, keys, clock, emit, stop)
+        return _on_disk(place, around)
+    return _on_github(place, around)
 
 
-def _on_github(place: OnGitHub, loaded: Loaded, keys: ApiKeys, clock: Clock, emit: Emit, stop: Stop) -> Site:
+def _on_github(place: OnGitHub, around: Around) -> Site:
     from orchestrator.forge.github import GitHubForge, Patience, api_url_for
     from orchestrator.workspace.credential import GitCredential
 
-    auth = _auth(loaded, keys)
-    if auth and place.server == loaded.settings.github_url and not may_send_key(loaded, "github_url"):
-        raise ConfigurationError(key_refusal(loaded, "github_url"))
+    auth = _auth(around)
+    if auth and place.server == around.settings.github_url and not may_send_key(around.loaded, "github_url"):
+        raise ConfigurationError(key_refusal(around.loaded, "github_url"))
 
     def on_wait(seconds: float, reason: str) -> None:
-        emit(WaitStarted(seconds, reason))
+        around.emit(WaitStarted(seconds, reason))
 
-    patience = Patience(clock, stop.sleep, on_wait)
+    patience = Patience(around.clock, around.stop.sleep, on_wait)
     forge = GitHubForge(place.name, auth, patience, api_url_for(place.server))
 
     def credential() -> GitCredential | None:
@@ -76,30 +72,30 @@ def _on_github(place: OnGitHub, loaded: Loaded, keys: ApiKeys, clock: Clock, emi
         return GitCredential(found.host, found.username, found.password) if found else None
 
     def branch() -> str:
-        name = loaded.settings.base or forge.repository().default_branch
+        name = around.settings.base or forge.repository().default_branch
         return _named(name, place.name)
 
     return Site(forge, lambda: forge.repository().clone_url, credential, branch)
 
 
-def _auth(loaded: Loaded, keys: ApiKeys) -> GitHubAuth:
+def _auth(around: Around) -> GitHubAuth:
     from orchestrator.forge.github import GitHubApp, GitHubToken
 
-    app_id = loaded.settings.github_app_id
+    app_id = around.settings.github_app_id
     if app_id is not None:
-        if keys.github_app is None:
+        if around.keys.github_app is None:
             raise ConfigurationError("github_app_id is set: set PULLWRIGHT_GITHUB_APP_KEY_FILE as well")
-        return GitHubApp(app_id, keys.github_app)
-    return GitHubToken(keys.github) if keys.github else None
+        return GitHubApp(app_id, around.keys.github_app)
+    return GitHubToken(around.keys.github) if around.keys.github else None
 
 
-def _on_disk(place: OnDisk, loaded: Loaded, home: Home, clock: Clock) -> Site:
+def _on_disk(place: OnDisk, around: Around) -> Site:
     from orchestrator.forge.local import root_of
     from orchestrator.workspace.local import LocalRepository
 
     repository = LocalRepository(place.path)
-    base = loaded.settings.base
-    forge = _local_forge(repository, root_of(home.root, place.path), base, clock)
+    base = around.settings.base
+    forge = _local_forge(repository, root_of(around.home.root, place.path), base, around.clock)
 
     def branch() -> str:
         name = base or repository.default_branch()

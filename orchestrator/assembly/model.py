@@ -26,10 +26,9 @@ from orchestrator.models.catalog import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.config import ApiKeys, Loaded
-    from orchestrator.core.clock import Clock
+    from orchestrator.assembly.around import Around
+    from orchestrator.config import Loaded, Settings
     from orchestrator.core.errors import ModelError
-    from orchestrator.core.events import Emit
     from orchestrator.core.messages import Usage
     from orchestrator.journal.folders import Home
     from orchestrator.models.base import Model
@@ -51,7 +50,7 @@ class ChosenModel:
     price: Callable[[Usage], float | None]
 
 
-def choose_model(loaded: Loaded, keys: ApiKeys, home: Home, clock: Clock, emit: Emit) -> ChosenModel:
+def choose_model(around: Around) -> ChosenModel:
     """Build the model that the configuration names.
 
     Raises:
@@ -59,29 +58,29 @@ def choose_model(loaded: Loaded, keys: ApiKeys, home: Home, clock: Clock, emit: 
             a cap in USD is set for a model whose price is unknown.
         JournalError: `replay:RUN` names no run.
     """
-    ref = _reference(loaded)
+    ref = _reference(around.loaded)
     if ref.provider is Provider.REPLAY:
-        return replayed(ref.name, home)
-    api_url = loaded.settings.api_url or OFFICIAL_URLS[ref.provider]
-    key = _key(loaded, keys, ref, api_url)
+        return replayed(ref.name, around.home)
+    api_url = around.settings.api_url or OFFICIAL_URLS[ref.provider]
+    key = _key(around, ref, api_url)
     from orchestrator.models.http import HttpModel
     from orchestrator.models.openai_chat import ChatWire
     from orchestrator.models.retries import HttpOptions
 
     def on_wait(seconds: float, error: ModelError) -> None:
-        emit(WaitStarted(seconds, str(error)))
+        around.emit(WaitStarted(seconds, str(error)))
 
     model = HttpModel(
         str(ref),
         ChatWire.at(api_url, ref.name),
         api_key=key,
-        clock=clock,
+        clock=around.clock,
         random=random.random,
         on_wait=on_wait,
-        options=HttpOptions(read_seconds=loaded.settings.request_timeout_seconds),
+        options=HttpOptions(read_seconds=around.settings.request_timeout_seconds),
     )
     price = partial(price_usd, api_url, ref.name)
-    _check_price(loaded, ref, price)
+    _check_price(around.settings, ref, price)
     return ChosenModel(model, price)
 
 
@@ -123,14 +122,14 @@ def _reference(loaded: Loaded) -> ModelRef:
     return ref
 
 
-def _key(loaded: Loaded, keys: ApiKeys, ref: ModelRef, api_url: str) -> str | None:
+def _key(around: Around, ref: ModelRef, api_url: str) -> str | None:
     """The key for this address: the vendor's at its own address, else the one for other servers.
 
     `OPENAI_API_KEY` also goes to another server that the user named, as with the vendor's own
     client, but never over a plain connection to another machine.
     """
     official = _host(api_url) == _host(OFFICIAL_URLS[ref.provider])
-    vendor: str | None = getattr(keys, _KEY_OF[ref.provider])
+    vendor: str | None = getattr(around.keys, _KEY_OF[ref.provider])
     if official:
         if vendor is None:
             raise ConfigurationError(
@@ -139,14 +138,14 @@ def _key(loaded: Loaded, keys: ApiKeys, ref: ModelRef, api_url: str) -> str | No
             )
         return vendor
     safe = urlsplit(api_url).scheme == "https" or _is_local(api_url)
-    key = keys.other or (vendor if safe else None)
-    if key and not may_send_key(loaded, "api_url"):
-        raise ConfigurationError(key_refusal(loaded, "api_url"))
+    key = around.keys.other or (vendor if safe else None)
+    if key and not may_send_key(around.loaded, "api_url"):
+        raise ConfigurationError(key_refusal(around.loaded, "api_url"))
     return key
 
 
-def _check_price(loaded: Loaded, ref: ModelRef, price: Callable[[Usage], float | None]) -> None:
-    if loaded.settings.max_usd is None:
+def _check_price(settings: Settings, ref: ModelRef, price: Callable[[Usage], float | None]) -> None:
+    if settings.max_usd is None:
         return
     from orchestrator.core.messages import Usage
 

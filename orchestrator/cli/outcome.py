@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.text import clean
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from orchestrator.cycle.result import CycleResult
 
 _SHORT_COMMIT = 10

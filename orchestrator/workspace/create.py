@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,8 @@ from orchestrator.workspace.failures import storage_errors
 from orchestrator.workspace.hostgit import HostGit
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from orchestrator.workspace.base import Identity
 
 _BRANCH = "main"

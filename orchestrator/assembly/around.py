@@ -1,0 +1,30 @@
+"""What the choices of a run depend on: configuration, keys, state, time, and who listens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from orchestrator.config import ApiKeys, Loaded, Settings
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Emit
+    from orchestrator.cycle.parts import Stop
+    from orchestrator.journal.folders import Home
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """The surroundings of a run."""
+
+    loaded: Loaded
+    keys: ApiKeys
+    home: Home
+    clock: Clock
+    emit: Emit
+    stop: Stop
+
+    @property
+    def settings(self) -> Settings:
+        """The effective settings."""
+        return self.loaded.settings
