@@ -1,0 +1,169 @@
+"""One table of behaviour that every `ExecutionEnvironment` must show; add an implementation to `MAKERS`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+import pytest
+
+from orchestrator.core.clock import SystemClock
+from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
+from orchestrator.environments.base import DirEntry, ExecutionEnvironment, GrepMatch, GrepOptions
+from orchestrator.environments.local import LocalEnvironment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MAX = 1_000_000
+MS = 20_000
+
+
+def local(root: Path) -> ExecutionEnvironment:
+    return LocalEnvironment(root, clock=SystemClock())
+
+
+def local_without_ripgrep(root: Path) -> ExecutionEnvironment:
+    return LocalEnvironment(root, clock=SystemClock(), use_ripgrep=False)
+
+
+MAKERS = [local, local_without_ripgrep]
+
+
+@pytest.fixture(params=MAKERS)
+async def environment(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ExecutionEnvironment]:
+    made: ExecutionEnvironment = request.param(tmp_path)
+    await made.initialize()
+    yield made
+    await made.cleanup()
+
+
+async def describes_itself(here: ExecutionEnvironment) -> None:
+    assert here.platform() in {"linux", "darwin", "windows"}
+    assert here.os_version()
+    result = await here.exec_command("pwd", timeout_ms=MS)
+    assert result.stdout.strip() == here.working_directory()
+
+
+async def reads_what_was_written(here: ExecutionEnvironment) -> None:
+    await here.write_file("a/b/c.bin", bytes(range(256)))
+    assert await here.read_file("a/b/c.bin", max_bytes=256) == bytes(range(256))
+    await here.write_file("a/b/c.bin", b"")
+    assert await here.read_file("a/b/c.bin", max_bytes=0) == b""
+
+
+async def commands_and_files_see_each_other(here: ExecutionEnvironment) -> None:
+    await here.write_file("in.txt", b"text\n")
+    assert (await here.exec_command("cat in.txt; echo out > out.txt", timeout_ms=MS)).stdout == "text\n"
+    assert await here.read_file("out.txt", max_bytes=MAX) == b"out\n"
+
+
+async def takes_an_absolute_path_inside_as_relative(here: ExecutionEnvironment) -> None:
+    path = f"{here.working_directory()}/x/../a.txt"
+    assert here.relative(path) == "a.txt"
+    assert here.relative(".") == "."
+    await here.write_file(path, b"x")
+    assert await here.file_exists("a.txt")
+
+
+async def refuses_what_leaves_the_folder(here: ExecutionEnvironment) -> None:
+    await here.exec_command("ln -s /etc away; ln -s nowhere dangling", timeout_ms=MS)
+    for path in (
+        "../x",
+        "/etc/passwd",
+        "a/../../x",
+        ".git/config",
+        ".GIT/x",
+        "away/passwd",
+        "dangling",
+        "a\0",
+        "",
+    ):
+        for act in (
+            here.read_file(path, max_bytes=MAX),
+            here.write_file(path, b""),
+            here.file_exists(path),
+            here.list_directory(path, depth=1),
+            here.grep("x", path, GrepOptions()),
+            here.glob("*", path),
+        ):
+            with pytest.raises(PathRefusedError):
+                await act
+
+
+async def says_what_is_missing_or_of_another_kind(here: ExecutionEnvironment) -> None:
+    await here.write_file("folder/file", b"12345")
+    assert not await here.file_exists("missing")
+    assert not await here.file_exists("folder")
+    for act, error in (
+        (here.read_file("missing", max_bytes=MAX), FileMissingError),
+        (here.read_file("folder", max_bytes=MAX), FileUnreadableError),
+        (here.read_file("folder/file", max_bytes=4), FileUnreadableError),
+        (here.write_file("folder", b""), ToolError),
+        (here.write_file("folder/file/x", b""), ToolError),
+        (here.list_directory("missing", depth=1), FileMissingError),
+        (here.list_directory("folder/file", depth=1), FileUnreadableError),
+        (here.grep("(", ".", GrepOptions()), ToolError),
+        (here.exec_command("true", timeout_ms=MS, working_dir="missing"), ToolError),
+    ):
+        with pytest.raises(error):
+            await act
+
+
+async def keeps_the_mode(here: ExecutionEnvironment) -> None:
+    await here.exec_command("touch run.sh; chmod 755 run.sh", timeout_ms=MS)
+    await here.write_file("run.sh", b"#!/bin/sh\necho ran\n")
+    assert (await here.exec_command("./run.sh", timeout_ms=MS)).stdout == "ran\n"
+
+
+async def lists_sorted_to_a_depth(here: ExecutionEnvironment) -> None:
+    await here.exec_command("mkdir -p b/c/d .git; echo 1 > b/c/x; touch a .git/y", timeout_ms=MS)
+    assert await here.list_directory(".", depth=1) == [
+        DirEntry("a", is_dir=False, size=0),
+        DirEntry("b", is_dir=True, size=None),
+    ]
+    assert [entry.name for entry in await here.list_directory("b", depth=2)] == ["c", "c/d", "c/x"]
+
+
+async def searches_what_is_not_ignored(here: ExecutionEnvironment) -> None:
+    await here.write_file(".gitignore", b"*.log\n")
+    await here.write_file("src/a.py", b"one\ntwo\n")
+    await here.write_file("src/a.log", b"two\n")
+    assert await here.grep("t.o", ".", GrepOptions()) == [GrepMatch("src/a.py", 2, "two")]
+    assert await here.grep("TWO", "src", GrepOptions()) == []
+    assert await here.grep("TWO", "src", GrepOptions(case_insensitive=True, glob_filter="*.md")) == []
+    assert await here.glob("**/a.*", ".") == ["src/a.py"]
+
+
+async def tells_of_a_commands_end(here: ExecutionEnvironment) -> None:
+    pieces: list[str] = []
+    result = await here.exec_command(
+        "echo $NEW; exit 4", timeout_ms=MS, env={"NEW": "value"}, on_output=pieces.append
+    )
+    assert (result.output, result.exit_code, result.timed_out) == ("value\n", 4, False)
+    assert "".join(pieces) == "value\n"
+    late = await here.exec_command("echo early; sleep 60", timeout_ms=300)
+    assert (late.stdout, late.timed_out) == ("early\n", True)
+    assert late.exit_code < 0
+    assert late.duration_ms >= 300
+
+
+Case: TypeAlias = Callable[[ExecutionEnvironment], Awaitable[None]]
+
+CASES: list[Case] = [
+    describes_itself,
+    reads_what_was_written,
+    commands_and_files_see_each_other,
+    takes_an_absolute_path_inside_as_relative,
+    refuses_what_leaves_the_folder,
+    says_what_is_missing_or_of_another_kind,
+    keeps_the_mode,
+    lists_sorted_to_a_depth,
+    searches_what_is_not_ignored,
+    tells_of_a_commands_end,
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_environment(case: Case, environment: ExecutionEnvironment) -> None:
+    await case(environment)

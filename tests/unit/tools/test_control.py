@@ -1,0 +1,86 @@
+"""create_pull_request, ask_question and finish; and the words of every tool."""
+
+from __future__ import annotations
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from orchestrator.core.errors import ToolError
+from orchestrator.tools.base import Ends, Failed, Ok, Tool, ToolContext
+from orchestrator.tools.control import ask_question, create_pull_request, finish
+from orchestrator.tools.edit import edit_file
+from orchestrator.tools.files import read_file, write_file
+from orchestrator.tools.search import glob, grep, list_dir
+from orchestrator.tools.shell import run_shell_command
+
+
+async def propose(title: str, body: str) -> str:
+    if body == "refuse":
+        raise ToolError("Nothing has changed.")
+    return f"proposed {title}: {body}"
+
+
+async def may_finish(reason: str) -> str | None:
+    return "Changes are not proposed yet." if reason == "too early" else None
+
+
+async def test_the_host_proposes(context: ToolContext) -> None:
+    tool = create_pull_request(propose)
+    assert await tool.execute({"title": " Fix\n it ", "body": "Why."}, context) == Ok("proposed Fix it: Why.")
+    with pytest.raises(ToolError, match="Nothing has changed"):
+        await tool.execute({"title": "Fix", "body": "refuse"}, context)
+
+
+@pytest.mark.parametrize(
+    ("title", "reason"), [("", "empty"), (" \n", "empty"), ("x" * 257, "257 characters")]
+)
+async def test_a_bad_title(title: str, reason: str, context: ToolContext) -> None:
+    outcome = await create_pull_request(propose).execute({"title": title, "body": ""}, context)
+    assert isinstance(outcome, Failed)
+    assert reason in outcome.message
+
+
+async def test_a_title_of_256_characters_is_good(context: ToolContext) -> None:
+    assert isinstance(
+        await create_pull_request(propose).execute({"title": "x" * 256, "body": ""}, context), Ok
+    )
+
+
+async def test_a_question_ends_the_session(context: ToolContext) -> None:
+    assert await ask_question().execute({"question_text": " A or B? "}, context) == Ends(
+        "question", "A or B?"
+    )
+    assert isinstance(await ask_question().execute({"question_text": " "}, context), Failed)
+
+
+async def test_finish_ends_if_the_host_lets_it(context: ToolContext) -> None:
+    tool = finish(may_finish)
+    assert await tool.execute({}, context) == Ends("finish", "")
+    assert await tool.execute({"reason": "done"}, context) == Ends("finish", "done")
+    assert await tool.execute({"reason": "too early"}, context) == Failed("Changes are not proposed yet.")
+
+
+TOOLS = [
+    read_file(),
+    write_file(),
+    edit_file(),
+    list_dir(),
+    grep(),
+    glob(),
+    run_shell_command(),
+    create_pull_request(propose),
+    ask_question(),
+    finish(may_finish),
+]
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_every_tool_has_its_words_and_a_closed_schema(tool: Tool) -> None:
+    Draft202012Validator.check_schema(tool.definition.parameters)
+    assert len(tool.definition.description) > 20
+    assert all(schema["description"] for schema in tool.definition.parameters["properties"].values())
+    assert tool.definition.parameters["additionalProperties"] is False
+
+
+def test_only_the_shell_is_dangerous() -> None:
+    assert [tool.name for tool in TOOLS if tool.dangerous] == ["run_shell_command"]
