@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.core.errors import ForgeError
 from orchestrator.forge.base import Issue, PullRequest, PullRequestState, Repository
 
 if TYPE_CHECKING:
@@ -80,10 +81,10 @@ def to_text(data: Any) -> str | None:
     """A file's text; None for a folder or a submodule.
 
     Raises:
-        ValueError: the file is over one megabyte, which GitHub does not give in this way.
+        ForgeError: the file is over one megabyte, which GitHub does not give in this way.
     """
     if isinstance(data, list) or data["type"] != "file":
         return None
     if data["encoding"] != "base64":
-        raise ValueError(data["encoding"])
+        raise ForgeError(f"cannot read {data['path']}: it is over one megabyte")
     return base64.b64decode(data["content"]).decode("utf-8-sig", errors="replace")

@@ -69,7 +69,10 @@ class RestForge:
         query = {"state": "open", "labels": label, "sort": "created", "direction": "asc"}
         request = self._request("GET", "/issues", "list the issues", query=query)
         found = self._calls.pages(request, to_issue, empty=(HTTPStatus.GONE,))
-        return [issue for issue in found if issue is not None]
+        # PyGithub drops the query when it follows a redirection, so the answer is checked and sorted.
+        wanted = {part.strip().lower() for part in label.split(",")}
+        issues = [i for i in found if i and i.is_open and wanted <= {name.lower() for name in i.labels}]
+        return sorted(issues, key=lambda issue: (issue.created_at, issue.number))
 
     def issue(self, number: int) -> Issue:
         """One issue.

@@ -150,11 +150,9 @@ class GitHub:
         `fork` is the `owner/name` of another repository that it comes from.
         """
         now = self.tick()
-        heads = repo.branches()
-        base_sha = heads.get(repo.default_branch, "0" * 40)
         pull = Pull(self.next_number(repo), title or f"Pull {head}", "", author, now, now)
         pull.head, pull.base, pull.fork = head, repo.default_branch, fork
-        pull.head_sha, pull.base_sha = heads.get(head, base_sha), base_sha
+        pull.head_sha = pull.base_sha = "0" * 40
         repo.threads[pull.number] = pull
         return pull
 

@@ -177,7 +177,7 @@ def test_files_become_text(bench: Bench, content: str | bytes, text: str) -> Non
 
 def test_a_file_over_one_megabyte_is_an_error_not_an_empty_file(bench: Bench) -> None:
     bench.github.commit(bench.repo, {"BACKLOG.md": b"x" * 1_100_000})
-    with pytest.raises(ForgeError, match=r"BACKLOG\.md"):
+    with pytest.raises(ForgeError, match=r"BACKLOG\.md: it is over one megabyte"):
         bench.forge().read_file("BACKLOG.md")
 
 
