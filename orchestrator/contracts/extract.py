@@ -10,7 +10,8 @@ from orchestrator.contracts.scan import Scan, scan
 from orchestrator.contracts.strict_json import BrokenJsonError, decode, decode_at, decode_leniently, flaws
 from orchestrator.contracts.variants import is_plan
 
-_LONGEST_REPLY_CHARS = 5_000_000
+# Over four times what the most talkative models can say in one reply.
+_LONGEST_REPLY_CHARS = 2_000_000
 # json-repair takes quadratic time in a long string full of escaped quotes: 0.2 s for 10,000
 # characters, 13 s for 100,000 (measured with 0.64).
 _LONGEST_REPAIR_CHARS = 30_000
@@ -70,7 +71,7 @@ def extract(text: str, *, ended_early: bool) -> Found | NotFound:
         return NotFound(f"reply: holds {len(found.plans)} JSON objects with calls; send exactly one")
     if found.plans:
         return Found(found.plans[0], repaired=True)
-    if found.broken_start is None:
+    if found.broken_start is None or found.fault is None:
         return NotFound(_nothing(text, ended_early=ended_early))
     return _mended(answer, found.broken_start, found.fault, ended_early=ended_early)
 
@@ -97,7 +98,7 @@ class _Search:
 
     plans: tuple[Any, ...]
     broken_start: int | None = None
-    fault: str = ""
+    fault: BrokenJsonError | None = None
 
 
 def _search(text: str) -> _Search:
@@ -112,11 +113,11 @@ def _search(text: str) -> _Search:
         try:
             value, position = decode_at(text, start)
         except BrokenJsonError as error:
-            seen = scan(text, start)
-            if not seen.complete or _WORD_OF_A_PLAN in text[start : seen.end]:
+            end = _end_of_other_data(text, start) if error.mendable else None
+            if end is None:
                 # What follows is not searched: it may be text inside this object.
-                return _Search(_preferred(plain, in_fences), start, str(error))
-            position, skipped = seen.end, True
+                return _Search(_preferred(plain, in_fences), start, error)
+            position, skipped = end, True
             continue
         kind = in_fences if _OPEN_FENCE.search(text, max(0, start - _FENCE_CHARS), start) else plain
         if is_plan(value) and value not in kind and not (skipped and "tool_calls" not in value):
@@ -124,11 +125,20 @@ def _search(text: str) -> _Search:
     return _Search(_preferred(plain, in_fences))
 
 
+def _end_of_other_data(text: str, start: int) -> int | None:
+    """Where a broken object ends that is no plan; None where it may be one."""
+    seen = scan(text, start)
+    return None if not seen.complete or _WORD_OF_A_PLAN in text[start : seen.end] else seen.end
+
+
 def _preferred(plain: list[Any], in_fences: list[Any]) -> tuple[Any, ...]:
     return tuple(in_fences if len(in_fences) == 1 else [*plain, *in_fences])
 
 
-def _mended(text: str, start: int, fault: str, *, ended_early: bool) -> Found | NotFound:
+def _mended(text: str, start: int, fault: BrokenJsonError, *, ended_early: bool) -> Found | NotFound:
+    unusable = NotFound(f"reply: not valid JSON ({fault})")
+    if not fault.mendable:
+        return unusable
     seen = scan(text, start)
     if ended_early or not seen.complete:
         return _cut_off(text, start, seen)
@@ -138,9 +148,9 @@ def _mended(text: str, start: int, fault: str, *, ended_early: bool) -> Found | 
     except BrokenJsonError:
         pass
     if len(region) > _LONGEST_REPAIR_CHARS:
-        return NotFound(f"reply: not valid JSON ({fault})")
+        return unusable
     value = _repair(region)
-    return Found(value, repaired=True) if is_plan(value) else NotFound(f"reply: not valid JSON ({fault})")
+    return Found(value, repaired=True) if is_plan(value) else unusable
 
 
 def _cut_off(text: str, start: int, seen: Scan) -> Found | NotFound:
@@ -176,7 +186,8 @@ def _repair(text: str) -> Any:
     import json_repair
 
     try:
-        value = json_repair.loads(text, skip_json_loads=True)
+        # Without `stream_stable`, line ends at the end of a string are lost, and with them a file's last one.
+        value = json_repair.loads(text, skip_json_loads=True, stream_stable=True)
     except _REPAIR_FAULTS:
         return None
     if isinstance(value, list) and len(value) == 1:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 
 _RUN_OF_BACKTICKS = re.compile(r"`{3,}")
 _SHORTEST = 3
-_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def fenced(text: str) -> str:
@@ -39,7 +37,7 @@ def one_line(text: str, *, limit: int, keep: str = "") -> str:
 def _visible(character: str) -> str:
     if character == "`":
         return "\\x60"
-    if unicodedata.category(character) not in _INVISIBLE:
+    if character.isprintable():
         return character
     code = ord(character)
     if 0xDC80 <= code <= 0xDCFF:  # noqa: PLR2004  the range in which PEP 383 keeps bytes

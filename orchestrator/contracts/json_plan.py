@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import ToolDefinition, ToolResult
     from orchestrator.models.base import Request, Response
 
+_EXAMPLE_TOOLS = frozenset({"edit_file", "create_pull_request", "finish"})
 _NAME_CHARS = 80
 _PROBLEM_CHARS = 400
 
@@ -48,7 +49,12 @@ class JsonPlan:
 
     def describe(self, tools: tuple[ToolDefinition, ...]) -> str:
         """The form of the reply, and the tools with their parameters."""
-        return render("contracts/json_plan", tools=[_tool_words(tool) for tool in tools])
+        return render(
+            "contracts/json_plan",
+            tools=[_tool_words(tool) for tool in tools],
+            names=[tool.name for tool in tools],
+            example_tools=_EXAMPLE_TOOLS,
+        )
 
     def read(self, response: Response, tools: tuple[ToolDefinition, ...], *, round_number: int) -> Reading:
         """The plan in a reply, or every path at which it is wrong. Call ids are `r<round>c<index>`."""

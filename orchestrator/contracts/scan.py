@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
 _COLON = re.compile(r"\s*:")
+_DEEPEST_LEVELS = 500
 _CALLS_KEY = '"tool_calls"'
 
 
@@ -18,7 +19,7 @@ class Scan:
     """What brackets say about the JSON value that starts at a place in a text.
 
     Attributes:
-        complete: every bracket is closed.
+        complete: every bracket is closed; false also where they are nested beyond sense.
         end: where the value ends; the end of the text if it is not complete.
         calls: the text of every call whose last bracket is there, in order.
         list_start: where the calls begin, their bracket included; None if they have not begun,
@@ -44,6 +45,8 @@ def scan(text: str, start: int = 0) -> Scan:
         scanner.take(match)
         if scanner.depth == 0:
             return scanner.result(complete=True, end=match.end())
+        if scanner.depth > _DEEPEST_LEVELS:
+            break
     return scanner.result(complete=False, end=len(text))
 
 

@@ -13,7 +13,15 @@ _TRAILING_COMMA = re.compile(r'("(?:[^"\\]++|\\.)*+(?:"|\\?\Z))|,(?=\s*+[}\]])',
 
 
 class BrokenJsonError(Exception):
-    """The text is no JSON."""
+    """The text is no JSON.
+
+    Attributes:
+        mendable: false where its form is right, but it asks for more than Python gives.
+    """
+
+    def __init__(self, message: str, *, mendable: bool = True) -> None:
+        super().__init__(message)
+        self.mendable = mendable
 
 
 class _Twice(dict[str, Any]):
@@ -47,12 +55,12 @@ def decode_at(text: str, start: int, *, lenient: bool = False) -> tuple[Any, int
     try:
         return json.JSONDecoder(strict=not lenient, object_pairs_hook=_object).raw_decode(text, start)
     except RecursionError as error:
-        raise BrokenJsonError("nested too deeply") from error
+        raise BrokenJsonError("nested too deeply", mendable=False) from error
     except json.JSONDecodeError as error:
         raise BrokenJsonError(str(error)) from error
     except ValueError as error:
         # Python limits how many digits an integer may have.
-        raise BrokenJsonError("a number has too many digits") from error
+        raise BrokenJsonError("a number has too many digits", mendable=False) from error
 
 
 def decode_leniently(text: str) -> Any:

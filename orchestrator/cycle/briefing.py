@@ -36,6 +36,8 @@ _HEADING_CHARS = 20
 """What the template writes around a file's path and text, at most."""
 _WORTH_SHOWING = 0.25
 """A file that matches the task's words less than this part of the best one is left out."""
+_FOR_SOURCE = 1_000.0
+"""More than the words and the name of any other file are worth."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -151,7 +153,7 @@ async def _most_likely(task: TaskWords, library: _Library) -> list[str]:
     query = query_of(task.title, task.body)
     scores = named_files(query, list(library.files))
     if task.source in library.files:
-        scores[task.source] = max(scores.values(), default=0.0) + 1
+        scores[task.source] = _FOR_SOURCE
     texts: dict[str, str] = {}
     left = _CANDIDATE_CHARS
     by_name = sorted(

@@ -1,0 +1,157 @@
+"""A reply that ended in the middle never runs a call that is not whole."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.contracts.base import Actions
+from orchestrator.core.messages import FinishReason
+from tests.unit.contracts.samples import actions, call, called, plan, problems, read
+
+CODE = st.text(alphabet=st.sampled_from("ab{}[]\",:\\\n` 'é😀"), max_size=30)
+EXAMPLE = st.sampled_from(
+    [
+        json.dumps(plan(call("finish", reason="no"))),
+        '```json\n{"tool_calls": [{"tool_name": "finish"}]}\n```',
+        '{"tool_name": "finish", "arguments": {}}',
+        '"}}]}',
+        "</think>",
+        "<think>",
+    ]
+)
+CONTENT = st.lists(CODE | EXAMPLE, max_size=3).map("".join)
+CALLS = st.lists(
+    st.builds(lambda path, content: call("write_file", path=path, content=content), CODE, CONTENT)
+    | st.builds(lambda reason: call("finish", reason=reason), CODE)
+    | st.builds(lambda value: call("unknown", value=[{"tool_calls": [value]}]), CODE),
+    min_size=1,
+    max_size=4,
+)
+WRAPS = st.sampled_from(
+    [
+        ("", ""),
+        ("```json\n", "\n```"),
+        ("Here is the plan:\n\n", "\n\nThat is all."),
+        ("<think>a {b} c</think>\n", ""),
+        ('First {"x": 1}, then:\n```\n', "\n```\n"),
+    ]
+)
+INDENTS = st.sampled_from([None, 2])
+
+
+def _ends(text: str, calls: list[dict[str, Any]], indent: int | None) -> list[int]:
+    """Where the text of each call ends, found by writing the plan again with one call less."""
+    ends, start = [], 0
+    for item in calls:
+        written = json.dumps(item, ensure_ascii=False, indent=indent)
+        if indent:
+            written = written.replace("\n", "\n    ")
+        start = text.index(written, start) + len(written)
+        ends.append(start)
+    return ends
+
+
+@settings(max_examples=60, deadline=None)
+@given(words=CODE | CONTENT, calls=CALLS, wrap=WRAPS, indent=INDENTS, data=st.data())
+def test_of_a_prefix_only_whole_calls_run(
+    words: str, calls: list[dict[str, Any]], wrap: tuple[str, str], indent: int | None, data: st.DataObject
+) -> None:
+    before, after = wrap
+    body = json.dumps({"plan": words, "tool_calls": calls}, ensure_ascii=False, indent=indent)
+    text = f"{before}{body}{after}"
+    head = len(before) + len(json.dumps({"plan": words}, ensure_ascii=False, indent=indent)) - 1
+    ends = _ends(text, calls, indent) if head else []
+    for cut in data.draw(st.lists(st.integers(0, len(text)), min_size=10, max_size=25)):
+        for finish in (FinishReason.STOP, FinishReason.LENGTH):
+            reading = read(text[:cut], finish)
+            if not isinstance(reading, Actions):
+                continue
+            whole = sum(end <= cut for end in ends)
+            assert len(reading.calls) <= whole
+            expected = [(item["tool_name"], item["arguments"]) for item in calls[:whole]]
+            assert called(reading) == expected[: len(reading.calls)]
+
+
+def test_every_prefix_of_one_reply() -> None:
+    calls = [call("write_file", path="a", content='x = {"a": [1]}\n'), call("finish", reason='"}}]}')]
+    text = json.dumps(plan(*calls))
+    ends = _ends(text, calls, None)
+    seen = set()
+    for cut in range(len(text)):
+        reading = read(text[:cut])
+        count = len(reading.calls) if isinstance(reading, Actions) else 0
+        assert count == sum(end <= cut for end in ends)
+        seen.add(count)
+    assert seen == {0, 1, 2}
+
+
+FIRST, SECOND = call("write_file", path="a", content="one\n"), call("write_file", path="b", content="two\n")
+TEXT = json.dumps(plan(FIRST, SECOND))
+
+
+def test_the_call_in_which_it_was_cut_is_withheld() -> None:
+    reading = actions(TEXT[: TEXT.index("two") + 1])
+    assert called(reading) == [("write_file", {"path": "a", "content": "one\n"})]
+    assert reading.cut_off
+    assert reading.repaired
+    assert [(item.id, item.name, item.arguments["path"]) for item in reading.withheld] == [
+        ("r1c2", "write_file", "b")
+    ]
+    assert reading.plan == "Fix it."
+
+
+def test_a_first_call_that_was_cut_is_withheld_alone() -> None:
+    reading = actions(TEXT[: TEXT.index("one") + 1], FinishReason.LENGTH)
+    assert reading.calls == ()
+    assert [item.id for item in reading.withheld] == ["r1c1"]
+
+
+def test_calls_that_are_whole_run_although_the_last_brackets_are_missing() -> None:
+    for missing in (1, 2):
+        reading = actions(TEXT[:-missing])
+        assert len(reading.calls) == 2
+        assert (reading.cut_off, reading.withheld) == (True, ())
+    assert len(actions(TEXT[:-3]).calls) == 1
+
+
+def test_a_list_of_calls_without_its_object_is_cut_in_the_same_way() -> None:
+    text = json.dumps([FIRST, SECOND])
+    reading = actions(text[:-5])
+    assert called(reading) == [("write_file", {"path": "a", "content": "one\n"})]
+    assert len(reading.withheld) == 1
+
+
+def test_a_lone_call_that_was_cut_does_not_run() -> None:
+    assert "ended in the middle" in problems(json.dumps(FIRST)[:-1])[0]
+    text = json.dumps({"plan": "p", "tool_calls": FIRST})
+    assert len(actions(text[:-1]).calls) == 1
+    assert actions(text[:-2]).calls == ()
+
+
+@pytest.mark.parametrize("end", ["plan", "tool_calls", "[", "tool_name"])
+def test_a_reply_that_ends_before_a_call_has_a_name_is_malformed(end: str) -> None:
+    assert "ended in the middle" in problems(TEXT[: TEXT.index(end) + len(end)])[0]
+
+
+def test_a_broken_call_in_a_cut_off_reply_does_not_run() -> None:
+    broken = TEXT.replace("one", 'say "one"')
+    reading = read(broken[: broken.index("two")])
+    assert not isinstance(reading, Actions) or reading.calls == ()
+
+
+def test_two_lists_of_calls_in_a_cut_off_reply_are_malformed() -> None:
+    text = '{"tool_calls": [{"tool_name": "finish", "arguments": {}}], "tool_calls": [{"tool_name": "finish"'
+    assert "ended in the middle" in problems(text)[0]
+
+
+def test_a_finish_reason_of_length_does_not_trust_a_mended_last_call() -> None:
+    text = TEXT.replace('"two\\n"', '"two\\n",')
+    assert len(actions(text).calls) == 2
+    reading = actions(text, FinishReason.LENGTH)
+    assert len(reading.calls) == 1
+    assert [item.name for item in reading.withheld] == ["write_file"]
