@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 import typing
 
 import pytest
@@ -168,11 +169,19 @@ def test_others_may_print_during_a_pause() -> None:
     with view:
         view(Warned("before"))
         view.pause()
+        assert view._live is None
         file.write("RESULT\n")
         view(Warned("after"))
+        assert view._live is not None, "the status is back"
     screen = Screen(80)
     screen.feed(file.getvalue())
     assert screen.text().split("\n")[:3] == ["! before", "RESULT", "! after"]
+
+
+def test_standard_output_is_left_to_results() -> None:
+    before = sys.stdout
+    with LiveView(console(io.StringIO(), terminal=True)):
+        assert sys.stdout is before
 
 
 def test_secrets_are_not_shown() -> None:
