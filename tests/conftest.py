@@ -24,5 +24,7 @@ def own_state(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
             monkeypatch.delenv(name)
     home = tmp_path_factory.mktemp("state")
     monkeypatch.setenv("PULLWRIGHT_HOME", str(home))
-    monkeypatch.setenv("PULLWRIGHT_CONFIG", str(home / "config.toml"))
+    config = tmp_path_factory.mktemp("config") / "config.toml"
+    config.touch()
+    monkeypatch.setenv("PULLWRIGHT_CONFIG", str(config))
     return home
