@@ -6,8 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from orchestrator.cli import exit_codes
 from orchestrator.cli.arguments import PROGRAM, UsageError, parse
+from orchestrator.cli.exit_codes import DONE, FAILED, INTERRUPTED, USAGE, for_error
 from orchestrator.core.errors import PullwrightError
 
 if TYPE_CHECKING:
@@ -28,16 +28,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = _dispatch(parse(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
     except UsageError as error:
-        return _report(str(error), exit_codes.USAGE)
+        return _report(str(error), USAGE)
     except PullwrightError as error:
-        return _report(str(error), exit_codes.for_error(error))
+        return _report(str(error), for_error(error))
     except KeyboardInterrupt:
-        return _report("interrupted", exit_codes.INTERRUPTED)
+        return _report("interrupted", INTERRUPTED)
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return exit_codes.FAILED
+        return FAILED
     except SystemExit as stop:  # argparse, after --help and --version
-        return stop.code if isinstance(stop.code, int) else exit_codes.DONE
+        return stop.code if isinstance(stop.code, int) else DONE
     return status
 
 

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from orchestrator import __version__
-from orchestrator.cli import exit_codes
+from orchestrator.cli.exit_codes import MEANINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -100,7 +100,7 @@ def given_settings(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _build() -> _Parser:
-    statuses = "\n".join(f"  {code:>3}  {meaning}" for code, meaning in exit_codes.MEANINGS.items())
+    statuses = "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items())
     parser = _Parser(
         prog=PROGRAM,
         description="Takes a task from a backlog, changes the repository, opens a pull request.",

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli import exit_codes
+from orchestrator.cli.exit_codes import DONE
 from orchestrator.cli.text import clean
 from orchestrator.config import key_refusal, load, may_send_key
 from orchestrator.config.keys import VARIABLES, masked
@@ -36,7 +36,7 @@ def config(options: argparse.Namespace) -> int:
     home = Home.of(os.environ)
     shown = _as_json if options.json else _as_text
     sys.stdout.write(f"{shown(loaded, home, os.environ)}\n")
-    return exit_codes.DONE
+    return DONE
 
 
 def key_states(environ: Mapping[str, str]) -> dict[str, str]:

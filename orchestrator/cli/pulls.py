@@ -8,8 +8,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from orchestrator.cli import exit_codes
+from orchestrator.cli.exit_codes import DONE
 from orchestrator.cli.text import clean, one_line
+from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ForgeNotFoundError, PullwrightError
 from orchestrator.journal.folders import Home
 
@@ -67,13 +68,12 @@ def pulls(options: argparse.Namespace) -> int:
         ConfigurationError: `--repo` names no local repository.
     """
     from orchestrator.assembly.forge import local_forges
-    from orchestrator.core.clock import SystemClock
 
     forges = local_forges(Home.of(os.environ), options.repo, SystemClock())
     if options.action == "close":
         return close(forges, options.number, sys.stdout)
     (write_json if options.json else write_text)(forges, sys.stdout)
-    return exit_codes.DONE
+    return DONE
 
 
 def close(forges: Sequence[ListedForge], number: int, out: TextIO) -> int:
@@ -86,7 +86,7 @@ def close(forges: Sequence[ListedForge], number: int, out: TextIO) -> int:
         raise ForgeNotFoundError("this repository has no pull requests of ours")
     forges[0].close(number)
     print(f"closed #{number} of {one_line(forges[0].repository().name)}", file=out)
-    return exit_codes.DONE
+    return DONE
 
 
 def write_text(forges: Sequence[ListedForge], out: TextIO) -> None:

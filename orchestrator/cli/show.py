@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from orchestrator.cli import exit_codes
+from orchestrator.cli.exit_codes import DONE
 from orchestrator.cli.lines import Narrator, amounts, duration, mending, money
 from orchestrator.cli.text import one_line, shortened
 from orchestrator.core.events import PlanAccepted, ReplyReceived, TaskTaken, ToolCallEnded, TurnStarted
@@ -39,16 +39,16 @@ def show(options: argparse.Namespace) -> int:
     home = Home.of(os.environ)
     if options.list:
         _write_list(home, as_json=options.json)
-        return exit_codes.DONE
+        return DONE
     run = read_run(find_run(home, options.run or LAST))
     if options.json:
         for record in run.records:
             sys.stdout.write(f"{json.dumps(record.data)}\n")
-        return exit_codes.DONE
+        return DONE
     from rich.console import Console
 
     tell(run, Console(highlight=False, markup=False, emoji=False))
-    return exit_codes.DONE
+    return DONE
 
 
 def tell(run: Run, console: Console) -> None:

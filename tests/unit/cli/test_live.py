@@ -163,16 +163,20 @@ def test_a_second_cycle_counts_from_nothing() -> None:
     assert text.endswith("✓ no task: none (0 rounds, 0 tokens, $0.00, 1:30)\n")
 
 
+def has_status(view: LiveView) -> bool:
+    return view._live is not None
+
+
 def test_others_may_print_during_a_pause() -> None:
     file = io.StringIO()
     view = LiveView(console(file, terminal=True), clock=ManualClock())
     with view:
         view(Warned("before"))
         view.pause()
-        assert view._live is None
+        assert not has_status(view)
         file.write("RESULT\n")
         view(Warned("after"))
-        assert view._live is not None, "the status is back"
+        assert has_status(view), "the status is back"
     screen = Screen(80)
     screen.feed(file.getvalue())
     assert screen.text().split("\n")[:3] == ["! before", "RESULT", "! after"]
