@@ -225,10 +225,9 @@ class ConfinedTree:
                 if mode is not None:
                     os.fchmod(descriptor, mode)
             os.replace(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            with suppress(FileNotFoundError):
+        finally:
+            with suppress(FileNotFoundError):  # it has the other name now, unless something failed
                 os.unlink(fresh, dir_fd=folder)
-            raise
 
 
 def _enter(folder: int, name: str, label: str, *, create: bool) -> int:
