@@ -183,6 +183,7 @@ def a_pull_request_is_created_once(world: World) -> None:
 def a_pull_request_is_brought_up_to_date(world: World) -> None:
     first, _ = world.forge.ensure_pull_request(FIX)
     commit = world.push(FIX.branch, {"more.py": "more\n"})
+    assert [pull.commit for pull in world.forge.our_pull_requests("")] == [commit]
     changed = replace(FIX, title="Fix it well", body="Ünïcode\n\n<!-- marker -->", draft=False)
     second, created = world.forge.ensure_pull_request(changed)
     assert not created
@@ -196,6 +197,7 @@ def merged_and_closed_are_told_apart(world: World) -> None:
     merged, _ = world.forge.ensure_pull_request(FIX)
     closed, _ = world.forge.ensure_pull_request(replace(FIX, branch="pullwright/2-other"))
     world.merge(merged.number, FIX.branch)
+    bare.git(world.path, "update-ref", "-d", f"refs/heads/{FIX.branch}")
     world.close(closed.number)
     states = {pull.number: pull.state for pull in world.forge.our_pull_requests("pullwright/")}
     assert states == {merged.number: PullRequestState.MERGED, closed.number: PullRequestState.CLOSED}
