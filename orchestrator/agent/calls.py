@@ -67,7 +67,8 @@ async def run_calls(
         outcome.failed = status is not CallStatus.OK
         if outcome.failed:
             blocker = f"{call.name} failed before this call. Send it again if it is still right."
-        _finish(bench, outcome, call, status, _words(result))
+        limits_of = result.cut_as if isinstance(result, Failed) else None
+        _finish(bench, outcome, call, status, _words(result), limits_of)
     for call in withheld:
         _skip(bench, outcome, call, "Not run: the reply was cut off before this call was complete.")
     return outcome
@@ -111,15 +112,22 @@ def _words(result: ToolOutcome) -> str:
     match result:
         case Ok(output):
             return output
-        case Failed(message):
+        case Failed(message=message):
             return message
         case Ends(_, text):
             return text
 
 
-def _finish(bench: Workbench, outcome: CallsOutcome, call: ToolCall, status: CallStatus, output: str) -> None:
+def _finish(  # noqa: PLR0913, PLR0917  one call's end, fact by fact
+    bench: Workbench,
+    outcome: CallsOutcome,
+    call: ToolCall,
+    status: CallStatus,
+    output: str,
+    limits_of: str | None = None,
+) -> None:
     bench.emit(ToolCallEnded(call.id, call.name, status, output))
-    shown = truncate(output, call.name)
+    shown = truncate(output, limits_of or call.name)
     outcome.results.append(ToolResult(call.id, call.name, shown, is_error=status is not CallStatus.OK))
 
 

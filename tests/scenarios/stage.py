@@ -6,13 +6,14 @@ import json
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli import main
 from tests.doubles.model_server import ModelServer, Step, plan
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
 CALC = "def add(a, b):\n    return a - b\n"

@@ -217,9 +217,7 @@ def test_another_base_branch_can_be_named(stage: Stage, repository: Path) -> Non
     assert pull["base"] == "next"
 
 
-def test_no_clone_is_left_behind(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_clone_is_left_behind(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import tempfile
 
     scratch = tmp_path / "scratch"

@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.stage import (
+    FILES,
+    FINISH,
+    FIX,
+    FIX_IT,
+    PROPOSE,
+    Stage,
+    add_commit,
+    branches,
+    content,
+    do,
+    git,
+    make_repository,
+)
+
+TASK = ("--task", "Fix add() in calc.py")
+
+USAGE: list[tuple[str, list[str], str]] = [
+    ("nothing named", ["run"], "--repo"),
+    ("no model", ["run", "--repo", "{repo}", "--task", "x"], "--model"),
+    ("an unknown provider", ["run", "--repo", "{repo}", "--task", "x", "--model", "opnai:x"], "openai"),
+    ("a model without a name", ["run", "--repo", "{repo}", "--task", "x", "--model", "gpt"], "PROVIDER:NAME"),
+    (
+        "a key that is missing",
+        ["run", "--repo", "{repo}", "--task", "x", "--model", "openai-chat:gpt-5.2"],
+        "OPENAI_API_KEY",
+    ),
+    (
+        "a protocol of a later version",
+        ["run", "--repo", "{repo}", "--task", "x", "--model", "gemini:g"],
+        "gemini",
+    ),
+    (
+        "a folder that is not there",
+        [
+            "run",
+            "--repo",
+            "/no/such",
+            "--task",
+            "x",
+            "--model",
+            "openai-chat:x",
+            "--api-url",
+            "http://127.0.0.1:9",
+        ],
+        "/no/such",
+    ),
+    (
+        "a folder that is no repository",
+        [
+            "run",
+            "--repo",
+            "{tmp}",
+            "--task",
+            "x",
+            "--model",
+            "openai-chat:x",
+            "--api-url",
+            "http://127.0.0.1:9",
+        ],
+        "not a git repository",
+    ),
+    ("a mistyped flag", ["run", "--rep", "x"], "--repo"),
+    ("a mistyped command", ["rum"], "run"),
+    ("no rounds at all", ["run", "--demo", "--max-rounds", "0"], "max-rounds"),
+    ("an issue that is no number", ["run", "--repo", "a/b", "--issue", "x"], "--issue"),
+    ("issue and task", ["run", "--repo", "a/b", "--issue", "1", "--task", "x"], "--task"),
+    ("an empty task", ["run", "--repo", "{repo}", "--task", " ", "--model", "openai-chat:x"], "--task"),
+    ("an unknown run", ["show", "20200101"], "no run"),
+]
+
+
+@pytest.mark.parametrize(("argv", "words"), [case[1:] for case in USAGE], ids=[case[0] for case in USAGE])
+def test_bad_usage_is_one_line_that_says_what_to_do(
+    stage: Stage, repository: Path, tmp_path: Path, argv: list[str], words: str
+) -> None:
+    filled = [word.format(repo=repository, tmp=tmp_path) for word in argv]
+    done = stage.command(*filled)
+    assert done.code in {1, 2}
+    assert done.out == ""
+    assert len(done.err.strip().splitlines()) == 1
+    assert words in done.err
+    assert "Traceback" not in done.err
+
+
+def test_an_empty_repository_is_named(stage: Stage, tmp_path: Path) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    git(folder, "init", "--quiet")
+    done = stage.run("--repo", str(folder), *TASK)
+    assert done.code == 1
+    assert "first commit" in done.result["error"]
+
+
+def test_a_detached_head_asks_for_a_base(stage: Stage, repository: Path) -> None:
+    git(repository, "checkout", "--quiet", "--detach")
+    done = stage.run("--repo", str(repository), *TASK)
+    assert done.code == 1
+    assert "--base" in done.result["error"]
+    stage.script(FIX_IT)
+    assert stage.run("--repo", str(repository), *TASK, "--base", "main").code == 0
+
+
+def test_a_branch_that_is_not_there(stage: Stage, repository: Path) -> None:
+    done = stage.run("--repo", str(repository), *TASK, "--base", "nope")
+    assert "nope" in done.result["error"]
+
+
+def test_an_issue_of_a_local_repository_is_refused(stage: Stage, repository: Path) -> None:
+    done = stage.run("--repo", str(repository), "--issue", "3")
+    assert done.code in {1, 2}
+    assert "--task" in done.result["error"]
+
+
+def test_a_remote_that_takes_no_push_loses_no_work(stage: Stage, repository: Path, tmp_path: Path) -> None:
+    git(tmp_path, "clone", "--quiet", "--bare", str(repository), "bare.git")
+    hook = tmp_path / "bare.git" / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho branch rules say no >&2\nexit 1\n")
+    hook.chmod(0o755)
+    stage.script(FIX_IT)
+    done = stage.run("--repo", str(tmp_path / "bare.git"), *TASK)
+    assert done.code == 1
+    assert done.result["outcome"] == "failed"
+    git(repository, "apply", "--check", done.result["patch"])
+
+
+def test_awkward_files_do_no_harm(stage: Stage, tmp_path: Path) -> None:
+    odd = os.fsdecode(b"caf\xe9.txt")
+    repository = make_repository(
+        tmp_path / "odd",
+        {
+            **FILES,
+            "logo.png": b"\x89PNG\r\n\x1a\n\0\0",
+            "dos.txt": b"one\r\ntwo\r\n",
+            odd: "not utf-8\n",
+            "empty.txt": "",
+        },
+    )
+    with (repository / "huge.bin").open("wb") as sparse:
+        sparse.truncate(200_000_000)
+    git(repository, "-c", "core.compression=0", "add", "huge.bin")
+    git(repository, "commit", "--quiet", "-m", "Huge")
+    edit = ("edit_file", {"path": "dos.txt", "old_text": "two", "new_text": "three"})
+    stage.script(
+        do(("read_file", {"path": "logo.png"})),
+        do(("read_file", {"path": "huge.bin"})),
+        do(FIX, edit, PROPOSE, FINISH),
+    )
+    done = stage.run("--repo", str(repository), *TASK)
+    assert done.code == 0, done.err
+    assert "binary" in stage.told(1)
+    assert "FAILED" in stage.told(2)
+    (branch,) = branches(repository)
+    shown = subprocess.run(
+        ["git", "-C", repository, "show", f"{branch}:dos.txt"], capture_output=True, check=True
+    )
+    assert shown.stdout == b"one\r\nthree\r\n"
+    assert "huge.bin" in stage.told(0)
+
+
+def test_a_submodule_is_not_written_into(stage: Stage, repository: Path, tmp_path: Path) -> None:
+    inner = make_repository(tmp_path / "inner", {"a.txt": "a\n"})
+    git(repository, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "sub")
+    git(repository, "commit", "--quiet", "-m", "Submodule")
+    stage.script(do(("write_file", {"path": "sub/b.txt", "content": "b\n"})), FIX_IT)
+    done = stage.run("--repo", str(repository), *TASK)
+    assert done.code == 0, done.err
+    assert "FAILED" in stage.told(1)
+    assert git(repository, "diff", "--name-only", f"main..{done.result['branch']}") == "calc.py"
+
+
+def test_a_repository_without_a_readable_template_is_no_problem(stage: Stage, repository: Path) -> None:
+    add_commit(repository, {"PULL_REQUEST_TEMPLATE.md": b"\xff\xfe\0"}, "Broken template")
+    stage.script(FIX_IT)
+    assert stage.run("--repo", str(repository), *TASK).code == 0
+
+
+def program(*argv: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "orchestrator", *argv],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environ},
+        check=False,
+    )
+
+
+def test_without_git_the_message_says_so(repository: Path, tmp_path: Path) -> None:
+    done = program("run", "--demo", PATH=str(tmp_path))
+    assert done.returncode == 1
+    assert "git" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert repository.is_dir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_a_full_disk_loses_no_work(repository: Path, tmp_path: Path, stage: Stage) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(small)], check=True)
+    try:
+        (small / "ballast").write_bytes(b"x" * 150_000)
+        stage.script(do(("write_file", {"path": "big.txt", "content": "x" * 400_000}), PROPOSE), FIX_IT)
+        model = ["--model", "openai-chat:scripted-1", "--api-url", stage.model.url]
+        done = program(
+            "run",
+            "--repo",
+            str(repository),
+            *TASK,
+            *model,
+            "--json",
+            "--plain",
+            PULLWRIGHT_HOME=str(small / "home"),
+        )
+        assert done.returncode in {0, 1}
+        assert "Traceback" not in done.stderr
+        if done.returncode:
+            assert "space" in done.stderr
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_the_working_folder_of_the_user_is_not_a_source_of_keys(
+    stage: Stage, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pullwright.toml").write_text(f'api_url = "{stage.model.url}"\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-made-up-key-for-this-test-1234567890")
+    done = stage.command("run", "--model", "openai-chat:x", "--repo", str(repository), *TASK)
+    assert done.code == 2
+    assert "--api-url" in done.err
+    assert stage.model.requests == []
+    assert content(repository, "main", "calc.py")
+    assert Path.cwd() == tmp_path

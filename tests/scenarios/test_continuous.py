@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.doubles.model_server import plan, reply
+from tests.scenarios.stage import FINISH, FIX, FIX_IT, PROPOSE, Stage, add_commit, branches, do
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import Any
+
+    from tests.doubles.model_server import RecordedRequest, Step
+
+BACKLOG = "- [ ] First\n- [ ] Second\n- [ ] Third\n"
+
+
+def propose(title: str) -> Step:
+    write = ("write_file", {"path": f"{title}.txt", "content": f"{title}\n"})
+    return do(write, ("create_pull_request", {"title": title, "body": ""}), FINISH)
+
+
+def test_every_cycle_works_on_a_new_clone(stage: Stage, repository: Path) -> None:
+    add_commit(repository, {"BACKLOG.md": BACKLOG}, "Plan")
+
+    def second(request: RecordedRequest) -> Step:
+        assert "pushed between the cycles" in str(request.body["messages"])
+        return propose("b")
+
+    def first(request: RecordedRequest) -> Step:
+        assert "pushed between the cycles" not in str(request.body["messages"])
+        add_commit(repository, {"NEWS.md": "pushed between the cycles\n"}, "News")
+        return propose("a")
+
+    stage.script(first, second, propose("c"))
+    done = stage.run("--repo", str(repository), "--continuous")
+    assert [result["outcome"] for result in done.results] == ["proposed", "proposed", "proposed", "no_task"]
+    assert [result["task"]["title"] for result in done.results[:3]] == ["First", "Second", "Third"]
+    assert len(branches(repository)) == 3
+    assert done.code == 3
+
+
+def test_a_question_ends_continuous_mode(stage: Stage, repository: Path) -> None:
+    add_commit(repository, {"BACKLOG.md": BACKLOG}, "Plan")
+    stage.script(propose("a"), do(("ask_question", {"question_text": "Which?"})), propose("c"))
+    done = stage.run("--repo", str(repository), "--continuous")
+    assert [result["outcome"] for result in done.results] == ["proposed", "question"]
+    assert done.code == 4
+
+
+def test_a_finish_that_says_no_task_ends_continuous_mode(stage: Stage, repository: Path) -> None:
+    add_commit(repository, {"BACKLOG.md": BACKLOG}, "Plan")
+    stage.script(do(("finish", {"reason": "No eligible tasks were found."})), propose("b"))
+    done = stage.run("--repo", str(repository), "--continuous")
+    assert [result["outcome"] for result in done.results] == ["no_task"]
+
+
+def test_a_finish_without_a_change_goes_on_with_the_next_task(stage: Stage, repository: Path) -> None:
+    add_commit(repository, {"BACKLOG.md": BACKLOG}, "Plan")
+    stage.script(do(("finish", {"reason": "It is correct already."})), propose("b"), propose("c"))
+    done = stage.run("--repo", str(repository), "--continuous")
+    assert [result["outcome"] for result in done.results] == ["no_task", "proposed", "proposed", "no_task"]
+    assert "worked on in this run" in done.results[-1]["reason"]
+
+
+def test_max_cycles_ends_continuous_mode(stage: Stage, repository: Path) -> None:
+    add_commit(repository, {"BACKLOG.md": BACKLOG}, "Plan")
+    stage.script(propose("a"), propose("b"), propose("c"))
+    done = stage.run("--repo", str(repository), "--continuous", "--max-cycles", "2")
+    assert len(done.results) == 2
+    assert done.code == 0
+
+
+def test_a_task_that_the_model_cannot_do_does_not_stop_the_next(stage: Stage, repository: Path) -> None:
+    add_commit(repository, {"BACKLOG.md": BACKLOG}, "Plan")
+    stage.script(reply("a"), reply("b"), reply("c"), propose("second"), propose("third"))
+    done = stage.run("--repo", str(repository), "--continuous")
+    assert [result["outcome"] for result in done.results] == ["failed", "proposed", "proposed", "no_task"]
+
+
+def test_a_limit_ends_a_cycle_and_not_the_run(stage: Stage, repository: Path) -> None:
+    add_commit(repository, {"BACKLOG.md": BACKLOG}, "Plan")
+    stage.script(do(FIX), propose("b"), propose("c"))
+    done = stage.run("--repo", str(repository), "--continuous", "--max-rounds", "1")
+    assert [result["outcome"] for result in done.results] == ["limit", "proposed", "proposed", "no_task"]
+    assert done.results[0]["patch"]
+
+
+def test_without_continuous_one_cycle_is_all(stage: Stage, repository: Path) -> None:
+    add_commit(repository, {"BACKLOG.md": BACKLOG}, "Plan")
+    stage.script(propose("a"), propose("b"))
+    assert len(stage.run("--repo", str(repository)).results) == 1
+
+
+def test_each_cycle_has_a_journal_of_its_own(stage: Stage, repository: Path) -> None:
+    add_commit(repository, {"BACKLOG.md": BACKLOG}, "Plan")
+    stage.script(propose("a"), propose("b"), propose("c"))
+    done = stage.run("--repo", str(repository), "--continuous")
+    runs = [result["run"] for result in done.results]
+    assert len(set(runs)) == 4
+    assert all(stage.events(run) for run in runs)
+
+
+def test_a_plan_may_take_several_rounds(stage: Stage, repository: Path) -> None:
+    look: tuple[str, Mapping[str, Any]] = ("read_file", {"path": "calc.py"})
+    stage.script(do(look), do(FIX, text="Now fix it."), do(PROPOSE, FINISH))
+    result = stage.run("--repo", str(repository), "--task", "Fix add()").result
+    assert result["rounds"] == 3
+    assert "return a - b" in stage.told(1)
+    assert len(stage.asked(2)) == 6
+
+
+def test_a_plan_without_an_end_is_asked_again(stage: Stage, repository: Path) -> None:
+    stage.script(plan("thinking"), FIX_IT)
+    assert stage.run("--repo", str(repository), "--task", "Fix add()").result["rounds"] == 2
