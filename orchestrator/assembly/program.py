@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from orchestrator.agent.gate import allow_all, safe_mode
 from orchestrator.agent.limits import Limits
+from orchestrator.assembly.relay import Recorder
 from orchestrator.assembly.toolbox import planner_toolbox
 from orchestrator.contracts.json_plan import JsonPlan
 from orchestrator.cycle.cycle import run_cycle
 from orchestrator.cycle.parts import CycleParts, Manner
+from orchestrator.cycle.result import Outcome
 from orchestrator.environments.local import LocalEnvironment
 from orchestrator.journal.folders import create_run_folder, new_run_id
 from orchestrator.journal.writer import JournalWriter
@@ -59,8 +61,12 @@ class Program:
         folder = create_run_folder(self.home, run)
         backlog = Backlog(self.site.forge, self.wanted, self.settings.label, self._attempted)
         with JournalWriter(folder, self.redactor.redact, self.clock) as journal:
-            self.relay.listen(journal)
-            return await run_cycle(self._parts(run, folder), backlog.choose)
+            recorder = Recorder(journal, self.relay.always, self.stop)
+            self.relay.listen(recorder)
+            result = await run_cycle(self._parts(run, folder), backlog.choose)
+        if recorder.error and result.outcome is Outcome.INTERRUPTED:
+            result.outcome, result.error, result.cause = Outcome.FAILED, str(recorder.error), recorder.error
+        return result
 
     async def close(self) -> None:
         """Let go of connections."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -210,22 +211,18 @@ def test_a_full_disk_loses_no_work(repository: Path, tmp_path: Path, stage: Stag
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(small)], check=True)
     try:
         (small / "ballast").write_bytes(b"x" * 150_000)
-        stage.script(do(("write_file", {"path": "big.txt", "content": "x" * 400_000}), PROPOSE), FIX_IT)
+        ballast = ("write_file", {"path": "big.txt", "content": "x" * 400_000})
+        stage.script(do(FIX, ballast), FIX_IT)
         model = ["--model", "openai-chat:scripted-1", "--api-url", stage.model.url]
-        done = program(
-            "run",
-            "--repo",
-            str(repository),
-            *TASK,
-            *model,
-            "--json",
-            "--plain",
-            PULLWRIGHT_HOME=str(small / "home"),
-        )
-        assert done.returncode in {0, 1}
-        assert "Traceback" not in done.stderr
-        if done.returncode:
-            assert "space" in done.stderr
+        words = ["run", "--repo", str(repository), *TASK, *model, "--json", "--plain"]
+        done = program(*words, PULLWRIGHT_HOME=str(small / "home"))
+        assert done.returncode == 1
+        assert "no space" in done.stderr
+        result = json.loads(done.stdout)
+        assert result["outcome"] == "failed"
+        git(repository, "apply", result["patch"])
+        assert (repository / "big.txt").stat().st_size == 400_000
+        Path(result["patch"]).unlink()
     finally:
         subprocess.run(["umount", str(small)], check=True)
 
