@@ -34,7 +34,7 @@ MAX_EVENT_BYTES = 16 * 1024 * 1024
 MAX_ERROR_BYTES = 64 * 1024
 DRAIN_SECONDS = 0.25
 MAX_RELAXATIONS = 3
-_HIDDEN = "[key]"
+_HIDDEN = b"[key]"
 _MIN_SECRET_CHARACTERS = 8  # shorter ones are placeholders for servers that want no key
 _LOOPBACK = ("all://localhost", "all://127.0.0.1", "all://[::1]")
 
@@ -187,17 +187,15 @@ class HttpModel:
         response = await _before(attempts, sending)
         async with aclosing(response):
             if not response.is_success:
-                body = await _before(attempts, _read_start(response))
-                if self._hides_key:
-                    body = body.replace(self._key.encode(), _HIDDEN.encode())
+                body = self._without_key(await _before(attempts, _read_start(response)))
                 raise wire.error(response.status_code, dict(response.headers), body, self._clock.now())
             if not stream or _is_document(response):
-                body = await _before(attempts, response.aread())
+                body = self._without_key(await _before(attempts, response.aread()))
                 yield Completed(wire.decode(body, request))
                 return
             async with aclosing(self._events(response, attempts)) as events:
                 async for event in events:
-                    for piece in decoder.feed(event.event, event.data):
+                    for piece in decoder.feed(event.event, self._without_key(event.data.encode()).decode()):
                         yield piece
                     if decoder.done:
                         await _drain(events)
@@ -292,13 +290,14 @@ class HttpModel:
                 said = f"the connection to {host} broke: {said}"
         return ConnectionFailedError(said)
 
-    @property
-    def _hides_key(self) -> bool:
-        return len(self._key) >= _MIN_SECRET_CHARACTERS
+    def _without_key(self, raw: bytes) -> bytes:
+        """What a server sent, before anything is cut out of it: some echo the key in their errors."""
+        hides = len(self._key) >= _MIN_SECRET_CHARACTERS
+        return raw.replace(self._key.encode(), _HIDDEN) if hides else raw
 
     def _redacted(self, failure: ModelError) -> ModelError:
-        if self._hides_key:
-            failure.args = tuple(str(part).replace(self._key, _HIDDEN) for part in failure.args)
+        """The HTTP library names the header that it cannot send."""
+        failure.args = tuple(self._without_key(str(part).encode()).decode() for part in failure.args)
         return failure
 
 

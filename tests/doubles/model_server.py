@@ -275,7 +275,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _stream(self, step: Step, body: Mapping[str, Any]) -> None:
         self._head(step, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"})
         chunks = list(_chunks(step, body))
-        half = (len(chunks) + 1) // 2
+        said = [chunk for chunk in chunks if chunk["choices"] and not chunk["choices"][0]["finish_reason"]]
+        half = (len(said) + 1) // 2  # never behind the finish reason
         for number, chunk in enumerate(chunks):
             self._pause(step.pause_seconds)
             if number == half:

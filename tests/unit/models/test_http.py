@@ -412,6 +412,10 @@ async def test_the_key_shows_nowhere(caplog: pytest.LogCaptureFixture) -> None:
     assert "[key]" in str(errors[0])
     assert "[key]" in str(errors[1])
     assert KEY not in caplog.text
+    for place in range(470, 500, 3):  # where a long message is cut
+        long = {"message": "x" * place + KEY, "type": "invalid_request_error"}
+        for script in ([fail(401, body={"error": long})], [fail_inside("", long)]):
+            assert KEY[:9] not in str(await failure_of(list(script)))
     async with model_at("http://127.0.0.1:1") as model:
         assert KEY not in repr(model)
 
