@@ -85,7 +85,8 @@ class JsonPlan:
             }
             for result in results
         ]
-        return Message.user(render("contracts/json_plan_results", results=shown, note=note))
+        failed = any(result.is_error for result in results)
+        return Message.user(render("contracts/json_plan_results", results=shown, failed=failed, note=note))
 
     def complain(self, problems: tuple[str, ...]) -> Message:
         """The problems, a line each, and the request to send the whole reply again."""

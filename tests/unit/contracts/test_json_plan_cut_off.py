@@ -155,3 +155,12 @@ def test_a_finish_reason_of_length_does_not_trust_a_mended_last_call() -> None:
     reading = actions(text, FinishReason.LENGTH)
     assert len(reading.calls) == 1
     assert [item.name for item in reading.withheld] == ["write_file"]
+
+
+def test_a_withheld_call_holds_no_half_characters() -> None:
+    cut = TEXT.replace("one", "\\ud83d")[: TEXT.index("two")]
+    assert all("\ud83d" not in str(item.arguments) for item in getattr(read(cut), "withheld", ()))
+    assert (
+        "ended in the middle"
+        in problems('{"plan": "", "tool_calls": [{"tool_name": "\\ud800", "arguments": {"a": 1')[0]
+    )

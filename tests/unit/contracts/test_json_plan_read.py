@@ -177,6 +177,21 @@ def test_thoughts_that_used_up_the_reply_are_named() -> None:
     assert "think less" in problems("<think>Hm, hm, hm", FinishReason.LENGTH)[0]
 
 
+def test_a_call_that_stands_alone_after_something_broken_is_not_run() -> None:
+    lone = json.dumps(call("finish", reason="done"))
+    assert called(actions(f"Then: {lone}")) == [("finish", {"reason": "done"})]
+    assert "no JSON object" in problems(f"{{'plan': 'say }} or so'}} {lone}")[0]
+
+
+def test_where_the_repair_itself_gives_up_the_reply_is_malformed() -> None:
+    # json-repair 0.64 answers this one with an AssertionError.
+    reply = (
+        '{"plan": "p", "tool_calls": [{"```json\\n{"plan": "p",--- "tool_calls": [{"tool_name": "fo  o", '
+        '"arguments": {"a": [1, {",b": null}]}}]}\\n```\\nDo-e'
+    ).replace("\\n", "\n")
+    assert problems(reply)
+
+
 @pytest.mark.parametrize(
     "reply",
     [

@@ -64,7 +64,11 @@ def test_results_come_in_order_with_what_became_of_each() -> None:
     assert "1. `read_file`: ok\n```\n1 | x = 1\n```\n" in text
     assert "2. `write_file`: FAILED\n```\nNo such folder.\n```\n" in text
     assert "3. `finish`: ok, no output\n" in text
-    assert text.index("One round is left.") > text.index("3. ")
+    assert text.index("3. ") < text.index("send a different one") < text.index("One round is left.")
+
+
+def test_results_that_are_all_good_say_nothing_of_failure() -> None:
+    assert "fail" not in CONTRACT.answer((ToolResult("r1c1", "read_file", "x"),)).text.lower()
 
 
 def test_a_result_cannot_pretend_to_be_another_one_or_the_program() -> None:

@@ -53,7 +53,7 @@ def test_lines_of_a_plan_are_joined_and_a_plan_beside_a_lone_call_is_kept() -> N
 
 
 def test_more_keys_than_asked_for_do_no_harm() -> None:
-    reading = actions({**plan({**GOOD, "id": "1"}), "thoughts": "none"})
+    reading = actions({**plan({**GOOD, "id": "1", "name": "Look", "input": {}}), "thoughts": "none"})
     assert called(reading) == READ
     assert not reading.repaired
 
