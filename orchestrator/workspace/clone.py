@@ -64,6 +64,7 @@ class Clone:
         self._git = git
         self._committer = committer
         self._publisher = publisher
+        self._kept = False
         self.tree = folder / "tree"
         self.base_branch, self.base_commit = base
 
@@ -80,13 +81,18 @@ class Clone:
             if error is None:
                 raise
 
+    def keep(self) -> None:
+        """Leave the folder where it is: it holds the only copy of work that could not be saved."""
+        self._kept = True
+
     def close(self) -> None:
-        """Remove the folder. May be called again.
+        """Remove the folder, unless it is kept. May be called again.
 
         Raises:
             WorkspaceError: something could not be removed.
         """
-        remove_folder(self._folder)
+        if not self._kept:
+            remove_folder(self._folder)
 
     def tracked_files(self) -> list[TrackedFile]:
         """Every entry of the base commit, sorted by path."""
@@ -242,7 +248,8 @@ def _fetch(folder: Path, remote: Remote, branch: str | None, doing: str) -> tupl
     head = os.fsdecode((host / "HEAD").read_bytes()).strip()
     found = head.removeprefix("ref: refs/heads/")
     reference = host / "refs" / "heads" / found
-    if found != head and reference.is_file():
+    guessed = branch is None and remote.has_detached_head()
+    if found != head and reference.is_file() and not guessed:
         return found, reference.read_text("ascii").strip()
     if branch is not None:
         message = f"{doing}: {branch!r} is a tag; name a branch"

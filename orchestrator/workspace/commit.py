@@ -145,12 +145,7 @@ class Committer:
         tip = self.tip
         try:
             for made in model.new_commits(large_limit_bytes):
-                self._git.run(
-                    *("update-index", "-z", "--replace", "--index-info"),
-                    doing="git refuses a path in them",
-                    stdin=made.index_lines,
-                    variables={"GIT_INDEX_FILE": str(replay)},
-                )
+                self._stager.apply(made.index_lines, replay)
                 message = clean_message(made.message) if clean_message is not None else made.message
                 tip = self._commit_index(replay, tip, message)
         except DiskFullError:

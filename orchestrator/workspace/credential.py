@@ -57,7 +57,7 @@ class GitCredential:
             message = f"the credential for {self.host} contains a line break or another control character"
             raise WorkspaceError(message)
         # The wording of both questions: https://github.com/git/git/blob/master/credential.c
-        user = quote(self.username, safe="!$&'()*+,;=-._~")
+        user = quote(self.username, safe="")
         return {
             "GIT_ASKPASS": str(helper),
             "PULLWRIGHT_GIT_ASKS_USERNAME": f"Username for '{scheme}://{authority}': ",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from pathlib import Path
 
 from orchestrator.core.errors import WorkspaceError
@@ -66,7 +67,7 @@ class LocalRepository:
             WorkspaceError: it is larger than 5 MB, or git failed.
         """
         commit = self._commit(plain_branch(branch))
-        if commit is None:
+        if commit is None or posixpath.normpath(path) != path or path.startswith(("/", "../", "\0")):
             return None
         listed = self._git.run("ls-tree", "-z", "-l", "--full-tree", commit, "--", path, doing=self._doing)
         fields, _, found = listed.removesuffix(b"\0").partition(b"\t")
@@ -86,6 +87,10 @@ class LocalRepository:
         return (
             self._git.attempt("merge-base", "--is-ancestor", commit, reference, doing=self._doing).status == 0
         )
+
+    def branch_commit(self, branch: str) -> str | None:
+        """The commit that a branch is at, or None where there is no such branch."""
+        return self._commit(plain_branch(branch))
 
     def _commit(self, branch: str) -> str | None:
         reference = f"refs/heads/{branch}^{{commit}}"

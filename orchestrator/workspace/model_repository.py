@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.workspace.hostgit import HostGit
 
 _READING = "they cannot be read"
+_MISPLACED = "their objects are not where git puts them"
 _NO_HEAD = "HEAD names no commit"
 _MOST_COMMITS = 100
 _MOST_REFERENCE_BYTES = 4_000_000
@@ -148,10 +149,13 @@ class ModelRepository:
 
     def _require_plain_objects(self) -> None:
         """Refuse links and alternates: they would make this program read objects from elsewhere."""
+        objects = self._tree / ".git" / "objects"
         try:
-            for entry in os.scandir(self._tree / ".git" / "objects"):
+            if objects.is_symlink():
+                raise WorkspaceError(_MISPLACED)
+            for entry in _entries(objects):
                 if not entry.is_dir(follow_symlinks=False) or not _OBJECT_FOLDER.fullmatch(entry.name):
-                    raise WorkspaceError("their objects are not where git puts them")
+                    raise WorkspaceError(_MISPLACED)
                 names = {inner.name for inner in _plain_files(entry.path)}
                 if entry.name == "info" and names & {"alternates", "http-alternates"}:
                     raise WorkspaceError("their objects are in another repository")
@@ -278,8 +282,13 @@ def _read_plain(root: Path, *parts: str) -> bytes:
             os.close(descriptor)
 
 
+def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return list(entries)
+
+
 def _plain_files(folder: str) -> list[os.DirEntry[str]]:
-    entries = list(os.scandir(folder))
+    entries = _entries(folder)
     if not all(entry.is_file(follow_symlinks=False) for entry in entries):
-        raise WorkspaceError("their objects are not where git puts them")
+        raise WorkspaceError(_MISPLACED)
     return entries

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from orchestrator.core.errors import WorkspaceError
+from orchestrator.workspace.names import is_commit_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +31,7 @@ class Remote:
         scheme: one of `file`, `http`, `https`, `ssh`.
         authority: `host` or `host:port` of an http(s) URL, else empty.
         credential: asked for at each use.
+        folder: where a local repository lies, else None.
     """
 
     url: str
@@ -37,11 +39,19 @@ class Remote:
     scheme: str
     authority: str
     credential: Callable[[], GitCredential | None]
+    folder: Path | None = None
 
-    @property
-    def is_local(self) -> bool:
-        """Whether it is a folder of this machine."""
-        return self.scheme == "file"
+    def has_detached_head(self) -> bool:
+        """Whether a local repository's HEAD names a commit and no branch.
+
+        `git clone` would take any branch at the same commit for it, and say nothing.
+        """
+        if self.folder is None:
+            return False
+        for head in (self.folder / ".git" / "HEAD", self.folder / "HEAD"):
+            if head.is_file():
+                return is_commit_id(head.read_bytes().decode("ascii", "replace").strip())
+        return False
 
     def current_credential(self) -> GitCredential | None:
         """The credential of this moment, if it is for this server."""
@@ -101,4 +111,4 @@ def _from_path(text: str, path: Path, credential: Callable[[], GitCredential | N
         message = f"{text} does not exist"
         raise WorkspaceError(message)
     # A file URL and not the path: git takes a plain path as a wish for a full copy and ignores the depth.
-    return Remote(path.resolve().as_uri(), text, "file", "", credential)
+    return Remote(path.resolve().as_uri(), text, "file", "", credential, path.resolve())

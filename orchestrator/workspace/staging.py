@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from orchestrator.workspace.hostgit import HostGit
 
 COMMITTING = "cannot commit"
+# What `update-index` prints, without failing, about a name that some system takes for `.git`.
+_IGNORING = "Ignoring path"
 
 
 class Stager:
@@ -61,6 +63,22 @@ class Stager:
         self._remove(selection, index)
         return sorted(selection.left_out + self._add(selection, index), key=lambda item: item.path)
 
+    def apply(self, index_lines: bytes, index: Path) -> None:
+        """Stage entries as given, in the format of `git update-index -z --index-info`.
+
+        Raises:
+            WorkspaceError: git does not take one of the paths.
+        """
+        doing = "git refuses a path in them"
+        result = self._git.attempt(
+            *("update-index", "-z", "--replace", "--index-info"),
+            doing=doing,
+            stdin=index_lines,
+            variables=_on(index),
+        )
+        if result.status != 0 or _IGNORING in result.stderr:
+            raise error_for(result.stderr, doing)
+
     def _tracked(self, index: Path) -> dict[str, str]:
         """Paths of the index with their modes, from lines `<mode> <object> <stage>TAB<path>`."""
         output = self._git.run("ls-files", "-z", "--stage", doing=COMMITTING, variables=_on(index))
@@ -102,7 +120,11 @@ class Stager:
                 stdin=encode_paths(paths),
                 variables=_on(index),
             )
+            if result.status == 0 and _IGNORING not in result.stderr:
+                continue
             if result.status == 0:
+                taken = self._tracked(index)
+                refused += [LeftOut(path, "not a path that git takes") for path in paths if path not in taken]
                 continue
             error = error_for(result.stderr, COMMITTING)
             if isinstance(error, DiskFullError):

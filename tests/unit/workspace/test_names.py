@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import PurePosixPath
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.workspace.names import is_branch_name, is_commit_id
+from orchestrator.workspace.selection import link_stays
+
+
+@settings(max_examples=60)
+@given(st.text(alphabet="ab/.@{-lock~^: \\*?[\x01HEAD", max_size=8))
+def test_we_refuse_at_least_what_git_refuses(name: str) -> None:
+    done = subprocess.run(["git", "check-ref-format", "--branch", name], capture_output=True, check=False)
+    if is_branch_name(name):
+        assert done.returncode == 0
+    elif done.returncode == 0:
+        # Git expands these to other names; ours are never such.
+        assert name == "@" or "@{" in name
+
+
+@pytest.mark.parametrize("name", ["main", "feature/x", "pullwright/12-fix", "é", "a.b", "a@b", "a-"])
+def test_ordinary_names_pass(name: str) -> None:
+    assert is_branch_name(name)
+
+
+def test_commit_ids() -> None:
+    assert is_commit_id("a" * 40)
+    assert is_commit_id("0" * 64)
+    assert not is_commit_id("a" * 41)
+    assert not is_commit_id("A" * 40)
+    assert not is_commit_id("a" * 40 + "\n")
+
+
+parts = st.sampled_from(["a", "b", "..", ".", ".git", ".GIT", ""])
+
+
+@given(st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=3), st.lists(parts, max_size=6))
+def test_a_link_that_stays_really_does(path: list[str], target: list[str]) -> None:
+    if link_stays("/".join(path), "/".join(target)):
+        end = PurePosixPath(os.path.normpath("/".join(["/root/x", *path[:-1], *target])))
+        assert end.is_relative_to("/root/x")
+        assert ".git" not in [part.lower() for part in end.parts]
