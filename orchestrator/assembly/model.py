@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from orchestrator.assembly.around import Around
-    from orchestrator.config import Loaded, Settings
+    from orchestrator.config import Settings
     from orchestrator.core.errors import ModelError
     from orchestrator.core.messages import Usage
     from orchestrator.journal.folders import Home
@@ -58,11 +58,15 @@ def choose_model(around: Around) -> ChosenModel:
             a cap in USD is set for a model whose price is unknown.
         JournalError: `replay:RUN` names no run.
     """
-    ref = _reference(around.loaded)
+    ref = _reference(around)
     if ref.provider is Provider.REPLAY:
         return replayed(ref.name, around.home)
     api_url = around.settings.api_url or OFFICIAL_URLS[ref.provider]
     key = _key(around, ref, api_url)
+    if not ref.name:
+        from orchestrator.models.listing import only_model
+
+        ref = ModelRef(ref.provider, only_model(api_url, key))
     from orchestrator.models.http import HttpModel
     from orchestrator.models.openai_chat import ChatWire
     from orchestrator.models.retries import HttpOptions
@@ -97,26 +101,27 @@ def replayed(run: str, home: Home) -> ChosenModel:
     return ChosenModel(ReplayModel(f"replay:{record.id}", replies), lambda _usage: 0.0)
 
 
-def _reference(loaded: Loaded) -> ModelRef:
+def _reference(around: Around) -> ModelRef:
     """The model's provider and name; `openai` becomes the protocol that the address speaks."""
-    settings = loaded.settings
-    if settings.model is None:
+    model, api_url = around.settings.model, around.settings.api_url
+    if model is None and api_url is None:
         raise ConfigurationError(
-            "no model is named: pass --model PROVIDER:NAME, for example --model openai-chat:gpt-5.2 "
-            "or --model openai-chat:qwen3 --api-url http://localhost:11434/v1"
+            "no model is named: pass --model PROVIDER:NAME, for example --model openai-chat:gpt-5.2, "
+            "or --api-url with a server of yours, for example http://localhost:11434/v1"
         )
-    detected = detect_provider(settings.api_url) if settings.api_url else None
-    prefix = settings.model.partition(":")[0]
-    if detected and prefix not in set(Provider):
-        ref = ModelRef(detected, settings.model)
+    detected = detect_provider(api_url) if api_url else Provider.OPENAI
+    if model is None:
+        ref = ModelRef(detected, "")
+    elif api_url and model.partition(":")[0] not in set(Provider):
+        ref = ModelRef(detected, model)
     else:
-        ref = parse_model(settings.model)
+        ref = parse_model(model)
     if ref.provider is Provider.OPENAI:
-        official = detected in {None, Provider.OPENAI}
+        official = detected is Provider.OPENAI
         ref = ModelRef(Provider.OPENAI_RESPONSES if official else Provider.OPENAI_CHAT, ref.name)
     if ref.provider not in {Provider.OPENAI_CHAT, Provider.REPLAY}:
         raise ConfigurationError(
-            f"{ref.provider} is not spoken by this version: use openai-chat:{ref.name}, "
+            f"{ref.provider} is not spoken by this version: use --model openai-chat:{ref.name or 'NAME'}, "
             "or --api-url with a server that speaks Chat Completions"
         )
     return ref

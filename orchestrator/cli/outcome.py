@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.text import clean
@@ -44,12 +46,15 @@ def _headline(result: CycleResult) -> Iterator[str]:
 
 def _details(result: CycleResult, repository: str) -> Iterator[str]:
     if result.task:
-        yield f"  task      {result.task.title}"
+        yield f"  task    {result.task.title}"
     if result.branch and result.commit:
-        yield f"  branch    {result.branch} at {result.commit[:_SHORT_COMMIT]}, in {repository}"
+        yield f"  branch  {result.branch}, {result.commit[:_SHORT_COMMIT]}"
+        if result.outcome == "proposed" and Path(repository).is_dir():
+            yield f"  look    git -C {shlex.quote(repository)} show {result.branch}"
     if result.patch:
-        yield f"  kept      {result.patch} (git apply takes it)"
+        yield f"  kept    {result.patch} (git apply takes it)"
     if result.rounds:
         cost = "cost unknown" if result.usd is None else f"${result.usd:.4f}"
-        yield f"  spent     {result.rounds} rounds, {result.usage.total_tokens:,} tokens, {cost}"
-    yield f"  run       {result.run} (pullwright show {result.run})"
+        rounds = "1 round" if result.rounds == 1 else f"{result.rounds} rounds"
+        yield f"  spent   {rounds}, {result.usage.total_tokens:,} tokens, {cost}"
+    yield f"  run     {result.run} (pullwright show {result.run})"
