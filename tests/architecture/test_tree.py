@@ -28,7 +28,11 @@ def test_a_lock_file_is_hashed_and_names_no_registry(name: str) -> None:
     pins = [at for at, line in enumerate(lines) if line[:1].isalnum()]
     assert pins
     assert all("--hash=sha256:" in lines[at + 1] for at in pins)
-    assert not [line for line in lines if "://" in line or line.lstrip().startswith(("-i ", "--index", "--extra", "--find"))]
+    assert not [
+        line
+        for line in lines
+        if "://" in line or line.lstrip().startswith(("-i ", "--index", "--extra", "--find"))
+    ]
 
 
 def test_the_locks_agree_with_each_other_and_cover_the_dependencies() -> None:
