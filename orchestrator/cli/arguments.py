@@ -140,7 +140,9 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     work.add_argument("--continuous", action="store_true", help="go on with the next task after each one")
     how = parser.add_argument_group("how to run")
     how.add_argument(
-        "--dry-run", action="store_true", help="push nothing, write nothing to GitHub; print what would be proposed"
+        "--dry-run",
+        action="store_true",
+        help="push nothing, write nothing to GitHub; print what would be proposed",
     )
     _add_json(how, "print one JSON result on standard output, a line a cycle")
     how.add_argument("--plain", action="store_true", help="plain lines instead of the live view")

@@ -207,9 +207,6 @@ def _execute(
     env_program = shutil.which("env", path=path)
     if program is None or env_program is None:
         raise GitMissingError("no git program was found; install git (https://git-scm.com) and run again")
-    # Imported only now: without git on the PATH the import itself fails.
-    import git
-
     # GitPython adds to the environment of this process and cannot take away from it. `env` can, and then
     # becomes git: only names of variables are in its arguments.
     dropped = [name for name in os.environ if name not in _KEPT_VARIABLES and name not in environment]
@@ -217,7 +214,7 @@ def _execute(
     # Without a work tree nothing reads the attributes that lie in it: they could hide a change from a diff.
     bare = ("-c", "core.bare=true") if "GIT_DIR" in environment and "GIT_WORK_TREE" not in environment else ()
     command += [program, *_OPTIONS, *bare, *arguments]
-    process = git.Git(str(folder)).execute(
+    process = _gitpython(str(folder)).execute(
         command,
         istream=subprocess.PIPE,
         as_process=True,
@@ -234,6 +231,23 @@ def _execute(
         if process.poll() is None:
             _stop(process)
     return GitResult(process.returncode, stdout, stderr.decode("utf-8", "replace"))
+
+
+def _gitpython(folder: str) -> Git:
+    """GitPython for a folder, loaded at the first use."""
+    # Loading it runs `git version` under the user's configuration, and fails if that is broken. We name
+    # the program ourselves, so the result of that run does not matter.
+    name = "GIT_PYTHON_REFRESH"
+    before = os.environ.get(name)
+    os.environ[name] = "quiet"
+    try:
+        from git import Git
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+    return Git(folder)
 
 
 def _stop(process: Git.AutoInterrupt) -> None:

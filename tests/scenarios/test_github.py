@@ -238,7 +238,14 @@ def test_the_token_is_nowhere(
     kept = "".join(path.read_text("utf-8", "replace") for path in own_state.rglob("*") if path.is_file())
     said = json.dumps([dict(request.body) for request in stage.model.requests])
     (pull,) = repo.pulls.values()
-    for place in (kept, said, done.out, done.err, str(pull.body), git(repo.path, "log", "--all", "--format=%B")):
+    for place in (
+        kept,
+        said,
+        done.out,
+        done.err,
+        str(pull.body),
+        git(repo.path, "log", "--all", "--format=%B"),
+    ):
         assert token not in place
         assert "sk-made-up-key" not in place
     assert '"type": "tool_call_ended"' in kept or "ToolCallEnded" in kept

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -127,6 +128,25 @@ def test_a_users_and_a_systems_configuration(
         work(opened)
         LocalRepository(trapped).default_branch()
     assert not marker.exists()
+
+
+_FRESH = """
+import sys
+from pathlib import Path
+from tests.unit.workspace.rig import clone
+with clone(sys.argv[1], Path(sys.argv[2])) as opened:
+    print(opened.base_branch)
+"""
+
+
+def test_a_broken_configuration_does_not_matter_even_while_gitpython_loads(
+    trapped: Path, tmp_path: Path
+) -> None:
+    (tmp_path / ".gitconfig").write_text("[broken\n")
+    environment = {**os.environ, "HOME": str(tmp_path), "GIT_CONFIG_GLOBAL": str(tmp_path / ".gitconfig")}
+    command = [sys.executable, "-c", _FRESH, str(trapped), str(tmp_path / "runs")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("main\n", "")
 
 
 def test_variables(trapped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,6 +183,18 @@ def test_the_helper_answers_one_servers_questions_only(tmp_path: Path) -> None:
         assert ask(question) == (1, b"")
 
 
+def test_what_git_prints_is_redacted(
+    server: SmartHttp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "git").write_text('#!/bin/sh\necho "fatal: bad $PULLWRIGHT_GIT_PASSWORD here" >&2\nexit 128\n')
+    (folder / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(WorkspaceError, match=r"bad \*\*\* here"):
+        clone(f"{server.url}/repo.git", tmp_path / "runs", credential=lambda: credential_for(server))
+
+
 def test_what_is_no_credential(tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError, match="control character"):
         GitCredential("h", "u", "a\nb").variables("https", "h", tmp_path)

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.workspace.model_repository import read_head
-from tests.unit.workspace.rig import git, make_source, write
+from tests.unit.workspace.rig import clone, git, make_source, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -244,6 +244,23 @@ def test_what_cannot_be_kept_becomes_one_commit(
     # The next change is possible after each of them.
     write(shelled.tree, {"b.txt": "1\n"})
     assert shelled.commit({"b.txt"}, "next", include_commands=True).files == ["b.txt"]
+
+
+@pytest.mark.parametrize("commits_too", [True, False])
+def test_a_history_that_goes_back_before_the_base(source: Path, tmp_path: Path, *, commits_too: bool) -> None:
+    write(source, {"second.txt": "2\n"})
+    git(source, "add", ".")
+    git(source, "commit", "-qm", "second")
+    with clone(source, tmp_path / "runs", with_git=True) as opened:
+        git(opened.tree, "reset", "-q", "--hard", "HEAD~1")
+        if commits_too:
+            model_commits(opened, "elsewhere", {"a.txt": "1\n"})
+        write(opened.tree, {"b.txt": "1\n"})
+        outcome = opened.commit(set(), "one commit", include_commands=True)
+        assert outcome.files == (["a.txt"] if commits_too else []) + ["b.txt", "second.txt"]
+        assert "do not follow the commit" in outcome.notes[0]
+        opened.push(BRANCH, expected=None)
+    assert subjects(source) == ["first", "second", "one commit"]
 
 
 def test_a_damaged_head_is_an_error_of_ours(tmp_path: Path) -> None:

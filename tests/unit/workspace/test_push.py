@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -72,6 +74,20 @@ def test_a_push_may_be_repeated(safe: Clone, source: Path) -> None:
     # A push whose answer was lost: the branch is there although it was expected not to be.
     git(source, "update-ref", f"refs/heads/{BRANCH}-2", made)
     assert safe.push(f"{BRANCH}-2", expected=None) == made
+
+
+def test_a_push_whose_answer_was_lost(safe: Clone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = commit(safe)
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "git").write_text(
+        f'#!/bin/sh\n{shutil.which("git")} "$@"\nstatus=$?\n'
+        'case " $* " in *" push "*) echo "fatal: the remote end hung up unexpectedly" >&2; exit 128;; esac\n'
+        "exit $status\n"
+    )
+    (folder / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    assert safe.push(BRANCH, expected=None) == made
 
 
 def test_a_branch_that_changed_after_our_push_is_not_overwritten(safe: Clone, source: Path) -> None:
