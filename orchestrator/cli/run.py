@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli import exit_codes
 from orchestrator.cli.arguments import given_settings
+from orchestrator.cli.exit_codes import INTERRUPTED, for_error, for_outcome
 from orchestrator.cli.outcome import print_result
 from orchestrator.core.errors import PullwrightError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.cli.live import LiveView
     from orchestrator.cycle.result import CycleResult
 
-_INTERRUPTED = "ending after this round; press Ctrl+C again to end at once"
+_ENDING = "ending after this round; press Ctrl+C again to end at once"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -59,10 +59,10 @@ async def _run(program: Program, options: argparse.Namespace, view: LiveView) ->
     except PullwrightError as error:
         return _refuse(error, as_json=options.json)
     except asyncio.CancelledError:
-        return exit_codes.INTERRUPTED
+        return INTERRUPTED
     finally:
         await program.close()
-    return exit_codes.for_error(last.cause) if last.cause else exit_codes.for_outcome(last.outcome)
+    return for_error(last.cause) if last.cause else for_outcome(last.outcome)
 
 
 def _listen_to_signals(program: Program, task: asyncio.Future[CycleResult], view: LiveView) -> None:
@@ -78,7 +78,7 @@ def _listen_to_signals(program: Program, task: asyncio.Future[CycleResult], view
             at_once()
             return
         program.stop.request()
-        view(Warned(_INTERRUPTED))
+        view(Warned(_ENDING))
 
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, interrupt)
@@ -98,4 +98,4 @@ def _refuse(error: PullwrightError, *, as_json: bool) -> int:
     print(f"pullwright: {error}", file=sys.stderr)
     if as_json:
         print(json.dumps({"outcome": "failed", "error": str(error)}, ensure_ascii=False))
-    return exit_codes.for_error(error)
+    return for_error(error)

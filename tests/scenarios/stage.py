@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -96,6 +98,17 @@ class Stage:
         """The journal of a run."""
         shown = self.command("show", run, "--json")
         return [json.loads(line) for line in shown.out.splitlines()]
+
+
+def program(*argv: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """The program in a process of its own, with these variables beside the test's."""
+    return subprocess.run(
+        [sys.executable, "-m", "orchestrator", *argv],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environ},
+        check=False,
+    )
 
 
 def git(folder: Path, *words: str) -> str:

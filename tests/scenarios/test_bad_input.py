@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from tests.scenarios.stage import (
     do,
     git,
     make_repository,
+    program,
 )
 
 TASK = ("--task", "Fix add() in calc.py")
@@ -184,16 +184,6 @@ def test_a_repository_without_a_readable_template_is_no_problem(stage: Stage, re
     add_commit(repository, {"PULL_REQUEST_TEMPLATE.md": b"\xff\xfe\0"}, "Broken template")
     stage.script(FIX_IT)
     assert stage.run("--repo", str(repository), *TASK).code == 0
-
-
-def program(*argv: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "orchestrator", *argv],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environ},
-        check=False,
-    )
 
 
 def test_without_git_the_message_says_so(repository: Path, tmp_path: Path) -> None:

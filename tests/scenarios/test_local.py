@@ -18,7 +18,7 @@ from tests.scenarios.stage import (
     content,
     do,
     git,
-    make_repository,
+    program,
 )
 
 if TYPE_CHECKING:
@@ -217,13 +217,11 @@ def test_another_base_branch_can_be_named(stage: Stage, repository: Path) -> Non
     assert pull["base"] == "next"
 
 
-def test_no_clone_is_left_behind(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import tempfile
-
+def test_no_clone_is_left_behind(stage: Stage, repository: Path, tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
-    repository = make_repository(tmp_path / "calc")
     stage.script(FIX_IT)
-    stage.run("--repo", str(repository), *TASK)
+    model = ["--model", "openai-chat:scripted-1", "--api-url", stage.model.url]
+    done = program("run", "--repo", str(repository), *TASK, *model, TMPDIR=str(scratch))
+    assert done.returncode == 0, done.stderr
     assert list(scratch.iterdir()) == []
