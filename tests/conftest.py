@@ -1,13 +1,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("repeatable")
@@ -27,4 +24,6 @@ def own_state(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
     config = tmp_path_factory.mktemp("config") / "config.toml"
     config.touch()
     monkeypatch.setenv("PULLWRIGHT_CONFIG", str(config))
+    # Tests that start the program in a process of its own find the code under test from any folder.
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
     return home
