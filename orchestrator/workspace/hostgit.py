@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +65,11 @@ _VARIABLES = {
     # A partial clone fetches missing objects by itself; a command that needs no remote reaches none.
     "GIT_ALLOW_PROTOCOL": "none",
 }
+
+# While GitPython loads it runs `git version` under the user's configuration, and fails if that is broken.
+# With these it finds no program and says nothing; ours is named in each command.
+_LOADING_VARIABLES = {"GIT_PYTHON_REFRESH": "quiet", "GIT_PYTHON_GIT_EXECUTABLE": os.devnull}
+_LOADING = threading.Lock()
 
 _ALLOWED_PROTOCOLS = "file:http:https:ssh"
 
@@ -235,18 +241,17 @@ def _execute(
 
 def _gitpython(folder: str) -> Git:
     """GitPython for a folder, loaded at the first use."""
-    # Loading it runs `git version` under the user's configuration, and fails if that is broken. We name
-    # the program ourselves, so the result of that run does not matter.
-    name = "GIT_PYTHON_REFRESH"
-    before = os.environ.get(name)
-    os.environ[name] = "quiet"
-    try:
-        from git import Git
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
+    with _LOADING:
+        before = {name: os.environ.get(name) for name in _LOADING_VARIABLES}
+        os.environ.update(_LOADING_VARIABLES)
+        try:
+            from git import Git
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
     return Git(folder)
 
 

@@ -219,9 +219,15 @@ def test_a_submodule_that_the_model_filled(tmp_path: Path) -> None:
     git(source, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "sub")
     git(source, "commit", "-qm", "sub")
     with clone(source, tmp_path / "runs") as opened:
-        git(opened.tree / "sub", "init", "-q")
-        write(opened.tree / "sub", {"a": "changed"})
-        (opened.tree / "sub" / ".git" / "config").write_text(traps(tmp_path, marker))
+        filled = opened.tree / "sub"
+        git(filled, "init", "-q")
+        write(filled, {"a": "new"})
+        git(filled, "add", "a")
+        git(filled, "commit", "-qm", "new")
+        write(filled, {"a": "old"})
+        (filled / ".git" / "config").write_text(traps(tmp_path, marker))
+        (filled / ".git" / "info").mkdir(exist_ok=True)
+        (filled / ".git" / "info" / "attributes").write_text("* filter=trap\n")
         work(opened)
     assert not marker.exists()
 
