@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.core.errors import FileMissingError, FileUnreadableError
 from orchestrator.tools.base import Failed, Ok, Tool, ToolContext, ToolOutcome, define
 from orchestrator.tools.matching import MAX_PLACES, Found, find, nearest_lines
+from orchestrator.tools.namesakes import did_you_mean
 from orchestrator.tools.textfile import TextFile, check_text, decode, file_name, lines_of, to_crlf
 
 if TYPE_CHECKING:
@@ -84,8 +85,8 @@ async def _load(context: ToolContext, name: str) -> TextFile | None:
 
 async def _fill(context: ToolContext, name: str, file: TextFile | None, old: str, new: str) -> ToolOutcome:
     if old:
-        state = "does not exist" if file is None else "is empty"
-        return Failed(f"{name} {state}. To give it its first text, call edit_file with an empty old_text.")
+        state = f"does not exist.{await did_you_mean(context, name)}" if file is None else "is empty."
+        return Failed(f"{name} {state} To give it its first text, call edit_file with an empty old_text.")
     await context.environment.write_file(name, (file or TextFile("")).with_text(new))
     context.ledger.touched.add(name)
     context.ledger.shown.add(name)

@@ -6,8 +6,9 @@ import hashlib
 import io
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.errors import FileUnreadableError, ToolError
+from orchestrator.core.errors import FileMissingError, FileUnreadableError, ToolError
 from orchestrator.tools.base import Failed, Ok, Tool, ToolContext, ToolOutcome, define
+from orchestrator.tools.namesakes import did_you_mean
 from orchestrator.tools.textfile import TextFile, check_text, decode, file_name, lines_of
 from orchestrator.tools.truncation import DEFAULT_MAX_CHARS
 
@@ -77,7 +78,12 @@ async def read_text(
         raise ToolError("offset and limit count lines from 1")
     name = context.environment.relative(path)
     whole = offset is None and limit is None
-    data = await context.environment.read_file(path, max_bytes=WHOLE_MAX_BYTES if whole else SLICE_MAX_BYTES)
+    try:
+        data = await context.environment.read_file(
+            path, max_bytes=WHOLE_MAX_BYTES if whole else SLICE_MAX_BYTES
+        )
+    except FileMissingError as error:
+        raise FileMissingError(f"{error}.{await did_you_mean(context, name)}") from None
     decode(name, data)  # all of it is checked, though a small part may be shown
     shown: list[str] = []
     total = cut = 0
