@@ -35,6 +35,12 @@ def test_it_is_removed_at_the_end_also_of_a_failure(source: Path, tmp_path: Path
     assert list((tmp_path / "runs").iterdir()) == []
 
 
+def test_it_stays_where_it_is_asked_to(source: Path, tmp_path: Path) -> None:
+    with clone(source, tmp_path / "runs") as opened:
+        opened.keep()
+    assert (opened.tree / "README.md").is_file()
+
+
 def test_a_failed_clone_leaves_nothing(source: Path, tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError, match="it has no branch 'nowhere'"):
         clone(source, tmp_path / "runs", branch="nowhere")
