@@ -89,6 +89,7 @@ class Program:
             limits=Limits(settings.max_rounds, settings.max_tokens, settings.max_usd, settings.max_minutes),
             price=self.chosen.price,
             hold_back=self.redactor.holds_secret,
+            redact=self.redactor.redact,
             manner=self._manner(),
             clock=self.clock,
             emit=self.relay,
@@ -117,6 +118,8 @@ class Program:
             parent=parent,
             with_git=self.settings.allow_dangerous_tools,
             identity=Identity(self.settings.author_name, self.settings.author_email),
+            clock=self.clock,
+            cancelled=self.stop.now,
         )
 
     def _environment(self, tree: Path, submodules: list[str]) -> ExecutionEnvironment:

@@ -59,6 +59,7 @@ class Act:
             result=result,
             emit=self._emit,
             hold_back=parts.hold_back,
+            redact=parts.redact,
             author_email=parts.manner.author_email,
             model=parts.model.name,
             draft=parts.manner.draft,

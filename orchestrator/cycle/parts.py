@@ -56,6 +56,10 @@ class Stop:
         self.requested = True
         self._at_once.set()
 
+    def now(self) -> bool:
+        """Whether the end is wanted at once."""
+        return self._at_once.is_set()
+
     def sleep(self, seconds: float) -> None:
         """Wait, in a thread.
 
@@ -105,6 +109,7 @@ class CycleParts:
         profile: the tools and words, given what `create_pull_request` and `finish` ask the host.
         price: what a reply cost in USD, or None where the model's price is unknown.
         hold_back: whether a text holds a secret.
+        redact: the text without secrets.
         stop: whether somebody asked for an end.
     """
 
@@ -121,6 +126,7 @@ class CycleParts:
     limits: Limits
     price: Callable[[Usage], float | None]
     hold_back: Callable[[str], bool]
+    redact: Callable[[str], str]
     manner: Manner
     clock: Clock
     emit: Emit

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import PushRejectedError, ToolError
-from orchestrator.core.events import Phase, PhaseEntered, Proposed
+from orchestrator.core.events import Phase, PhaseEntered, Proposed, Warned
 from orchestrator.core.prompts import render
 from orchestrator.cycle.result import PullRequestResult
 from orchestrator.cycle.template import fill_template, find_template
@@ -38,6 +38,7 @@ class Proposer:
 
     Attributes:
         hold_back: tells whether a text holds a secret that must not leave.
+        redact: takes secrets out of a text, for the messages of commits that the model made.
         author_email: whose commits on the task's branch may be replaced.
         pushed: the commit that the remote's branch holds by our doing, if any.
         left_out: changes that are not proposed although they are there, by path.
@@ -52,6 +53,7 @@ class Proposer:
     result: CycleResult
     emit: Emit
     hold_back: Callable[[str], bool]
+    redact: Callable[[str], str]
     author_email: str
     model: str
     draft: bool
@@ -74,7 +76,10 @@ class Proposer:
             set(self.ledger.touched),
             self._message(title, body),
             include_commands=self.ledger.shell_used,
+            clean_message=self.redact,
         )
+        for note in outcome.notes:
+            self.emit(Warned(note))
         self.left_out = {item.path for item in outcome.left_out}
         await self._check(outcome, title, body)
         full_body = await self._body(body)
@@ -148,7 +153,8 @@ class Proposer:
     def _answer(words: str, outcome: CommitOutcome) -> str:
         files = f"Committed: {', '.join(outcome.files)}." if outcome.files else "No further change to commit."
         left_out = "".join(f"\nLeft out: {item.path} ({item.reason})." for item in outcome.left_out)
-        return f"{words}\n{files}{left_out}\nIf the task is done, call finish."
+        notes = "".join(f"\n{note}" for note in outcome.notes)
+        return f"{words}\n{files}{left_out}{notes}\nIf the task is done, call finish."
 
 
 def _as_result(pull: PullRequest) -> PullRequestResult:

@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -187,6 +188,7 @@ def open_clone(  # noqa: PLR0913  each is a fact of the run, given by name
     with_git: bool,
     identity: Identity,
     clock: Clock | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> Clone:
     """Clone one branch of a repository, shallow, into a new folder.
 
@@ -198,6 +200,7 @@ def open_clone(  # noqa: PLR0913  each is a fact of the run, given by name
         with_git: give the files a repository of their own, for the model's commands.
         identity: author and committer of what is committed.
         clock: dates the commits; the machine's clock by default.
+        cancelled: asked while the remote is contacted; True ends that at once.
 
     Raises:
         EmptyRepositoryError: the repository has no commit.
@@ -205,7 +208,7 @@ def open_clone(  # noqa: PLR0913  each is a fact of the run, given by name
     """
     if not identity.name.strip(" .,:;<>\"\\'") or not identity.email.strip():
         raise WorkspaceError("git needs a name and an e-mail address for commits")
-    remote = parse_remote(url, credential)
+    remote = replace(parse_remote(url, credential), cancelled=cancelled)
     doing = f"cannot clone {remote.shown}"
     with ExitStack() as undo, storage_errors(doing):
         parent.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from orchestrator.workspace.credential import write_helper
 from orchestrator.workspace.failures import error_for, storage_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from git import Git
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _TIME_LIMIT_SECONDS = 1800.0
 _STOP_GRACE_SECONDS = 2.0
+_LOOK_SECONDS = 0.2
 
 # The only variables of this process that git sees; names of keys and tokens are not among them.
 _KEPT_VARIABLES = frozenset(
@@ -176,7 +177,8 @@ class HostGit:
             if remote is not None and credential is not None:
                 helper = write_helper(self.folder)
                 environment |= credential.variables(remote.scheme, remote.authority, helper)
-            result = _execute(arguments, environment, self.folder, stdin, doing)
+            cancelled = remote.cancelled if remote is not None else _never
+            result = _execute(arguments, environment, self.folder, stdin, doing, cancelled)
         if credential is not None:
             return GitResult(result.status, result.stdout, credential.redact(result.stderr))
         return result
@@ -205,8 +207,17 @@ def _absolute_path() -> str:
     return os.pathsep.join(entry for entry in entries if Path(entry).is_absolute())
 
 
-def _execute(
-    arguments: Sequence[str], environment: dict[str, str], folder: Path, stdin: bytes, doing: str
+def _never() -> bool:
+    return False
+
+
+def _execute(  # noqa: PLR0913, PLR0917  one command, fact by fact
+    arguments: Sequence[str],
+    environment: dict[str, str],
+    folder: Path,
+    stdin: bytes,
+    doing: str,
+    cancelled: Callable[[], bool],
 ) -> GitResult:
     path = environment["PATH"]
     program = shutil.which("git", path=path)
@@ -229,14 +240,29 @@ def _execute(
         start_new_session=True,
     )
     try:
-        stdout, stderr = process.communicate(stdin, timeout=_TIME_LIMIT_SECONDS)
-    except subprocess.TimeoutExpired as error:
-        message = f"{doing}: git did not end within {_TIME_LIMIT_SECONDS:.0f} s"
-        raise WorkspaceError(message) from error
+        stdout, stderr = _wait(process, stdin, doing, cancelled)
     finally:
         if process.poll() is None:
             _stop(process)
     return GitResult(process.returncode, stdout, stderr.decode("utf-8", "replace"))
+
+
+def _wait(
+    process: Git.AutoInterrupt, stdin: bytes, doing: str, cancelled: Callable[[], bool]
+) -> tuple[bytes, bytes]:
+    looks = int(_TIME_LIMIT_SECONDS / _LOOK_SECONDS)
+    for look in range(looks):
+        try:
+            # What goes in is given once; the calls after a time-out go on where the first one was.
+            output: tuple[bytes, bytes] = process.communicate(None if look else stdin, timeout=_LOOK_SECONDS)
+        except subprocess.TimeoutExpired:
+            if cancelled():
+                message = f"{doing}: interrupted"
+                raise WorkspaceError(message) from None
+            continue
+        return output
+    message = f"{doing}: git did not end within {_TIME_LIMIT_SECONDS:.0f} s"
+    raise WorkspaceError(message)
 
 
 def _gitpython(folder: str) -> Git:

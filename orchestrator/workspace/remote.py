@@ -32,6 +32,7 @@ class Remote:
         authority: `host` or `host:port` of an http(s) URL, else empty.
         credential: asked for at each use.
         folder: where a local repository lies, else None.
+        cancelled: asked while a command contacts the remote; True ends the command.
     """
 
     url: str
@@ -40,6 +41,7 @@ class Remote:
     authority: str
     credential: Callable[[], GitCredential | None]
     folder: Path | None = None
+    cancelled: Callable[[], bool] = lambda: False
 
     def has_detached_head(self) -> bool:
         """Whether a local repository's HEAD names a commit and no branch.

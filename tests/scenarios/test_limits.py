@@ -6,15 +6,18 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.doubles.github.faults import Fault
 from tests.doubles.model_server import gated
-from tests.scenarios.stage import FIX, FIX_IT, FIXED, PROPOSE, Stage, branches, do, git
+from tests.scenarios.stage import FILES, FIX, FIX_IT, FIXED, PROPOSE, Stage, branches, do, git
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from tests.doubles.github.server import GitHub
 
 TASK = ("--task", "Fix add() in calc.py")
 LOOK = do(("read_file", {"path": "calc.py"}))
@@ -154,3 +157,21 @@ def test_an_end_at_once_keeps_the_work(stage: Stage, repository: Path, *, interr
     assert code == 130
     assert result["outcome"] == "interrupted"
     assert result["patch"]
+
+
+def test_an_end_at_once_does_not_wait_for_a_clone_that_hangs(
+    stage: Stage, github: GitHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    github.add_repository("octo/calc", FILES)
+    github.faults.append(Fault("GET", r".*info/refs.*", delay=20.0))
+    monkeypatch.setenv("GITHUB_TOKEN", github.token())
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    running = Running(stage, Path("octo/calc"), "--github-url", github.web_url)
+    running.wait_for("phase: clone")
+    running.process.send_signal(signal.SIGTERM)
+    start = time.monotonic()
+    code, result = running.end()
+    assert code == 130
+    assert result["outcome"] == "interrupted"
+    assert time.monotonic() - start < 15
+    assert [path for path in tmp_path.iterdir() if path.name.startswith("pullwright-")] == []

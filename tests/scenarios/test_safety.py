@@ -165,3 +165,15 @@ def test_three_replies_that_are_no_plan_end_the_cycle(stage: Stage, repository: 
     done = stage.run("--repo", str(repository), *TASK)
     assert done.code == 1
     assert "3 replies in a row" in done.result["error"]
+
+
+def test_a_secret_in_the_models_own_commit_message_does_not_leave(
+    stage: Stage, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-made-up-key-for-this-test-1234567890")
+    message = "'A commit with sk-made-up-key-for-this-test-1234567890'"
+    commit = shell(f"git add -A && git -c user.name=M -c user.email=m@x.y commit -qm {message}")
+    stage.script(do(FIX, commit, PROPOSE, FINISH))
+    assert stage.run("--repo", str(repository), *TASK, DANGEROUS).code == 0
+    (branch,) = branches(repository)
+    assert git(repository, "log", "--format=%s", f"main..{branch}") == "A commit with [redacted]"
