@@ -97,5 +97,7 @@ def _refuse(error: PullwrightError, *, as_json: bool) -> int:
     """One line for what cannot even begin; with `--json` a result as well."""
     print(f"pullwright: {error}", file=sys.stderr)
     if as_json:
-        print(json.dumps({"outcome": "failed", "error": str(error)}, ensure_ascii=False))
+        from orchestrator.cycle.result import CycleResult
+
+        print(json.dumps(CycleResult(None, error=str(error)).to_json(), ensure_ascii=False))
     return for_error(error)

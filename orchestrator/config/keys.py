@@ -79,11 +79,6 @@ class ApiKeys:
         return cls(**plain, github_app=_app_key(environ))
 
 
-def variable_in_use(environ: Environment, name: str) -> str | None:
-    """The variable that holds the key for `openai`, `github` and so on, or None."""
-    return next((variable for variable in VARIABLES[name] if environ.get(variable, "").strip()), None)
-
-
 def masked(value: str) -> str:
     """A key so that its owner knows it again and nobody else learns it."""
     text = value.strip()

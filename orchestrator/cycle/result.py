@@ -40,6 +40,7 @@ class CycleResult:
     """A cycle's result, filled in as the cycle goes on.
 
     Attributes:
+        run: the run's name; None where none began.
         reason: why there was nothing to do, or the model's words on finishing.
         patch: the file that holds changes which were not proposed.
         diff: what a dry run would have pushed.
@@ -48,7 +49,7 @@ class CycleResult:
         cause: the error itself; not printed, it chooses the exit code.
     """
 
-    run: str
+    run: str | None
     outcome: Outcome = Outcome.FAILED
     task: Task | None = None
     plan: str | None = None

@@ -93,6 +93,17 @@ def test_bad_usage_is_one_line_that_says_what_to_do(
     assert "Traceback" not in done.err
 
 
+def test_with_json_a_run_that_cannot_begin_is_a_result_of_the_same_form(
+    stage: Stage, repository: Path
+) -> None:
+    stage.script(FIX_IT)
+    usual = stage.run("--repo", str(repository), *TASK).result
+    refused = stage.run("--repo", "/no/such", *TASK)
+    assert refused.result.keys() == usual.keys()
+    assert refused.result["outcome"] == "failed"
+    assert "/no/such" in refused.result["error"]
+
+
 def test_an_empty_repository_is_named(stage: Stage, tmp_path: Path) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()
