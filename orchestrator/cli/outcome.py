@@ -47,6 +47,8 @@ def _headline(result: CycleResult) -> Iterator[str]:
 def _details(result: CycleResult, repository: str) -> Iterator[str]:
     if result.task:
         yield f"  task    {result.task.title}"
+    if result.question and result.outcome != "question":
+        yield f"  asked   {result.question}"
     if result.branch and result.commit:
         yield f"  branch  {result.branch}, {result.commit[:_SHORT_COMMIT]}"
         if result.outcome == "proposed" and Path(repository).is_dir():

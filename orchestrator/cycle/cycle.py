@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from orchestrator.core.events import (
     PhaseEntered,
     QuestionAsked,
     TaskTaken,
+    Warned,
 )
 from orchestrator.core.prompts import render
 from orchestrator.cycle.act import Act
@@ -46,6 +48,7 @@ async def run_cycle(parts: CycleParts, choose: Choose) -> CycleResult:
     except Exception as error:  # noqa: BLE001  border: a defect ends this cycle, not the worker
         result.outcome, result.cause = Outcome.FAILED, error
         result.error = f"internal error, please report it: {type(error).__name__}: {error}"
+        parts.emit(Warned("".join(traceback.format_exception(error))))
     parts.emit(CycleEnded(result.to_json()))
     return result
 
@@ -67,8 +70,10 @@ async def _story(parts: CycleParts, choose: Choose, result: CycleResult) -> None
         try:
             end = await act.run()
         finally:
-            await act.close()
-            save_work(parts, act, result)
+            try:
+                await act.close()
+            finally:
+                save_work(parts, act, result)
     await _finish(parts, task, end, result)
 
 

@@ -60,6 +60,7 @@ class Proposer:
     dry_run: bool
     pushed: str | None = None
     left_out: set[str] = field(default_factory=set)
+    _is_committed: bool = False
 
     async def propose(self, title: str, body: str) -> str:
         """Commit, push and open the pull request; returns what the model is told.
@@ -81,11 +82,12 @@ class Proposer:
         for note in outcome.notes:
             self.emit(Warned(note))
         self.left_out = {item.path for item in outcome.left_out}
+        self._is_committed |= outcome.commit is not None
         await self._check(outcome, title, body)
         full_body = await self._body(body)
-        self.result.commit, self.result.branch = outcome.commit or self.result.commit, self.task.branch
-        self.result.pull_request = PullRequestResult(title, full_body, self.draft)
         if self.dry_run:
+            self.result.branch, self.result.commit = self.task.branch, outcome.commit or self.result.commit
+            self.result.pull_request = PullRequestResult(title, full_body, self.draft)
             self.result.diff = await asyncio.to_thread(self.clone.diff)
             words = "Dry run: the pull request would be opened now."
         else:
@@ -93,7 +95,7 @@ class Proposer:
         return self._answer(words, outcome)
 
     async def _check(self, outcome: CommitOutcome, title: str, body: str) -> None:
-        if outcome.commit is None and self.result.commit is None:
+        if not self._is_committed:
             left_out = "".join(f" {item.path} is left out: {item.reason}." for item in outcome.left_out)
             raise ToolError(f"Nothing has changed, so there is nothing to propose.{left_out}")
         for name, text in (("title", title), ("body", body)):
@@ -130,7 +132,7 @@ class Proposer:
         if self.pushed is None:
             await self._look_at_branch(branch)
         self.pushed = await asyncio.to_thread(self.clone.push, branch, expected=self.pushed)
-        self.result.commit = self.pushed
+        self.result.branch, self.result.commit = branch, self.pushed
         proposal = Proposal(branch, self.clone.base_branch, title, body, self.draft)
         pull, created = await asyncio.to_thread(self.forge.ensure_pull_request, proposal)
         self.result.pull_request = _as_result(pull)

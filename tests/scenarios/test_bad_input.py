@@ -143,7 +143,19 @@ def test_a_remote_that_takes_no_push_loses_no_work(stage: Stage, repository: Pat
     done = stage.run("--repo", str(tmp_path / "bare.git"), *TASK)
     assert done.code == 1
     assert done.result["outcome"] == "failed"
+    assert "branch rules say no" in done.result["error"]
+    assert done.result["pull_request"] is None
     git(repository, "apply", "--check", done.result["patch"])
+
+
+def test_a_protected_default_branch_is_no_obstacle(stage: Stage, repository: Path, tmp_path: Path) -> None:
+    git(tmp_path, "clone", "--quiet", "--bare", str(repository), "bare.git")
+    hook = tmp_path / "bare.git" / "hooks" / "update"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text('#!/bin/sh\ntest "$1" != refs/heads/main\n')
+    hook.chmod(0o755)
+    stage.script(FIX_IT)
+    assert stage.run("--repo", str(tmp_path / "bare.git"), *TASK).code == 0
 
 
 def test_awkward_files_do_no_harm(stage: Stage, tmp_path: Path) -> None:
