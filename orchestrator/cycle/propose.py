@@ -12,6 +12,7 @@ from orchestrator.core.prompts import render
 from orchestrator.cycle.result import PullRequestResult
 from orchestrator.cycle.template import fill_template, find_template
 from orchestrator.forge.base import Proposal
+from orchestrator.guard.outgoing import places_of_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,8 +102,12 @@ class Proposer:
         for name, text in (("title", title), ("body", body)):
             if self.hold_back(text):
                 raise ToolError(f"The {name} holds something that looks like a secret. Write it without.")
-        if self.hold_back(await asyncio.to_thread(self.clone.diff)):
-            raise ToolError("The change adds something that looks like a secret. Take it out first.")
+        diff = await asyncio.to_thread(self.clone.diff)
+        if places := await asyncio.to_thread(places_of_secrets, diff, self.hold_back):
+            where = ", ".join(places)
+            raise ToolError(
+                f"The change adds something that looks like a secret, at {where}. Take it out first."
+            )
 
     def _message(self, title: str, body: str) -> str:
         closing = f"\n\nFixes #{self.task.number}" if self.task.number else ""

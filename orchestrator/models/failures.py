@@ -79,7 +79,7 @@ _CONTEXT = _rule(
     r"context.{0,10}(window|length|limit|size)|maximum prompt length|(prompt|input) is too long"
     r"|reduce the length of|model token limit|token count.{0,30}exceeds|too many (input )?tokens"
     r"|string_above_max_length|request_too_large",
-    "the conversation is too long for this model",
+    "the conversation is too long for this model: lower --context-chars, or use one that reads more",
 )
 # In this order. They are asked before the status, because vendors agree on words more than on numbers.
 _REQUEST_RULES = (

@@ -155,7 +155,7 @@ def test_a_secret_in_the_change_is_held_back(
     leak = ("write_file", {"path": "key.txt", "content": "sk-made-up-key-for-this-test-1234567890\n"})
     stage.script(do(leak, PROPOSE, FINISH), do(("finish", {})), do(("finish", {})))
     done = stage.run("--repo", str(repository), *TASK)
-    assert "looks like a secret" in stage.told(1)
+    assert "looks like a secret, at key.txt:1" in stage.told(1)
     assert branches(repository) == []
     assert done.result["outcome"] == "failed"
 
