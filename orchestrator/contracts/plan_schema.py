@@ -23,7 +23,6 @@ _LONGEST_PROBLEM_CHARS = 200
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _JSON_TYPES = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
 _TYPE_WORDS = {"object": "an object", "array": "a list", "string": "a string", "integer": "an integer"}
-_NULL = {"type": "null"}
 
 
 @functools.cache
@@ -36,70 +35,56 @@ def base_schema() -> JsonObject:
 def narrowed_schema(tools: Sequence[ToolDefinition]) -> JsonObject:
     """The schema of a plan that calls these tools only, in the form that constrained decoding takes.
 
-    It keeps to what all of OpenAI's strict mode
-    (https://platform.openai.com/docs/guides/structured-outputs#supported-schemas), llama.cpp's
-    grammars and their relatives accept: every object closed, every property required, no
-    `pattern`, `$ref`, `oneOf` or bounds.
+    It keeps to what all providers' decoders accept: every object closed, no `pattern`, `$ref`,
+    `oneOf` or bounds. Optional parameters stay optional: a small model that must write each of
+    them makes up values. A provider that demands all of them is the protocol's business.
     """
     base = base_schema()["properties"]
-    calls = [_call_schema(tool) for tool in tools] or [strict(base["tool_calls"]["items"])]
+    calls = [_call_schema(tool) for tool in tools] or [plain(base["tool_calls"]["items"])]
     items = calls[0] if len(calls) == 1 else {"anyOf": calls}
     return _closed({"plan": {"type": "string"}, "tool_calls": {"type": "array", "items": items}})
 
 
 def _call_schema(tool: ToolDefinition) -> JsonObject:
     name = {"type": "string", "enum": [tool.name]}
-    return _closed({"tool_name": name, "arguments": strict({"type": "object", **tool.parameters})})
+    return _closed({"tool_name": name, "arguments": plain({"type": "object", **tool.parameters})})
 
 
-def _closed(properties: JsonObject) -> JsonObject:
+def _closed(properties: JsonObject, required: Iterable[str] | None = None) -> JsonObject:
     return {
         "type": "object",
         "properties": properties,
-        "required": list(properties),
+        "required": list(properties if required is None else required),
         "additionalProperties": False,
     }
 
 
-def strict(schema: Any) -> JsonObject:
-    """A schema with every object closed and every property required; an optional one may be null.
+def plain(schema: Any) -> JsonObject:
+    """A schema with every object closed, and only the keywords that constrained decoding knows everywhere.
 
-    Keywords that constrained decoding does not know everywhere are left out: the reply is
-    checked against the tool's own schema anyway. An object with free keys becomes one without.
+    The reply is checked against the tool's own schema anyway. An object with free keys becomes one
+    without.
     """
     if not isinstance(schema, dict):
         return {}
     variants = schema.get("anyOf") or schema.get("oneOf")
     if variants:
-        return {"anyOf": [strict(variant) for variant in variants]}
+        return {"anyOf": [plain(variant) for variant in variants]}
     if schema.get("type") == "object":
-        required = schema.get("required", ())
         properties = schema.get("properties", {})
-        return _closed(
-            {
-                key: strict(value) if key in required else _nullable(strict(value))
-                for key, value in properties.items()
-            }
-        )
+        required = [key for key in schema.get("required", ()) if key in properties]
+        return _closed({key: plain(value) for key, value in properties.items()}, required)
     kept = {key: schema[key] for key in ("type", "enum", "const") if key in schema}
     if "items" in schema:
-        kept["items"] = strict(schema["items"])
+        kept["items"] = plain(schema["items"])
     return kept
-
-
-def _nullable(schema: JsonObject) -> JsonObject:
-    if "anyOf" in schema:
-        variants = schema["anyOf"]
-        return schema if _NULL in variants else {"anyOf": [*variants, _NULL]}
-    types = schema.get("type", ())
-    return schema if "null" in types else {"anyOf": [schema, _NULL]}
 
 
 def without_nulls(value: Any, schema: Any) -> Any:
     """The value without those nulls that only stand for "not given".
 
-    That is a null in an optional property whose own schema does not allow it: the answer to a
-    schema which `strict` made.
+    That is a null in an optional property whose own schema does not allow it: models write it, and
+    where a provider demands every property they must.
     """
     if not isinstance(schema, dict):
         return value

@@ -21,6 +21,7 @@ from orchestrator.models.openai_chat_reply import (
     ChatDecoder,
     decode_reply,
 )
+from orchestrator.models.strict_schema import response_format
 from orchestrator.models.wire import WireRequest, endpoint, host_of
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from orchestrator.core.errors import ModelError
     from orchestrator.core.messages import JsonObject, Message, Part, ToolDefinition
-    from orchestrator.models.base import OutputSchema, Request, Response
+    from orchestrator.models.base import Request, Response
 
 SUFFIX = "/chat/completions"
 
@@ -37,7 +38,7 @@ SUFFIX = "/chat/completions"
 # many compatible servers know the older one only.
 _NEW_LIMIT = "max_completion_tokens"
 _OLD_LIMIT = "max_tokens"
-_NEW_LIMIT_HOSTS = re.compile(r"api\.openai\.com|.+\.openai\.azure\.com")
+_VENDOR_HOSTS = re.compile(r"api\.openai\.com|.+\.openai\.azure\.com")
 _NEW_LIMIT_MODELS = re.compile(r"(.*/)?(o\d|gpt-[5-9])")
 
 _SCHEMA_WORDS = re.compile(r"response.?format|json.?schema|grammar|structured.?output|guided", re.IGNORECASE)
@@ -45,7 +46,6 @@ _UNSUPPORTED = re.compile(
     r"not support|unsupported|unrecogni[sz]ed|not permitted|unknown|unexpected", re.IGNORECASE
 )
 _NAMES_A_FIELD = re.compile(r"['\"`]\w|\b(tools?|images?|vision|temperature|max_\w+|stream\w*|roles?)\b")
-_SCHEMA_NAME_LENGTH = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,7 @@ class ChatWire:
         limit_field: the name under which the output limit is sent.
         output_schemas: whether the server takes `response_format`.
         stream_usage: whether the server takes `stream_options`.
+        demanding: whether the server constrains a reply only to a schema that requires every property.
     """
 
     url: str
@@ -63,6 +64,7 @@ class ChatWire:
     limit_field: str = _OLD_LIMIT
     output_schemas: bool = True
     stream_usage: bool = True
+    demanding: bool = False
 
     @classmethod
     def at(cls, api_url: str, model: str) -> ChatWire:
@@ -73,8 +75,9 @@ class ChatWire:
         """
         url = endpoint(api_url, SUFFIX)
         host = host_of(url).partition(":")[0].lower()
-        is_new = _NEW_LIMIT_HOSTS.fullmatch(host) or _NEW_LIMIT_MODELS.match(model)
-        return cls(url, model, _NEW_LIMIT if is_new else _OLD_LIMIT)
+        is_vendor = _VENDOR_HOSTS.fullmatch(host) is not None
+        is_new = is_vendor or _NEW_LIMIT_MODELS.match(model)
+        return cls(url, model, _NEW_LIMIT if is_new else _OLD_LIMIT, demanding=is_vendor)
 
     def credentials(self, api_key: str) -> Mapping[str, str]:
         """The header that carries the key."""
@@ -97,7 +100,7 @@ class ChatWire:
         if request.reasoning_effort is not None:
             body["reasoning_effort"] = request.reasoning_effort
         if request.output_schema is not None and self.output_schemas:
-            body["response_format"] = _response_format(request.output_schema)
+            body["response_format"] = response_format(request.output_schema, demanding=self.demanding)
         if request.tools:
             body["tools"] = [_tool(tool) for tool in request.tools]
         system = [{"role": "system", "content": request.system}] if request.system else []
@@ -137,55 +140,6 @@ class ChatWire:
             other = _OLD_LIMIT if self.limit_field == _NEW_LIMIT else _NEW_LIMIT
             return replace(self, limit_field=other)
         return None
-
-
-def _response_format(output: OutputSchema) -> dict[str, Any]:
-    name = re.sub(r"[^a-zA-Z0-9_-]", "_", output.name)[:_SCHEMA_NAME_LENGTH]
-    strict = allows_strict(output.schema)
-    return {"type": "json_schema", "json_schema": {"name": name, "schema": output.schema, "strict": strict}}
-
-
-def allows_strict(schema: object) -> bool:
-    """Whether the vendor's strict mode takes the schema.
-
-    It wants every object closed, with all of its properties required, and knows only a part of
-    JSON Schema: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
-    """
-    return isinstance(schema, dict) and schema.get("type") == "object" and _is_strict(schema)
-
-
-_NOT_STRICT = frozenset(
-    (
-        "allOf",
-        "oneOf",
-        "not",
-        "if",
-        "then",
-        "else",
-        "dependentRequired",
-        "dependentSchemas",
-        "patternProperties",
-    )
-)
-
-
-def _is_strict(schema: object) -> bool:
-    if not isinstance(schema, dict) or _NOT_STRICT & schema.keys():
-        return False
-    kinds = schema.get("type")
-    if kinds == "object" or (isinstance(kinds, list) and "object" in kinds):
-        properties = schema.get("properties", {})
-        closed = schema.get("additionalProperties") is False
-        if not closed or set(schema.get("required", ())) != set(properties):
-            return False
-    if not schema.keys() & {"type", "anyOf", "$ref", "enum", "const"}:
-        return False
-    if kinds == "array" and "items" not in schema:
-        return False
-    below = [schema[key] for key in ("items",) if key in schema] + list(schema.get("anyOf", ()))
-    for key in ("properties", "$defs"):
-        below += schema.get(key, {}).values()
-    return all(_is_strict(part) for part in below)
 
 
 def _tool(tool: ToolDefinition) -> dict[str, Any]:

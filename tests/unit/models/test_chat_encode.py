@@ -19,7 +19,7 @@ from orchestrator.models.base import (
     Request,
     Response,
 )
-from orchestrator.models.openai_chat import ChatWire, allows_strict
+from orchestrator.models.openai_chat import ChatWire
 
 WIRE = ChatWire.at("http://localhost:11434", "qwen2.5-coder:7b")
 ASK = Request("You are brief.", (Message.user("Hello there"),))
@@ -152,32 +152,6 @@ def test_the_output_schema() -> None:
         "type": "json_schema",
         "json_schema": {"name": "my_plan_", "schema": CLOSED, "strict": True},
     }
-
-
-@pytest.mark.parametrize(
-    ("schema", "strict"),
-    [
-        (CLOSED, True),
-        ({**CLOSED, "required": []}, False),
-        ({**CLOSED, "additionalProperties": True}, False),
-        ({"type": "object"}, False),
-        ({"type": "array", "items": CLOSED}, False),
-        ({"anyOf": [CLOSED]}, False),
-        ({**CLOSED, "properties": {"a": {"type": "object"}}}, False),
-        ({**CLOSED, "properties": {"a": {"type": "array", "items": CLOSED}}}, True),
-        ({**CLOSED, "properties": {"a": {"type": "array"}}}, False),
-        ({**CLOSED, "properties": {"a": {"anyOf": [CLOSED, {"type": "null"}]}}}, True),
-        ({**CLOSED, "properties": {"a": {"oneOf": [CLOSED, {"type": "null"}]}}}, False),
-        (
-            {**CLOSED, "properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {"b": {"type": "object"}}},
-            False,
-        ),
-        ({**CLOSED, "properties": {"a": {}}}, False),
-        ({**CLOSED, "properties": {"a": True}}, False),
-    ],
-)
-def test_strict_only_where_the_vendor_takes_it(schema: object, *, strict: bool) -> None:
-    assert allows_strict(schema) is strict
 
 
 def test_reasoning_goes_back_beside_tool_calls_only() -> None:
