@@ -71,7 +71,7 @@ async def read_text(
         limit: the most lines; 2,000 if it is None.
 
     Raises:
-        ToolError: there is no such file, it is binary, too large, or shorter than `offset`.
+        ToolError: there is no such file, it is binary or too large.
     """
     first, most = offset or 1, limit or DEFAULT_LINES
     if first < 1 or most < 1:
@@ -96,7 +96,8 @@ async def read_text(
         context.ledger.shown.add(name)
         return Ok(f"{name} is empty.")
     if first > total:
-        raise ToolError(f"{name} has {total} lines; offset {first} is beyond its end")
+        # No failure: looking past the end does no harm, and a failure stops the calls that follow.
+        return Ok(f"{name} ends with line {total}, so there is nothing from line {first} on.")
     output = "\n".join([*shown, *_remarks(data, first, len(shown), total)])
     if len(shown) == total and not cut and len(output) <= DEFAULT_MAX_CHARS["read_file"]:
         context.ledger.shown.add(name)

@@ -100,8 +100,7 @@ async def test_what_cannot_be_read(context: ToolContext, tmp_path: Path) -> None
         await read(context, "big")
     with pytest.raises(FileUnreadableError, match="200,000,000 bytes"):
         await read(context, "big", offset=1)
-    with pytest.raises(ToolError, match="short has 1 lines; offset 2 is beyond its end"):
-        await read(context, "short", offset=2)
+    assert "ends with line 1" in await read(context, "short", offset=2)
     with pytest.raises(FileMissingError):
         await read(context, "missing")
     with pytest.raises(PathRefusedError):
