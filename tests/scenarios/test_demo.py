@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.scenarios.stage import content, program
+
+if TYPE_CHECKING:
+    from tests.scenarios.stage import Stage
+
+SCRIPT = Path(__file__).parents[2] / "run_local_agent.py"
+
+
+def test_the_demo_opens_a_real_pull_request_without_key_or_server(stage: Stage, own_state: Path) -> None:
+    done = stage.command("run", "--demo", "--json")
+    assert done.code == 0, done.err
+    result = done.result
+    (repository,) = (own_state / "cache" / "demo").iterdir()
+    assert "return a + b" in content(repository, result["branch"], "calc.py")
+    assert "- [x] Fix add()" in content(repository, result["branch"], "BACKLOG.md")
+    assert result["usd"] == 0
+    assert stage.model.requests == []
+    assert "Make add() add" in stage.command("pulls").out
+
+
+def test_the_demo_says_where_to_look(stage: Stage) -> None:
+    out = stage.command("run", "--demo").out
+    (look,) = [line.partition("look")[2].strip() for line in out.splitlines() if " look " in line]
+    shown = subprocess.run(look.split(), capture_output=True, text=True, check=True)
+    assert "+    return a + b" in shown.stdout
+
+
+def test_the_demo_can_be_run_as_often_as_one_likes(stage: Stage) -> None:
+    assert [stage.command("run", "--demo").code for _ in range(2)] == [0, 0]
+
+
+@pytest.mark.skipif(not SCRIPT.exists(), reason="an installed package has no source tree")
+def test_the_script_and_the_command_are_the_same_program() -> None:
+    script = subprocess.run(
+        [sys.executable, SCRIPT, "run", "--help"], capture_output=True, text=True, check=True
+    )
+    assert script.stdout == program("run", "--help").stdout
