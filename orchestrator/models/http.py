@@ -8,12 +8,9 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from orchestrator import __version__
-from orchestrator.core.errors import (
-    ConfigurationError,
-    ConnectionFailedError,
-    ModelError,
-)
+from orchestrator.core.errors import ConfigurationError, ModelError
 from orchestrator.models.base import Completed, Restarted
+from orchestrator.models.exchange import connection_failure, drain, is_document, read_start
 from orchestrator.models.retries import Attempts, HttpOptions
 from orchestrator.models.wire import host_of
 
@@ -31,8 +28,6 @@ T = TypeVar("T")
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 """A server may send a whole file as one event (a tool call that is not cut into pieces)."""
 
-MAX_ERROR_BYTES = 64 * 1024
-DRAIN_SECONDS = 0.25
 MAX_RELAXATIONS = 3
 _HIDDEN = b"[key]"
 _MIN_SECRET_CHARACTERS = 8  # shorter ones are placeholders for servers that want no key
@@ -166,7 +161,7 @@ class HttpModel:
         except ModelError as error:
             failure = error
         except (httpx2.TransportError, httpx2.DecodingError, TimeoutError) as error:
-            failure = self._broken(host_of(wire.url), error)
+            failure = connection_failure(host_of(wire.url), error, self._options)
         else:
             return
         try:
@@ -187,9 +182,9 @@ class HttpModel:
         response = await _before(attempts, sending)
         async with aclosing(response):
             if not response.is_success:
-                body = self._without_key(await _before(attempts, _read_start(response)))
+                body = self._without_key(await _before(attempts, read_start(response)))
                 raise wire.error(response.status_code, dict(response.headers), body, self._clock.now())
-            if not stream or _is_document(response):
+            if not stream or is_document(response):
                 body = self._without_key(await _before(attempts, response.aread()))
                 yield Completed(wire.decode(body, request))
                 return
@@ -198,7 +193,7 @@ class HttpModel:
                     for piece in decoder.feed(event.event, self._without_key(event.data.encode()).decode()):
                         yield piece
                     if decoder.done:
-                        await _drain(events)
+                        await drain(events)
                         break
             held, whole = decoder.finish()
             for piece in held:
@@ -273,23 +268,6 @@ class HttpModel:
             while (event := await _before(attempts, anext(events, None))) is not None:
                 yield event
 
-    def _broken(self, host: str, error: Exception) -> ConnectionFailedError:
-        import httpx2
-
-        said = " ".join(str(error).split()) or type(error).__name__
-        match error:
-            case TimeoutError():
-                said = f"no whole reply from {host} within {self._options.total_seconds:g} s"
-            case httpx2.ConnectTimeout():
-                said = f"cannot connect to {host} within {self._options.connect_seconds:g} s"
-            case httpx2.ConnectError():
-                said = f"cannot connect to {host}: {said}; is the address right, and the server running?"
-            case httpx2.TimeoutException():
-                said = f"{host} sent nothing for {self._options.read_seconds:g} s"
-            case _:
-                said = f"the connection to {host} broke: {said}"
-        return ConnectionFailedError(said)
-
     def _without_key(self, raw: bytes) -> bytes:
         """What a server sent, before anything is cut out of it: some echo the key in their errors."""
         hides = len(self._key) >= _MIN_SECRET_CHARACTERS
@@ -301,41 +279,7 @@ class HttpModel:
         return failure
 
 
-async def _drain(events: AsyncGenerator[object]) -> None:
-    """Read what comes after the protocol's end mark: only a body read to its end leaves the connection open."""
-    import httpx2
-
-    try:
-        async with asyncio.timeout(DRAIN_SECONDS):
-            async for _ in events:
-                pass
-    except (httpx2.TransportError, httpx2.DecodingError, TimeoutError):
-        pass  # the reply is complete; the connection is closed instead of kept
-
-
 async def _before(attempts: Attempts, work: Awaitable[T]) -> T:
     """Await within the time that the call has left. Nothing is ever yielded inside this time-out."""
     async with asyncio.timeout(attempts.seconds_left()):
         return await work
-
-
-def _is_document(response: httpx2.Response) -> bool:
-    """Whether the server answered a request for a stream with one JSON document, or with a web page."""
-    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return kind.endswith(("json", "html"))
-
-
-async def _read_start(response: httpx2.Response) -> bytes:
-    """The beginning of an error's body, as far as it can be read."""
-    import httpx2
-
-    body = b""
-    try:
-        async with aclosing(response.aiter_bytes()) as chunks:
-            async for chunk in chunks:
-                body += chunk
-                if len(body) >= MAX_ERROR_BYTES:
-                    break
-    except (httpx2.TransportError, httpx2.DecodingError):
-        pass  # the status alone says enough
-    return body[:MAX_ERROR_BYTES]

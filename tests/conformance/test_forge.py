@@ -14,7 +14,8 @@ from orchestrator.core.errors import ForgeError, ForgeNotFoundError
 from orchestrator.forge.base import Forge, Proposal, PullRequestState
 from orchestrator.forge.github import GitHubForge, GitHubToken, Patience, api_url_for
 from orchestrator.forge.local import LocalForge
-from tests.doubles.github import GitHub, bare
+from tests.doubles.github import bare
+from tests.doubles.github.server import GitHub
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from orchestrator.forge.github import GitHubAuth
-    from tests.doubles.github import GitHub, Repo
+    from tests.doubles.github.server import GitHub
+    from tests.doubles.github.state import Repo
 
 __all__ = ["github"]
 PROPOSAL = Proposal("pullwright/1-fix", "main", "Fix it", "Because.", draft=True)

@@ -19,7 +19,7 @@ from orchestrator.core.errors import (
 from orchestrator.forge.base import Proposal
 from orchestrator.forge.github import GitHubToken
 from orchestrator.forge.github_rest import LONGEST_COMMENT
-from tests.doubles.github import Fault
+from tests.doubles.github.faults import Fault
 from tests.unit.forge.conftest import PROPOSAL
 
 if TYPE_CHECKING:

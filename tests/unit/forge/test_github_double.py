@@ -10,8 +10,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.doubles.github import Fault, GitHub
 from tests.doubles.github.contract import github_contract
+from tests.doubles.github.faults import Fault
+from tests.doubles.github.server import GitHub
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import ForgeRateLimitError, ForgeUnavailableError
-from tests.doubles.github import Fault, lost_reply, primary_limit, secondary_limit, server_error
+from tests.doubles.github.faults import Fault, lost_reply, primary_limit, secondary_limit, server_error
 from tests.unit.forge.conftest import PROPOSAL
 
 if TYPE_CHECKING:
