@@ -90,7 +90,7 @@ async def _run_one(bench: Workbench, call: ToolCall) -> tuple[CallStatus, ToolOu
 def _argument_problem(tool: Tool, call: ToolCall) -> str:
     if (text := invalid_arguments(call)) is not None:
         return f"The arguments of {call.name} are not a JSON object: {text[:200]}"
-    problems = argument_problems(tool.definition, call.arguments)
+    problems = argument_problems(call.arguments, tool.definition)
     return f"Invalid arguments for {call.name}: {'; '.join(problems)}" if problems else ""
 
 

@@ -9,10 +9,8 @@ from orchestrator.contracts.base import Actions, Malformed
 from orchestrator.contracts.extract import Found, NotFound, extract
 from orchestrator.contracts.fence import fenced, one_line
 from orchestrator.contracts.plan_schema import (
-    argument_problems,
     narrowed_schema,
     plan_problems,
-    shortened,
     without_nulls,
 )
 from orchestrator.contracts.strict_json import flaws
@@ -20,6 +18,7 @@ from orchestrator.contracts.variants import call_of, plan_of
 from orchestrator.core.messages import FinishReason, JsonObject, Message, ToolCall
 from orchestrator.core.prompts import render
 from orchestrator.models.base import OutputSchema
+from orchestrator.tools.schema import argument_problems, shortened
 
 if TYPE_CHECKING:
     from orchestrator.contracts.base import Contract, Reading
@@ -104,7 +103,7 @@ def _checked_calls(
         name, arguments = call["tool_name"], call["arguments"]
         if tool := offered.get(name):
             arguments = without_nulls(arguments, tool.parameters)
-            problems.extend(argument_problems(arguments, tool, index))
+            problems.extend(argument_problems(arguments, tool, f"tool_calls[{index}].arguments"))
         checked.append(ToolCall(_call_id(round_number, index), name, arguments))
     return tuple(checked), shortened(tuple(problems))
 

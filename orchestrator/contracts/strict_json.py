@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from orchestrator.contracts.plan_schema import path_text, shortened
+from orchestrator.tools.schema import path_text, shortened
 
 _DEEPEST_LEVELS = 50
 _TRAILING_COMMA = re.compile(r'("(?:[^"\\]++|\\.)*+(?:"|\\?\Z))|,(?=\s*+[}\]])', re.DOTALL)
