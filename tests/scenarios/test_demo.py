@@ -38,6 +38,20 @@ def test_the_demo_can_be_run_as_often_as_one_likes(stage: Stage) -> None:
     assert [stage.command("run", "--demo").code for _ in range(2)] == [0, 0]
 
 
+def test_the_demo_goes_on_with_the_next_item(stage: Stage) -> None:
+    done = stage.command("run", "--demo", "--continuous", "--json")
+    assert [result["outcome"] for result in done.results] == ["proposed", "proposed", "no_task"], done.err
+    assert [result["task"]["title"] for result in done.results[:2]] == [
+        "Fix add() in calc.py: it subtracts",
+        "Add multiply()",
+    ]
+
+
+def test_the_demo_can_be_dry(stage: Stage) -> None:
+    assert stage.command("run", "--demo", "--dry-run", "--json").result["outcome"] == "planned"
+    assert stage.command("pulls", "--json").out == ""
+
+
 @pytest.mark.skipif(not SCRIPT.exists(), reason="an installed package has no source tree")
 def test_the_script_and_the_command_are_the_same_program() -> None:
     script = subprocess.run(
