@@ -126,7 +126,7 @@ def _work_line(event: Event, narrator: Narrator) -> Line | None:
         case WaitStarted():
             sign, text, style = (
                 "warning",
-                f"waiting {event.seconds:.0f} s: {one_line(event.reason)}",
+                f"waiting {waited(event.seconds)}: {one_line(event.reason)}",
                 "yellow",
             )
         case LimitReached():
@@ -230,3 +230,8 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(int(max(seconds, 0)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def waited(seconds: float) -> str:
+    """A length of time in seconds; a short one with a tenth, so that it is not shown as nothing."""
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"  # noqa: PLR2004  two digits are enough

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from rich.console import Group
 from rich.text import Text
 
-from orchestrator.cli.lines import Line, Narrator, duration, money, telling
+from orchestrator.cli.lines import Line, Narrator, duration, money, telling, waited
 from orchestrator.cli.text import one_line
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.events import (
@@ -175,7 +175,7 @@ class _Status:
             case TurnStarted():
                 self.round, self.doing, self.tail = event.round, "asking the model", ""
             case WaitStarted():
-                self.doing, self.tail = f"waiting {event.seconds:.0f} s", ""
+                self.doing, self.tail = f"waiting {waited(event.seconds)}", ""
             case ReplyReceived():
                 self.usage += event.usage
                 self.usd = None if self.usd is None or event.usd is None else self.usd + event.usd
