@@ -101,6 +101,15 @@ def test_show_tells_the_story_of_a_run(stage: Stage, repository: Path) -> None:
         assert words in shown
 
 
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a process that is started from now on has its temporary files."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
 class Running:
     """The program in a process of its own, stopped in the middle of a reply by a gate."""
 
@@ -127,7 +136,9 @@ class Running:
         return self.process.returncode, json.loads(out)
 
 
-def test_the_first_interrupt_ends_after_the_round_and_keeps_the_work(stage: Stage, repository: Path) -> None:
+def test_the_first_interrupt_ends_after_the_round_and_keeps_the_work(
+    stage: Stage, repository: Path, scratch: Path
+) -> None:
     gate = threading.Event()
     stage.script(gated(do(FIX).text, gate), FIX_IT)
     running = Running(stage, repository)
@@ -140,10 +151,13 @@ def test_the_first_interrupt_ends_after_the_round_and_keeps_the_work(stage: Stag
     assert result["outcome"] == "interrupted"
     git(repository, "apply", str(result["patch"]))
     assert (repository / "calc.py").read_text() == FIXED
+    assert list(scratch.iterdir()) == []
 
 
 @pytest.mark.parametrize("interrupted_first", [True, False], ids=["SIGINT twice", "SIGTERM"])
-def test_an_end_at_once_keeps_the_work(stage: Stage, repository: Path, *, interrupted_first: bool) -> None:
+def test_an_end_at_once_keeps_the_work_and_no_clone(
+    stage: Stage, repository: Path, scratch: Path, *, interrupted_first: bool
+) -> None:
     gate = threading.Event()
     stage.script(do(FIX), gated(FIX_IT.text, gate))
     running = Running(stage, repository)
@@ -157,15 +171,15 @@ def test_an_end_at_once_keeps_the_work(stage: Stage, repository: Path, *, interr
     assert code == 130
     assert result["outcome"] == "interrupted"
     assert result["patch"]
+    assert list(scratch.iterdir()) == []
 
 
 def test_an_end_at_once_does_not_wait_for_a_clone_that_hangs(
-    stage: Stage, github: GitHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    stage: Stage, github: GitHub, monkeypatch: pytest.MonkeyPatch, scratch: Path
 ) -> None:
     github.add_repository("octo/calc", FILES)
     github.faults.append(Fault("GET", r".*info/refs.*", delay=20.0))
     monkeypatch.setenv("GITHUB_TOKEN", github.token())
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
     running = Running(stage, Path("octo/calc"), "--github-url", github.web_url)
     running.wait_for("phase: clone")
     running.process.send_signal(signal.SIGTERM)
@@ -174,4 +188,4 @@ def test_an_end_at_once_does_not_wait_for_a_clone_that_hangs(
     assert code == 130
     assert result["outcome"] == "interrupted"
     assert time.monotonic() - start < 15
-    assert [path for path in tmp_path.iterdir() if path.name.startswith("pullwright-")] == []
+    assert list(scratch.iterdir()) == []

@@ -100,12 +100,13 @@ def test_a_merged_task_is_done(stage: Stage, repository: Path) -> None:
     assert "was done by" in again.result["reason"]
 
 
-def test_the_backlog_file_gives_the_first_unticked_item(stage: Stage, repository: Path) -> None:
-    add_commit(repository, {"BACKLOG.md": "- [x] Old\n- [ ] Fix add()\n- [ ] Other\n"}, "Plan")
+@pytest.mark.parametrize("file", ["BACKLOG.md", "TODO.md", "ROADMAP.md"])
+def test_a_backlog_file_gives_the_first_unticked_item(stage: Stage, repository: Path, file: str) -> None:
+    add_commit(repository, {file: "- [x] Old\n- [ ] Fix add()\n- [ ] Other\n"}, "Plan")
     stage.script(FIX_IT)
     result = stage.run("--repo", str(repository)).result
     assert result["task"]["title"] == "Fix add()"
-    assert result["task"]["source"] == "BACKLOG.md"
+    assert result["task"]["source"] == file
     assert "Fix add()" in stage.told()
 
 
