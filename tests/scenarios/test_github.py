@@ -108,6 +108,25 @@ def test_a_dry_run_reads_and_writes_nothing(stage: Stage, repo: Repo, github: Gi
     assert github.requests
 
 
+def test_a_dry_run_posts_no_question(stage: Stage, repo: Repo) -> None:
+    stage.script(do(("ask_question", {"question_text": "Floats too?"})))
+    assert stage.run("--issue", "1", "--dry-run").code == 4
+    assert repo.issues[1].comments == []
+
+
+def test_no_token_goes_to_a_server_that_a_repository_may_have_named(
+    stage: Stage, repo: Repo, github: GitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del repo
+    (tmp_path / "pullwright.toml").write_text(f'github_url = "{github.web_url}"\n')
+    monkeypatch.chdir(tmp_path)
+    stage.flags = ["--repo", NAME]
+    done = stage.run("--issue", "1")
+    assert done.code == 2
+    assert "--github-url" in done.result["error"]
+    assert github.requests == []
+
+
 def test_a_branch_that_a_crash_left_behind_is_taken_over(stage: Stage, repo: Repo, github: GitHub) -> None:
     github.faults.append(server_error("POST", r".*/pulls", status=422, times=1))
     stage.script(FIX_IT, FIX_IT)

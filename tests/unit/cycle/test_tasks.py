@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.cycle.tasks import checklist, from_text, slug
+from orchestrator.cycle.tasks import Task, checklist, from_text, slug
 
 BACKLOG = """# Backlog
 
@@ -83,3 +83,8 @@ def test_every_text_is_a_task_with_a_title_of_one_line(text: str) -> None:
     assert task.branch.startswith(task.branch_prefix)
     assert "\n" not in task.title
     assert len(task.title) <= 120
+
+
+def test_no_tasks_branches_are_mistaken_for_anothers() -> None:
+    one, twelve = (Task(f"issue-{number}", "Fix it", "", "issue", number) for number in (1, 12))
+    assert not twelve.branch.startswith(one.branch_prefix)
