@@ -13,6 +13,7 @@ from orchestrator.cycle.result import PullRequestResult
 from orchestrator.cycle.template import fill_template, find_template
 from orchestrator.forge.base import Proposal
 from orchestrator.guard.outgoing import places_of_secrets
+from orchestrator.workspace.base import Screen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,18 +74,21 @@ class Proposer:
         """
         self.emit(PhaseEntered(Phase.PROPOSE))
         title = " ".join(title.split())
+        for name, text in (("title", title), ("body", body)):
+            if self.hold_back(text):
+                raise ToolError(f"The {name} holds something that looks like a secret. Write it without.")
         outcome = await asyncio.to_thread(
             self.clone.commit,
             set(self.ledger.touched),
             self._message(title, body),
             include_commands=self.ledger.shell_used,
-            clean_message=self.redact,
+            screen=Screen(self.redact, lambda diff: places_of_secrets(diff, self.hold_back)),
         )
         for note in outcome.notes:
             self.emit(Warned(note))
         self.left_out = {item.path for item in outcome.left_out}
         self._is_committed |= outcome.commit is not None
-        await self._check(outcome, title, body)
+        self._check(outcome)
         full_body = await self._body(body)
         if self.dry_run:
             self.result.branch, self.result.commit = self.task.branch, outcome.commit or self.result.commit
@@ -95,19 +99,15 @@ class Proposer:
             words = await self._publish(title, full_body)
         return self._answer(words, outcome)
 
-    async def _check(self, outcome: CommitOutcome, title: str, body: str) -> None:
-        if not self._is_committed:
-            left_out = "".join(f" {item.path} is left out: {item.reason}." for item in outcome.left_out)
-            raise ToolError(f"Nothing has changed, so there is nothing to propose.{left_out}")
-        for name, text in (("title", title), ("body", body)):
-            if self.hold_back(text):
-                raise ToolError(f"The {name} holds something that looks like a secret. Write it without.")
-        diff = await asyncio.to_thread(self.clone.diff)
-        if places := await asyncio.to_thread(places_of_secrets, diff, self.hold_back):
-            where = ", ".join(places)
+    def _check(self, outcome: CommitOutcome) -> None:
+        if outcome.held_back:
+            where = ", ".join(outcome.held_back)
             raise ToolError(
                 f"The change adds something that looks like a secret, at {where}. Take it out first."
             )
+        if not self._is_committed:
+            left_out = "".join(f" {item.path} is left out: {item.reason}." for item in outcome.left_out)
+            raise ToolError(f"Nothing has changed, so there is nothing to propose.{left_out}")
 
     def _message(self, title: str, body: str) -> str:
         closing = f"\n\nFixes #{self.task.number}" if self.task.number else ""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 FileKind = Literal["file", "link", "submodule"]
 
@@ -54,12 +57,14 @@ class CommitOutcome:
         files: paths that differ between the head before and the new one, sorted.
         left_out: what was changed and is not in the commit.
         notes: what else a person should know, one line each.
+        held_back: places at which the change adds a secret; then nothing was committed.
     """
 
     commit: str | None
     files: list[str]
     left_out: list[LeftOut]
     notes: list[str]
+    held_back: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +74,17 @@ class RemoteTip:
     commit: str
     committer_email: str
     committer_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """What every commit passes before it counts.
+
+    Attributes:
+        clean_message: gives the message of a commit that the model made as it may be pushed.
+        find_secrets: names the places at which a diff adds secrets; with one, nothing is committed,
+            so that no history has it.
+    """
+
+    clean_message: Callable[[str], str] = str
+    find_secrets: Callable[[str], list[str]] = lambda _diff: []

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import EmptyRepositoryError, WorkspaceError
+from orchestrator.workspace.base import Screen
 from orchestrator.workspace.commit import Committer
 from orchestrator.workspace.failures import error_for, storage_errors
 from orchestrator.workspace.history import recent_commits, tracked_files
@@ -114,7 +115,7 @@ class Clone:
         *,
         include_commands: bool,
         large_limit_bytes: int = _LARGE_BYTES,
-        clean_message: Callable[[str], str] | None = None,
+        screen: Screen | None = None,
     ) -> CommitOutcome:
         """Commit exactly the touched paths, on top of what was committed before.
 
@@ -124,7 +125,7 @@ class Clone:
             include_commands: commands ran, so commit too what the work tree shows as changed, and keep
                 the commits that the model made itself.
             large_limit_bytes: a new file of a command that is larger than this is left out.
-            clean_message: passes each message of the model's own commits before it is used.
+            screen: what every commit passes; None lets everything through.
 
         Raises:
             WorkspaceError: git failed, or the work tree is gone.
@@ -134,7 +135,7 @@ class Clone:
             message,
             include_commands=include_commands,
             large_limit_bytes=large_limit_bytes,
-            clean_message=clean_message,
+            screen=screen or Screen(),
         )
 
     def diff(self) -> str:

@@ -12,16 +12,16 @@ from orchestrator.workspace.hostgit import decode_paths
 from orchestrator.workspace.staging import COMMITTING, Stager
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from orchestrator.core.clock import Clock
-    from orchestrator.workspace.base import Identity
+    from orchestrator.workspace.base import Identity, Screen
     from orchestrator.workspace.hostgit import HostGit
     from orchestrator.workspace.model_repository import ModelRepository
 
 _MOST_MESSAGE_CHARACTERS = 20_000
 _DEFAULT_MESSAGE = "Change files"
+_NOT_KEPT = "the model's own commits are not kept as commits"
 _DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames")
 
 
@@ -71,7 +71,7 @@ class Committer:
         *,
         include_commands: bool,
         large_limit_bytes: int,
-        clean_message: Callable[[str], str] | None,
+        screen: Screen,
     ) -> CommitOutcome:
         """See `Clone.commit`. Nothing changes here unless all of it succeeds."""
         self._require_tree()
@@ -79,13 +79,15 @@ class Committer:
         notes: list[str] = []
         tip = self.tip
         if self._model is not None and include_commands:
-            tip, index = self._with_model_commits(self._model, index, notes, large_limit_bytes, clean_message)
+            tip, index = self._with_model_commits(self._model, index, notes, large_limit_bytes, screen)
         left_out = self._stager.stage(
             index, touched, include_commands=include_commands, large_limit_bytes=large_limit_bytes
         )
-        tip = self._commit_index(index, tip, message)
+        parent, tip = tip, self._commit_index(index, tip, message)
         if tip == self.tip:
             return CommitOutcome(None, [], left_out, notes)
+        if held_back := self._secrets(parent, tip, screen):
+            return CommitOutcome(None, [], left_out, notes, held_back)
         changed = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", self.tip, tip)
         files = sorted(decode_paths(self._git.run(*changed, doing=COMMITTING)))
         with storage_errors(COMMITTING):
@@ -97,7 +99,13 @@ class Committer:
 
     def diff(self) -> bytes:
         """See `Clone.diff`."""
-        return self._git.run(*_DIFF, self._base, self.tip, "--", doing="cannot make the diff")
+        return self._diff(self._base, self.tip)
+
+    def _diff(self, old: str, new: str) -> bytes:
+        return self._git.run(*_DIFF, old, new, "--", doing="cannot make the diff")
+
+    def _secrets(self, old: str, new: str, screen: Screen) -> list[str]:
+        return [] if old == new else screen.find_secrets(self._diff(old, new).decode("utf-8", "replace"))
 
     def patch_since_base(self) -> bytes:
         """See `Clone.patch_since_base`."""
@@ -138,7 +146,7 @@ class Committer:
         index: Path,
         notes: list[str],
         large_limit_bytes: int,
-        clean_message: Callable[[str], str] | None,
+        screen: Screen,
     ) -> tuple[str, Path]:
         """Make the model's new commits again on top of ours, or say why that is not possible."""
         replay = self._scratch_index("index.replay")
@@ -146,12 +154,15 @@ class Committer:
         try:
             for made in model.new_commits(large_limit_bytes):
                 self._stager.apply(made.index_lines, replay)
-                message = clean_message(made.message) if clean_message is not None else made.message
-                tip = self._commit_index(replay, tip, message)
+                parent, tip = tip, self._commit_index(replay, tip, screen.clean_message(made.message))
+                # A later commit may have taken it out again; the history would still have it.
+                if places := self._secrets(parent, tip, screen):
+                    notes.append(f"{_NOT_KEPT}: one adds what looks like a secret, at {', '.join(places)}")
+                    return self.tip, index
         except DiskFullError:
             raise
         except WorkspaceError as error:
-            notes.append(f"the model's own commits are not kept as commits: {error}")
+            notes.append(f"{_NOT_KEPT}: {error}")
             return self.tip, index
         return tip, replay
 

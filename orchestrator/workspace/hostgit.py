@@ -283,11 +283,15 @@ def _gitpython(folder: str) -> Git:
 
 def _stop(process: Git.AutoInterrupt) -> None:
     """End git and the programs that it started: nothing may write into a clone that is being removed."""
+    running = process.proc
+    if running is None:
+        return
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
+            os.killpg(running.pid, number)
         try:
-            process.communicate(timeout=_STOP_GRACE_SECONDS)
+            # Not `communicate`: a signal may have struck in the middle of it, and left it half done.
+            running.wait(timeout=_STOP_GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             continue
         return

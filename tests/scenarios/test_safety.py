@@ -161,6 +161,47 @@ def test_a_secret_in_the_change_is_held_back(
     assert done.result["outcome"] == "failed"
 
 
+def test_a_secret_that_was_taken_out_again_is_in_no_commit(
+    stage: Stage, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-made-up-key-for-this-test-1234567890")
+    leak = ("write_file", {"path": "key.txt", "content": "sk-made-up-key-for-this-test-1234567890\n"})
+    clean = ("write_file", {"path": "key.txt", "content": "from the environment\n"})
+    stage.script(do(leak, PROPOSE), do(clean, PROPOSE, FINISH))
+    assert stage.run("--repo", str(repository), *TASK).code == 0
+    (branch,) = branches(repository)
+    assert git(repository, "rev-list", "--count", f"main..{branch}") == "1"
+    assert "sk-made-up" not in git(repository, "log", "-p", f"main..{branch}")
+
+
+def test_a_secret_in_a_commit_of_the_model_is_in_no_commit(
+    stage: Stage, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-made-up-key-for-this-test-1234567890")
+    leak = ("write_file", {"path": "key.txt", "content": "sk-made-up-key-for-this-test-1234567890\n"})
+    clean = ("write_file", {"path": "key.txt", "content": "from the environment\n"})
+    commit = shell("git add -A && git -c user.name=M -c user.email=m@x.y commit -qm step")
+    stage.script(do(leak, commit, clean, commit, PROPOSE, FINISH))
+    assert stage.run("--repo", str(repository), *TASK, DANGEROUS).code == 0
+    (branch,) = branches(repository)
+    assert "sk-made-up" not in git(repository, "log", "-p", f"main..{branch}")
+    assert content(repository, branch, "key.txt") == "from the environment"
+
+
+@pytest.mark.parametrize("field", ["title", "body"])
+def test_a_secret_in_the_words_of_the_pull_request_is_held_back(
+    stage: Stage, repository: Path, monkeypatch: pytest.MonkeyPatch, field: str
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-made-up-key-for-this-test-1234567890")
+    words = {"title": "Fix", "body": "It adds.", field: "With sk-made-up-key-for-this-test-1234567890"}
+    stage.script(do(FIX, ("create_pull_request", words)), do(PROPOSE, FINISH))
+    done = stage.run("--repo", str(repository), *TASK)
+    assert f"The {field} holds something that looks like a secret" in stage.told(1)
+    assert done.result["pull_request"]["title"] == "Make add() add"
+    (branch,) = branches(repository)
+    assert "sk-made-up" not in git(repository, "log", "--format=%B", f"main..{branch}")
+
+
 def test_three_replies_that_are_no_plan_end_the_cycle(stage: Stage, repository: Path) -> None:
     stage.script(reply("Sure!"), reply("I will fix it."), reply("Done."))
     done = stage.run("--repo", str(repository), *TASK)

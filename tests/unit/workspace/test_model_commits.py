@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import WorkspaceError
+from orchestrator.workspace.base import Screen
 from orchestrator.workspace.model_repository import read_head
 from tests.unit.workspace.rig import clone, git, make_source, write
 
@@ -85,9 +86,8 @@ def test_packed_and_collected_objects_are_read_too(shelled: Clone, source: Path)
 
 def test_messages_are_capped_and_cleaned(shelled: Clone, source: Path) -> None:
     model_commits(shelled, "secret " + "x" * 30_000, {"a.txt": "1\n"})
-    shelled.commit(
-        set(), "r", include_commands=True, clean_message=lambda text: text.replace("secret", "***")
-    )
+    screen = Screen(clean_message=lambda text: text.replace("secret", "***"))
+    shelled.commit(set(), "r", include_commands=True, screen=screen)
     shelled.push(BRANCH, expected=None)
     message = git(source, "log", "-1", "--format=%B", BRANCH)
     assert message.startswith("*** xxx")
@@ -266,3 +266,30 @@ def test_a_history_that_goes_back_before_the_base(source: Path, tmp_path: Path, 
 def test_a_damaged_head_is_an_error_of_ours(tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError, match="HEAD names no commit"):
         read_head(tmp_path)
+
+
+def holding_back(diff: str) -> list[str]:
+    return ["x:1"] if "+secret" in diff else []
+
+
+def test_a_commit_that_adds_a_secret_is_in_no_history_even_if_a_later_one_takes_it_out(
+    shelled: Clone, source: Path
+) -> None:
+    model_commits(shelled, "one", {"a.txt": "secret\n"})
+    model_commits(shelled, "two", {"a.txt": "clean\n"})
+    outcome = shelled.commit(set(), "r", include_commands=True, screen=Screen(find_secrets=holding_back))
+    assert outcome.commit is not None
+    assert "x:1" in " ".join(outcome.notes)
+    shelled.push(BRANCH, expected=None)
+    assert "secret" not in git(source, "log", "-p", f"{shelled.base_commit}..{BRANCH}")
+
+
+def test_what_is_held_back_is_committed_nowhere(shelled: Clone, source: Path) -> None:
+    (shelled.tree / "a.txt").write_text("secret\n")
+    screen = Screen(find_secrets=holding_back)
+    outcome = shelled.commit({"a.txt"}, "r", include_commands=True, screen=screen)
+    assert (outcome.commit, outcome.held_back) == (None, ["x:1"])
+    (shelled.tree / "a.txt").write_text("clean\n")
+    assert shelled.commit({"a.txt"}, "r", include_commands=True, screen=screen).held_back == []
+    shelled.push(BRANCH, expected=None)
+    assert "secret" not in git(source, "log", "-p", f"{shelled.base_commit}..{BRANCH}")
