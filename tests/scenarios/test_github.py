@@ -114,6 +114,18 @@ def test_a_dry_run_posts_no_question(stage: Stage, repo: Repo) -> None:
     assert repo.issues[1].comments == []
 
 
+def test_a_question_that_holds_a_secret_is_not_posted(
+    stage: Stage, repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-made-up-key-for-this-test-1234567890")
+    words = "Is sk-made-up-key-for-this-test-1234567890 right?"
+    stage.script(do(("ask_question", {"question_text": words})))
+    done = stage.run("--issue", "1")
+    assert done.code == 4
+    assert "sk-made-up" not in done.out
+    assert repo.issues[1].comments == []
+
+
 def test_no_token_goes_to_a_server_that_a_repository_may_have_named(
     stage: Stage, repo: Repo, github: GitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,7 @@ def test_single_mode_with_one_round_executes_one_plan_and_exits(stage: Stage, re
     assert done.code == 0
     assert done.result["rounds"] == 1
     assert len(stage.model.requests) == 1
+    assert "This is the last round." in stage.told(0)
     assert len(branches(repository)) == 1
 
 
