@@ -143,6 +143,8 @@ def test_the_first_interrupt_ends_after_the_round_and_keeps_the_work(
     stage.script(gated(do(FIX).text, gate), FIX_IT)
     running = Running(stage, repository)
     running.wait_for("round 1")
+    (tree,) = scratch.glob("pullwright-*/tree")
+    assert sorted(path.name for path in tree.iterdir()) == ["README.md", "calc.py"]
     running.process.send_signal(signal.SIGINT)
     running.wait_for("Ctrl+C again")
     gate.set()
