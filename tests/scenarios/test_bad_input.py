@@ -235,6 +235,7 @@ def test_a_full_disk_loses_no_work(repository: Path, tmp_path: Path, stage: Stag
         assert result["outcome"] == "failed"
         git(repository, "apply", result["patch"])
         assert (repository / "big.txt").stat().st_size == 400_000
+        assert len(stage.model.requests) == 1
         Path(result["patch"]).unlink()
     finally:
         subprocess.run(["umount", str(small)], check=True)
