@@ -72,7 +72,7 @@ def build_program(
         repository=errand.repository,
         settings=loaded.settings,
         dry_run=errand.dry_run,
-        site=choose_site(errand.repository, around),
+        site=choose_site(errand.repository, around, writes=not errand.dry_run),
         chosen=chosen,
         wanted=Wanted(errand.issue, errand.text),
         home=home,

@@ -40,16 +40,24 @@ class Site:
     branch: Callable[[], str]
 
 
-def choose_site(repository: str, around: Around) -> Site:
+def choose_site(repository: str, around: Around, *, writes: bool) -> Site:
     """Build the forge that `--repo` names.
 
+    Args:
+        repository: what the person typed.
+        around: the surroundings of the run.
+        writes: whether the run will push and open pull requests.
+
     Raises:
-        ConfigurationError: it names nothing, or a token may not be sent there.
+        ConfigurationError: it names nothing, a token may not be sent there, or there is none to write with.
         WorkspaceError: the folder is no git repository.
     """
     place = parse_place(repository, around.settings.github_url)
     if isinstance(place, OnDisk):
         return _on_disk(place, around)
+    if writes and not around.keys.github and around.settings.github_app_id is None:
+        # Said before anything is paid for: the push would fail at the end.
+        raise ConfigurationError("no token for GitHub: set GITHUB_TOKEN, or try --dry-run, which only reads")
     return _on_github(place, around)
 
 

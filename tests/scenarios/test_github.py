@@ -229,6 +229,19 @@ def test_an_empty_repository_is_refused(stage: Stage, repo: Repo, github: GitHub
     assert "empty" in done.result["error"]
 
 
+def test_without_a_token_nothing_is_paid_for(
+    stage: Stage, repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GITHUB_TOKEN")
+    repo.private = False
+    stage.script(FIX_IT)
+    done = stage.run("--issue", "1")
+    assert done.code == 2
+    assert "GITHUB_TOKEN" in done.result["error"]
+    assert stage.model.requests == []
+    assert stage.run("--issue", "1", "--dry-run").result["outcome"] == "planned"
+
+
 def test_a_token_that_may_only_read_loses_no_work(
     stage: Stage, repo: Repo, github: GitHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
