@@ -88,8 +88,9 @@ async def run_loop(
             return _limit(bench, limit)
         budget.rounds += 1
         bench.emit(TurnStarted(budget.rounds))
+        deadline = asyncio.timeout(budget.seconds_left)
         try:
-            async with asyncio.timeout(budget.seconds_left):
+            async with deadline:
                 response = await _ask(ask, bench, budget, history)
                 reading = ask.contract.read(response, ask.tools, round_number=budget.rounds)
                 if isinstance(reading, Malformed):
@@ -99,6 +100,8 @@ async def run_loop(
                 rejected = 0
                 outcome = await _act(bench, reading)
         except TimeoutError:
+            if not deadline.expired():
+                raise
             return _limit(bench, budget.out_of_time())
         if outcome.ending:
             return SessionEnd(EndKind(outcome.ending.ending), outcome.ending.text)

@@ -225,6 +225,19 @@ async def test_the_limit_of_minutes_ends_even_a_request_that_hangs(tmp_path: Pat
     assert session.of(LimitReached)[0].limit == "minutes"
 
 
+class TimingOut(Hanging):
+    """A model whose own code runs into a time-out."""
+
+    async def complete(self, request: Request) -> Response:
+        del request
+        raise TimeoutError("of its own")
+
+
+async def test_a_time_out_that_is_not_the_limit_is_not_taken_for_it(tmp_path: Path) -> None:
+    with pytest.raises(TimeoutError, match="of its own"):
+        await Session(tmp_path, model=TimingOut()).run()
+
+
 async def test_a_wish_to_stop_ends_the_session_before_the_next_round(tmp_path: Path) -> None:
     session = Session(tmp_path, plan(write("a")), plan(write("b")))
     session.stopped = True
