@@ -25,19 +25,25 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """What git clones: an address, and the branch to start from and to propose to."""
+
+    url: str
+    branch: str
+
+
+@dataclass(frozen=True, slots=True)
 class Site:
     """A repository with its forge.
 
     Attributes:
-        clone_url: what git clones from; asked for once a cycle, because a repository may move.
+        source: asked for once a cycle, because a repository may move.
         credential: what git shows to the server, or None.
-        branch: the branch to start from and to propose to.
     """
 
     forge: Forge
-    clone_url: Callable[[], str]
+    source: Callable[[], Source]
     credential: Callable[[], GitCredential | None]
-    branch: Callable[[], str]
 
 
 def choose_site(repository: str, around: Around, *, writes: bool) -> Site:
@@ -79,11 +85,13 @@ def _on_github(place: OnGitHub, around: Around) -> Site:
         found = forge.credential()
         return GitCredential(found.host, found.username, found.password) if found else None
 
-    def branch() -> str:
-        name = around.settings.base or forge.repository().default_branch
-        return _named(name, place.name)
+    def source() -> Source:
+        repository = forge.repository()
+        return Source(
+            repository.clone_url, _named(around.settings.base or repository.default_branch, place.name)
+        )
 
-    return Site(forge, lambda: forge.repository().clone_url, credential, branch)
+    return Site(forge, source, credential)
 
 
 def _auth(around: Around) -> GitHubAuth:
@@ -105,13 +113,13 @@ def _on_disk(place: OnDisk, around: Around) -> Site:
     base = around.settings.base
     forge = _local_forge(repository, root_of(around.home.root, place.path), base, around.clock)
 
-    def branch() -> str:
+    def source() -> Source:
         name = base or repository.default_branch()
         if name is None and not repository.is_empty():
             raise WorkspaceError(f"{place.path} has a detached HEAD: pass --base BRANCH")
-        return _named(name, str(place.path))
+        return Source(str(place.path), _named(name, str(place.path)))
 
-    return Site(forge, lambda: str(place.path), lambda: None, branch)
+    return Site(forge, source, lambda: None)
 
 
 def _named(branch: str | None, repository: str) -> str:

@@ -111,9 +111,10 @@ class Program:
         )
 
     def _open_clone(self, parent: Path) -> Clone:
+        source = self.site.source()
         return open_clone(
-            self.site.clone_url(),
-            branch=self.site.branch(),
+            source.url,
+            branch=source.branch,
             credential=self.site.credential,
             parent=parent,
             with_git=self.settings.allow_dangerous_tools,

@@ -21,6 +21,7 @@ from orchestrator.core.prompts import render
 from orchestrator.cycle.briefing import first_message
 from orchestrator.cycle.evidence import Evidence
 from orchestrator.cycle.propose import Proposer
+from orchestrator.cycle.template import find_template
 from orchestrator.models.base import Request
 from orchestrator.tools.base import Ledger
 
@@ -62,6 +63,7 @@ class Act:
             redact=parts.redact,
             author_email=parts.manner.author_email,
             model=parts.model.name,
+            template=find_template([file.path for file in files]),
             draft=parts.manner.draft,
             dry_run=parts.manner.dry_run,
         )

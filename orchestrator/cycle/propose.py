@@ -10,7 +10,7 @@ from orchestrator.core.errors import PushRejectedError, ToolError
 from orchestrator.core.events import Phase, PhaseEntered, Proposed, Warned
 from orchestrator.core.prompts import render
 from orchestrator.cycle.result import PullRequestResult
-from orchestrator.cycle.template import fill_template, find_template
+from orchestrator.cycle.template import fill_template
 from orchestrator.forge.base import Proposal
 from orchestrator.guard.outgoing import places_of_secrets
 from orchestrator.workspace.base import Screen
@@ -42,6 +42,7 @@ class Proposer:
         hold_back: tells whether a text holds a secret that must not leave.
         redact: takes secrets out of a text, for the messages of commits that the model made.
         author_email: whose commits on the task's branch may be replaced.
+        template: the path of the repository's pull-request template, if it has one.
         pushed: the commit that the remote's branch holds by our doing, if any.
         left_out: changes that are not proposed although they are there, by path.
     """
@@ -58,6 +59,7 @@ class Proposer:
     redact: Callable[[str], str]
     author_email: str
     model: str
+    template: str | None
     draft: bool
     dry_run: bool
     pushed: str | None = None
@@ -115,10 +117,9 @@ class Proposer:
 
     async def _body(self, body: str) -> str:
         body = body.strip()[:_BODY_CHARACTERS]
-        paths = [file.path for file in await asyncio.to_thread(self.clone.tracked_files)]
-        if template := find_template(paths):
+        if self.template is not None:
             try:
-                raw = await self.environment.read_file(template, max_bytes=_TEMPLATE_BYTES)
+                raw = await self.environment.read_file(self.template, max_bytes=_TEMPLATE_BYTES)
                 body = fill_template(raw.decode("utf-8", "replace"), body)
             except ToolError:
                 pass  # a template that cannot be read is no reason to lose the change

@@ -142,10 +142,6 @@ class Clone:
         """What is committed since the base, as a unified diff. Bytes that are not UTF-8 become U+FFFD."""
         return self._committer.diff().decode("utf-8", "replace")
 
-    def patch_since_base(self) -> bytes:
-        """What is committed since the base, as a patch for `git apply`, binary files included."""
-        return self._committer.patch_since_base()
-
     def pending_patch(self, touched: set[str], include_commands: bool) -> bytes:  # noqa: FBT001  told apart by name
         """Everything changed since the last push (or the base), committed or not, for `git apply`.
 

@@ -107,10 +107,6 @@ class Committer:
     def _secrets(self, old: str, new: str, screen: Screen) -> list[str]:
         return [] if old == new else screen.find_secrets(self._diff(old, new).decode("utf-8", "replace"))
 
-    def patch_since_base(self) -> bytes:
-        """See `Clone.patch_since_base`."""
-        return self._patch(self._base, self.tip)
-
     def pending_patch(
         self, since: str, touched: set[str], *, include_commands: bool, large_limit_bytes: int
     ) -> bytes:

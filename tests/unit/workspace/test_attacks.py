@@ -90,7 +90,7 @@ def work(opened: Clone) -> None:
     outcome = opened.commit({"src/calc.py", "new.txt"}, "fix", include_commands=True)
     assert {"src/calc.py", "new.txt"} <= set(outcome.files)
     opened.diff()
-    opened.patch_since_base()
+    opened.pending_patch(set(), include_commands=False)
     opened.remote_tip(BRANCH)
     opened.push(BRANCH, expected=None)
     opened.pending_patch({"src/calc.py"}, include_commands=True)

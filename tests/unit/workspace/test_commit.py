@@ -47,7 +47,7 @@ def test_nothing_to_commit(safe: Clone) -> None:
     outcome = safe.commit({"src/calc.py", "never/made.py"}, "nothing", include_commands=True)
     assert (outcome.commit, outcome.files, outcome.left_out) == (None, [], [])
     assert safe.diff() == ""
-    assert safe.patch_since_base() == b""
+    assert safe.pending_patch(set(), include_commands=False) == b""
     assert safe.pending_patch({"src/calc.py"}, include_commands=True) == b""
 
 
@@ -196,7 +196,7 @@ def test_modes_binaries_and_line_ends_are_kept(tmp_path: Path) -> None:
         write(opened.tree, {"norm.txt": b"a\r\nb\r\n", "raw.txt": b"a\r\nb\r\n", "bin": bytes(range(256))})
         (opened.tree / "run.sh").chmod(0o755)
         opened.commit({"norm.txt", "raw.txt", "bin", "run.sh"}, "m", include_commands=False)
-        patch = opened.patch_since_base()
+        patch = opened.pending_patch(set(), include_commands=False)
         opened.push(BRANCH, expected=None)
     assert show(source, BRANCH, "norm.txt") == b"a\nb\n"
     assert show(source, BRANCH, "raw.txt") == b"a\r\nb\r\n"
