@@ -40,7 +40,8 @@ class Reasoning:
     Attributes:
         text: the readable part, possibly empty.
         opaque: what the vendor wants back unchanged in the next request (a signature, an
-            encrypted item); empty where it wants nothing.
+            encrypted item); empty where it wants nothing. Its keys name the protocol that
+            understands them; another protocol leaves them out.
     """
 
     text: str
@@ -64,20 +65,21 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a model is told about one of its calls, run or not."""
+    """What a model is told about one of its calls, run or not. `images` come after the text."""
 
     call_id: str
     name: str
     content: str
     is_error: bool = False
+    images: tuple[Image, ...] = ()
 
 
 Part: TypeAlias = Text | Image | Reasoning | ToolCall | ToolResult
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Message:
-    """One entry of a conversation."""
+    """One entry of a conversation. It can be referred to weakly, so that what is made of it dies with it."""
 
     role: Role
     parts: tuple[Part, ...]

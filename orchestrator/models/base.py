@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from orchestrator.core.messages import (
@@ -40,17 +41,37 @@ class OutputSchema:
     schema: JsonObject
 
 
+class ToolChoice(StrEnum):
+    """Whether the model must, may or must not call a tool."""
+
+    AUTO = "auto"
+    NONE = "none"
+    REQUIRED = "required"
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One question to a model. What is None is not sent: the provider's default applies."""
+    """One question to a model. What is None is not sent: the provider's default applies.
+
+    Attributes:
+        messages: the conversation; must not change while the request is under way.
+        reasoning_effort: `low`, `medium`, `high`, or another word that the provider knows.
+        parallel_tool_calls: False asks for at most one call in the reply.
+        provider_options: fields for one vendor only, by its name (`openai`, `anthropic`, `gemini`).
+            Each protocol says which keys it gives a meaning; the others go into the body as they are.
+    """
 
     system: str
-    messages: tuple[Message, ...]
+    messages: Sequence[Message]
     tools: tuple[ToolDefinition, ...] = ()
     output_schema: OutputSchema | None = None
     max_output_tokens: int | None = None
     temperature: float | None = None
+    top_p: float | None = None
     reasoning_effort: str | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    provider_options: Mapping[str, JsonObject] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import aclosing
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -221,7 +220,7 @@ class HttpModel:
         if self._key:
             headers.update(credentials(self._key))
         # Names of files that are not UTF-8 have lone surrogates; they are sent as "?".
-        content = json.dumps(sent.body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+        content = sent.content
         try:
             built = client.build_request(
                 "POST", sent.url, headers=headers, content=content, extensions={"trace": watch}

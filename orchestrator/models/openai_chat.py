@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import InvalidRequestError, OverloadedError, ProviderError
@@ -22,7 +22,7 @@ from orchestrator.models.openai_chat_reply import (
     decode_reply,
 )
 from orchestrator.models.strict_schema import response_format
-from orchestrator.models.wire import WireRequest, endpoint, host_of
+from orchestrator.models.wire import EncodedMessages, WireRequest, endpoint, host_of, json_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -57,6 +57,9 @@ class ChatWire:
         output_schemas: whether the server takes `response_format`.
         stream_usage: whether the server takes `stream_options`.
         demanding: whether the server constrains a reply only to a schema that requires every property.
+        encoded: messages whose JSON is known already.
+
+    Of a request's provider options, those of `openai` go into the body as they are.
     """
 
     url: str
@@ -65,6 +68,7 @@ class ChatWire:
     output_schemas: bool = True
     stream_usage: bool = True
     demanding: bool = False
+    encoded: EncodedMessages = field(default_factory=EncodedMessages, compare=False, repr=False)
 
     @classmethod
     def at(cls, api_url: str, model: str) -> ChatWire:
@@ -88,25 +92,25 @@ class ChatWire:
 
         The messages come last, so that a longer conversation's bytes begin with the shorter one's.
         """
-        body: dict[str, Any] = {"model": self.model}
+        head: dict[str, Any] = {"model": self.model}
         if stream:
-            body["stream"] = True
+            head["stream"] = True
             if self.stream_usage:
-                body["stream_options"] = {"include_usage": True}
+                head["stream_options"] = {"include_usage": True}
         if request.max_output_tokens is not None:
-            body[self.limit_field] = request.max_output_tokens
-        if request.temperature is not None:
-            body["temperature"] = request.temperature
-        if request.reasoning_effort is not None:
-            body["reasoning_effort"] = request.reasoning_effort
+            head[self.limit_field] = request.max_output_tokens
+        for name in ("temperature", "top_p", "reasoning_effort"):
+            if (value := getattr(request, name)) is not None:
+                head[name] = value
         if request.output_schema is not None and self.output_schemas:
-            body["response_format"] = response_format(request.output_schema, demanding=self.demanding)
+            head["response_format"] = response_format(request.output_schema, demanding=self.demanding)
+        head.update(request.provider_options.get("openai", {}))
         if request.tools:
-            body["tools"] = [_tool(tool) for tool in request.tools]
-        system = [{"role": "system", "content": request.system}] if request.system else []
-        body["messages"] = system + [entry for message in request.messages for entry in _entries(message)]
+            head.update(_tool_fields(request))
+        system = json_bytes({"role": "system", "content": request.system}) if request.system else b""
+        entries = [system, *(self.encoded.get(message, _entries) for message in request.messages)]
         accept = "text/event-stream" if stream else "application/json"
-        return WireRequest(self.url, {"accept": accept}, body)
+        return WireRequest(self.url, {"accept": accept}, head, "messages", entries)
 
     def decode(self, body: bytes, request: Request) -> Response:
         """Read a whole reply.
@@ -142,6 +146,15 @@ class ChatWire:
         return None
 
 
+def _tool_fields(request: Request) -> dict[str, Any]:
+    fields: dict[str, Any] = {"tools": [_tool(tool) for tool in request.tools]}
+    if request.tool_choice is not None:
+        fields["tool_choice"] = request.tool_choice.value
+    if request.parallel_tool_calls is not None:
+        fields["parallel_tool_calls"] = request.parallel_tool_calls
+    return fields
+
+
 def _tool(tool: ToolDefinition) -> dict[str, Any]:
     function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
     return {"type": "function", "function": function}
@@ -157,7 +170,9 @@ def _entries(message: Message) -> list[dict[str, Any]]:
         for part in message.parts
         if isinstance(part, ToolResult)
     ]
-    others = [part for part in message.parts if isinstance(part, Text | Image)]
+    # Nor has it a place for pictures in a result: they follow as the user's.
+    pictures = [image for part in message.parts if isinstance(part, ToolResult) for image in part.images]
+    others = [*pictures, *(part for part in message.parts if isinstance(part, Text | Image))]
     if not others and results:
         return results
     return [*results, {"role": "user", "content": _user_content(others)}]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
@@ -16,10 +17,11 @@ from orchestrator.core.messages import Image, Message, Reasoning, Text, ToolCall
 from orchestrator.models.base import INVALID_ARGUMENTS, ReasoningPiece, TextPiece
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from orchestrator.core.errors import ModelError
+    from orchestrator.core.messages import JsonObject
     from orchestrator.models.base import Request, Response
 
 Piece: TypeAlias = TextPiece | ReasoningPiece
@@ -35,11 +37,67 @@ _SURROGATE_ESCAPE = b"\\ud"
 
 @dataclass(frozen=True, slots=True)
 class WireRequest:
-    """What is sent. The key is not in it: `Wire.credentials` makes its headers when the request goes out."""
+    """What is sent. The key is not in it: `Wire.credentials` makes its headers when the request goes out.
+
+    The conversation is the last field of the JSON object, so that a longer conversation's bytes begin
+    with the shorter one's.
+
+    Attributes:
+        head: every field but the conversation.
+        list_name: the conversation's field: `messages`, `input` or `contents`.
+        entries: the conversation's entries, each the JSON text of one or more entries joined by commas.
+    """
 
     url: str
     headers: Mapping[str, str]
-    body: dict[str, Any]
+    head: JsonObject
+    list_name: str
+    entries: Sequence[bytes]
+
+    @property
+    def content(self) -> bytes:
+        """The body's bytes."""
+        head = json_bytes(dict(self.head))[1:-1]
+        begin = head + (b"," if head else b"") + json_bytes(self.list_name)
+        return b"".join((b"{", begin, b":[", b",".join(entry for entry in self.entries if entry), b"]}"))
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The body as a value, for those who look into it."""
+        value: dict[str, Any] = json.loads(self.content)
+        return value
+
+
+def json_bytes(value: Any) -> bytes:
+    """JSON without blanks, in UTF-8. Half of a surrogate pair, which has no bytes, becomes `?`."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+class EncodedMessages:
+    """The JSON of messages: made once for each message object, and forgotten with it.
+
+    A wire keeps one for all its requests, so a step costs what is new, not what was said before.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[Message], bytes]] = {}
+
+    def get(self, message: Message, encode: Callable[[Message], Iterable[JsonObject]]) -> bytes:
+        """The entries that `encode` makes of the message, joined by commas; empty where it makes none."""
+        key = id(message)
+        known = self._known.get(key)
+        if known is not None and known[0]() is message:
+            return known[1]
+        text = b",".join(json_bytes(entry) for entry in encode(message))
+
+        def forget(_: weakref.ref[Message]) -> None:
+            self._known.pop(key, None)
+
+        self._known[key] = (weakref.ref(message, forget), text)
+        return text
+
+    def __len__(self) -> int:
+        return len(self._known)
 
 
 class StreamDecoder(Protocol):

@@ -2,24 +2,50 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from orchestrator.core.messages import JsonObject
+    from orchestrator.models.base import Model
     from orchestrator.tools.registry import ToolRegistry
+
+UNIVERSAL_DOCUMENT = "AGENTS.md"
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Tools and words that suit a model, whatever protocol carries them.
+    """Tools and words that suit a family of models, whatever protocol carries them.
 
     Attributes:
-        name: `planner`, and later those of the vendors' models.
+        name: `planner`, `openai`, `anthropic`, `gemini` or `minimal`.
         tools: all tools, dangerous ones included; the gate and the prompt leave those out in
-            safe mode.
+            safe mode. A host registers its own over them; the latest of a name wins.
         base_prompt: the first part of the system prompt, already rendered.
+        documents: the project's instruction files that are read, by path below a folder.
+        documents_from_root: they are looked for from the root of the file system, not only from
+            that of the git repository.
+        command_timeout_ms: how long a command may run where the model does not say; None leaves it
+            to the session.
+        parallel_tool_calls: whether a reply may have several calls, which then run at the same time.
+        subagents: whether the session adds the tools that start and steer subagents.
+        provider_options: see `Request.provider_options`.
+        model: the model that the profile was made for; a session may be given another one.
+        context_window: how many tokens that model can read.
+        knowledge_cutoff: up to when that model knows the world, as its vendor words it; empty if unknown.
     """
 
     name: str
     tools: ToolRegistry
     base_prompt: str
+    documents: tuple[str, ...] = (UNIVERSAL_DOCUMENT,)
+    documents_from_root: bool = False
+    command_timeout_ms: int | None = None
+    parallel_tool_calls: bool = True
+    subagents: bool = False
+    provider_options: Mapping[str, JsonObject] = field(default_factory=dict)
+    model: Model | None = None
+    context_window: int | None = None
+    knowledge_cutoff: str = ""

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.messages import JsonObject, ToolDefinition
 from orchestrator.core.prompts import tool_words
 
 if TYPE_CHECKING:
+    from orchestrator.core.messages import Image
     from orchestrator.environments.base import ExecutionEnvironment
+
+
+DEFAULT_TIMEOUT_MS = 10_000
+MAX_TIMEOUT_MS = 600_000
 
 
 @dataclass(frozen=True, slots=True)
 class Ok:
-    """The tool did it. `output` is what the model is told, before truncation."""
+    """The tool did it. `output` is what the model is told, before truncation; `images` are shown after it."""
 
     output: str
+    images: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +75,46 @@ class Ledger:
 
 
 @dataclass(frozen=True, slots=True)
+class CommandTimes:
+    """How long a command may run, in milliseconds: where the model does not say, and at most."""
+
+    default_ms: int = DEFAULT_TIMEOUT_MS
+    max_ms: int = MAX_TIMEOUT_MS
+
+
+@dataclass(frozen=True, slots=True)
 class ToolContext:
     """What a tool may use. `print` shows output as it comes; it never blocks."""
 
     environment: ExecutionEnvironment
     ledger: Ledger
     print: Callable[[str], None]
+    times: CommandTimes = CommandTimes()
 
 
 Executor: TypeAlias = Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolOutcome]]
 """Runs a call whose arguments satisfy the tool's schema. May raise `ToolError`, nothing else."""
 
 
+class Order(StrEnum):
+    """When a call runs, in a reply whose calls run at the same time."""
+
+    TOGETHER = "together"
+    """Beside others: it changes nothing that they read."""
+    ALONE = "alone"
+    """After all calls before it and before all calls behind it: it changes files."""
+    LAST = "last"
+    """Alone, and only if no call before it failed: it publishes something, or ends the session."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool: how the model sees it, what runs, and whether safe mode hides it."""
+    """A tool: how the model sees it, what runs, whether safe mode hides it, and beside what it may run."""
 
     definition: ToolDefinition
     execute: Executor
     dangerous: bool = False
+    order: Order = Order.TOGETHER
 
     @property
     def name(self) -> str:
@@ -94,20 +122,27 @@ class Tool:
         return self.definition.name
 
 
-def define(name: str, properties: Mapping[str, JsonObject], required: tuple[str, ...] = ()) -> ToolDefinition:
-    """Build a definition whose words come from `prompts/tools/<name>.md`.
+def define(
+    name: str,
+    properties: Mapping[str, JsonObject],
+    required: tuple[str, ...] = (),
+    *,
+    words: str | None = None,
+) -> ToolDefinition:
+    """Build a definition whose words come from a file in `prompts/tools/`.
 
     Args:
-        name: the tool's name, and its prompt file's.
+        name: the tool's name.
         properties: JSON Schema of each parameter, without `description`.
         required: the parameters that must be given.
+        words: the prompt file, without folder and `.md`; `name` if it is None.
     """
-    words = tool_words(name)
-    described = {key: {**schema, "description": words.parameters[key]} for key, schema in properties.items()}
+    told = tool_words(words or name)
+    described = {key: {**schema, "description": told.parameters[key]} for key, schema in properties.items()}
     schema = {
         "type": "object",
         "properties": described,
         "required": list(required),
         "additionalProperties": False,
     }
-    return ToolDefinition(name, words.description, schema)
+    return ToolDefinition(name, told.description, schema)
