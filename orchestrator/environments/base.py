@@ -90,11 +90,25 @@ class ExecutionEnvironment(Protocol):
             FileUnreadableError: not a regular file, over `max_bytes`, or no permission.
         """
 
-    async def write_file(self, path: str, content: bytes) -> None:
+    async def write_file(self, path: str, content: bytes, *, mode_of: str | None = None) -> None:
         """Create or replace a file, and the folders above it. The file's mode is kept.
 
+        Args:
+            path: the file.
+            content: all of it.
+            mode_of: a file whose mode it takes instead, as when that file moves here.
+
         Raises:
+            FileMissingError: there is nothing at `mode_of`.
             ToolError: no permission, no space, or a folder is in the way.
+        """
+
+    async def remove_file(self, path: str) -> None:
+        """Remove a regular file; the folder it was in stays.
+
+        Raises:
+            FileMissingError: nothing is there.
+            FileUnreadableError: it is not a regular file, or no permission.
         """
 
     async def file_exists(self, path: str) -> bool:

@@ -150,14 +150,20 @@ class ConfinedTree:
             )
         return content
 
-    def write(self, path: str, content: bytes) -> None:
+    def write(self, path: str, content: bytes, *, mode_of: str | None = None) -> None:
         """Create or replace a file, and the folders above it; an existing file's mode is kept.
 
         The content goes to a new file beside the old one, which then takes its name: a crash
         leaves the old or the new file, and another name of the old file (a hard link) keeps the
         old content. There is no fsync: a clone that a power cut takes can be cloned again.
 
+        Args:
+            path: the file.
+            content: all of it.
+            mode_of: a file whose mode it takes instead.
+
         Raises:
+            FileMissingError: there is nothing at `mode_of`.
             PathRefusedError: see the class; also inside another repository, and where the name
                 differs from an existing one only in case or Unicode form.
             ToolError: no permission, no space, a folder or something else is in the way.
@@ -166,12 +172,31 @@ class ConfinedTree:
         label = quoted(path)
         if not names or path.endswith("/"):
             raise ToolError(f"{label} names a folder; name a file to write")
-        if any(names[: len(inner)] == inner for inner in self._submodules):
-            raise other_repository(label)
+        self._refuse_submodules(names, label)
+        taken = None if mode_of is None else stat.S_IMODE(self.stat(mode_of).mode) & 0o777
         with self._folder(names[:-1], create=True) as folder:
             _check_neighbours(folder, names[:-1], names[-1])
             with explained(label, "written"):
-                self._replace(folder, names[-1], content, _mode_to_keep(folder, names[-1], label))
+                kept = _mode_to_keep(folder, names[-1], label)
+                self._replace(folder, names[-1], content, kept if taken is None else taken)
+
+    def remove(self, path: str) -> None:
+        """Remove a regular file; another name of it (a hard link) stays, and so does the folder.
+
+        Raises:
+            PathRefusedError: see the class; also inside another repository.
+            FileMissingError: nothing is there.
+            FileUnreadableError: not a regular file, or no permission.
+        """
+        names = self.split(path)
+        label = quoted(path)
+        if not names or path.endswith("/"):
+            raise FileUnreadableError(f"{label} names a folder; name a file to remove")
+        self._refuse_submodules(names, label)
+        with self._folder(names[:-1], own=True) as folder, explained(label, "removed"):
+            _refuse_nested_clone(folder, names[:-1], label)
+            require_file(label, os.stat(names[-1], dir_fd=folder, follow_symlinks=False).st_mode)
+            os.unlink(names[-1], dir_fd=folder)
 
     def entries(self, names: tuple[str, ...]) -> list[Entry]:
         """What is directly in a folder, sorted by name; every spelling of `.git` is left out.
@@ -194,9 +219,13 @@ class ConfinedTree:
                     found.append(Entry(item.name, seen.st_mode, seen.st_size, seen.st_mtime_ns))
         return sorted(found, key=lambda entry: os.fsencode(entry.name))
 
+    def _refuse_submodules(self, names: tuple[str, ...], label: str) -> None:
+        if any(names[: len(inner)] == inner for inner in self._submodules):
+            raise other_repository(label)
+
     @contextmanager
-    def _folder(self, names: tuple[str, ...], *, create: bool = False) -> Iterator[int]:
-        """An open descriptor of the folder, reached name by name from the root."""
+    def _folder(self, names: tuple[str, ...], *, create: bool = False, own: bool = False) -> Iterator[int]:
+        """An open descriptor of the folder, reached name by name from the root; `own` refuses nested clones."""
         if any(name in {"", ".", ".."} or "/" in name or is_git_name(name) for name in names):
             raise PathRefusedError(
                 f"{shown('/'.join(names))} is refused: it is not a plain path below the root"
@@ -207,6 +236,8 @@ class ConfinedTree:
             for depth, name in enumerate(names):
                 if create:
                     _check_neighbours(folder, names[:depth], name)
+                if own:
+                    _refuse_nested_clone(folder, names[:depth], shown("/".join(names)))
                 inner = _enter(folder, name, shown("/".join(names[: depth + 1])), create=create)
                 folder, outer = inner, folder
                 os.close(outer)
@@ -275,6 +306,11 @@ def _check_neighbours(folder: int, above: tuple[str, ...], name: str) -> None:
             raise PathRefusedError(
                 f"{label} is refused: {spelled} exists and differs only in case or Unicode form; use it"
             )
+
+
+def _refuse_nested_clone(folder: int, above: tuple[str, ...], label: str) -> None:
+    if above and any(is_git_name(neighbour) for neighbour in os.listdir(folder)):
+        raise other_repository(label)
 
 
 def _mode_to_keep(folder: int, name: str, label: str) -> int | None:

@@ -87,9 +87,13 @@ class LocalEnvironment:
         """See `ExecutionEnvironment`."""
         return await asyncio.to_thread(self._tree.read, path, max_bytes=max_bytes)
 
-    async def write_file(self, path: str, content: bytes) -> None:
+    async def write_file(self, path: str, content: bytes, *, mode_of: str | None = None) -> None:
         """See `ExecutionEnvironment`."""
-        await asyncio.to_thread(self._tree.write, path, content)
+        await asyncio.to_thread(self._tree.write, path, content, mode_of=mode_of)
+
+    async def remove_file(self, path: str) -> None:
+        """See `ExecutionEnvironment`."""
+        await asyncio.to_thread(self._tree.remove, path)
 
     async def file_exists(self, path: str) -> bool:
         """See `ExecutionEnvironment`."""

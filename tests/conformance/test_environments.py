@@ -82,6 +82,8 @@ async def refuses_what_leaves_the_folder(here: ExecutionEnvironment) -> None:
         for act in (
             here.read_file(path, max_bytes=MAX),
             here.write_file(path, b""),
+            here.write_file("fine", b"", mode_of=path),
+            here.remove_file(path),
             here.file_exists(path),
             here.list_directory(path, depth=1),
             here.grep("x", path, GrepOptions()),
@@ -101,6 +103,10 @@ async def says_what_is_missing_or_of_another_kind(here: ExecutionEnvironment) ->
         (here.read_file("folder/file", max_bytes=4), FileUnreadableError),
         (here.write_file("folder", b""), ToolError),
         (here.write_file("folder/file/x", b""), ToolError),
+        (here.write_file("new", b"", mode_of="missing"), FileMissingError),
+        (here.remove_file("missing"), FileMissingError),
+        (here.remove_file("folder"), FileUnreadableError),
+        (here.remove_file("folder/file/x"), FileUnreadableError),
         (here.list_directory("missing", depth=1), FileMissingError),
         (here.list_directory("folder/file", depth=1), FileUnreadableError),
         (here.grep("(", ".", GrepOptions()), ToolError),
@@ -114,6 +120,25 @@ async def keeps_the_mode(here: ExecutionEnvironment) -> None:
     await here.exec_command("touch run.sh; chmod 755 run.sh", timeout_ms=MS)
     await here.write_file("run.sh", b"#!/bin/sh\necho ran\n")
     assert (await here.exec_command("./run.sh", timeout_ms=MS)).stdout == "ran\n"
+
+
+async def takes_the_mode_of_another(here: ExecutionEnvironment) -> None:
+    await here.exec_command("touch old.sh there.sh; chmod 755 old.sh; chmod 600 there.sh", timeout_ms=MS)
+    for path in ("new/moved.sh", "there.sh"):
+        await here.write_file(path, b"#!/bin/sh\necho ran\n", mode_of="old.sh")
+        assert (await here.exec_command(f"./{path}", timeout_ms=MS)).stdout == "ran\n"
+
+
+async def removes_a_file_and_nothing_else(here: ExecutionEnvironment) -> None:
+    await here.write_file("folder/file", b"x")
+    await here.write_file("folder/other", b"y")
+    await here.remove_file("folder/file")
+    assert await here.list_directory(".", depth=2) == [
+        DirEntry("folder", is_dir=True, size=None),
+        DirEntry("folder/other", is_dir=False, size=1),
+    ]
+    await here.remove_file("folder/other")
+    assert await here.list_directory(".", depth=2) == [DirEntry("folder", is_dir=True, size=None)]
 
 
 async def lists_sorted_to_a_depth(here: ExecutionEnvironment) -> None:
@@ -158,6 +183,8 @@ CASES: list[Case] = [
     refuses_what_leaves_the_folder,
     says_what_is_missing_or_of_another_kind,
     keeps_the_mode,
+    takes_the_mode_of_another,
+    removes_a_file_and_nothing_else,
     lists_sorted_to_a_depth,
     searches_what_is_not_ignored,
     tells_of_a_commands_end,

@@ -209,7 +209,11 @@ def test_nothing_is_written_into_a_nested_repository(kind: str, tree: ConfinedTr
     for path in ("vendor/lib/x.py", "vendor/lib/new.py", "vendor/lib/deep/new.py", "vendor/lib/made/new.py"):
         with pytest.raises(PathRefusedError, match="another repository"):
             tree.write(path, b"new")
-    assert tree.read("vendor/lib/x.py", max_bytes=BIG) == b"old"
+    (inner / "deep" / "y.py").write_text("old")
+    for path in ("vendor/lib/x.py", "vendor/lib/deep/y.py"):
+        with pytest.raises(PathRefusedError, match="another repository"):
+            tree.remove(path)
+        assert tree.read(path, max_bytes=BIG) == b"old"
     tree.write("vendor/other.py", b"fine")
 
 
@@ -219,6 +223,9 @@ def test_nothing_is_written_into_a_submodule_that_is_not_checked_out(root: Path)
         for path in ("sub", "sub/x.py"):
             with pytest.raises(PathRefusedError, match="another repository"):
                 tree.write(path, b"")
+        (root / "sub/x.py").touch()
+        with pytest.raises(PathRefusedError, match="another repository"):
+            tree.remove("sub/x.py")
         tree.write("subject.py", b"fine")
 
 
