@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +20,13 @@ from orchestrator.core.errors import (
     ProviderError,
     RateLimitError,
 )
+from orchestrator.models.google_details import read_details
+from orchestrator.models.resets import resume_time
 from orchestrator.models.wire import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from datetime import datetime
 
 MAX_MESSAGE_CHARACTERS = 500
 
@@ -46,12 +46,14 @@ class Complaint:
         kinds: its type, code and status words, joined by spaces.
         param: the field of the request that it names, or empty.
         status: an HTTP status inside the body, as some servers send with status 200.
+        retry_after: a wait that the body asks for, as in the header of that name.
     """
 
     message: str
     kinds: str = ""
     param: str = ""
     status: int | None = None
+    retry_after: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,10 @@ def _rule(kind: type[ModelError], words: str, hint: str = "", *, in_message: boo
     return _Rule(kind, re.compile(words, re.IGNORECASE), hint, in_message)
 
 
+# Google says "exceeded your current quota" of the requests in a minute, too.
+_GOOGLES_PACE = _rule(
+    RateLimitError, r"\bRESOURCE_EXHAUSTED\b(?!.*(PerDay|limit: 0\b|depleted|spend(ing)? cap))"
+)
 _QUOTA = _rule(
     SpentQuotaError,
     r"insufficient_quota|billing_hard_limit|billing_not_active|exceeded your current quota"
@@ -155,7 +161,8 @@ def error_from_body(
         kind = _LASTING.get(kind, kind)
     message = _message(where, status, complaint, hint)
     if issubclass(kind, RateLimitError | OverloadedError):
-        resume_at = resume_time(status, headers, complaint.message, now)
+        asked = {"retry-after": complaint.retry_after, **headers} if complaint.retry_after else headers
+        resume_at = resume_time(status, asked, complaint.message, now)
         return kind(message, status=status, resume_at=resume_at)
     return kind(message, status=status)
 
@@ -179,14 +186,14 @@ def read_complaint(value: object) -> Complaint:
     upstream = metadata.get("raw") if isinstance(metadata, dict) else None
     said = [inner.get("message") or inner.get("detail") or inner.get("msg"), upstream]
     kinds = [inner.get(key) for key in ("type", "code", "status", "reason")]
-    details = inner.get("details")
-    if isinstance(details, list):
-        kinds += [item.get("reason") for item in details if isinstance(item, dict)]
+    more, retry_after = read_details(inner.get("details"))
+    kinds += more
     return Complaint(
         message=_one_line(": ".join(str(part) for part in said if part)),
         kinds=" ".join(kind for kind in kinds if isinstance(kind, str)),
         param=str(inner.get("param") or ""),
         status=_status_inside(inner.get(key) for key in ("code", "status_code", "status")),
+        retry_after=retry_after,
     )
 
 
@@ -208,7 +215,7 @@ def _message(where: str, status: int, complaint: Complaint, hint: str) -> str:
 
 
 def _kind(status: int, complaint: Complaint) -> tuple[type[ModelError], str]:
-    rules: tuple[_Rule, ...] = (_QUOTA,)
+    rules: tuple[_Rule, ...] = (_GOOGLES_PACE, _QUOTA)
     if status < HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.TOO_MANY_REQUESTS:
         rules += _REQUEST_RULES
     if status == HTTPStatus.OK:
@@ -227,76 +234,3 @@ def _kind(status: int, complaint: Complaint) -> tuple[type[ModelError], str]:
     if status >= HTTPStatus.MULTIPLE_CHOICES:
         return ProviderError, "redirects are not followed; set the API address to the new place"
     return ProviderError, ""
-
-
-_EPOCH_SECONDS = 1_000_000_000  # a reset at or above this is a time of day, not a duration
-_EPOCH_MILLISECONDS = 1_000_000_000_000
-_LONGEST_SECONDS = 366 * 86_400.0
-_UNIT_SECONDS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|[dhms])")
-_TRY_AGAIN = re.compile(r"(?:try again|retry) (?:in|after) ((?:\d+(?:\.\d+)?(?:ms|[dhms]))+)")
-_RESET = re.compile(r"(?:x-ratelimit-reset(?P<openai>-.+)?|anthropic-ratelimit(?P<anthropic>-.+)-reset)")
-
-
-def resume_time(status: int, headers: Mapping[str, str], message: str, now: datetime) -> datetime | None:
-    """From when another try makes sense, as far as the server said so.
-
-    `retry-after-ms` and `Retry-After` (seconds or an HTTP date) come first, then "try again in
-    18.6s" in the message, then, with status 429, the rate limit's reset headers.
-    """
-    milliseconds = _number(headers.get("retry-after-ms"))
-    waits = [
-        milliseconds / 1_000 if milliseconds is not None else None,
-        _seconds_until(headers.get("retry-after"), now),
-        _seconds_until(found.group(1), now) if (found := _TRY_AGAIN.search(message)) else None,
-        _reset(headers, now) if status == HTTPStatus.TOO_MANY_REQUESTS else None,
-    ]
-    seconds = next((wait for wait in waits if wait is not None), None)
-    return None if seconds is None else now + timedelta(seconds=min(max(seconds, 0.0), _LONGEST_SECONDS))
-
-
-def _reset(headers: Mapping[str, str], now: datetime) -> float | None:
-    """The longest reset of the limits that are spent, or the shortest of all if none says that it is."""
-    spent: list[float] = []
-    others: list[float] = []
-    for name, value in headers.items():
-        match = _RESET.fullmatch(name)
-        seconds = _seconds_until(value, now) if match else None
-        if match is None or seconds is None:
-            continue
-        kind = match["openai"] or match["anthropic"] or ""
-        prefix = (
-            "anthropic-ratelimit" + kind + "-remaining"
-            if match["anthropic"]
-            else f"x-ratelimit-remaining{kind}"
-        )
-        (spent if _number(headers.get(prefix)) == 0 else others).append(seconds)
-    return max(spent) if spent else min(others, default=None)
-
-
-def _seconds_until(text: str | None, now: datetime) -> float | None:
-    """Read seconds, `6m0.5s`, a time since 1970, an HTTP date, or an ISO date."""
-    number = _number(text)
-    if number is not None:
-        if number >= _EPOCH_MILLISECONDS:
-            number /= 1_000
-        return number - now.timestamp() if number >= _EPOCH_SECONDS else number
-    text = (text or "").strip()
-    pieces = _DURATION.findall(text)
-    if pieces and "".join(f"{amount}{unit}" for amount, unit in pieces) == text:
-        return sum(float(amount) * _UNIT_SECONDS[unit] for amount, unit in pieces)
-    for parse in (parsedate_to_datetime, datetime.fromisoformat):
-        try:
-            moment = parse(text)
-        except (ValueError, OverflowError):
-            continue
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now.timestamp()
-    return None
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        number = float(text or "")
-    except ValueError:
-        return None
-    return number if math.isfinite(number) and number >= 0 else None

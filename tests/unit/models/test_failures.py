@@ -27,8 +27,8 @@ from orchestrator.models.failures import (
     error_from_body,
     error_in_reply,
     is_transient,
-    resume_time,
 )
+from orchestrator.models.resets import resume_time
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -220,3 +220,94 @@ def test_any_body_gives_an_error_of_ours(status: int, body: Any, header: str) ->
     assert isinstance(error, ModelError)
     assert "api.test" in str(error)
     assert isinstance(error_in_reply(body, "api.test"), ModelError)
+
+
+def google(message: str, status: str, code: int, *details: dict[str, Any]) -> dict[str, Any]:
+    return {"error": {"code": code, "message": message, "status": status, "details": list(details)}}
+
+
+SPENT = (
+    "You exceeded your current quota, please check your plan and billing details. " + "For more, see. " * 40
+)
+IN_34_S = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.5s"}
+
+
+def quota(name: str) -> dict[str, Any]:
+    kind = "type.googleapis.com/google.rpc.QuotaFailure"
+    return {"@type": kind, "violations": [{"quotaMetric": "requests", "quotaId": name}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (
+            400,
+            google(
+                "API key not valid. Please pass a valid API key.",
+                "INVALID_ARGUMENT",
+                400,
+                {"reason": "API_KEY_INVALID"},
+            ),
+            AuthenticationError,
+        ),
+        (
+            400,
+            google("API key expired.", "INVALID_ARGUMENT", 400, {"reason": "API_KEY_INVALID"}),
+            AuthenticationError,
+        ),
+        (
+            400,
+            [
+                google(
+                    "The input token count (1200293) exceeds the maximum number of tokens allowed (1048576).",
+                    "INVALID_ARGUMENT",
+                    400,
+                )
+            ],
+            ContextLengthError,
+        ),
+        (400, google("Invalid value at 'contents'", "INVALID_ARGUMENT", 400), InvalidRequestError),
+        (
+            403,
+            google("Permission denied on resource", "PERMISSION_DENIED", 403),
+            PermissionDeniedError,
+        ),
+        (404, google("models/x is not found for API version v1beta", "NOT_FOUND", 404), ModelNotFoundError),
+        (503, google("The model is overloaded.", "UNAVAILABLE", 503), OverloadedError),
+        (500, google("An internal error has occurred.", "INTERNAL", 500), OverloadedError),
+        (504, google("Deadline expired.", "DEADLINE_EXCEEDED", 504), OverloadedError),
+        (429, google("Resource exhausted.", "RESOURCE_EXHAUSTED", 429), RateLimitError),
+        (
+            429,
+            google(SPENT, "RESOURCE_EXHAUSTED", 429, quota("GenerateRequestsPerMinutePerProject"), IN_34_S),
+            RateLimitError,
+        ),
+        (
+            429,
+            google(SPENT, "RESOURCE_EXHAUSTED", 429, quota("GenerateRequestsPerDayPerProject"), IN_34_S),
+            SpentQuotaError,
+        ),
+        (
+            429,
+            google("You exceeded your current quota: limit: 0, model: x", "RESOURCE_EXHAUSTED", 429),
+            SpentQuotaError,
+        ),
+    ],
+)
+def test_googles_errors(status: int, body: Any, kind: type[ModelError]) -> None:
+    assert type(classified(status, body)) is kind
+
+
+def test_googles_waits() -> None:
+    error = classified(429, google(SPENT, "RESOURCE_EXHAUSTED", 429, {"violations": "?"}, IN_34_S))
+    assert isinstance(error, RateLimitError)
+    assert error.resume_at == NOW + timedelta(seconds=34.5)
+    soon = classified(503, google("x", "UNAVAILABLE", 503, IN_34_S), {"retry-after": "2"})
+    assert isinstance(soon, OverloadedError)
+    assert soon.resume_at == NOW + timedelta(seconds=2)
+
+
+def test_a_quota_of_a_day_is_not_waited_for() -> None:
+    daily = google(SPENT, "RESOURCE_EXHAUSTED", 429, quota("RequestsPerDay"), IN_34_S)
+    assert not is_transient(classified(429, daily))
+    assert is_transient(classified(429, google(SPENT, "RESOURCE_EXHAUSTED", 429, quota("RequestsPerMinute"))))
