@@ -8,15 +8,21 @@ from orchestrator.core.errors import FileMissingError, FileUnreadableError
 from orchestrator.tools.base import Failed, Ok, Tool, ToolContext, ToolOutcome, define
 from orchestrator.tools.matching import MAX_PLACES, Found, find, nearest_lines
 from orchestrator.tools.namesakes import did_you_mean
-from orchestrator.tools.textfile import TextFile, check_text, decode, file_name, lines_of, to_crlf
+from orchestrator.tools.textfile import (
+    TextFile,
+    check_text,
+    decode,
+    file_name,
+    lines_of,
+    numbered,
+    to_crlf,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 MAX_BYTES = 10_000_000
 _MOST_PLACES = 10
-_MOST_LINES_SHOWN = 40
-_MAX_LINE_CHARS = 200
 _CONTEXT_LINES = 2
 
 
@@ -110,7 +116,7 @@ async def _replace(context: ToolContext, name: str, file: TextFile, found: Found
         f" old_text was not there exactly: it differed in {found.tolerance}." if found.tolerance else ""
     )
     last = line + len(lines_of(pieces[1]))
-    region = _numbered(lines_of(text), line - 1 - _CONTEXT_LINES, last - 1 + _CONTEXT_LINES)
+    region = numbered(lines_of(text), line - 1 - _CONTEXT_LINES, last - 1 + _CONTEXT_LINES)
     return Ok(f"Edited {name} at {places}.{tolerance} It now reads:\n{region}")
 
 
@@ -127,7 +133,7 @@ def _not_found(name: str, text: str, old: str) -> str:
     near = nearest_lines(lines, lines_of(old))
     if near is None:
         return f"old_text is not in {name}, nor anything like it. Read the file and copy the text as it is."
-    region = _numbered(lines, near[0] - _CONTEXT_LINES, near[1] + _CONTEXT_LINES)
+    region = numbered(lines, near[0] - _CONTEXT_LINES, near[1] + _CONTEXT_LINES)
     return f"old_text is not in {name}. The nearest is this; copy the text without the numbers:\n{region}"
 
 
@@ -143,16 +149,3 @@ def _not_unique(name: str, text: str, found: Found) -> str:
 
 def _line_at(text: str, position: int) -> int:
     return text.count("\n", 0, position) + 1
-
-
-def _numbered(lines: Sequence[str], start: int, end: int) -> str:
-    start, end = max(0, start), min(len(lines), end)
-    shown = [f"{number} | {_cut(lines[number - 1])}" for number in range(start + 1, end + 1)]
-    if len(shown) > _MOST_LINES_SHOWN:
-        half = _MOST_LINES_SHOWN // 2
-        shown = [*shown[:half], f"[... {len(shown) - 2 * half} lines ...]", *shown[-half:]]
-    return "\n".join(shown)
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= _MAX_LINE_CHARS else f"{line[:_MAX_LINE_CHARS]} [...]"

@@ -17,7 +17,9 @@ _EQUIVALENTS = str.maketrans(
         **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032", "'"),
         **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033", '"'),
         **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
-        **dict.fromkeys("\u00a0\u2002\u2003\u2007\u2009\u200a\u202f\u205f\u3000", " "),
+        **dict.fromkeys(
+            "\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000", " "
+        ),
     }
 )
 """Characters that look alike, one for one, so that places stay places."""
@@ -44,6 +46,11 @@ class Found:
     spans: tuple[tuple[int, int], ...]
     overlaps: bool = False
     tolerance: str = ""
+
+
+def plain(text: str) -> str:
+    """The text with plain quotes, dashes and spaces, as long as before."""
+    return text.translate(_EQUIVALENTS)
 
 
 def find(text: str, old: str) -> Found:

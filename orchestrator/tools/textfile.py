@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING
 from orchestrator.core.errors import FileUnreadableError, ToolError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from orchestrator.tools.base import ToolContext
 
 _MARK = "\ufeff"
+_MOST_LINES_SHOWN = 40
+_MAX_LINE_CHARS = 200
 _BARE_LF = re.compile(r"(?<!\r)\n")
 
 
@@ -95,3 +99,17 @@ def lines_of(text: str) -> list[str]:
     """The lines without their ends; a final line end begins no line of its own."""
     lines = text.replace("\r\n", "\n").split("\n")
     return lines[:-1] if lines[-1] == "" else lines
+
+
+def numbered(lines: Sequence[str], start: int, end: int) -> str:
+    """The lines `[start, end)` from 0, as `NNN | text` with numbers from 1; at most 40, the middle left out."""
+    start, end = max(0, start), min(len(lines), end)
+    shown = [f"{number} | {_cut(lines[number - 1])}" for number in range(start + 1, end + 1)]
+    if len(shown) > _MOST_LINES_SHOWN:
+        half = _MOST_LINES_SHOWN // 2
+        shown = [*shown[:half], f"[... {len(shown) - 2 * half} lines ...]", *shown[-half:]]
+    return "\n".join(shown)
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _MAX_LINE_CHARS else f"{line[:_MAX_LINE_CHARS]} [...]"
