@@ -1,0 +1,287 @@
+"""Anthropic Messages, the receiving half: whole replies and streams, from the vendor and from compatibles."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.errors import ConnectionFailedError, ProviderError
+from orchestrator.core.messages import FinishReason, Message, Reasoning, Role, Text, ToolCall, Usage
+from orchestrator.models.base import INVALID_ARGUMENTS, ReasoningPiece, Response, TextPiece
+from orchestrator.models.failures import error_in_reply
+from orchestrator.models.wire import (
+    dicts,
+    estimated_usage,
+    made_up_id,
+    read_arguments,
+    read_json,
+    read_reply,
+    text_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from orchestrator.core.messages import Part
+    from orchestrator.models.base import Request
+    from orchestrator.models.wire import Piece
+
+# Keys of `Reasoning.opaque`: what `anthropic` gives back with the next request.
+SIGNATURE = "anthropic_signature"  # proves that the text is the model's; empty where none came
+BLOCK = "anthropic_block"  # a whole block that we do not read: redacted thinking, work of the server's tools
+
+_FINISH = {
+    "end_turn": FinishReason.STOP,
+    "stop_sequence": FinishReason.STOP,
+    "max_tokens": FinishReason.LENGTH,
+    "model_context_window_exceeded": FinishReason.LENGTH,
+    "tool_use": FinishReason.TOOL_CALLS,
+    "pause_turn": FinishReason.PAUSE,
+    "refusal": FinishReason.REFUSAL,
+}
+_CARRIED = re.compile(
+    r"redacted_thinking|server_tool_use|mcp_tool_use|\w+_tool_result|container_upload|compaction"
+)
+_KIND_OF_DELTA = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "thinking"}
+
+
+@dataclass(slots=True)
+class _Block:
+    """A block of the reply that is being received."""
+
+    kind: str
+    start: dict[str, Any]
+    texts: list[str] = field(default_factory=list)
+    json_pieces: list[str] = field(default_factory=list)
+    signature: str = ""
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+    def whole(self) -> dict[str, Any]:
+        """The block as one that is not streamed would be."""
+        if not self.json_pieces:
+            return self.start
+        return {**self.start, "input": read_arguments("".join(self.json_pieces))}
+
+    def arguments(self, *, cut: bool) -> dict[str, Any]:
+        """What a call passes. A cut call that arrived whole may lack its end, so it is not to be run."""
+        if self.json_pieces:
+            return read_arguments("".join(self.json_pieces))
+        given = self.start.get("input")
+        if cut:
+            return {INVALID_ARGUMENTS: json.dumps(given, ensure_ascii=False) if given else ""}
+        return read_arguments(given)
+
+
+class MessagesDecoder:
+    """Reads one streamed reply."""
+
+    def __init__(self, request: Request, *, model: str, where: str) -> None:
+        self.done = False
+        self._request = request
+        self._where = where
+        self._model = model
+        self._id: str | None = None
+        self._stop = ""
+        self._explanation = ""
+        self._begun = False
+        self._usage: dict[str, int] = {}
+        self._blocks: list[_Block] = []
+        self._by_index: dict[object, _Block] = {}
+
+    def feed(self, event: str, data: str) -> list[Piece]:
+        """Take one server-sent event.
+
+        Raises:
+            ModelError: the event is an error, or no JSON.
+        """
+        if self.done or not data.strip():
+            return []
+        if data.strip() == "[DONE]":  # some servers end every stream as OpenAI does
+            self.done = True
+            return []
+        try:
+            value = read_json(data)
+        except ValueError:
+            raise ConnectionFailedError(f"{self._where} sent broken JSON in its stream") from None
+        if not isinstance(value, dict):
+            return []
+        kind = text_of(value.get("type")) or event
+        if kind == "error" or value.get("error"):
+            if self._stop:
+                return []  # the reply is complete
+            raise error_in_reply(value, self._where)
+        return self._take(kind, value)
+
+    def _take(self, kind: str, value: Mapping[str, Any]) -> list[Piece]:
+        if kind == "message_start":
+            message = value.get("message")
+            return self.take_message(message if isinstance(message, dict) else {})
+        if kind == "content_block_start":
+            block = value.get("content_block")
+            return self._open(value.get("index"), block) if isinstance(block, dict) else []
+        if kind == "content_block_delta":
+            delta = value.get("delta")
+            return self._grow(value.get("index"), delta) if isinstance(delta, dict) else []
+        if kind == "message_delta":
+            delta = value.get("delta")
+            self._take_stop(delta if isinstance(delta, dict) else {})
+            self._count(value.get("usage"))
+        elif kind == "message_stop":
+            self.done = True
+        return []
+
+    def take_message(self, message: Mapping[str, Any]) -> list[Piece]:
+        """Take a whole reply, or the beginning of one."""
+        self._begun = True
+        self._id = text_of(message.get("id")) or self._id
+        self._model = text_of(message.get("model")) or self._model
+        self._take_stop(message)
+        self._count(message.get("usage"))
+        content = message.get("content")
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else dicts(content)
+        return [piece for block in blocks for piece in self._open(None, block)]
+
+    def _take_stop(self, delta: Mapping[str, Any]) -> None:
+        self._stop = text_of(delta.get("stop_reason")) or self._stop
+        details = delta.get("stop_details")
+        if isinstance(details, dict):
+            self._explanation = text_of(details.get("explanation"))
+
+    def _count(self, usage: object) -> None:
+        # The counts of a stream are totals so far. Some servers give one at the beginning only and
+        # zero at the end, others the other way round.
+        for name, number in usage.items() if isinstance(usage, dict) else ():
+            if isinstance(number, int | float) and math.isfinite(number):
+                self._usage[name] = max(self._usage.get(name, 0), int(number))
+            elif name == "output_tokens_details":
+                self._count(number)
+
+    def _open(self, index: object, start: dict[str, Any]) -> list[Piece]:
+        self._begun = True
+        block = _Block(text_of(start.get("type")), start)
+        block.signature = text_of(start.get("signature"))
+        self._blocks.append(block)
+        if isinstance(index, int):
+            self._by_index[index] = block
+        return self._add_text(block, text_of(start.get(block.kind)))
+
+    def _grow(self, index: object, delta: dict[str, Any]) -> list[Piece]:
+        kind = text_of(delta.get("type"))
+        wanted = _KIND_OF_DELTA.get(kind)
+        block = self._by_index.get(index) if isinstance(index, int) else None
+        if block is None and self._blocks and not isinstance(index, int):
+            block = self._blocks[-1]
+        if wanted and (block is None or block.kind != wanted):
+            self._open(index, {"type": wanted})  # a server that does not announce its blocks
+            block = self._blocks[-1]
+        if block is None:
+            return []
+        if kind == "signature_delta":
+            block.signature = text_of(delta.get("signature")) or block.signature
+        elif kind == "input_json_delta":
+            if piece := text_of(delta.get("partial_json")):
+                block.json_pieces.append(piece)
+        elif kind == "compaction_delta":
+            block.start = {**block.start, "content": delta.get("content")}
+        return self._add_text(block, text_of(delta.get(block.kind))) if wanted else []
+
+    @staticmethod
+    def _add_text(block: _Block, text: str) -> list[Piece]:
+        if not text or block.kind not in {"text", "thinking"}:
+            return []
+        block.texts.append(text)
+        return [TextPiece(text) if block.kind == "text" else ReasoningPiece(text)]
+
+    def finish(self) -> tuple[list[Piece], Response]:
+        """What was held back (the reason of a refusal that says nothing else), and the whole reply.
+
+        Raises:
+            ConnectionFailedError: there was neither a stop reason nor the end mark.
+        """
+        if not self._begun or not (self._stop or self.done):
+            raise ConnectionFailedError(f"{self._where} ended its stream in the middle of the reply")
+        parts = tuple(self._parts())
+        held: list[Piece] = []
+        finish = self._finish_reason(parts)
+        is_mute = finish is FinishReason.REFUSAL and not any(isinstance(part, Text) for part in parts)
+        if is_mute and self._explanation:
+            parts = (*parts, Text(self._explanation))
+            held = [TextPiece(self._explanation)]
+        message = Message(Role.ASSISTANT, parts)
+        usage = self._read_usage() or estimated_usage(self._request, message)
+        return held, Response(message, finish, usage, self._model, self._id)
+
+    def _parts(self) -> Iterator[Part]:
+        said: list[str] = []  # citations cut a text into many blocks
+        for number, block in enumerate(self._blocks):
+            if block.kind == "text":
+                said.append(block.text)
+                continue
+            part = self._part(number, block)
+            if part is None:
+                continue
+            if text := "".join(said):
+                yield Text(text)
+            said.clear()
+            yield part
+        if text := "".join(said):
+            yield Text(text)
+
+    def _part(self, number: int, block: _Block) -> Part | None:
+        if block.kind == "thinking":
+            is_empty = not block.text and not block.signature
+            return None if is_empty else Reasoning(block.text, {SIGNATURE: block.signature})
+        if block.kind == "tool_use":
+            is_last = number == len(self._blocks) - 1
+            cut = is_last and _FINISH.get(self._stop) is FinishReason.LENGTH
+            name, arguments = text_of(block.start.get("name")), block.arguments(cut=cut)
+            call_id = text_of(block.start.get("id")) or made_up_id(number, self._id, name, arguments)
+            return ToolCall(call_id, name, arguments) if name or arguments else None
+        return Reasoning("", {BLOCK: block.whole()}) if _CARRIED.fullmatch(block.kind) else None
+
+    def _finish_reason(self, parts: tuple[Part, ...]) -> FinishReason:
+        finish = _FINISH.get(self._stop or "end_turn", FinishReason.OTHER)
+        complete = finish in {FinishReason.STOP, FinishReason.OTHER}
+        calls = any(isinstance(part, ToolCall) for part in parts)
+        return FinishReason.TOOL_CALLS if complete and calls else finish
+
+    def _read_usage(self) -> Usage | None:
+        """The vendor's counts, whose `input_tokens` are those outside of the cache; None without any."""
+        read, written = (
+            max(self._usage.get(name, 0), 0)
+            for name in ("cache_read_input_tokens", "cache_creation_input_tokens")
+        )
+        prompt = max(self._usage.get("input_tokens", 0), 0) + read + written
+        made = max(self._usage.get("output_tokens", 0), 0)
+        if not prompt and not made:
+            return None
+        return Usage(
+            input_tokens=prompt,
+            output_tokens=made,
+            cached_input_tokens=read,
+            cache_write_tokens=written,
+            reasoning_tokens=max(self._usage.get("thinking_tokens", 0), 0),
+        )
+
+
+def decode_reply(body: bytes, request: Request, *, model: str, where: str) -> Response:
+    """Read a whole reply.
+
+    Raises:
+        ModelError: the body is an error, or no reply.
+    """
+    value = read_reply(body, where)
+    if value.get("type") == "error" or value.get("error"):
+        raise error_in_reply(value, where)
+    if not isinstance(value.get("content"), list | str):
+        raise ProviderError(f"{where} answered with JSON that is no reply; check the API address")
+    decoder = MessagesDecoder(request, model=model, where=where)
+    decoder.take_message(value)
+    decoder.done = True
+    return decoder.finish()[1]
