@@ -40,6 +40,7 @@ _FINISH = {
     "model_context_window_exceeded": FinishReason.LENGTH,
     "tool_use": FinishReason.TOOL_CALLS,
     "pause_turn": FinishReason.PAUSE,
+    "compaction": FinishReason.PAUSE,
     "refusal": FinishReason.REFUSAL,
 }
 _CARRIED = re.compile(
@@ -91,6 +92,7 @@ class MessagesDecoder:
         self._explanation = ""
         self._begun = False
         self._usage: dict[str, int] = {}
+        self._iterations: list[dict[str, Any]] = []
         self._blocks: list[_Block] = []
         self._by_index: dict[object, _Block] = {}
 
@@ -154,13 +156,14 @@ class MessagesDecoder:
             self._explanation = text_of(details.get("explanation"))
 
     def _count(self, usage: object) -> None:
-        # The counts of a stream are totals so far. Some servers give one at the beginning only and
-        # zero at the end, others the other way round.
-        for name, number in usage.items() if isinstance(usage, dict) else ():
-            if isinstance(number, int | float) and math.isfinite(number):
-                self._usage[name] = max(self._usage.get(name, 0), int(number))
+        # The counts of a stream are totals so far: the last one holds. Some servers have zeros at one end.
+        for name, value in usage.items() if isinstance(usage, dict) else ():
+            if isinstance(value, int | float) and math.isfinite(value):
+                self._usage[name] = max(int(value), 0) or self._usage.get(name, 0)
             elif name == "output_tokens_details":
-                self._count(number)
+                self._count(value)
+            elif name == "iterations":
+                self._iterations = dicts(value)
 
     def _open(self, index: object, start: dict[str, Any]) -> list[Piece]:
         self._begun = True
@@ -252,22 +255,27 @@ class MessagesDecoder:
         return FinishReason.TOOL_CALLS if complete and calls else finish
 
     def _read_usage(self) -> Usage | None:
-        """The vendor's counts, whose `input_tokens` are those outside of the cache; None without any."""
-        read, written = (
-            max(self._usage.get(name, 0), 0)
-            for name in ("cache_read_input_tokens", "cache_creation_input_tokens")
+        """What was counted; None where nothing was."""
+        usage = _usage(self._usage)
+        for iteration in self._iterations:
+            if iteration.get("type") == "compaction":  # billed, and not in the totals
+                usage += _usage(iteration)
+        return usage if usage.total_tokens else None
+
+
+def _usage(counts: Mapping[str, Any]) -> Usage:
+    """The vendor's counts, whose `input_tokens` are those outside of the cache."""
+    prompt, read, written, made, thought = (
+        max(number, 0) if isinstance(number := counts.get(name), int) else 0
+        for name in (
+            "input_tokens",
+            "cache_read_input_tokens",
+            "cache_creation_input_tokens",
+            "output_tokens",
+            "thinking_tokens",
         )
-        prompt = max(self._usage.get("input_tokens", 0), 0) + read + written
-        made = max(self._usage.get("output_tokens", 0), 0)
-        if not prompt and not made:
-            return None
-        return Usage(
-            input_tokens=prompt,
-            output_tokens=made,
-            cached_input_tokens=read,
-            cache_write_tokens=written,
-            reasoning_tokens=max(self._usage.get("thinking_tokens", 0), 0),
-        )
+    )
+    return Usage(prompt + read + written, made, read, written, thought)
 
 
 def decode_reply(body: bytes, request: Request, *, model: str, where: str) -> Response:

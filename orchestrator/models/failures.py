@@ -77,7 +77,8 @@ _GOOGLES_PACE = _rule(
 _QUOTA = _rule(
     SpentQuotaError,
     r"insufficient_quota|billing_hard_limit|billing_not_active|exceeded your current quota"
-    r"|credit balance is too low|insufficient (credits|balance|funds)",
+    r"|credit balance is too low|insufficient (credits|balance|funds)"
+    r"|billing_error|spend_limit_reached|specified api usage limits",
     "the account has no credit or quota left",
 )
 _CONTEXT = _rule(
@@ -97,7 +98,7 @@ _REQUEST_RULES = (
     ),
     _rule(
         ContentFilterError,
-        r"content_filter|content_policy_violation|responsibleaipolicy|content management policy",
+        r"content_filter|content_policy_violation|responsibleaipolicy|content (management|filtering) policy",
     ),
     _rule(
         ModelNotFoundError, r"model_not_found|not_found_error|\bNOT_FOUND\b", _CHECK_NAME, in_message=False
@@ -186,8 +187,9 @@ def read_complaint(value: object) -> Complaint:
     upstream = metadata.get("raw") if isinstance(metadata, dict) else None
     said = [inner.get("message") or inner.get("detail") or inner.get("msg"), upstream]
     kinds = [inner.get(key) for key in ("type", "code", "status", "reason")]
-    more, retry_after = read_details(inner.get("details"))
-    kinds += more
+    details = inner.get("details")
+    more, retry_after = read_details(details)
+    kinds += [*more, details.get("error_code") if isinstance(details, dict) else None]
     return Complaint(
         message=_one_line(": ".join(str(part) for part in said if part)),
         kinds=" ".join(kind for kind in kinds if isinstance(kind, str)),
