@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from orchestrator.tools.base import Ends, Failed, Ok, Tool, ToolContext, ToolOutcome, define
+from orchestrator.tools.base import Ends, Failed, Ok, Order, Tool, ToolContext, ToolOutcome, define
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,8 @@ def create_pull_request(propose: Propose) -> Tool:
         return await propose_changes(propose, arguments["title"], arguments["body"])
 
     text = {"type": "string"}
-    return Tool(define("create_pull_request", {"title": text, "body": text}, ("title", "body")), execute)
+    definition = define("create_pull_request", {"title": text, "body": text}, ("title", "body"))
+    return Tool(definition, execute, order=Order.LAST)
 
 
 def ask_question() -> Tool:
@@ -36,7 +37,8 @@ def ask_question() -> Tool:
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
         return ask(arguments["question_text"])
 
-    return Tool(define("ask_question", {"question_text": {"type": "string"}}, ("question_text",)), execute)
+    definition = define("ask_question", {"question_text": {"type": "string"}}, ("question_text",))
+    return Tool(definition, execute, order=Order.LAST)
 
 
 def finish(may_finish: MayFinish) -> Tool:
@@ -45,7 +47,7 @@ def finish(may_finish: MayFinish) -> Tool:
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
         return await end_session(may_finish, arguments.get("reason") or "")
 
-    return Tool(define("finish", {"reason": {"type": "string"}}), execute)
+    return Tool(define("finish", {"reason": {"type": "string"}}), execute, order=Order.LAST)
 
 
 async def propose_changes(propose: Propose, title: str, body: str) -> ToolOutcome:

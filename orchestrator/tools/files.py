@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-import io
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.errors import FileMissingError, FileUnreadableError, ToolError
-from orchestrator.tools.base import Failed, Ok, Tool, ToolContext, ToolOutcome, define
-from orchestrator.tools.namesakes import did_you_mean
+from orchestrator.core.errors import FileMissingError, FileUnreadableError
+from orchestrator.tools.base import Failed, Ok, Order, Tool, ToolContext, ToolOutcome, define
+from orchestrator.tools.reading import read_path
 from orchestrator.tools.textfile import TextFile, check_text, decode, file_name, lines_of
-from orchestrator.tools.truncation import DEFAULT_MAX_CHARS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from orchestrator.core.messages import JsonObject
 
-WHOLE_MAX_BYTES = 10_000_000
-"""Read without a range."""
-
-SLICE_MAX_BYTES = 50_000_000
-"""Read with a range."""
-
 REPLACE_MAX_BYTES = 1_000_000
-"""Over this `write_file` leaves an existing file alone."""
+"""Over this the planner's `write_file` leaves an existing file alone."""
 
-DEFAULT_LINES = 2_000
-MAX_LINE_CHARS = 2_000
+OVERWRITE_MAX_BYTES = 50_000_000
+"""Over this `overwrite_text` does."""
+
 MAX_SHOWN_CHARS = 40_000
 """Of a file whose replacement was refused; below what a model is shown of `read_file`."""
 
@@ -38,7 +31,7 @@ def read_file() -> Tool:
     """The tool that shows a file, with line numbers."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        return await read_text(context, arguments["path"], arguments.get("offset"), arguments.get("limit"))
+        return await read_path(context, arguments["path"], arguments.get("offset"), arguments.get("limit"))
 
     line_number = {"type": "integer", "minimum": 1}
     properties: dict[str, JsonObject] = {
@@ -56,52 +49,7 @@ def write_file() -> Tool:
         return await write_text(context, arguments["path"], arguments["content"])
 
     properties = {"path": {"type": "string"}, "content": {"type": "string"}}
-    return Tool(define("write_file", properties, ("path", "content")), execute)
-
-
-async def read_text(
-    context: ToolContext, path: str, offset: int | None = None, limit: int | None = None
-) -> ToolOutcome:
-    """Show lines of a text file as `NNN | text`. It counts as shown if all of it is.
-
-    Args:
-        context: where to read.
-        path: the file.
-        offset: the first line, from 1.
-        limit: the most lines; 2,000 if it is None.
-
-    Raises:
-        ToolError: there is no such file, it is binary or too large.
-    """
-    first, most = offset or 1, limit or DEFAULT_LINES
-    if first < 1 or most < 1:
-        raise ToolError("offset and limit count lines from 1")
-    name = context.environment.relative(path)
-    whole = offset is None and limit is None
-    try:
-        data = await context.environment.read_file(
-            path, max_bytes=WHOLE_MAX_BYTES if whole else SLICE_MAX_BYTES
-        )
-    except FileMissingError as error:
-        raise FileMissingError(f"{error}.{await did_you_mean(context, name)}") from None
-    decode(name, data)  # all of it is checked, though a small part may be shown
-    shown: list[str] = []
-    total = cut = 0
-    for total, raw in enumerate(io.BytesIO(data.removeprefix(b"\xef\xbb\xbf")), 1):
-        if first <= total < first + most:
-            line = raw.decode().removesuffix("\n").removesuffix("\r")
-            cut += len(line) > MAX_LINE_CHARS
-            shown.append(f"{total} | {_cut(line)}")
-    if not total:
-        context.ledger.shown.add(name)
-        return Ok(f"{name} is empty.")
-    if first > total:
-        # No failure: looking past the end does no harm, and a failure stops the calls that follow.
-        return Ok(f"{name} ends with line {total}, so there is nothing from line {first} on.")
-    output = "\n".join([*shown, *_remarks(data, first, len(shown), total)])
-    if len(shown) == total and not cut and len(output) <= DEFAULT_MAX_CHARS["read_file"]:
-        context.ledger.shown.add(name)
-    return Ok(output)
+    return Tool(define("write_file", properties, ("path", "content")), execute, order=Order.ALONE)
 
 
 async def write_text(context: ToolContext, path: str, content: str) -> ToolOutcome:
@@ -126,6 +74,32 @@ async def write_text(context: ToolContext, path: str, content: str) -> ToolOutco
     return await _write(context, name, data, "Replaced")
 
 
+async def overwrite_text(context: ToolContext, path: str, content: str) -> ToolOutcome:
+    """Create a file, or replace all of it, seen or not.
+
+    The line ends, the byte order mark, the final line end and the mode of a text file stay.
+
+    Raises:
+        ToolError: the path is refused, the file is over 50 MB, or the disk says no.
+    """
+    check_text("content", content)
+    name = file_name(context, path)
+    try:
+        before = await context.environment.read_file(path, max_bytes=OVERWRITE_MAX_BYTES)
+    except FileMissingError:
+        return await _write(context, name, content.encode(), "Created")
+    except FileUnreadableError as error:
+        raise FileUnreadableError(f"{path} was not replaced: {error}") from None
+    try:
+        old = decode(path, before)
+    except FileUnreadableError:  # not text: nothing of its form can stay
+        return await _write(context, name, content.encode(), "Replaced")
+    if not (old.text.endswith("\n") and content) or content.endswith("\n"):
+        return await _write(context, name, old.with_text(content), "Replaced")
+    remark = " The line end after the last line was kept."
+    return await _write(context, name, old.with_text(f"{content}\n"), "Replaced", remark)
+
+
 async def _replaceable(context: ToolContext, name: str) -> TextFile:
     try:
         return decode(name, await context.environment.read_file(name, max_bytes=REPLACE_MAX_BYTES))
@@ -133,12 +107,12 @@ async def _replaceable(context: ToolContext, name: str) -> TextFile:
         raise FileUnreadableError(f"{name} is not replaced by write_file: {error}") from None
 
 
-async def _write(context: ToolContext, name: str, data: bytes, done: str) -> ToolOutcome:
+async def _write(context: ToolContext, name: str, data: bytes, done: str, remark: str = "") -> ToolOutcome:
     await context.environment.write_file(name, data)
     context.ledger.touched.add(name)
     context.ledger.shown.add(name)
     lines = len(lines_of(data.decode()))
-    return Ok(f"{done} {name}: {len(data):,} bytes, {lines:,} lines.")
+    return Ok(f"{done} {name}: {len(data):,} bytes, {lines:,} lines.{remark}")
 
 
 def _show_first(context: ToolContext, name: str, text: str) -> Failed:
@@ -172,24 +146,3 @@ def _shrinks(context: ToolContext, name: str, old: str, content: str) -> Failed 
         "file, use edit_file, which leaves the rest alone. If the other lines are really to go, send exactly the same "
         "call again."
     )
-
-
-def _cut(line: str) -> str:
-    if len(line) <= MAX_LINE_CHARS:
-        return line
-    return f"{line[:MAX_LINE_CHARS]} [... {len(line) - MAX_LINE_CHARS:,} more characters of this line]"
-
-
-def _remarks(data: bytes, first: int, shown: int, total: int) -> list[str]:
-    remarks = []
-    if shown < total:
-        last = first + shown - 1
-        rest = f"; go on with offset {last + 1}" if last < total else ""
-        remarks.append(f"[lines {first} to {last} of {total}{rest}]")
-    if b"\r\n" in data:
-        remarks.append(
-            "[line ends are CR LF]" if data.count(b"\r\n") == data.count(b"\n") else "[line ends are mixed]"
-        )
-    if first + shown > total and not data.endswith(b"\n"):
-        remarks.append("[no line end after the last line]")
-    return remarks

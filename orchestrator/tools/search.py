@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.errors import ToolError
+from orchestrator.core.errors import FileUnreadableError, ToolError
 from orchestrator.environments.base import GrepOptions
 from orchestrator.tools.base import Ok, Tool, ToolContext, ToolOutcome, define
 
@@ -12,13 +15,29 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from orchestrator.core.messages import JsonObject
+    from orchestrator.environments.base import DirEntry
 
 MAX_DEPTH = 10
 MAX_RESULTS = 1_000
 DEFAULT_RESULTS = 100
 MAX_ENTRIES = 1_000
 
+MAX_COUNTED_LINES = 50_000
+"""Matching lines that are looked at to name or count the files that have them."""
+
+SEARCHED_MAX_BYTES = 50_000_000
+"""An environment searches no larger file."""
+
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _ROOT = "."
+
+
+class GrepMode(StrEnum):
+    """What `grep` shows of what it finds."""
+
+    CONTENT = "content"
+    FILES = "files_with_matches"
+    COUNT = "count"
 
 
 def list_dir() -> Tool:
@@ -73,13 +92,9 @@ async def list_folder(context: ToolContext, path: str, *, depth: int) -> ToolOut
         ToolError: the path is refused, or no folder.
     """
     entries = await context.environment.list_directory(path, depth=depth)
-    name = context.environment.relative(path)
     if not entries:
-        return Ok(f"{name} is an empty folder.")
-    lines = [
-        f"{entry.name}/" if entry.is_dir else f"{entry.name} ({entry.size or 0:,} bytes)"
-        for entry in entries[:MAX_ENTRIES]
-    ]
+        return Ok(f"{context.environment.relative(path)} is an empty folder.")
+    lines = [_entry(entry) for entry in entries[:MAX_ENTRIES]]
     if len(entries) > MAX_ENTRIES:
         lines.append(
             f"[{len(entries) - MAX_ENTRIES:,} more entries: list a folder inside, or use less depth]"
@@ -87,24 +102,88 @@ async def list_folder(context: ToolContext, path: str, *, depth: int) -> ToolOut
     return Ok("\n".join(lines))
 
 
-async def search_files(context: ToolContext, pattern: str, path: str, options: GrepOptions) -> ToolOutcome:
+async def list_page(context: ToolContext, path: str, *, offset: int, limit: int, depth: int) -> ToolOutcome:
+    """Entries of a folder as in `list_folder`, from number `offset` on.
+
+    Args:
+        context: where to look.
+        path: the folder.
+        offset: the first entry, from 1.
+        limit: the most entries.
+        depth: how many levels.
+
+    Raises:
+        ToolError: the path is refused or no folder, or a number is below 1.
+    """
+    if min(offset, limit, depth) < 1:
+        raise ToolError("offset, limit and depth count from 1")
+    entries = await context.environment.list_directory(path, depth=depth)
+    name = context.environment.relative(path)
+    if not entries:
+        return Ok(f"{name} is an empty folder.")
+    page = entries[offset - 1 : offset - 1 + limit]
+    if not page:
+        return Ok(f"{name} has {len(entries):,} entries, so there is nothing from entry {offset:,} on.")
+    lines = [_entry(entry) for entry in page]
+    last = offset + len(page) - 1
+    if len(page) < len(entries):
+        rest = f"; go on with offset {last + 1}" if last < len(entries) else ""
+        lines.append(f"[entries {offset} to {last} of {len(entries)}{rest}]")
+    return Ok("\n".join(lines))
+
+
+async def search_files(
+    context: ToolContext, pattern: str, path: str, options: GrepOptions, *, limit_name: str = "max_results"
+) -> ToolOutcome:
     """One match a line, as `path:line: text`.
+
+    Args:
+        context: where to search.
+        pattern: a regular expression.
+        path: a folder or a file.
+        options: see `GrepOptions`.
+        limit_name: how the tool calls the parameter of `max_results`.
 
     Raises:
         ToolError: the pattern is invalid, or the path is refused or missing.
     """
     most = options.max_results
     if not 1 <= most <= MAX_RESULTS:
-        raise ToolError(f"max_results must be from 1 to {MAX_RESULTS:,}")
-    asked = GrepOptions(
-        options.glob_filter, options.case_insensitive, most + 1
-    )  # one more tells if there are more
-    matches = await context.environment.grep(pattern, path, asked)
+        raise ToolError(f"{limit_name} must be from 1 to {MAX_RESULTS:,}")
+    # one more tells if there are more
+    matches = await context.environment.grep(pattern, path, replace(options, max_results=most + 1))
     if not matches:
-        return Ok("No line matches.")
+        return await _none(context, path)
     lines = [f"{match.path}:{match.line}: {match.text}" for match in matches[:most]]
     if len(matches) > most:
-        lines.append(f"[there are more than these {most} matches: narrow the search, or set max_results]")
+        lines.append(f"[there are more than these {most} matches: narrow the search, or set {limit_name}]")
+    return Ok("\n".join(lines))
+
+
+async def search_by_mode(
+    context: ToolContext, pattern: str, path: str, options: GrepOptions, mode: GrepMode
+) -> ToolOutcome:
+    """Matching lines, or the files that have them, or how many of them each file has.
+
+    Raises:
+        ToolError: see `search_files`.
+    """
+    if mode is GrepMode.CONTENT:
+        return await search_files(context, pattern, path, options)
+    most = options.max_results
+    if not 1 <= most <= MAX_RESULTS:
+        raise ToolError(f"max_results must be from 1 to {MAX_RESULTS:,}")
+    asked = replace(options, max_results=MAX_COUNTED_LINES)
+    matches = await context.environment.grep(pattern, path, asked)
+    if not matches:
+        return await _none(context, path)
+    counts = Counter(match.path for match in matches)
+    shown = list(counts.items())[:most]
+    lines = [f"{name}:{number}" if mode is GrepMode.COUNT else name for name, number in shown]
+    if len(counts) > most:
+        lines.append(f"[{len(counts) - most:,} more files: narrow the search, or set max_results]")
+    if len(matches) == MAX_COUNTED_LINES:
+        lines.append(f"[the search stopped at {MAX_COUNTED_LINES:,} matching lines: narrow it]")
     return Ok("\n".join(lines))
 
 
@@ -116,3 +195,25 @@ async def find_files(context: ToolContext, pattern: str, path: str) -> ToolOutco
     """
     found = await context.environment.glob(pattern, path)
     return Ok("\n".join(found) or "No file matches.")
+
+
+def inside(context: ToolContext, pattern: str) -> str:
+    """A file pattern seen from the working directory, though it may be written as an absolute one."""
+    return pattern.removeprefix(f"{context.environment.working_directory().rstrip('/')}/")
+
+
+async def _none(context: ToolContext, path: str) -> ToolOutcome:
+    """Nothing was found; one file that cannot be searched at all is no reason to believe that.
+
+    Raises:
+        ToolError: the path names a file that is too large or binary.
+    """
+    if await context.environment.file_exists(path):
+        data = await context.environment.read_file(path, max_bytes=SEARCHED_MAX_BYTES)
+        if b"\0" in data and not data.startswith(_UTF16_MARKS):
+            raise FileUnreadableError(f"{path} is a binary file ({len(data):,} bytes), which is not searched")
+    return Ok("No line matches.")
+
+
+def _entry(entry: DirEntry) -> str:
+    return f"{entry.name}/" if entry.is_dir else f"{entry.name} ({entry.size or 0:,} bytes)"

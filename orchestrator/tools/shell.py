@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ToolError
-from orchestrator.tools.base import Failed, Ok, Tool, ToolContext, ToolOutcome, define
+from orchestrator.tools.base import MAX_TIMEOUT_MS, Failed, Ok, Tool, ToolContext, ToolOutcome, define
+from orchestrator.tools.textfile import check_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import JsonObject
 
 DEFAULT_TIMEOUT_MS = 120_000
-MAX_TIMEOUT_MS = 600_000
 
 _NOTHING_PRINTED = "The command printed nothing.\n"
 
@@ -31,15 +31,21 @@ def run_shell_command(default_timeout_ms: int = DEFAULT_TIMEOUT_MS) -> Tool:
 
 
 async def run_command(
-    context: ToolContext, command: str, *, timeout_ms: int, working_dir: str | None = None
+    context: ToolContext,
+    command: str,
+    *,
+    timeout_ms: int | None = None,
+    working_dir: str | None = None,
+    max_output_chars: int | None = None,
 ) -> ToolOutcome:
     """Run a command; what it prints, its exit code and its duration are the answer.
 
     Args:
-        context: where to run it.
+        context: where to run it, and how long it may take by default and at most.
         command: shell text.
-        timeout_ms: up to 600,000; more is taken as that.
+        timeout_ms: None takes the default; more than the most is taken as that.
         working_dir: a folder of the clone; the root if it is None.
+        max_output_chars: cut what was printed to that; None leaves it whole.
 
     Returns:
         `Failed` for an exit code other than 0 and for a time-out, with the output in it.
@@ -49,16 +55,31 @@ async def run_command(
     """
     if not command.strip():
         raise ToolError("the command is empty")
+    check_text("the command", command)
+    limit_ms = min(context.times.default_ms if timeout_ms is None else timeout_ms, context.times.max_ms)
     context.ledger.shell_used = True
     result = await context.environment.exec_command(
-        command, timeout_ms=min(timeout_ms, MAX_TIMEOUT_MS), working_dir=working_dir, on_output=context.print
+        command, timeout_ms=limit_ms, working_dir=working_dir, on_output=context.print
     )
-    seconds = result.duration_ms / 1_000
-    output = result.output if result.output.endswith("\n") or not result.output else f"{result.output}\n"
+    printed = result.output if max_output_chars is None else _cut(result.output, max_output_chars)
+    output = printed if printed.endswith("\n") or not printed else f"{printed}\n"
     if result.timed_out:
         return Failed(
-            f"{output}[ERROR: Command timed out after {min(timeout_ms, MAX_TIMEOUT_MS)}ms. Partial output is shown "
-            "above. You can retry with a longer timeout by setting the timeout_ms parameter.]"
+            f"{output}[ERROR: Command timed out after {limit_ms}ms. Partial output is shown above. You can retry "
+            "with a longer timeout by setting the timeout_ms parameter.]"
         )
+    seconds = result.duration_ms / 1_000
     ending = f"{output or _NOTHING_PRINTED}[exit code {result.exit_code}, {seconds:.1f} s]"
     return Ok(ending) if result.exit_code == 0 else Failed(ending)
+
+
+def _cut(output: str, most: int) -> str:
+    """Both ends, at most so many characters together, and how many are missing."""
+    removed = len(output) - most
+    if removed <= 0:
+        return output
+    head = most // 2
+    return (
+        f"{output[:head]}\n[... {removed:,} characters left out, as max_output_chars asks ...]\n"
+        f"{output[head + removed :]}"
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import FileUnreadableError, ToolError
+from orchestrator.tools.kinds import kind_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,10 +54,13 @@ def decode(path: str, data: bytes) -> TextFile:
     """
     size = f"{len(data):,} bytes"
     if b"\0" in data:
-        raise FileUnreadableError(f"{path} is a binary file ({size})")
+        kind = kind_in_words(data)
+        raise FileUnreadableError(f"{path} is a binary file{kind and f': {kind}'} ({size})")
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
+        if kind := kind_in_words(data):
+            raise FileUnreadableError(f"{path} is a binary file: {kind} ({size})") from None
         raise FileUnreadableError(
             f"{path} is not UTF-8 text ({size}, byte {error.start:,} is {data[error.start]:#04x})"
         ) from None

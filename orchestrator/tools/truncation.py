@@ -48,13 +48,18 @@ DEFAULT_MAX_LINES: Mapping[str, int] = {"shell": 256, "grep": 200, "glob": 500}
 OTHER_MAX_CHARS = 20_000
 """For a tool that is in no table, which is cut as `head_tail`."""
 
-_KIND_OF_TOOL: Mapping[str, str] = {"run_shell_command": "shell"}
+_KIND_OF_TOOL: Mapping[str, str] = {
+    "run_shell_command": "shell",
+    "shell_command": "shell",
+    "grep_files": "grep",
+    "read_many_files": "read_file",
+}
 """Names under which a profile shows a tool of the tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputLimits:
-    """What a host sets in place of the defaults, by the names of the tables (`shell`, not its other names).
+    """What a host sets in place of the defaults: by the tool's own name, or by its name in the tables.
 
     Attributes:
         chars: the most characters that are kept; 0 keeps none.
@@ -65,12 +70,18 @@ class OutputLimits:
     lines: Mapping[str, int | None] = field(default_factory=dict)
 
 
+_DEFAULTS = OutputLimits()
+
+
 def truncate(output: str, tool_name: str, limits: OutputLimits | None = None) -> str:
     """What the model is shown of a tool's output. The markers come on top of the limits."""
-    overrides = limits or OutputLimits()
+    overrides = limits or _DEFAULTS
     kind = _KIND_OF_TOOL.get(tool_name, tool_name)
-    max_chars = {**DEFAULT_MAX_CHARS, **overrides.chars}.get(kind, OTHER_MAX_CHARS)
-    max_lines = {**DEFAULT_MAX_LINES, **overrides.lines}.get(kind)
+    max_chars = DEFAULT_MAX_CHARS.get(kind, OTHER_MAX_CHARS)
+    max_lines = DEFAULT_MAX_LINES.get(kind)
+    for name in (kind, tool_name):  # the tool's own name has the last word
+        max_chars = overrides.chars.get(name, max_chars)
+        max_lines = overrides.lines.get(name, max_lines)
     result = truncate_chars(output, max_chars, DEFAULT_MODES.get(kind, Mode.HEAD_TAIL))
     return result if max_lines is None else truncate_lines(result, max_lines)
 
