@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.models.known_models import known_model
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 DEFAULT_CONTEXT_TOKENS = 32_768
 """Assumed where nothing is known: what current small models can read at least."""
+
+DEFAULT_OUTPUT_TOKENS = 8_192
+"""Assumed where nothing is known: what current small models can write at least."""
 
 
 class Provider(StrEnum):
@@ -128,6 +132,48 @@ def context_window(where: str, model: str) -> int | None:
     """
     found = _find(where, model)
     return found[1].context_window if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What a model can do, as far as it is known; the defaults are for those of which nothing is.
+
+    Attributes:
+        context_tokens: what it can read and write in one request.
+        output_tokens: what it can write of that.
+        images: it reads pictures.
+        reasoning: it thinks before it answers, and takes an effort.
+        tools: it can be given functions to call.
+        knowledge_cutoff: the month up to which it knows the world, as `YYYY-MM`; empty if unknown.
+    """
+
+    context_tokens: int = DEFAULT_CONTEXT_TOKENS
+    output_tokens: int = DEFAULT_OUTPUT_TOKENS
+    images: bool = False
+    reasoning: bool = False
+    tools: bool = True
+    knowledge_cutoff: str = ""
+
+
+def facts(where: str, model: str) -> ModelFacts:
+    """What a model can do. The window is that of `context_window` if that is known, as providers differ.
+
+    Args:
+        where: the address that is asked, or a `Provider` for its official address.
+        model: the name that the provider knows.
+    """
+    row = known_model(model)
+    window = context_window(where, model)
+    if row is None:
+        context = window or DEFAULT_CONTEXT_TOKENS
+        return ModelFacts(context, min(DEFAULT_OUTPUT_TOKENS, context))
+    return ModelFacts(
+        window or row.context_tokens,
+        row.output_tokens,
+        images=True,
+        reasoning=True,
+        knowledge_cutoff=row.knowledge_cutoff,
+    )
 
 
 def _find(where: str, model: str) -> tuple[PriceList, ModelInfo] | None:

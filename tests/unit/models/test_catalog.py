@@ -8,13 +8,18 @@ import pytest
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.messages import Usage
 from orchestrator.models.catalog import (
+    DEFAULT_CONTEXT_TOKENS,
+    DEFAULT_OUTPUT_TOKENS,
+    ModelFacts,
     ModelRef,
     Provider,
     context_window,
     detect_provider,
+    facts,
     parse_model,
     price_usd,
 )
+from orchestrator.models.known_models import KNOWN, family_of, known_model
 
 USAGE = Usage(input_tokens=1_000_000, output_tokens=100_000, cached_input_tokens=500_000)
 
@@ -124,8 +129,137 @@ def test_context_windows() -> None:
     assert context_window("https://api.openai.com/v1", "no-such-model") is None
 
 
+@pytest.mark.parametrize(
+    ("where", "model", "known"),
+    [
+        ("openai", "gpt-5.2-codex", ModelFacts(400_000, 128_000, True, True, True, "2025-08")),
+        ("openai", "gpt-5", ModelFacts(400_000, 128_000, True, True, True, "2024-09")),
+        ("openai", "gpt-5-mini-2025-08-07", ModelFacts(400_000, 128_000, True, True, True, "2024-05")),
+        ("anthropic", "claude-opus-4-1-20250805", ModelFacts(200_000, 32_000, True, True, True, "2025-03")),
+        ("anthropic", "claude-haiku-4-5", ModelFacts(200_000, 64_000, True, True, True, "2025-02")),
+        ("anthropic", "claude-opus-4-6", ModelFacts(1_000_000, 128_000, True, True, True, "2025-05")),
+        ("gemini", "gemini-2.5-pro", ModelFacts(1_048_576, 65_536, True, True, True, "2025-01")),
+        (
+            "gemini",
+            "models/gemini-3.1-pro-preview",
+            ModelFacts(1_048_576, 65_536, True, True, True, "2025-01"),
+        ),
+        (
+            "https://gateway.test/v1",
+            "openai/gpt-5.4",
+            ModelFacts(1_050_000, 128_000, True, True, True, "2025-08"),
+        ),
+        ("http://localhost:8080/v1", "qwen2.5-coder:7b", ModelFacts()),
+        ("", "", ModelFacts()),
+    ],
+)
+def test_facts(where: str, model: str, known: ModelFacts) -> None:
+    assert facts(where, model) == known
+
+
+def test_facts_of_models_of_which_the_price_list_alone_knows() -> None:
+    assert facts("openai", "gpt-4o") == ModelFacts(128_000, DEFAULT_OUTPUT_TOKENS)
+    assert facts("openai", "gpt-4").output_tokens == 8_192
+
+
+def test_what_is_assumed_of_unknown_models() -> None:
+    assert ModelFacts() == ModelFacts(
+        DEFAULT_CONTEXT_TOKENS, DEFAULT_OUTPUT_TOKENS, images=False, reasoning=False, tools=True
+    )
+
+
+def test_the_price_list_and_the_table_agree() -> None:
+    for model in ("gpt-5.2", "gpt-5.3-codex", "gpt-5.4", "gpt-5.4-mini", "gpt-5-pro", "o3", "gpt-6-sol"):
+        row = known_model(model)
+        assert row is not None
+        assert row.context_tokens == context_window(Provider.OPENAI, model)
+    for model in (
+        "claude-opus-4-5",
+        "claude-opus-4-6",
+        "claude-sonnet-4-6",
+        "claude-opus-4-0",
+        "claude-haiku-5-5",
+    ):
+        row = known_model(model)
+        assert row is not None
+        assert row.context_tokens == context_window(Provider.ANTHROPIC, model)
+
+
+@pytest.mark.parametrize(
+    ("model", "alike"),
+    [
+        ("anthropic/claude-sonnet-4.5", "claude-sonnet-4-5-20250929"),
+        ("us.anthropic.claude-sonnet-4-5-20250929-v1:0", "claude-sonnet-4-5"),
+        ("claude-opus-4-1@20250805", "claude-opus-4-1"),
+        ("claude-4-sonnet", "claude-sonnet-4-20250514"),
+        ("google/gemini-3-flash-preview", "gemini-3-flash-preview"),
+        ("publishers/google/models/gemini-2.5-flash-lite", "gemini-2.5-flash-lite"),
+        ("openai.gpt-5.6-sol", "GPT-5.6-SOL"),
+        ("openai/o3:free", "o3-2025-04-16"),
+    ],
+)
+def test_spellings_of_one_model(model: str, alike: str) -> None:
+    assert known_model(model) == known_model(alike)
+    assert known_model(model) is not None
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "gpt-4o",
+        "gpt-5-chat-latest",
+        "gpt-5-image",
+        "gemini-2.5-flash-image",
+        "gemini-2.0-flash",
+        "o3-mini",
+        "claude-2",
+    ],
+)
+def test_what_is_not_in_the_table(model: str) -> None:
+    assert known_model(model) is None
+
+
+def test_every_row_can_be_found_and_has_a_source() -> None:
+    for row in KNOWN:
+        assert row.source.startswith("https://")
+        assert row.output_tokens <= row.context_tokens
+        assert row.knowledge_cutoff == "" or row.knowledge_cutoff[4] == "-"
+
+
+@pytest.mark.parametrize(
+    ("model", "family"),
+    [
+        ("gpt-5.2-codex", "openai"),
+        ("o3", "openai"),
+        ("openai/o3:free", "openai"),
+        ("o4-mini-2025-04-16", "openai"),
+        ("codex-mini-latest", "openai"),
+        ("chatgpt-4o-latest", "openai"),
+        ("ft:gpt-4.1:company", "openai"),
+        ("openai.gpt-oss-120b-1:0", "openai"),
+        ("anthropic/claude-sonnet-4.5", "anthropic"),
+        ("eu.anthropic.claude-opus-4-5-20251101-v1:0", "anthropic"),
+        ("claude-opus-4-1@20250805", "anthropic"),
+        ("publishers/anthropic/models/claude-sonnet-4", "anthropic"),
+        ("Claude-Sonnet-5", "anthropic"),
+        ("models/gemini-3-flash-preview", "gemini"),
+        ("google/gemini-2.5-pro", "gemini"),
+        ("gemini-flash-latest", "gemini"),
+        ("qwen2.5-coder:7b", None),
+        ("someone/qwen3-8b-claude-distill", None),
+        ("EleutherAI/gpt-neox-20b", None),
+        ("claudette", None),
+        ("phi-4", None),
+        ("gemma-3-27b-it", None),
+        ("", None),
+    ],
+)
+def test_families(model: str, family: str | None) -> None:
+    assert family_of(model) == family
+
+
 def test_nothing_heavy_is_imported_before_it_is_used() -> None:
-    modules = "catalog, http, openai_chat, replay"
+    modules = "catalog, gemini, http, openai_chat, replay"
     code = f"import sys; from orchestrator.models import {modules}; print([m for m in sys.modules if m in ('httpx2', 'genai_prices', 'pydantic')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

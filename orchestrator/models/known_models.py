@@ -1,0 +1,110 @@
+"""What the vendors say of their main models, by name. Read on 2026-11-21."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Family: TypeAlias = Literal["openai", "anthropic", "gemini"]
+
+_START = (
+    r"(?:^|[/.:@])"  # of a name, or of its last part: `openrouter/openai/gpt-5`, `us.anthropic.claude-...`
+)
+_FAMILIES: tuple[tuple[Family, re.Pattern[str]], ...] = (
+    ("openai", re.compile(_START + r"(chatgpt-|codex-|gpt-?\d|gpt-(oss|audio|realtime)|o[1-9](?![\w.]))")),
+    ("anthropic", re.compile(_START + r"claude(?!\w)")),
+    ("gemini", re.compile(_START + r"gemini(?!\w)")),
+)
+
+
+def family_of(model: str) -> Family | None:
+    """Whose habits a model was trained in, by its name; None for all other families.
+
+    Spellings of gateways and clouds are known: `anthropic/claude-sonnet-4.5`, `models/gemini-3-flash`,
+    `us.anthropic.claude-sonnet-4-5-20250929-v1:0`, `claude-opus-4-1@20250805`, `ft:gpt-4.1:company`.
+    """
+    name = model.strip().lower()
+    return next((family for family, pattern in _FAMILIES if pattern.search(name)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    """One row of the table.
+
+    Attributes:
+        pattern: matched from the start of the name that `_plain` makes.
+        knowledge_cutoff: `YYYY-MM`; empty where no source was found.
+        source: where the numbers are from; the date is in the module's docstring.
+    """
+
+    pattern: str
+    context_tokens: int
+    output_tokens: int
+    knowledge_cutoff: str
+    source: str
+
+
+_OPENAI = "https://developers.openai.com/api/docs/models"
+_CLAUDE = "https://platform.claude.com/docs/en/about-claude/models/overview"
+_BEDROCK = "https://docs.aws.amazon.com/bedrock/latest/userguide/model-card-anthropic-claude-opus-4-7.html"
+_GEMINI = "https://ai.google.dev/gemini-api/docs/models"
+_MODELS_DEV = "https://github.com/anomalyco/models.dev"
+
+_OTHERS = re.compile(
+    r"-(chat|image|tts|live|audio|realtime|transcribe|embedding|search)"
+)  # another kind of model
+
+# The first that matches counts. All of them read images, think and call tools. The last row
+# of a vendor is its present standard, for models that are newer than this table.
+KNOWN = (
+    KnownModel(r"gpt-5\.3-codex-spark", 128_000, 32_000, "2025-08", _MODELS_DEV),
+    KnownModel(r"gpt-5-pro", 400_000, 272_000, "2024-09", _MODELS_DEV),
+    KnownModel(r"gpt-5-(mini|nano)", 400_000, 128_000, "2024-05", _MODELS_DEV),
+    KnownModel(r"gpt-5(\.1)?(?![.\d])", 400_000, 128_000, "2024-09", _OPENAI + "/gpt-5-codex"),
+    KnownModel(r"gpt-5\.[23](?!\d)", 400_000, 128_000, "2025-08", _MODELS_DEV),
+    KnownModel(r"gpt-5\.4-(mini|nano)", 400_000, 128_000, "", _OPENAI),
+    KnownModel(r"gpt-5\.4(?!\d)", 1_050_000, 128_000, "2025-08", _OPENAI + "/gpt-5.4"),
+    KnownModel(r"gpt-5\.5(?!\d)", 1_050_000, 128_000, "2025-12", _MODELS_DEV),
+    KnownModel(r"gpt-5\.6(-sol|$)", 1_050_000, 128_000, "2026-02", _OPENAI + "/gpt-5.6-sol"),
+    KnownModel(r"gpt-6-sol", 1_050_000, 128_000, "2026-05", _MODELS_DEV),
+    KnownModel(r"gpt-(5\.[6-9]|[6-9])", 1_050_000, 128_000, "", _OPENAI),
+    KnownModel(r"o3(?!-mini)|o4-mini", 200_000, 100_000, "2024-05", _MODELS_DEV),
+    KnownModel(r"claude-opus-4\.[01]", 200_000, 32_000, "2025-03", _MODELS_DEV),
+    KnownModel(r"claude-sonnet-4\.0", 200_000, 64_000, "2025-03", _MODELS_DEV),
+    KnownModel(r"claude-sonnet-4\.5", 200_000, 64_000, "2025-07", _MODELS_DEV),
+    KnownModel(r"claude-haiku-4\.5", 200_000, 64_000, "2025-02", _CLAUDE),
+    KnownModel(r"claude-opus-4\.5", 200_000, 64_000, "2025-05", _CLAUDE),
+    KnownModel(r"claude-opus-4\.6", 1_000_000, 128_000, "2025-05", _CLAUDE),
+    KnownModel(r"claude-sonnet-4\.6", 1_000_000, 128_000, "2025-08", _CLAUDE),
+    KnownModel(r"claude-opus-4\.7", 1_000_000, 128_000, "2026-01", _BEDROCK),
+    KnownModel(r"claude-sonnet-5\.0", 1_000_000, 128_000, "2026-01", _CLAUDE),
+    KnownModel(r"claude-opus-5\.0", 1_000_000, 128_000, "2026-05", _CLAUDE),
+    KnownModel(r"claude-(opus|haiku)-5\.5|claude-fable-5\.1", 1_000_000, 128_000, "2026-06", _CLAUDE),
+    KnownModel(r"claude-\w+-(4\.[89]|[5-9])", 1_000_000, 128_000, "", _CLAUDE),
+    KnownModel(r"gemini-(2\.5|3(\.[15])?)-(pro|flash)", 1_048_576, 65_536, "2025-01", _GEMINI),
+    KnownModel(r"gemini-3\.8-flash(?!-)", 1_048_576, 65_536, "2026-03", _MODELS_DEV),
+    KnownModel(r"gemini-([3-9]|(pro|flash|flash-lite)-latest)", 1_048_576, 65_536, "", _GEMINI),
+)
+
+
+def known_model(model: str) -> KnownModel | None:
+    """The row of a model, however a gateway or cloud spells its name."""
+    name = _plain(model)
+    if _OTHERS.search(name):
+        return None
+    return next((row for row in KNOWN if re.match(row.pattern, name)), None)
+
+
+def _plain(model: str) -> str:
+    """The name without who offers it; Claude's as `claude-TIER-MAJOR.MINOR`, whose order has changed over time."""
+    name = model.strip().lower()
+    family = next((found for _, pattern in _FAMILIES if (found := pattern.search(name))), None)
+    if family is None:
+        return name
+    name = name[family.start() :].lstrip("/.:@")
+    tier = re.search(r"opus|sonnet|haiku|fable|mythos", name)
+    version = re.search(r"-(\d)(?:[.-](\d)(?!\d))?(?!\d)", name)
+    if not name.startswith("claude") or not tier or not version:
+        return name
+    return f"claude-{tier[0]}-{version[1]}.{version[2] or 0}"
