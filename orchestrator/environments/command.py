@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
 from orchestrator.environments.base import ExecResult
+from orchestrator.environments.pipes import PipeReader, open_pipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -68,21 +69,18 @@ class KeptText:
         return "".join(self._head) + marker + tail[surplus:]
 
 
-class _Reader(asyncio.Protocol):
-    """Takes one pipe's bytes as they come, decodes them, and hands the text on."""
+class _Text:
+    """Takes one pipe's bytes, decodes them, and hands the text on."""
 
     def __init__(self, takers: tuple[Callable[[str], None], ...]) -> None:
         self._takers = takers
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-        self.ended = asyncio.get_running_loop().create_future()
 
-    def data_received(self, data: bytes) -> None:
+    def take(self, data: bytes) -> None:
         self._hand_on(self._decode(data))
 
-    def connection_lost(self, _error: Exception | None) -> None:
+    def finish(self) -> None:
         self._hand_on(self._decode(b"", final=True))
-        if not self.ended.done():
-            self.ended.set_result(None)
 
     def _hand_on(self, text: str) -> None:
         if text:
@@ -117,6 +115,7 @@ class RunningCommand:
         self._shared = (self._both.add, on_output) if on_output else (self._both.add,)
         self._process: asyncio.subprocess.Process | None = None
         self._killed = False
+        self._stopped = False
 
     async def run(self) -> ExecResult:
         """Run it to its end, and end what it left behind in its process group.
@@ -129,16 +128,18 @@ class RunningCommand:
         err, err_end = await self._pipe(self._stderr)
         try:
             process = self._process = await self._start(out_end, err_end)
+            if self._stopped:  # while it was being started
+                self.signal_group(signal.SIGKILL)
             timed_out = await self._await_end(process)
             self.signal_group(signal.SIGKILL)
-            await asyncio.wait([reader.ended for _, reader in (out, err)], timeout=DRAIN_SECONDS)
+            await asyncio.wait([out.ended, err.ended], timeout=DRAIN_SECONDS)
         finally:
             self.signal_group(signal.SIGKILL)
-            for transport, _ in (out, err):
-                transport.close()
+            out.close()
+            err.close()
             if self._process is not None:
                 await self._process.wait()
-        await asyncio.gather(out[1].ended, err[1].ended)
+        await asyncio.gather(out.ended, err.ended)
         return ExecResult(
             stdout=self._stdout.text(),
             stderr=self._stderr.text(),
@@ -149,7 +150,8 @@ class RunningCommand:
         )
 
     async def stop(self) -> None:
-        """End it from outside: SIGTERM, 2 seconds, SIGKILL."""
+        """End it from outside: SIGTERM, 2 seconds, SIGKILL; at once where it is only being started."""
+        self._stopped = True
         if self._process is not None:
             await self._end(self._process)
 
@@ -161,13 +163,9 @@ class RunningCommand:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
-    async def _pipe(self, kept: KeptText) -> tuple[tuple[asyncio.ReadTransport, _Reader], int]:
-        ours, theirs = os.pipe()
-        transport, reader = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: _Reader((kept.add, *self._shared)),
-            open(ours, "rb", buffering=0),  # noqa: PTH123, SIM115, ASYNC230  a descriptor; the transport closes it
-        )
-        return (transport, reader), theirs
+    async def _pipe(self, kept: KeptText) -> tuple[PipeReader, int]:
+        text = _Text((kept.add, *self._shared))
+        return await open_pipe(text.take, text.finish)
 
     async def _start(self, stdout: int, stderr: int) -> asyncio.subprocess.Process:
         shell = _BASH if Path(_BASH).exists() else _SH  # noqa: ASYNC240  one stat

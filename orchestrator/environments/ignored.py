@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.core.errors import ToolError
 
@@ -15,8 +15,17 @@ if TYPE_CHECKING:
 
     from orchestrator.environments.confined import ConfinedTree, Entry
 
-_MAX_RULES_BYTES = 1_000_000
+MAX_RULES_BYTES = 1_000_000
+"""A longer `.gitignore` does not count."""
+
 _IGNORE_FILE = ".gitignore"
+
+
+class ReadsFiles(Protocol):
+    """Where `.gitignore` files are read from."""
+
+    def read_names(self, names: tuple[str, ...], *, max_bytes: int) -> bytes:
+        """The file's content; `ToolError` where there is none."""
 
 
 class IgnoreRules:
@@ -26,7 +35,7 @@ class IgnoreRules:
     `.git/info/exclude` do not count, so that a repository gives the same answers everywhere.
     """
 
-    def __init__(self, tree: ConfinedTree) -> None:
+    def __init__(self, tree: ReadsFiles) -> None:
         self._tree = tree
         self._specs: dict[tuple[str, ...], pathspec.GitIgnoreSpec | None] = {}
         self._folders: dict[tuple[str, ...], bool] = {(): False}
@@ -63,7 +72,7 @@ class IgnoreRules:
 
     def _load(self, folder: tuple[str, ...]) -> pathspec.GitIgnoreSpec | None:
         try:
-            content = self._tree.read_names((*folder, _IGNORE_FILE), max_bytes=_MAX_RULES_BYTES)
+            content = self._tree.read_names((*folder, _IGNORE_FILE), max_bytes=MAX_RULES_BYTES)
         except ToolError:  # none there, a link, or too large: no rules
             return None
         return _spec_of(content.decode("utf-8-sig", "replace").split("\n"))

@@ -6,8 +6,10 @@ import asyncio
 import os
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import FileUnreadableError, ToolError
 from orchestrator.environments.base import DirEntry, ExecResult, GrepMatch, GrepOptions
 from orchestrator.environments.command import Command, RunningCommand
@@ -18,7 +20,6 @@ from orchestrator.environments.variables import EnvPolicy, child_variables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
-    from pathlib import Path
 
     from orchestrator.core.clock import Clock
 
@@ -28,6 +29,10 @@ class LocalEnvironment:
 
     Files go through `ConfinedTree`. A command sees the machine; what it leaves behind in its
     process group ends with it, what makes a session of its own (`setsid`) does not.
+
+    Example::
+
+        environment = LocalEnvironment("project")
 
     Args:
         root: the folder.
@@ -43,26 +48,28 @@ class LocalEnvironment:
 
     def __init__(  # noqa: PLR0913  all but the first by name
         self,
-        root: Path,
+        root: Path | str,
         *,
-        clock: Clock,
+        clock: Clock | None = None,
         env_policy: EnvPolicy = EnvPolicy.FILTERED,
         inherited: Mapping[str, str] | None = None,
         submodules: Collection[str] = (),
         use_ripgrep: bool = True,
     ) -> None:
-        self._tree = ConfinedTree(root, submodules=submodules)
-        self._clock = clock
+        self._tree = ConfinedTree(Path(root), submodules=submodules)
+        self._clock = clock or SystemClock()
         self._env_policy = env_policy
         self._inherited = inherited
         self._ripgrep = find_ripgrep() if use_ripgrep else None
         self._running: set[RunningCommand] = set()
+        self._closed = False
 
     async def initialize(self) -> None:
         """Nothing is left to do: the folder was opened when this was made."""
 
     async def cleanup(self) -> None:
         """End running commands (SIGTERM, 2 s, SIGKILL) and let go of the folder."""
+        self._closed = True
         await asyncio.gather(*(command.stop() for command in self._running))
         self._tree.close()
 
@@ -123,11 +130,14 @@ class LocalEnvironment:
         """See `ExecutionEnvironment`. `env` is added after the filter.
 
         Raises:
-            ToolError: the command cannot be started, or `working_dir` is no folder of the tree.
+            ToolError: the command cannot be started, `working_dir` is no folder of the tree, or
+                this was cleaned up.
         """
         if timeout_ms <= 0:
             raise ToolError(f"the time-out must be over 0 ms, not {timeout_ms}")
         folder = await asyncio.to_thread(self._folder, working_dir or ".")
+        if self._closed:
+            raise ToolError("the environment was closed, so nothing runs in it any more")
         inherited = os.environ if self._inherited is None else self._inherited
         variables = {**child_variables(inherited, self._env_policy), **(env or {})}
         running = RunningCommand(Command(command, folder, variables, timeout_ms), self._clock, on_output)

@@ -13,6 +13,7 @@ from orchestrator.environments.paths import is_git_name
 if TYPE_CHECKING:
     from orchestrator.environments.base import GrepOptions
     from orchestrator.environments.confined import ConfinedTree
+    from orchestrator.environments.ignored import ReadsFiles
 
 TIME_LIMIT_SECONDS = 20.0
 MAX_FILE_BYTES = 50_000_000
@@ -62,10 +63,7 @@ def prepare(tree: ConfinedTree, pattern: str, path: str, options: GrepOptions) -
     Raises:
         ToolError: nothing is at the path, it is refused, or the pattern or filter makes no sense.
     """
-    if not pattern or any(char in "\n\0" or "\ud800" <= char <= "\udfff" for char in pattern):
-        raise ToolError(
-            "the pattern must be valid text, not empty, and without line breaks and NUL characters"
-        )
+    check_pattern(pattern)
     found = tree.stat(path)
     if not (found.is_dir or found.is_file):
         raise FileUnreadableError(f"{path} is neither a file nor a folder")
@@ -74,7 +72,19 @@ def prepare(tree: ConfinedTree, pattern: str, path: str, options: GrepOptions) -
     return Search(pattern, options, base, found.is_file, rules_for(tree, base), wanted)
 
 
-def rules_for(tree: ConfinedTree, base: tuple[str, ...]) -> IgnoreRules | None:
+def check_pattern(pattern: str) -> None:
+    """Refuse what no search can take.
+
+    Raises:
+        ToolError: it is empty, has a line break or a NUL character, or is not valid Unicode.
+    """
+    if not pattern or any(char in "\n\0" or "\ud800" <= char <= "\udfff" for char in pattern):
+        raise ToolError(
+            "the pattern must be valid text, not empty, and without line breaks and NUL characters"
+        )
+
+
+def rules_for(tree: ReadsFiles, base: tuple[str, ...]) -> IgnoreRules | None:
     """The rules for a search that begins here; none where an ignored folder was named itself."""
     rules = IgnoreRules(tree)
     return None if rules.ignored(base, is_dir=True) else rules

@@ -73,3 +73,10 @@ def explained(label: str, verb: str) -> Iterator[None]:
                 raise FileUnreadableError(
                     f"{label} cannot be {verb}: {os.strerror(error.errno or 0)}"
                 ) from None
+
+
+def too_large(label: str, size: int, max_bytes: int) -> FileUnreadableError:
+    """For a file over the limit of what wants to read it."""
+    return FileUnreadableError(
+        f"{label} is {size:,} bytes, over the limit of {max_bytes:,} for this: use grep, or read a part of it"
+    )

@@ -26,9 +26,14 @@ from orchestrator.environments.query import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-_MAX_JSON_LINE_BYTES = 4 * MAX_FILE_BYTES
+MAX_JSON_LINE_BYTES = 4 * MAX_FILE_BYTES
+"""A longer match is passed over."""
+
 _CHUNK_BYTES = 65_536
-_NO_MATCH, _TROUBLE = 1, 2
+_NO_MATCH = 1
+TROUBLE = 2
+"""The exit code for a bad expression, or a file that could not be read."""
+
 _PLAIN_NAME_PATTERN = re.compile(r"[\w.*-]+")
 
 
@@ -45,7 +50,7 @@ async def grep_with_ripgrep(program: str, root: str, search: Search) -> list[Gre
     found: list[GrepMatch] = []
     try:
         async with asyncio.timeout(TIME_LIMIT_SECONDS):
-            async for match in _matches(process.stdout, search):
+            async for match in matches_in(process.stdout, search):
                 found.append(match)
                 if len(found) >= search.options.max_results:
                     return found
@@ -61,7 +66,7 @@ async def grep_with_ripgrep(program: str, root: str, search: Search) -> list[Gre
         await complaints
         await process.wait()
     if status not in {0, _NO_MATCH} and not found:
-        _complain(complaint)
+        complain(complaint)
     return found
 
 
@@ -69,19 +74,20 @@ async def _start(program: str, root: str, search: Search) -> asyncio.subprocess.
     try:
         return await asyncio.create_subprocess_exec(
             program,
-            *_arguments(search),
+            *ripgrep_arguments(search),
             cwd=root,
             env={},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            limit=_MAX_JSON_LINE_BYTES,
+            limit=MAX_JSON_LINE_BYTES,
         )
     except OSError as error:  # no processes left, the pattern is too long, the folder is gone
         raise ToolError(f"ripgrep could not be started: {error.strerror}") from error
 
 
-def _arguments(search: Search) -> list[str]:
+def ripgrep_arguments(search: Search) -> list[str]:
+    """What ripgrep is told, to run in the root."""
     options = search.options
     return [
         "--json",
@@ -119,7 +125,7 @@ def _quick_filter(search: Search) -> list[str]:
     return [f"--glob={name}" for name in names]
 
 
-async def _matches(output: asyncio.StreamReader, search: Search) -> AsyncIterator[GrepMatch]:
+async def matches_in(output: asyncio.StreamReader, search: Search) -> AsyncIterator[GrepMatch]:
     """Matches of text files that count. Those of a file wait for its end, which says if it is binary."""
     waiting: list[GrepMatch] = []
     accepted = False
@@ -156,7 +162,7 @@ def _text(value: Mapping[str, str]) -> str:
     return value["text"] if "text" in value else base64.b64decode(value["bytes"]).decode("utf-8", "replace")
 
 
-def _complain(complaint: str) -> None:
+def complain(complaint: str) -> None:
     """Ripgrep ends with 2 for a bad expression, and for files that it could not read, which is no reason to stop."""
     reasons = [line.removeprefix("error: ") for line in complaint.splitlines() if line.startswith("error: ")]
     if reasons:
