@@ -98,7 +98,8 @@ _REQUEST_RULES = (
     ),
     _rule(
         ContentFilterError,
-        r"content_filter|content_policy_violation|responsibleaipolicy|content (management|filtering) policy",
+        r"content_filter|content_policy_violation|responsibleaipolicy|content (management|filtering) policy"
+        r"|invalid_prompt|bio_policy|misalignment_policy_violation",
     ),
     _rule(
         ModelNotFoundError, r"model_not_found|not_found_error|\bNOT_FOUND\b", _CHECK_NAME, in_message=False
@@ -111,9 +112,14 @@ _STREAM_RULES = (
     _rule(
         OverloadedError,
         r"overloaded|server_error|internal_error|api_error|timeout_error|\bINTERNAL\b"
-        r"|service_unavailable|unavailable_error|\bUNAVAILABLE\b",
+        r"|service_unavailable|unavailable_error|\bUNAVAILABLE\b|slow_down",
     ),
-    _rule(InvalidRequestError, r"invalid_request|invalid_argument|bad_?request", in_message=False),
+    _rule(
+        InvalidRequestError,
+        r"invalid_(request|argument|image|base64_image)|bad_?request"
+        r"|image_(too|file|parse)|(unsupported|empty)_image|failed_to_download_image",
+        in_message=False,
+    ),
 )
 _BY_STATUS: dict[int, tuple[type[ModelError], str]] = {
     HTTPStatus.UNAUTHORIZED: (AuthenticationError, _CHECK_KEY),

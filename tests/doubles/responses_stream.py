@@ -86,7 +86,7 @@ def events(
 
 
 def _item_events(index: int, item: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    bare = {"content": []} if item["type"] == "message" else {}
+    bare: dict[str, Any] = {"content": []} if item["type"] == "message" else {}
     bare |= {"arguments": ""} if item["type"] == "function_call" else {}
     bare |= {"summary": []} if item["type"] == "reasoning" else {}
     bare |= {"status": "in_progress"} if "status" in item else {}
@@ -112,7 +112,7 @@ def _part_events(where: Mapping[str, Any], part: Mapping[str, Any]) -> Iterator[
         "reasoning_text": ("response.reasoning_text", "text"),
     }[kind]
     around = "response.reasoning_summary_part" if kind == "summary_text" else "response.content_part"
-    logprobs = {"logprobs": []} if kind == "output_text" else {}
+    logprobs: dict[str, Any] = {"logprobs": []} if kind == "output_text" else {}
     yield {"type": f"{around}.added", **where, "part": {**part, field: ""}}
     for piece in pieces(part[field]):
         yield {"type": f"{name}.delta", **where, "delta": piece, **logprobs}

@@ -193,7 +193,7 @@ def test_the_vendor_demands_every_property() -> None:
 
 
 def test_provider_options_go_into_the_body_and_objects_are_merged() -> None:
-    options = {
+    options: dict[str, dict[str, Any]] = {
         "openai": {
             "prompt_cache_key": "run-1",
             "store": True,
