@@ -12,6 +12,7 @@ from orchestrator.tools.matching import MAX_PLACES, Found, find, nearest_lines
 from orchestrator.tools.namesakes import did_you_mean
 from orchestrator.tools.textfile import (
     TextFile,
+    as_written,
     check_text,
     decode,
     file_name,
@@ -105,7 +106,8 @@ async def edit_text(  # noqa: PLR0913  the last two by name
 
 async def _load(context: ToolContext, path: str) -> TextFile | None:
     try:
-        return decode(path, await context.environment.read_file(path, max_bytes=MAX_BYTES))
+        with as_written(context, path):
+            return decode(path, await context.environment.read_file(path, max_bytes=MAX_BYTES))
     except FileMissingError:
         return None
     except FileUnreadableError as error:

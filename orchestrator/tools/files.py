@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.core.errors import FileMissingError, FileUnreadableError
 from orchestrator.tools.base import Failed, Ok, Order, Tool, ToolContext, ToolOutcome, define
 from orchestrator.tools.reading import read_path
-from orchestrator.tools.textfile import TextFile, check_text, decode, file_name, lines_of
+from orchestrator.tools.textfile import TextFile, as_written, check_text, decode, file_name, lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,7 +85,8 @@ async def overwrite_text(context: ToolContext, path: str, content: str) -> ToolO
     check_text("content", content)
     name = file_name(context, path)
     try:
-        before = await context.environment.read_file(path, max_bytes=OVERWRITE_MAX_BYTES)
+        with as_written(context, path):
+            before = await context.environment.read_file(path, max_bytes=OVERWRITE_MAX_BYTES)
     except FileMissingError:
         return await _write(context, name, content.encode(), "Created")
     except FileUnreadableError as error:

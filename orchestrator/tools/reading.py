@@ -12,7 +12,7 @@ from orchestrator.core.messages import Image
 from orchestrator.tools.base import Failed, Ok, ToolContext, ToolOutcome
 from orchestrator.tools.kinds import image_type
 from orchestrator.tools.namesakes import did_you_mean
-from orchestrator.tools.textfile import decode
+from orchestrator.tools.textfile import as_written, decode
 from orchestrator.tools.truncation import DEFAULT_MAX_CHARS
 
 if TYPE_CHECKING:
@@ -93,7 +93,8 @@ async def read_path(
 async def _load(context: ToolContext, path: str, reading: Reading, *, whole: bool) -> bytes:
     environment = context.environment
     try:
-        data = await environment.read_file(path, max_bytes=reading.slice_max_bytes)
+        with as_written(context, path):
+            data = await environment.read_file(path, max_bytes=reading.slice_max_bytes)
     except FileMissingError as error:
         raise FileMissingError(f"{error}.{await did_you_mean(context, environment.relative(path))}") from None
     if whole and len(data) > reading.whole_max_bytes:

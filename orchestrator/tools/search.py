@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.core.errors import FileUnreadableError, ToolError
 from orchestrator.environments.base import GrepOptions
 from orchestrator.tools.base import Ok, Tool, ToolContext, ToolOutcome, define
+from orchestrator.tools.textfile import as_written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,7 +92,8 @@ async def list_folder(context: ToolContext, path: str, *, depth: int) -> ToolOut
     Raises:
         ToolError: the path is refused, or no folder.
     """
-    entries = await context.environment.list_directory(path, depth=depth)
+    with as_written(context, path):
+        entries = await context.environment.list_directory(path, depth=depth)
     if not entries:
         return Ok(f"{context.environment.relative(path)} is an empty folder.")
     lines = [_entry(entry) for entry in entries[:MAX_ENTRIES]]
@@ -117,7 +119,8 @@ async def list_page(context: ToolContext, path: str, *, offset: int, limit: int,
     """
     if min(offset, limit, depth) < 1:
         raise ToolError("offset, limit and depth count from 1")
-    entries = await context.environment.list_directory(path, depth=depth)
+    with as_written(context, path):
+        entries = await context.environment.list_directory(path, depth=depth)
     name = context.environment.relative(path)
     if not entries:
         return Ok(f"{name} is an empty folder.")
@@ -193,7 +196,8 @@ async def find_files(context: ToolContext, pattern: str, path: str) -> ToolOutco
     Raises:
         ToolError: the pattern is invalid, or the path is refused or missing.
     """
-    found = await context.environment.glob(pattern, path)
+    with as_written(context, path):
+        found = await context.environment.glob(pattern, path)
     return Ok("\n".join(found) or "No file matches.")
 
 
@@ -209,7 +213,8 @@ async def _none(context: ToolContext, path: str) -> ToolOutcome:
         ToolError: the path names a file that is too large or binary.
     """
     if await context.environment.file_exists(path):
-        data = await context.environment.read_file(path, max_bytes=SEARCHED_MAX_BYTES)
+        with as_written(context, path):
+            data = await context.environment.read_file(path, max_bytes=SEARCHED_MAX_BYTES)
         if b"\0" in data and not data.startswith(_UTF16_MARKS):
             raise FileUnreadableError(f"{path} is a binary file ({len(data):,} bytes), which is not searched")
     return Ok("No line matches.")

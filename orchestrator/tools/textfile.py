@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from orchestrator.core.errors import FileUnreadableError, ToolError
 from orchestrator.tools.kinds import kind_in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from orchestrator.tools.base import ToolContext
 
@@ -76,6 +77,19 @@ def file_name(context: ToolContext, path: str) -> str:
     if path.endswith("/"):
         raise ToolError(f"{path} names a folder; name a file")
     return context.environment.relative(path)
+
+
+@contextmanager
+def as_written(context: ToolContext, path: str) -> Iterator[None]:
+    """Name the path in errors as the model wrote it, where the environment names its normal form."""
+    name = context.environment.relative(path)
+    try:
+        yield
+    except ToolError as error:
+        message = str(error)
+        if name == path or not message.startswith(f"{name} "):
+            raise
+        raise type(error)(f"{path}{message.removeprefix(name)}") from None
 
 
 def check_text(what: str, text: str) -> None:
