@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +14,9 @@ LIMITS = {
     "read_file": (50_000, None, Mode.HEAD_TAIL),
     "shell": (30_000, 256, Mode.HEAD_TAIL),
     "run_shell_command": (30_000, 256, Mode.HEAD_TAIL),
+    "shell_command": (30_000, 256, Mode.HEAD_TAIL),
+    "grep_files": (20_000, 200, Mode.TAIL),
+    "read_many_files": (50_000, None, Mode.HEAD_TAIL),
     "grep": (20_000, 200, Mode.TAIL),
     "glob": (20_000, 500, Mode.TAIL),
     "edit_file": (10_000, None, Mode.TAIL),
@@ -59,6 +64,37 @@ def test_a_host_may_set_other_limits() -> None:
     assert truncate("\n" * 10, "shell", limits) == "\n" * 10
     assert truncate("1\n2\n3", "read_file", limits) == "1\n[... 1 lines omitted ...]\n3"
     assert truncate("x" * 20, "grep", limits) == "x" * 20
+
+
+@pytest.mark.parametrize(
+    ("limits", "shown"),
+    [
+        (OutputLimits(chars={"shell": 3}, lines={"shell": None}), 3),
+        (OutputLimits(chars={"shell_command": 3}), 3),
+        (OutputLimits(chars={"shell": 5, "shell_command": 3}), 3),
+        (OutputLimits(chars={"shell": 3, "run_shell_command": 5}), 3),
+        (OutputLimits(chars={"grep": 3}), 10),
+    ],
+)
+def test_a_limit_may_be_set_by_the_tools_own_name(limits: OutputLimits, shown: int) -> None:
+    output = "0123456789"
+    assert truncate(output, "shell_command", limits) == truncate_chars(output, shown, Mode.HEAD_TAIL)
+
+
+def test_lines_may_be_limited_by_the_tools_own_name() -> None:
+    limits = OutputLimits(lines={"grep": 5, "grep_files": None, "list_dir": 2})
+    assert truncate("\n" * 300, "grep_files", limits) == "\n" * 300
+    assert "296 lines omitted" in truncate("\n" * 300, "grep", limits)
+    assert "299 lines omitted" in truncate("\n" * 300, "list_dir", limits)
+
+
+@pytest.mark.parametrize("tool", ["shell", "grep", "read_file"])
+@pytest.mark.parametrize("output", ["x" * 20_000_000, "x\n" * 10_000_000], ids=["one line", "many lines"])
+def test_20_mb_are_cut_in_no_time(tool: str, output: str) -> None:
+    began = time.process_time()
+    for _ in range(20):
+        truncate(output, tool)
+    assert time.process_time() - began < 0.5
 
 
 @given(st.text(), st.integers(0, 50), st.sampled_from(Mode))
