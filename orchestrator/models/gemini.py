@@ -89,6 +89,7 @@ class GeminiWire:
             raise ConfigurationError(
                 "the API address must not contain a key; put the key into the environment"
             )
+        query = "&".join(part for part in query.split("&") if not part.startswith("alt="))
         path = _METHOD.sub("", path) or DEFAULT_PATH
         name = quote(model if model.startswith(("models/", "tunedModels/")) else f"models/{model}")
         return cls(urlunsplit((scheme, host, f"{path}/{name}", "", "")), model, query)
