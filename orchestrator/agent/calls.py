@@ -1,21 +1,20 @@
-"""One reply's calls, in order: look up, validate, gate, execute, emit in full, truncate, return."""
+"""One call: look up, validate, gate, execute, emit in full, truncate, return."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from orchestrator.core.errors import PullwrightError, ToolError
 from orchestrator.core.events import CallStatus, ToolCallEnded, ToolCallStarted, ToolOutputDelta
 from orchestrator.core.messages import ToolResult
 from orchestrator.models.base import invalid_arguments
-from orchestrator.tools.base import Ends, Failed, Ok, ToolContext
+from orchestrator.tools.base import CommandTimes, Ends, Failed, Ok, ToolContext
 from orchestrator.tools.schema import argument_problems
-from orchestrator.tools.truncation import truncate
+from orchestrator.tools.truncation import OutputLimits, truncate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from orchestrator.agent.gate import Gate
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import ToolCall
@@ -23,68 +22,77 @@ if TYPE_CHECKING:
     from orchestrator.tools.base import Ledger, Tool, ToolOutcome
     from orchestrator.tools.registry import ToolRegistry
 
+DEFAULT_TOOL_SECONDS = 660.0
+"""For one call of any tool: a minute more than a command may take."""
+
 
 @dataclass(frozen=True, slots=True)
 class Workbench:
-    """What calls run with: the tools, who may run them, where they act and what they remember."""
+    """What calls run with.
+
+    Attributes:
+        tools: what can be called.
+        gate: who may run.
+        environment: where calls act.
+        ledger: what the tools remember.
+        emit: takes the events.
+        times: how long commands may run.
+        limits: what replaces the defaults of truncation.
+        tool_seconds: how long a call of any tool may take.
+    """
 
     tools: ToolRegistry
     gate: Gate
     environment: ExecutionEnvironment
     ledger: Ledger
     emit: Emit
+    times: CommandTimes = field(default_factory=CommandTimes)
+    limits: OutputLimits = field(default_factory=OutputLimits)
+    tool_seconds: float = DEFAULT_TOOL_SECONDS
 
 
-@dataclass(slots=True)
-class CallsOutcome:
-    """A result for each call, run or not, and the ending if one of them ended the session."""
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """How one call ended: what the model is told, and whether the session ends with it."""
 
-    results: list[ToolResult] = field(default_factory=list)
+    result: ToolResult
     ending: Ends | None = None
-    failed: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether it failed, was refused or did not run."""
+        return self.result.is_error
 
 
-async def run_calls(
-    bench: Workbench, calls: Iterable[ToolCall], withheld: Iterable[ToolCall] = ()
-) -> CallsOutcome:
-    """Run calls in order until one fails or ends the session; the others get a result that says so.
+async def run_call(bench: Workbench, call: ToolCall) -> CallEnd:
+    """Run one call. A tool that fails, breaks or hangs gives a result that says so.
 
-    Args:
-        bench: what the calls run with.
-        calls: the reply's calls.
-        withheld: calls of a reply that was cut off, which must not run.
+    Raises:
+        PullwrightError: the host's own trouble (push, forge, disk), which no model can mend.
     """
-    outcome = CallsOutcome()
-    blocker = ""
-    for call in calls:
-        if outcome.failed or outcome.ending:
-            _skip(bench, outcome, call, f"Not run: {blocker}")
-            continue
-        status, result = await _run_one(bench, call)
-        if isinstance(result, Ends):
-            outcome.ending = result
-            blocker = f"{call.name} ended the session before this call."
-        outcome.failed = status is not CallStatus.OK
-        if outcome.failed:
-            blocker = f"{call.name} failed before this call. Send it again if it is still right."
-        limits_of = result.cut_as if isinstance(result, Failed) else None
-        _finish(bench, outcome, call, status, _words(result), limits_of)
-    for call in withheld:
-        _skip(bench, outcome, call, "Not run: the reply was cut off before this call was complete.")
-    return outcome
-
-
-async def _run_one(bench: Workbench, call: ToolCall) -> tuple[CallStatus, ToolOutcome]:
     bench.emit(ToolCallStarted(call.id, call.name, call.arguments))
+    status, outcome = await _outcome(bench, call)
+    ending = outcome if isinstance(outcome, Ends) else None
+    return CallEnd(_finish(bench, call, status, outcome), ending)
+
+
+def skip_call(bench: Workbench, call: ToolCall, why: str) -> CallEnd:
+    """Answer a call without running it."""
+    bench.emit(ToolCallStarted(call.id, call.name, call.arguments))
+    return CallEnd(_finish(bench, call, CallStatus.SKIPPED, Failed(why)))
+
+
+async def _outcome(bench: Workbench, call: ToolCall) -> tuple[CallStatus, ToolOutcome]:
     tool = bench.tools.get(call.name)
     if tool is None:
-        return CallStatus.FAILED, Failed(f"There is no tool named {call.name!r}.")
+        known = ", ".join(bench.tools.names())
+        return CallStatus.FAILED, Failed(f"There is no tool named {call.name[:200]!r}. Known are: {known}.")
     if refusal := bench.gate(tool, call):
         return CallStatus.REFUSED, Failed(refusal)
     if problem := _argument_problem(tool, call):
         return CallStatus.FAILED, Failed(problem)
-    result = await _execute(bench, tool, call)
-    return (CallStatus.FAILED if isinstance(result, Failed) else CallStatus.OK), result
+    outcome = await _execute(bench, tool, call)
+    return (CallStatus.FAILED if isinstance(outcome, Failed) else CallStatus.OK), outcome
 
 
 def _argument_problem(tool: Tool, call: ToolCall) -> str:
@@ -98,39 +106,35 @@ async def _execute(bench: Workbench, tool: Tool, call: ToolCall) -> ToolOutcome:
     def show(text: str) -> None:
         bench.emit(ToolOutputDelta(call.id, text))
 
+    deadline = asyncio.timeout(bench.tool_seconds)
     try:
-        return await tool.execute(call.arguments, ToolContext(bench.environment, bench.ledger, show))
+        async with deadline:
+            context = ToolContext(bench.environment, bench.ledger, show, bench.times)
+            return await tool.execute(call.arguments, context)
     except ToolError as error:
         return Failed(str(error))
     except PullwrightError:
-        raise  # the host's own trouble (push, forge, disk): no model can mend it
+        raise  # see run_call
+    except TimeoutError as error:
+        if deadline.expired():
+            return Failed(
+                f"{call.name} gave no answer within {bench.tool_seconds:g} seconds and was stopped."
+            )
+        return Failed(f"{call.name} broke: {type(error).__name__}: {error}")
     except Exception as error:  # noqa: BLE001  border: a broken tool must not end the session
         return Failed(f"{call.name} broke: {type(error).__name__}: {error}")
 
 
-def _words(result: ToolOutcome) -> str:
-    match result:
-        case Ok(output):
-            return output
-        case Failed(message=message):
-            return message
-        case Ends(_, text):
-            return text
-
-
-def _finish(  # noqa: PLR0913, PLR0917  one call's end, fact by fact
-    bench: Workbench,
-    outcome: CallsOutcome,
-    call: ToolCall,
-    status: CallStatus,
-    output: str,
-    limits_of: str | None = None,
-) -> None:
+def _finish(bench: Workbench, call: ToolCall, status: CallStatus, outcome: ToolOutcome) -> ToolResult:
+    match outcome:
+        case Ok():
+            output, images, cut_as = outcome.output, outcome.images, call.name
+        case Failed():
+            output, images, cut_as = outcome.message, (), outcome.cut_as or call.name
+        case Ends():
+            output, images, cut_as = outcome.text, (), call.name
+        case _:
+            assert_never(outcome)
     bench.emit(ToolCallEnded(call.id, call.name, status, output))
-    shown = truncate(output, limits_of or call.name)
-    outcome.results.append(ToolResult(call.id, call.name, shown, is_error=status is not CallStatus.OK))
-
-
-def _skip(bench: Workbench, outcome: CallsOutcome, call: ToolCall, why: str) -> None:
-    bench.emit(ToolCallStarted(call.id, call.name, call.arguments))
-    _finish(bench, outcome, call, CallStatus.SKIPPED, why)
+    shown = truncate(output, cut_as, bench.limits)
+    return ToolResult(call.id, call.name, shown, is_error=status is not CallStatus.OK, images=images)

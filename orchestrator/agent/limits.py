@@ -19,7 +19,8 @@ class Limits:
     """Caps on one session; None is no cap.
 
     Attributes:
-        rounds: requests to the model, rejected replies included.
+        rounds: requests to the model in the whole session, rejected replies included.
+        tool_rounds: rounds with tool calls that one input may lead to.
         tokens: input and output together, as the provider counts them.
         usd: money, where the model's price is known.
         minutes: wall time.
@@ -29,15 +30,23 @@ class Limits:
     tokens: int | None = None
     usd: float | None = None
     minutes: float | None = None
+    tool_rounds: int | None = None
 
 
 @dataclass(slots=True)
 class Budget:
-    """Counts what a session spends against its limits."""
+    """Counts what a session spends against its limits.
+
+    Attributes:
+        parent: of a subagent: what it spends counts there too, and the limits there hold for it.
+        tool_rounds: since the last input.
+    """
 
     limits: Limits
     clock: Clock
+    parent: Budget | None = None
     rounds: int = 0
+    tool_rounds: int = 0
     usage: Usage = field(default_factory=Usage)
     usd: float | None = 0.0
     _started: float = field(init=False)
@@ -49,20 +58,32 @@ class Budget:
         """Count one reply. One reply of unknown price makes the whole sum unknown."""
         self.usage += usage
         self.usd = None if usd is None or self.usd is None else self.usd + usd
+        if self.parent:
+            self.parent.spend(usage, usd)
 
     @property
     def seconds_left(self) -> float | None:
-        """Wall time until the limit of minutes; None without one, never below zero."""
+        """Wall time until the first limit of minutes; None without one, never below zero."""
+        above = self.parent.seconds_left if self.parent else None
         if self.limits.minutes is None:
-            return None
+            return above
         spent = self.clock.monotonic() - self._started
-        return max(0.0, self.limits.minutes * _SECONDS_A_MINUTE - spent)
+        left = max(0.0, self.limits.minutes * _SECONDS_A_MINUTE - spent)
+        return left if above is None else min(left, above)
 
     def exceeded(self) -> LimitReached | None:
         """The first limit that leaves no room for another request."""
         limits = self.limits
         if limits.rounds is not None and self.rounds >= limits.rounds:
             return LimitReached("rounds", f"{self.rounds} of {limits.rounds} rounds are used")
+        if limits.tool_rounds is not None and self.tool_rounds >= limits.tool_rounds:
+            return LimitReached(
+                "tool_rounds", f"{self.tool_rounds} of {limits.tool_rounds} tool rounds are used"
+            )
+        return self._spent() or (self.parent._spent() if self.parent else None)  # noqa: SLF001  its own class
+
+    def _spent(self) -> LimitReached | None:
+        limits = self.limits
         if limits.tokens is not None and self.usage.total_tokens >= limits.tokens:
             return LimitReached("tokens", f"{self.usage.total_tokens:,} of {limits.tokens:,} tokens are used")
         if limits.usd is not None and self.usd is not None and self.usd >= limits.usd:
@@ -73,4 +94,7 @@ class Budget:
 
     def out_of_time(self) -> LimitReached:
         """The limit of minutes, as an event."""
-        return LimitReached("minutes", f"{self.limits.minutes:g} minutes are over")
+        minutes = self.limits.minutes
+        if minutes is None and self.parent:
+            return self.parent.out_of_time()
+        return LimitReached("minutes", f"{minutes:g} minutes are over")

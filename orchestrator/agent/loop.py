@@ -3,179 +3,289 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from orchestrator.agent.calls import CallsOutcome, Workbench, run_calls
-from orchestrator.contracts.base import Actions, Malformed
-from orchestrator.core.errors import BadReplyError, ProviderError
+from orchestrator.agent.ask import reply_to
+from orchestrator.agent.history import History, Turn, TurnKind
+from orchestrator.agent.repetition import Repetition
+from orchestrator.agent.replies import run_calls
+from orchestrator.contracts.base import Malformed
+from orchestrator.core.errors import BadReplyError, ContentFilterError, ContextLengthError
 from orchestrator.core.events import (
     LimitReached,
+    LoopDetected,
     MessageAdded,
     PlanAccepted,
     ReplyReceived,
     ReplyRejected,
-    TextDelta,
+    SteeringInjected,
     TurnStarted,
     Warned,
 )
+from orchestrator.core.messages import FinishReason, Message
 from orchestrator.core.prompts import render
-from orchestrator.models.base import Completed, ReasoningPiece, Request, Restarted, TextPiece
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
+    from datetime import datetime
 
+    from orchestrator.agent.ask import Ask
+    from orchestrator.agent.calls import Workbench
     from orchestrator.agent.limits import Budget
-    from orchestrator.contracts.base import Contract
-    from orchestrator.core.messages import Message, ToolDefinition, ToolResult, Usage
-    from orchestrator.models.base import Model, Response
+    from orchestrator.contracts.base import Actions
+    from orchestrator.models.base import Response
 
 BAD_REPLIES_IN_A_ROW = 3
+IDLE_REPLIES_IN_A_ROW = 10
+"""Replies without a call that are asked to go on; a model that only talks would never end."""
+CONTEXT_WARNING_SHARE = 0.8
 
 
 class EndKind(StrEnum):
-    """Why a session is over."""
+    """Why the loop is over."""
 
+    COMPLETED = "completed"
+    """The model answered in words and called nothing."""
+    AWAITING = "awaiting"
+    """So it did, and its words are a question."""
     FINISH = "finish"
     QUESTION = "question"
     LIMIT = "limit"
     INTERRUPTED = "interrupted"
+    OVERFLOW = "overflow"
+    """The conversation is longer than the model can read."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionEnd:
-    """How a session ended. `text` is the reason given, the question, or the limit's detail."""
+    """How the loop ended. `text` is the model's last words, the reason, the question, or the limit's detail."""
 
     kind: EndKind
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """How the model is asked: the same in every round, so that the prefix's bytes never change."""
+async def _ends(_text: str) -> str | None:
+    return None
 
-    model: Model
-    contract: Contract
-    tools: tuple[ToolDefinition, ...]
-    request: Request
-    stream: bool
-    price: Callable[[Usage], float | None]
+
+@dataclass(slots=True)
+class Hooks:
+    """What the loop asks its surroundings between rounds.
+
+    Attributes:
+        stopped: whether somebody asked for an end after the round that is running.
+        steering: takes the words that came in since the last round out of their queue.
+        may_end: asked when a reply in words would end the work; gives what to tell the model
+            instead, or None where it may end.
+        now: the time of day, for the turns.
+        last_round: what the model is told before the last round that the limits allow.
+        repetition: notices circles; None does not look.
+    """
+
+    now: Callable[[], datetime]
+    stopped: Callable[[], bool] = lambda: False
+    steering: Callable[[], list[str]] = list
+    may_end: Callable[[str], Awaitable[str | None]] = _ends
+    last_round: str = ""
+    repetition: Repetition | None = field(default_factory=Repetition)
 
 
 async def run_loop(
-    ask: Ask, bench: Workbench, budget: Budget, history: list[Message], stopped: Callable[[], bool]
+    ask: Callable[[], Ask], bench: Workbench, budget: Budget, history: History, hooks: Hooks
 ) -> SessionEnd:
-    """Run rounds until the session ends.
+    """Run rounds until the model is done, a call ends the session, or a limit is reached.
 
     Args:
-        ask: the model, the contract and the fixed part of every request.
+        ask: how to ask the model in the next round; it may change between rounds.
         bench: the tools and what they run with.
         budget: counts rounds, tokens, money and time; spent here.
         history: the conversation so far, which is appended to.
-        stopped: whether somebody asked for an end after the round that is running.
+        hooks: what is asked between rounds.
 
     Raises:
         ModelError: the provider gave no answer.
         BadReplyError: three replies in a row were not in the contract's form.
     """
-    rejected = 0
-    while True:
-        if stopped():
-            return SessionEnd(EndKind.INTERRUPTED, "interrupted")
-        if limit := budget.exceeded():
-            return _limit(bench, limit)
-        budget.rounds += 1
-        bench.emit(TurnStarted(budget.rounds))
-        deadline = asyncio.timeout(budget.seconds_left)
+    return await _Loop(bench, budget, history, hooks).run(ask)
+
+
+@dataclass(slots=True)
+class _Loop:
+    """One run of the loop: what it works on, and its counts in a row."""
+
+    bench: Workbench
+    budget: Budget
+    history: History
+    hooks: Hooks
+    rejected: int = 0
+    idle: int = 0
+    warned_of_context: bool = False
+
+    async def run(self, ask: Callable[[], Ask]) -> SessionEnd:
+        while True:
+            self._steer()
+            if self.hooks.stopped():
+                return SessionEnd(EndKind.INTERRUPTED, "interrupted")
+            if limit := self.budget.exceeded():
+                return self._limit(limit)
+            self.budget.rounds += 1
+            self.bench.emit(TurnStarted(self.budget.rounds))
+            deadline = asyncio.timeout(self.budget.seconds_left)
+            try:
+                async with deadline:
+                    end = await self._round(ask())
+            except TimeoutError:
+                if not deadline.expired():
+                    raise
+                self.history.interrupt(self.hooks.now())
+                return self._limit(self.budget.out_of_time())
+            if end:
+                return end
+
+    async def _round(self, ask: Ask) -> SessionEnd | None:
+        """One request and what follows from its reply; the end of the loop, or None to go on."""
         try:
-            async with deadline:
-                response = await _ask(ask, bench, budget, history)
-                reading = ask.contract.read(response, ask.tools, round_number=budget.rounds)
-                if isinstance(reading, Malformed):
-                    rejected += 1
-                    _reject(ask, bench, history, reading, rejected)
-                    continue
-                rejected = 0
-                outcome = await _act(bench, reading)
-        except TimeoutError:
-            if not deadline.expired():
-                raise
-            return _limit(bench, budget.out_of_time())
+            response = await self._asked(ask)
+        except ContextLengthError as error:
+            return self._overflow(ask, error)
+        reading = ask.contract.read(response, ask.tools, round_number=self.budget.rounds)
+        if isinstance(reading, Malformed):
+            self._reject(ask, reading)
+            return None
+        self.rejected = 0
+        self.bench.emit(_accepted(reading))
+        if not reading.calls and not reading.withheld:
+            return await self._without_calls(ask, response, reading)
+        self.idle = 0
+        outcome = await run_calls(
+            self.bench,
+            reading.calls,
+            reading.withheld,
+            running=ask.contract.running,
+            parallel=ask.parallel,
+        )
+        self.budget.tool_rounds += 1
+        note = self._note(reading)
+        self._say(TurnKind.TOOL_RESULTS, ask.contract.answer(outcome.results, note))
         if outcome.ending:
             return SessionEnd(EndKind(outcome.ending.ending), outcome.ending.text)
-        _say(
-            bench,
-            history,
-            ask.contract.answer(tuple(outcome.results), _note(budget, reading, outcome.results)),
+        self._look_for_circles(reading)
+        return None
+
+    async def _asked(self, ask: Ask) -> Response:
+        self._warn_of_context(ask)
+        request = replace(ask.request, messages=self.history.conversation())
+        response = await reply_to(ask, request, self.bench.emit)
+        usd = ask.price(response.usage)
+        self.budget.spend(response.usage, usd)
+        self.history.add(
+            Turn(TurnKind.ASSISTANT, response.message, self.hooks.now(), response.usage, response.id)
         )
+        self.bench.emit(ReplyReceived(response.message, response.finish, response.usage, usd, response.model))
+        return response
+
+    async def _without_calls(self, ask: Ask, response: Response, reading: Actions) -> SessionEnd | None:
+        """A reply in words: the end, a pause of the provider's, or something to be asked about."""
+        text = response.text.strip()
+        if response.finish is FinishReason.PAUSE:
+            return None  # the vendor wants the same conversation again, with what it said so far
+        if response.finish in {FinishReason.REFUSAL, FinishReason.CONTENT_FILTER}:
+            raise ContentFilterError(f"the model refused to answer: {text[:300] or response.finish.value}")
+        words = ""
+        if ask.contract.text_ends and text and not reading.cut_off:
+            words = await self.hooks.may_end(text) or ""
+            late = self.hooks.steering()
+            if not words and not late:
+                return SessionEnd(EndKind.AWAITING if asks(text) else EndKind.COMPLETED, text)
+            self._inject(late)
+            if not words:
+                return None
+        self.idle += 1
+        if self.idle >= IDLE_REPLIES_IN_A_ROW:
+            return self._limit(LimitReached("replies", f"{self.idle} replies in a row had no tool call"))
+        note = words or (render("agent/cut_off") if reading.cut_off else ask.contract.go_on)
+        self._say(TurnKind.SYSTEM, ask.contract.answer((), self._last_round(note)))
+        return None
+
+    def _overflow(self, ask: Ask, error: ContextLengthError) -> SessionEnd | None:
+        """Prune and ask again where the contract says so; else, or if nothing can be dropped, the end."""
+        dropped = self.history.prune() if ask.contract.prunes else 0
+        if dropped:
+            self.bench.emit(Warned(f"the conversation was too long; its oldest {dropped} turns were dropped"))
+            return None
+        why = "pruning did not help" if ask.contract.prunes else "start a new session, or use a larger model"
+        text = f"the conversation is longer than the model can read ({error}); {why}"
+        self.bench.emit(Warned(text))
+        return SessionEnd(EndKind.OVERFLOW, text)
+
+    def _warn_of_context(self, ask: Ask) -> None:
+        """Say once that the conversation comes near what the model can read (4 characters a token)."""
+        if not ask.context_window:
+            return
+        share = (self.history.tokens + len(ask.request.system) // 4) / ask.context_window
+        if share > CONTEXT_WARNING_SHARE and not self.warned_of_context:
+            self.bench.emit(Warned(f"Context usage at ~{share:.0%} of context window"))
+        self.warned_of_context = share > CONTEXT_WARNING_SHARE
+
+    def _reject(self, ask: Ask, reading: Malformed) -> None:
+        self.rejected += 1
+        self.bench.emit(ReplyRejected(reading.problems, self.rejected))
+        if self.rejected >= BAD_REPLIES_IN_A_ROW:
+            raise BadReplyError(
+                f"{self.rejected} replies in a row were no valid plan (the last: {reading.problems[0]}); "
+                "try a larger model, or a server that supports JSON-schema output"
+            )
+        self._say(TurnKind.SYSTEM, ask.contract.complain(reading.problems))
+
+    def _look_for_circles(self, reading: Actions) -> None:
+        repetition = self.hooks.repetition
+        if repetition is None:
+            return
+        for call in reading.calls:
+            repetition.add(call)
+        if repetition.found():
+            warning = render("agent/loop_detected", window=repetition.window)
+            self._say(TurnKind.STEERING, Message.user(warning))
+            self.bench.emit(LoopDetected(warning))
+
+    def _note(self, actions: Actions) -> str:
+        """A word from the program: what the model should know beside the results."""
+        return self._last_round(render("agent/cut_off") if actions.cut_off else "")
+
+    def _last_round(self, note: str) -> str:
+        rounds = self.budget.limits.rounds
+        if rounds is None or self.budget.rounds != rounds - 1:
+            return note
+        return "\n".join(filter(None, (note, self.hooks.last_round)))
+
+    def _steer(self) -> None:
+        self._inject(self.hooks.steering())
+
+    def _inject(self, words: list[str]) -> None:
+        for text in words:
+            self._say(TurnKind.STEERING, Message.user(text))
+            self.bench.emit(SteeringInjected(text))
+
+    def _say(self, kind: TurnKind, message: Message) -> None:
+        self.history.add(Turn(kind, message, self.hooks.now()))
+        self.bench.emit(MessageAdded(message))
+
+    def _limit(self, limit: LimitReached) -> SessionEnd:
+        self.bench.emit(limit)
+        return SessionEnd(EndKind.LIMIT, limit.detail)
 
 
-async def _ask(ask: Ask, bench: Workbench, budget: Budget, history: list[Message]) -> Response:
-    request = replace(ask.request, messages=tuple(history))
-    response = await (_streamed(ask, bench, request) if ask.stream else ask.model.complete(request))
-    usd = ask.price(response.usage)
-    budget.spend(response.usage, usd)
-    history.append(response.message)
-    bench.emit(ReplyReceived(response.message, response.finish, response.usage, usd, response.model))
-    return response
+def asks(text: str) -> bool:
+    """Whether a reply ends with a question to the user. Marks and quotes around the end do not count."""
+    return text.rstrip(" \t\r\n*_`\"')]»”").endswith(("?", "\uff1f"))  # and the full-width one
 
 
-async def _streamed(ask: Ask, bench: Workbench, request: Request) -> Response:
-    async with aclosing(ask.model.stream(request)) as events:
-        async for event in events:
-            match event:
-                case TextPiece(text):
-                    bench.emit(TextDelta(text))
-                case ReasoningPiece():
-                    pass
-                case Restarted():
-                    bench.emit(Warned("the stream broke; the reply is asked for again"))
-                case Completed(response):
-                    return response
-    raise ProviderError("the model's stream ended without a reply")
-
-
-def _reject(ask: Ask, bench: Workbench, history: list[Message], reading: Malformed, attempt: int) -> None:
-    bench.emit(ReplyRejected(reading.problems, attempt))
-    if attempt >= BAD_REPLIES_IN_A_ROW:
-        raise BadReplyError(
-            f"{attempt} replies in a row were no valid plan (the last: {reading.problems[0]}); "
-            "try a larger model, or a server that supports JSON-schema output"
-        )
-    _say(bench, history, ask.contract.complain(reading.problems))
-
-
-async def _act(bench: Workbench, actions: Actions) -> CallsOutcome:
-    bench.emit(
-        PlanAccepted(
-            actions.plan,
-            len(actions.calls) + len(actions.withheld),
-            repaired=actions.repaired,
-            cut_off=actions.cut_off,
-        )
+def _accepted(reading: Actions) -> PlanAccepted:
+    return PlanAccepted(
+        reading.plan,
+        len(reading.calls) + len(reading.withheld),
+        repaired=reading.repaired,
+        cut_off=reading.cut_off,
     )
-    return await run_calls(bench, actions.calls, actions.withheld)
-
-
-def _note(budget: Budget, actions: Actions, results: list[ToolResult]) -> str:
-    """A word from the program: what the model should know beside the results."""
-    notes = []
-    if actions.cut_off:
-        notes.append(render("agent/cut_off"))
-    elif not results:
-        notes.append(render("agent/no_calls"))
-    if budget.limits.rounds is not None and budget.rounds == budget.limits.rounds - 1:
-        notes.append(render("agent/last_round"))
-    return "\n".join(notes)
-
-
-def _say(bench: Workbench, history: list[Message], message: Message) -> None:
-    history.append(message)
-    bench.emit(MessageAdded(message))
-
-
-def _limit(bench: Workbench, limit: LimitReached) -> SessionEnd:
-    bench.emit(limit)
-    return SessionEnd(EndKind.LIMIT, limit.detail)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from orchestrator.config import key_refusal, may_send_key
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import WaitStarted
-from orchestrator.journal.reader import find_run, read_run, responses
+from orchestrator.journal.reader import find_run, read_run, replay_of
 from orchestrator.models.base import Response
 from orchestrator.models.catalog import (
     OFFICIAL_URLS,
@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 
     from orchestrator.assembly.around import Around
     from orchestrator.config import Settings
+    from orchestrator.core.clock import Clock
     from orchestrator.core.errors import ModelError
     from orchestrator.core.messages import Usage
     from orchestrator.journal.folders import Home
-    from orchestrator.models.base import Model
+    from orchestrator.models.base import Model, OnWait
+    from orchestrator.models.wire import Wire
 
 _KEY_OF = {
     Provider.OPENAI: "openai",
@@ -44,18 +46,26 @@ _KEY_OF = {
 
 @dataclass(frozen=True, slots=True)
 class ChosenModel:
-    """A model, and what its replies cost: USD, or None where that is not known."""
+    """A model, and what its replies cost: USD, or None where that is not known.
+
+    Attributes:
+        ref: its provider and name; None for prepared replies.
+        api_url: where it is asked.
+        other: makes another model of the same provider, by name.
+    """
 
     model: Model
     price: Callable[[Usage], float | None]
+    ref: ModelRef | None = None
+    api_url: str = ""
+    other: Callable[[str], ChosenModel] | None = None
 
 
 def choose_model(around: Around) -> ChosenModel:
     """Build the model that the configuration names.
 
     Raises:
-        ConfigurationError: no model is named, its key is missing, its protocol is not spoken yet, or
-            a cap in USD is set for a model whose price is unknown.
+        ConfigurationError: no model is named, its key is missing, or a cap in USD is set for a model whose price is unknown.
         JournalError: `replay:RUN` names no run.
     """
     ref = _reference(around)
@@ -67,25 +77,63 @@ def choose_model(around: Around) -> ChosenModel:
         from orchestrator.models.listing import only_model
 
         ref = ModelRef(ref.provider, only_model(api_url, key))
-    from orchestrator.models.http import HttpModel
-    from orchestrator.models.openai_chat import ChatWire
-    from orchestrator.models.retries import HttpOptions
 
     def on_wait(seconds: float, error: ModelError) -> None:
         around.emit(WaitStarted(seconds, str(error)))
 
+    def connect(name: str) -> ChosenModel:
+        connection = Connection(api_url, key, around.settings.request_timeout_seconds)
+        return connected(ModelRef(ref.provider, name), connection, around.clock, on_wait)
+
+    chosen = connect(ref.name)
+    _check_price(around.settings, ref, chosen.price)
+    return replace(chosen, other=connect)
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How to reach a provider. `read_seconds` is the longest silence."""
+
+    api_url: str
+    key: str | None = field(repr=False)
+    read_seconds: float
+
+
+def connected(ref: ModelRef, connection: Connection, clock: Clock, on_wait: OnWait | None) -> ChosenModel:
+    """A model behind its provider's protocol. Nothing is opened before the first request."""
+    from orchestrator.models.http import HttpModel
+    from orchestrator.models.retries import HttpOptions
+
     model = HttpModel(
         str(ref),
-        ChatWire.at(api_url, ref.name),
-        api_key=key,
-        clock=around.clock,
+        _wire(ref, connection.api_url),
+        api_key=connection.key,
+        clock=clock,
         random=random.random,
         on_wait=on_wait,
-        options=HttpOptions(read_seconds=around.settings.request_timeout_seconds),
+        options=HttpOptions(read_seconds=connection.read_seconds),
     )
-    price = partial(price_usd, api_url, ref.name)
-    _check_price(around.settings, ref, price)
-    return ChosenModel(model, price)
+    return ChosenModel(model, partial(price_usd, connection.api_url, ref.name), ref, connection.api_url)
+
+
+def _wire(ref: ModelRef, api_url: str) -> Wire:
+    match ref.provider:
+        case Provider.ANTHROPIC:
+            from orchestrator.models.anthropic import AnthropicWire
+
+            return AnthropicWire.at(api_url, ref.name)
+        case Provider.GEMINI:
+            from orchestrator.models.gemini import GeminiWire
+
+            return GeminiWire.at(api_url, ref.name)
+        case Provider.OPENAI_RESPONSES:
+            from orchestrator.models.openai_responses import ResponsesWire
+
+            return ResponsesWire.at(api_url, ref.name)
+        case _:
+            from orchestrator.models.openai_chat import ChatWire
+
+            return ChatWire.at(api_url, ref.name)
 
 
 def replayed(run: str, home: Home) -> ChosenModel:
@@ -97,7 +145,7 @@ def replayed(run: str, home: Home) -> ChosenModel:
     from orchestrator.models.replay import ReplayModel
 
     record = read_run(find_run(home, run))
-    replies = [Response(reply.message, reply.finish, reply.usage, reply.model) for reply in responses(record)]
+    replies = [Response(reply.message, reply.finish, reply.usage, reply.model) for reply in replay_of(record)]
     return ChosenModel(ReplayModel(f"replay:{record.id}", replies), lambda _usage: 0.0)
 
 
@@ -106,7 +154,7 @@ def _reference(around: Around) -> ModelRef:
     model, api_url = around.settings.model, around.settings.api_url
     if model is None and api_url is None:
         raise ConfigurationError(
-            "no model is named: pass --model PROVIDER:NAME, for example --model openai-chat:gpt-5.2, "
+            "no model is named: pass --model PROVIDER:NAME, for example --model anthropic:claude-sonnet-4-5, "
             "or --api-url with a server of yours, for example http://localhost:11434/v1"
         )
     detected = detect_provider(api_url) if api_url else Provider.OPENAI
@@ -119,11 +167,6 @@ def _reference(around: Around) -> ModelRef:
     if ref.provider is Provider.OPENAI:
         official = detected is Provider.OPENAI
         ref = ModelRef(Provider.OPENAI_RESPONSES if official else Provider.OPENAI_CHAT, ref.name)
-    if ref.provider not in {Provider.OPENAI_CHAT, Provider.REPLAY}:
-        raise ConfigurationError(
-            f"{ref.provider} is not spoken by this version: use --model openai-chat:{ref.name or 'NAME'}, "
-            "or --api-url with a server that speaks Chat Completions"
-        )
     return ref
 
 

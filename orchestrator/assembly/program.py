@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.agent.gate import allow_all, safe_mode
 from orchestrator.agent.limits import Limits
 from orchestrator.assembly.relay import Recorder
-from orchestrator.assembly.toolbox import planner_toolbox
-from orchestrator.contracts.json_plan import JsonPlan
+from orchestrator.assembly.toolbox import choose_contract, cycle_profile, profile_name
 from orchestrator.cycle.cycle import run_cycle
 from orchestrator.cycle.parts import CycleParts, Manner
 from orchestrator.cycle.result import Outcome
@@ -81,10 +81,12 @@ class Program:
             repository=self.repository,
             forge=self.site.forge,
             model=self.chosen.model,
-            contract=JsonPlan(),
+            contract=choose_contract(settings),
             open_clone=self._open_clone,
             environment=self._environment,
-            profile=planner_toolbox,
+            profile=partial(
+                cycle_profile, profile_name(settings, self.chosen), self.chosen, dangerous=dangerous
+            ),
             gate=allow_all if dangerous else safe_mode,
             limits=Limits(settings.max_rounds, settings.max_tokens, settings.max_usd, settings.max_minutes),
             price=self.chosen.price,

@@ -1,9 +1,19 @@
-"""The tools of the planner profile."""
+"""The contract and the profile of a cycle: what suits the model, or what the user chose."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from orchestrator.contracts.json_plan import JsonPlan
+from orchestrator.contracts.native import Native, SingleStep
+from orchestrator.core.prompts import render
+from orchestrator.models.catalog import DEFAULT_CONTEXT_TOKENS, Provider, facts
+from orchestrator.models.known_models import family_of
+from orchestrator.profiles.anthropic import anthropic
+from orchestrator.profiles.gemini import gemini
+from orchestrator.profiles.minimal import minimal
+from orchestrator.profiles.openai import openai
 from orchestrator.profiles.planner import planner
 from orchestrator.tools.control import ask_question, create_pull_request, finish
 from orchestrator.tools.edit import edit_file
@@ -13,22 +23,70 @@ from orchestrator.tools.search import glob, grep, list_dir
 from orchestrator.tools.shell import run_shell_command
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from orchestrator.assembly.model import ChosenModel
+    from orchestrator.config import Settings
+    from orchestrator.contracts.base import Contract
     from orchestrator.cycle.parts import MayFinish, Propose
     from orchestrator.profiles.base import Profile
+    from orchestrator.tools.base import Tool
+
+_VENDORS: dict[str, Callable[..., Profile]] = {
+    "openai": openai,
+    "anthropic": anthropic,
+    "gemini": gemini,
+    "minimal": minimal,
+}
+_FAMILY_OF_PROVIDER = {
+    Provider.OPENAI_RESPONSES: "openai",
+    Provider.ANTHROPIC: "anthropic",
+    Provider.GEMINI: "gemini",
+}
 
 
-def planner_toolbox(propose: Propose, may_finish: MayFinish) -> Profile:
-    """All tools of the planner; the gate hides the dangerous one in safe mode."""
-    tools = (
-        read_file(),
-        list_dir(),
-        grep(),
-        glob(),
-        edit_file(),
-        write_file(),
-        run_shell_command(),
-        create_pull_request(propose),
-        ask_question(),
-        finish(may_finish),
-    )
-    return planner(ToolRegistry(tools))
+def choose_contract(settings: Settings) -> Contract:
+    """The contract that the settings name. A cycle's session ends by `finish`, also one call a step."""
+    match settings.contract:
+        case "native":
+            return Native()
+        case "single-step":
+            return SingleStep(ends_by="finish")
+        case _:
+            return JsonPlan()
+
+
+def profile_name(settings: Settings, chosen: ChosenModel) -> str:
+    """The profile that the settings name, or the one that suits contract and model.
+
+    One JSON plan goes with the planner, one call a step with the one-step profile, function calling
+    with the profile of the model's vendor; models of nobody that is known get the planner's tools.
+    """
+    if settings.profile:
+        return settings.profile
+    if settings.contract == "json-plan" or chosen.ref is None:
+        return "planner"
+    if settings.contract == "single-step":
+        return "minimal"
+    return family_of(chosen.ref.name) or _FAMILY_OF_PROVIDER.get(chosen.ref.provider, "planner")
+
+
+def cycle_profile(
+    name: str, chosen: ChosenModel, propose: Propose, may_finish: MayFinish, *, dangerous: bool
+) -> Profile:
+    """A profile with the tools by which a cycle gets somewhere, and with the words about its job."""
+    controls = (create_pull_request(propose), ask_question(), finish(may_finish))
+    if name == "planner":
+        profile = planner(ToolRegistry((*_planner_tools(), *controls)))
+    else:
+        profile = _VENDORS[name](custom=controls, dangerous=dangerous)
+        profile = replace(profile, base_prompt=f"{profile.base_prompt}\n\n{render('cycle/role')}")
+    if chosen.ref is None:
+        return profile
+    known = facts(chosen.api_url, chosen.ref.name)
+    window = known.context_tokens if known.context_tokens != DEFAULT_CONTEXT_TOKENS else None
+    return replace(profile, context_window=window, knowledge_cutoff=known.knowledge_cutoff)
+
+
+def _planner_tools() -> tuple[Tool, ...]:
+    return (read_file(), list_dir(), grep(), glob(), edit_file(), write_file(), run_shell_command())

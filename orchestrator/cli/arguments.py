@@ -29,8 +29,10 @@ _VERY_CLOSE = 0.85
 # They are read as text here: the configuration knows what each may be.
 _SETTING_GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
     "model": {
-        "model": ("PROVIDER:NAME", "openai-chat:NAME, or replay:RUN to run a recorded run again"),
+        "model": ("PROVIDER:NAME", "such as anthropic:NAME, or replay:RUN to run a recorded run again"),
         "api-url": ("URL", "a model server other than the vendor's, such as http://localhost:11434/v1"),
+        "contract": ("NAME", "json-plan (default), native or single-step: how replies become actions"),
+        "profile": ("NAME", "planner, openai, anthropic, gemini or minimal (default: by contract and model)"),
         "stream": (None, "take the reply piece by piece (default: yes)"),
         "temperature": ("T", "0 to 2; not sent if not given"),
         "reasoning-effort": ("WORD", "such as low or high; not sent if not given"),

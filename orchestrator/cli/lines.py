@@ -11,19 +11,27 @@ from orchestrator.core.events import (
     Cloned,
     CycleEnded,
     CycleStarted,
+    ErrorOccurred,
     Event,
+    InputReceived,
     LimitReached,
+    LoopDetected,
     MessageAdded,
     PhaseEntered,
     PlanAccepted,
+    ProcessingEnded,
     Proposed,
     QuestionAsked,
+    ReasoningDelta,
     ReplyReceived,
     ReplyRejected,
     SessionEnded,
     SessionStarted,
+    SteeringInjected,
+    SubagentEvent,
     TaskTaken,
     TextDelta,
+    TextStarted,
     ToolCallEnded,
     ToolCallStarted,
     ToolOutputDelta,
@@ -37,10 +45,14 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import JsonObject
 
 # The argument that says most about a call, the best first.
-_TELLING = ("path", "command", "pattern", "title", "question_text", "reason", "query", "url")
+_TELLING = (
+    *("path", "file_path", "dir_path", "command", "pattern", "title", "question_text", "reason"),
+    *("query", "url", "task", "agent_id", "answer"),
+)
 _MAX_ARGUMENT_CHARS = 80
 _MAX_TEXT_CHARS = 600
 _SHORT_COMMIT = 10
+_SHORT_ID = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +87,11 @@ class Narrator:
     def sign(self, name: str) -> str:
         """A sign that the output can show."""
         return self._signs[name]
+
+    def of_subagent(self, event: SubagentEvent) -> Line | None:
+        """The line for what a subagent does, marked with the beginning of its id."""
+        line = self.line(event.event)
+        return Line(line.sign, f"[{event.agent[:_SHORT_ID]}] {line.text}", line.style) if line else None
 
     def call(self, event: ToolCallEnded) -> Line:
         """The end of a call, with why it did not go well."""
@@ -123,26 +140,46 @@ def _work_line(event: Event, narrator: Narrator) -> Line | None:
             )
         case ToolCallEnded():
             return narrator.call(event)
-        case WaitStarted():
-            sign, text, style = (
-                "warning",
-                f"waiting {waited(event.seconds)}: {one_line(event.reason)}",
-                "yellow",
-            )
-        case LimitReached():
-            text = f"limit of {one_line(event.limit)} reached: {one_line(event.detail)}"
-            sign, style = "warning", "yellow"
+        case SubagentEvent():
+            return narrator.of_subagent(event)
+        case WaitStarted() | SteeringInjected() | LoopDetected() | ErrorOccurred() | LimitReached():
+            return _trouble_line(event, narrator)
         case (
             ToolCallStarted()
+            | TextStarted()
             | TextDelta()
+            | ReasoningDelta()
             | ToolOutputDelta()
+            | InputReceived()
             | MessageAdded()
             | SessionStarted()
+            | ProcessingEnded()
             | SessionEnded()
         ):
             return None
         case _:
             return _story_line(event, narrator)
+    return Line(narrator.sign(sign), text, style)
+
+
+def _trouble_line(
+    event: WaitStarted | SteeringInjected | LoopDetected | ErrorOccurred | LimitReached, narrator: Narrator
+) -> Line:
+    """What comes between the rounds."""
+    sign, style = "warning", "yellow"
+    match event:
+        case WaitStarted():
+            text = f"waiting {waited(event.seconds)}: {one_line(event.reason)}"
+        case SteeringInjected():
+            sign, text, style = "plan", f"told: {one_line(event.text, _MAX_TEXT_CHARS)}", "bold"
+        case LoopDetected():
+            text = one_line(event.message, _MAX_TEXT_CHARS)
+        case ErrorOccurred():
+            sign, text, style = "failed", one_line(event.message, _MAX_TEXT_CHARS), "red"
+        case LimitReached():
+            text = f"limit of {one_line(event.limit)} reached: {one_line(event.detail)}"
+        case _:
+            assert_never(event)
     return Line(narrator.sign(sign), text, style)
 
 

@@ -16,7 +16,9 @@ from orchestrator.core.events import (
     CycleEnded,
     CycleStarted,
     PhaseEntered,
+    ReasoningDelta,
     ReplyReceived,
+    SubagentEvent,
     TextDelta,
     ToolCallEnded,
     ToolCallStarted,
@@ -169,6 +171,8 @@ class _Status:
 
     def take(self, event: Event) -> None:
         """Bring the status up to date."""
+        while isinstance(event, SubagentEvent):
+            event = event.event
         match event:
             case PhaseEntered():
                 self.phase, self.doing, self.tail = event.phase.value, "", ""
@@ -184,7 +188,7 @@ class _Status:
                 self.doing, self.tail = f"{event.name} {telling(event.arguments)}", ""
             case ToolCallEnded():
                 self.doing, self.tail = "", ""
-            case TextDelta() | ToolOutputDelta():
+            case TextDelta() | ReasoningDelta() | ToolOutputDelta():
                 self.tail = (self.tail + event.text)[-_KEPT_CHARS:]
             case _:
                 pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -79,6 +79,16 @@ class Settings(BaseModel):
 
     model: _Line | None = _option(None, "The model, as PROVIDER:NAME.", _ONE_LINE)
     api_url: _Address | None = _option(None, "Address of a model server other than the vendor's.", _ADDRESS)
+    contract: Literal["json-plan", "native", "single-step"] = _option(
+        "json-plan",
+        "How replies become actions: one JSON plan, the vendor's function calling, or one call a step.",
+        "json-plan, native or single-step",
+    )
+    profile: Literal["planner", "openai", "anthropic", "gemini", "minimal"] | None = _option(
+        None,
+        "Tools and words; those that suit contract and model if not set.",
+        "planner, openai, anthropic, gemini or minimal",
+    )
     github_url: _Address = _option("https://github.com", "GitHub, or an Enterprise server.", _ADDRESS)
     label: _Line = _option("pullwright", "Open issues with this label are the backlog.", _ONE_LINE)
     base: _Branch | None = _option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ class Actions:
 
     Attributes:
         plan: what the model says it intends, possibly empty.
-        calls: to be run in order.
+        calls: to be run as the contract says.
         withheld: calls of a reply that was cut off which must not run, because they may be
             incomplete; they get a result that says so.
         repaired: the reply was mended before it could be read.
@@ -40,12 +41,39 @@ class Malformed:
 Reading: TypeAlias = Actions | Malformed
 
 
+class Running(StrEnum):
+    """How the calls of one reply run."""
+
+    IN_ORDER = "in_order"
+    """One after the other, until one fails."""
+    TOGETHER = "together"
+    """At the same time, as far as each tool's `Order` and the profile allow."""
+    FIRST_ONLY = "first_only"
+    """Only the first one; the others are answered as not executed."""
+
+
 class Contract(Protocol):
     """A form that requests and replies have."""
 
     @property
     def name(self) -> str:
         """`json_plan`, `native` or `single_step`."""
+
+    @property
+    def running(self) -> Running:
+        """How the calls of one reply run."""
+
+    @property
+    def text_ends(self) -> bool:
+        """Whether a reply without calls ends the model's work; else it is asked to go on."""
+
+    @property
+    def go_on(self) -> str:
+        """The words that ask a model to go on which called nothing."""
+
+    @property
+    def prunes(self) -> bool:
+        """Whether the oldest part of a conversation is dropped when the model cannot read it any more."""
 
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
         """The request with what this contract needs: tool definitions, or an output schema."""

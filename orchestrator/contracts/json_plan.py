@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.contracts.base import Actions, Malformed
+from orchestrator.contracts.base import Actions, Malformed, Running
 from orchestrator.contracts.extract import Found, NotFound, extract
 from orchestrator.contracts.fence import fenced, one_line
 from orchestrator.contracts.plan_schema import (
@@ -41,6 +41,26 @@ class JsonPlan:
     def name(self) -> str:
         """`json_plan`."""
         return "json_plan"
+
+    @property
+    def running(self) -> Running:
+        """In the order of the plan; the first failure stops the rest."""
+        return Running.IN_ORDER
+
+    @property
+    def text_ends(self) -> bool:
+        """No: a session ends by `finish` or `ask_question`."""
+        return False
+
+    @property
+    def go_on(self) -> str:
+        """Asks for a call, or for `finish`."""
+        return render("agent/no_calls")
+
+    @property
+    def prunes(self) -> bool:
+        """No: what a plan was made from stays in sight."""
+        return False
 
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
         """The request with the schema of a plan that calls only these tools."""

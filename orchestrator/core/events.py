@@ -73,12 +73,35 @@ class Cloned:
     files: int
 
 
+class SessionState(StrEnum):
+    """Where a session is in its life."""
+
+    IDLE = "idle"
+    PROCESSING = "processing"
+    AWAITING_INPUT = "awaiting_input"
+    CLOSED = "closed"
+
+
 @dataclass(frozen=True, slots=True)
 class SessionStarted:
     """A conversation with a model begins under this system prompt."""
 
     session: str
     system: str
+
+
+@dataclass(frozen=True, slots=True)
+class InputReceived:
+    """Somebody asks the session for something: by `submit`, or as a follow-up whose turn has come."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SteeringInjected:
+    """A word from outside was put into the conversation between two rounds."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +116,18 @@ class TurnStarted:
     """A request goes out. Rounds count from 1."""
 
     round: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextStarted:
+    """The model begins to write. A second one before `ReplyReceived`: forget the pieces since the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """A piece of the model's readable reasoning, as it arrives. Not in the journal: see `TextDelta`."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +200,17 @@ class ToolCallEnded:
 
 @dataclass(frozen=True, slots=True)
 class LimitReached:
-    """A budget is spent. `limit` is `rounds`, `tokens`, `usd` or `minutes`."""
+    """A budget is spent. `limit` is `rounds`, `tool_rounds`, `replies`, `tokens`, `usd` or `minutes`."""
 
     limit: str
     detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoopDetected:
+    """The last tool calls repeat themselves; the model was told so in these words."""
+
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +229,35 @@ class Warned:
 
 
 @dataclass(frozen=True, slots=True)
+class ErrorOccurred:
+    """The session cannot go on with its input. `kind` is the name of the error's class."""
+
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessingEnded:
+    """The input is dealt with, and its follow-ups; the session is in this state now. `reason` is one line."""
+
+    state: SessionState
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class SessionEnded:
     """The conversation is over. `reason` is one line."""
 
     reason: str
+    state: SessionState = SessionState.CLOSED
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentEvent:
+    """Something happened in a session that this one started. `agent` is that session's id."""
+
+    agent: str
+    event: Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +300,12 @@ Event: TypeAlias = (
     | TaskTaken
     | Cloned
     | SessionStarted
+    | InputReceived
+    | SteeringInjected
     | MessageAdded
     | TurnStarted
+    | TextStarted
+    | ReasoningDelta
     | TextDelta
     | ReplyReceived
     | ReplyRejected
@@ -243,9 +314,13 @@ Event: TypeAlias = (
     | ToolOutputDelta
     | ToolCallEnded
     | LimitReached
+    | LoopDetected
     | WaitStarted
     | Warned
+    | ErrorOccurred
+    | ProcessingEnded
     | SessionEnded
+    | SubagentEvent
     | Proposed
     | QuestionAsked
     | WorkSaved

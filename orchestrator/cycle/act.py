@@ -5,31 +5,25 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from orchestrator.agent.calls import Workbench
-from orchestrator.agent.limits import Budget
-from orchestrator.agent.loop import Ask, SessionEnd, run_loop
-from orchestrator.core.events import (
-    MessageAdded,
-    Phase,
-    PhaseEntered,
-    PlanAccepted,
-    SessionEnded,
-    SessionStarted,
-)
+from orchestrator.agent.config import Host, SessionConfig
+from orchestrator.agent.session import Session
+from orchestrator.core.events import Phase, PhaseEntered, PlanAccepted
 from orchestrator.core.messages import Message
 from orchestrator.core.prompts import render
 from orchestrator.cycle.briefing import first_message
 from orchestrator.cycle.evidence import Evidence
 from orchestrator.cycle.propose import Proposer
 from orchestrator.cycle.template import find_template
-from orchestrator.models.base import Request
 from orchestrator.tools.base import Ledger
 
 if TYPE_CHECKING:
+    from orchestrator.agent.loop import SessionEnd
     from orchestrator.core.events import Event
+    from orchestrator.core.messages import ToolDefinition
     from orchestrator.cycle.parts import CycleParts
     from orchestrator.cycle.result import CycleResult
     from orchestrator.cycle.tasks import Task
+    from orchestrator.profiles.base import Profile
     from orchestrator.workspace.base import TrackedFile
     from orchestrator.workspace.clone import Clone
 
@@ -46,7 +40,8 @@ class Act:
         self.clone = clone
         self.ledger = Ledger()
         self._evidence = Evidence()
-        self._budget = Budget(parts.limits, parts.clock)
+        self._session: Session | None = None
+        self._reminded = False
         submodules = [file.path for file in files if file.kind == "submodule"]
         self._environment = parts.environment(clone.tree, submodules)
         self._finish_refused = False
@@ -78,35 +73,56 @@ class Act:
         await self._environment.initialize()
         self._emit(PhaseEntered(Phase.PLAN))
         profile = parts.profile(self._proposer.propose, self._may_finish)
-        shown = profile.tools.definitions(dangerous=parts.manner.allow_dangerous_tools)
-        system = "\n\n".join(filter(None, (profile.base_prompt, parts.contract.describe(shown))))
-        self._emit(SessionStarted(parts.run, system))
-        history = [await self._brief()]
-        self._emit(MessageAdded(history[0]))
-        request = Request(
+        self._session = Session(
+            profile=profile,
+            environment=self._environment,
+            model=parts.model,
+            contract=parts.contract,
+            config=self._config(),
+            host=self._host(profile),
+            clock=parts.clock,
+            session_id=parts.run,
+        )
+        return await self._session.run(await self._brief())
+
+    def _config(self) -> SessionConfig:
+        manner, limits = self._parts.manner, self._parts.limits
+        return SessionConfig(
+            max_turns=limits.rounds or 0,
+            max_tokens=limits.tokens,
+            max_usd=limits.usd,
+            max_minutes=limits.minutes,
+            max_output_tokens=manner.max_output_tokens,
+            temperature=manner.temperature,
+            reasoning_effort=manner.reasoning_effort,
+            stream=manner.stream,
+        )
+
+    def _host(self, profile: Profile) -> Host:
+        parts = self._parts
+
+        def system(shown: tuple[ToolDefinition, ...]) -> str:
+            return "\n\n".join(filter(None, (profile.base_prompt, parts.contract.describe(shown))))
+
+        return Host(
+            gate=parts.gate,
+            shows_dangerous=parts.manner.allow_dangerous_tools,
+            price=parts.price,
+            stopped=parts.stop,
+            may_end=self._may_end,
+            last_round=render("agent/last_round"),
             system=system,
-            messages=(),
-            max_output_tokens=parts.manner.max_output_tokens,
-            temperature=parts.manner.temperature,
-            reasoning_effort=parts.manner.reasoning_effort,
+            ledger=self.ledger,
+            emit=self._emit,
+            owns_environment=False,
         )
-        ask = Ask(
-            parts.model,
-            parts.contract,
-            shown,
-            parts.contract.shape(request, shown),
-            parts.manner.stream,
-            parts.price,
-        )
-        bench = Workbench(profile.tools, parts.gate, self._environment, self.ledger, self._emit)
-        end = await run_loop(ask, bench, self._budget, history, parts.stop)
-        self._emit(SessionEnded(f"{end.kind}: {end.text}" if end.text else str(end.kind)))
-        return end
 
     async def close(self) -> None:
         """Stop what still runs, and note what was spent."""
-        self._result.rounds = self._budget.rounds
-        self._result.usage, self._result.usd = self._budget.usage, self._budget.usd
+        if self._session:
+            await self._session.close()
+            spent = self._session.budget
+            self._result.rounds, self._result.usage, self._result.usd = spent.rounds, spent.usage, spent.usd
         await self._environment.cleanup()
 
     async def _brief(self) -> Message:
@@ -123,6 +139,14 @@ class Act:
         if self._parts.limits.rounds == 1:
             text = f"{text}\n\n{render('agent/last_round')}"
         return Message.user(text)
+
+    async def _may_end(self, _text: str) -> str | None:
+        """Nobody reads what the model only says: tell it so once, unless all is proposed."""
+        pending = await asyncio.to_thread(self.pending)
+        if self._reminded or (self._result.pull_request and not pending):
+            return None
+        self._reminded = True
+        return render("cycle/nobody_reads", paths=sorted(pending))
 
     async def _may_finish(self, _reason: str) -> str | None:
         """Refuse the first `finish` that would leave changes unproposed."""

@@ -93,10 +93,10 @@ async def _finish(parts: CycleParts, task: Task, end: SessionEnd, result: CycleR
     parts.emit(PhaseEntered(Phase.FINISH))
     proposed = Outcome.PLANNED if parts.manner.dry_run else Outcome.PROPOSED
     match end.kind:
-        case EndKind.QUESTION:
+        case EndKind.QUESTION | EndKind.AWAITING:
             result.outcome, result.question = Outcome.QUESTION, end.text
             await _post_question(parts, task, end.text)
-        case EndKind.FINISH:
+        case EndKind.FINISH | EndKind.COMPLETED:
             result.reason = end.text or None
             result.outcome = proposed if result.pull_request else Outcome.NO_TASK
             if result.patch and not result.pull_request:
@@ -106,6 +106,8 @@ async def _finish(parts: CycleParts, task: Task, end: SessionEnd, result: CycleR
             done = result.pull_request and not result.patch
             result.outcome = proposed if done else Outcome.LIMIT
             result.reason = end.text
+        case EndKind.OVERFLOW:
+            result.outcome, result.error = Outcome.FAILED, end.text
         case EndKind.INTERRUPTED:
             result.outcome = Outcome.INTERRUPTED
 

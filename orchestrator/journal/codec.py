@@ -82,7 +82,7 @@ def _encode(value: Any, redact: _Redact, depth: int = 0) -> Any:
             return [_encode(item, redact, depth + 1) for item in value]
         case _ if dataclasses.is_dataclass(value):
             fields = _encode_fields(value, redact)
-            return {TYPE_KEY: type(value).__name__, **fields} if type(value) in _PARTS else fields
+            return {TYPE_KEY: type(value).__name__, **fields} if type(value) in _TYPED else fields
         case _:
             return _encode_scalar(value, redact)
 
@@ -103,7 +103,8 @@ def _encode_scalar(value: Any, redact: _Redact) -> Any:
             return redact(str(value))
 
 
-_PARTS: tuple[type, ...] = typing.get_args(messages.Part)
+# Members of a union are told apart by the type that is written with them.
+_TYPED: frozenset[type] = frozenset((*typing.get_args(messages.Part), *typing.get_args(Event)))
 
 
 @functools.cache

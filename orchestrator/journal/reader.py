@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import JournalError
-from orchestrator.core.events import CycleEnded, ReplyReceived, TaskTaken
+from orchestrator.core.events import CycleEnded, ReplyReceived, SubagentEvent, TaskTaken
 from orchestrator.journal.codec import TYPE_KEY, UnknownRecord, decode
 from orchestrator.journal.folders import JOURNAL_FILE
 from orchestrator.journal.writer import FORMAT, HEADER_TYPE
@@ -90,8 +90,21 @@ def read_run(folder: Path) -> Run:
 
 
 def responses(run: Run) -> list[ReplyReceived]:
-    """The model's replies, in order: all that a replay needs."""
-    return [event for event in run.events if isinstance(event, ReplyReceived)]
+    """The model's replies, those to subagents too, in the order in which they came."""
+    inner = [event.event if isinstance(event, SubagentEvent) else event for event in run.events]
+    return [event for event in inner if isinstance(event, ReplyReceived)]
+
+
+def replay_of(run: Run) -> list[ReplyReceived]:
+    """All that a replay needs.
+
+    Raises:
+        JournalError: subagents took part, whose replies came at the same time as the session's own.
+    """
+    if any(isinstance(event, SubagentEvent) for event in run.events):
+        message = f"run {run.id} used subagents, so its replies have no order and cannot be replayed"
+        raise JournalError(message)
+    return responses(run)
 
 
 def runs(home: Home) -> list[Path]:

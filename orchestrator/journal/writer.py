@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 from orchestrator import __version__
 from orchestrator.core.errors import DiskFullError, JournalError
-from orchestrator.core.events import CycleEnded, Proposed, ReplyReceived, TextDelta, ToolOutputDelta
+from orchestrator.core.events import (
+    CycleEnded,
+    InputReceived,
+    Proposed,
+    ReasoningDelta,
+    ReplyReceived,
+    SubagentEvent,
+    TextDelta,
+    ToolOutputDelta,
+)
 from orchestrator.journal.codec import TYPE_KEY, encode
 from orchestrator.journal.folders import JOURNAL_FILE, is_full
 
@@ -28,7 +37,8 @@ FORMAT = 1
 HEADER_TYPE = "Journal"
 
 # A secret cut across two pieces would escape redaction, and the record that ends them has the whole.
-_UNWRITTEN = (TextDelta, ToolOutputDelta)
+# What somebody asked is in the message that says it to the model.
+_UNWRITTEN = (TextDelta, ReasoningDelta, ToolOutputDelta, InputReceived)
 # What was paid for, and what the world was told.
 _FLUSHED = (ReplyReceived, Proposed, CycleEnded)
 _PRIVATE = 0o600
@@ -70,9 +80,12 @@ class JournalWriter:
             DiskFullError: no space is left; raised once.
             JournalError: the file cannot be written; raised once.
         """
-        if isinstance(event, _UNWRITTEN):
+        innermost = event
+        while isinstance(innermost, SubagentEvent):
+            innermost = innermost.event
+        if isinstance(innermost, _UNWRITTEN):
             return
-        self._append(encode(event, self._redact), flush=isinstance(event, _FLUSHED))
+        self._append(encode(event, self._redact), flush=isinstance(innermost, _FLUSHED))
 
     def close(self) -> None:
         """Flush to the disk and let go of the file. What comes later is not written."""

@@ -73,6 +73,11 @@ class Ledger:
     shell_used: bool = False
     held_writes: set[tuple[str, str]] = field(default_factory=set)
 
+    def take_over(self, inner: Ledger, folder: str) -> None:
+        """Add what tools did that worked in a folder of this ledger's."""
+        self.touched |= {f"{folder}/{path}" for path in inner.touched}
+        self.shell_used |= inner.shell_used
+
 
 @dataclass(frozen=True, slots=True)
 class CommandTimes:

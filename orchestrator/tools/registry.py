@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from orchestrator.core.messages import ToolDefinition
     from orchestrator.tools.base import Tool
@@ -30,6 +30,9 @@ class ToolRegistry:
     def get(self, name: str) -> Tool | None:
         """The tool of this name, if there is one."""
         return self._tools.get(name)
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(tuple(self._tools.values()))
 
     def names(self) -> tuple[str, ...]:
         """All names, in order."""

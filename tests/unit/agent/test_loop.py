@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from orchestrator.agent.ask import Ask
 from orchestrator.agent.calls import Workbench
 from orchestrator.agent.gate import allow_all, safe_mode
+from orchestrator.agent.history import History, Turn, TurnKind
 from orchestrator.agent.limits import Budget, Limits
-from orchestrator.agent.loop import Ask, EndKind, SessionEnd, run_loop
+from orchestrator.agent.loop import EndKind, Hooks, SessionEnd, run_loop
 from orchestrator.contracts.json_plan import JsonPlan
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import BadReplyError
@@ -57,6 +59,9 @@ async def break_down(_arguments: Mapping[str, Any], _context: ToolContext) -> To
 BROKEN = Tool(ToolDefinition("broken", "breaks", {"type": "object", "properties": {}}), break_down)
 
 
+CLOCK = ManualClock()
+
+
 class Session:
     """One session in a folder: real tools, real contract, recorded replies."""
 
@@ -64,7 +69,8 @@ class Session:
         self, folder: Path, *replies: str | Response, model: Model | None = None, **limits: Any
     ) -> None:
         self.events: list[Event] = []
-        self.history = [Message.user("do it")]
+        self.history = History()
+        self.history.add(Turn(TurnKind.USER, Message.user("do it"), CLOCK.now()))
         self.folder = folder
         self.model = model or ReplayModel("test", [self._response(reply) for reply in replies])
         self.budget = Budget(Limits(**limits), ManualClock())
@@ -88,10 +94,15 @@ class Session:
         ask = Ask(self.model, contract, shown, request, stream, lambda _usage: 0.25)
         gate = allow_all if dangerous else safe_mode
         bench = Workbench(tools, gate, environment, Ledger(), self.events.append)
+        hooks = Hooks(CLOCK.now, stopped=lambda: self.stopped, last_round="The last round.")
         try:
-            return await run_loop(ask, bench, self.budget, self.history, lambda: self.stopped)
+            return await run_loop(lambda: ask, bench, self.budget, self.history, hooks)
         finally:
             await environment.cleanup()
+
+    def told(self, index: int) -> str:
+        """The text of a turn."""
+        return self.history.turns[index].content
 
     def ended(self) -> list[tuple[str, CallStatus]]:
         return [(event.name, event.status) for event in self.events if isinstance(event, ToolCallEnded)]
@@ -121,7 +132,7 @@ async def test_a_failed_call_stops_the_ones_after_it_and_the_model_is_told_of_ea
         CallStatus.OK,
     ]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
-    told = session.history[2].text
+    told = session.told(2)
     assert told.count("write_file") >= 3
     assert told.count("Not run") == 2
 
@@ -149,7 +160,7 @@ async def test_a_tool_that_is_not_there_or_breaks_is_an_answer(
 ) -> None:
     session = Session(tmp_path, plan(call), plan(DONE))
     assert (await session.run()).kind is EndKind.FINISH
-    assert words in session.history[2].text
+    assert words in session.told(2)
 
 
 async def test_three_bad_replies_in_a_row_end_the_session(tmp_path: Path) -> None:
@@ -164,8 +175,8 @@ async def test_a_bad_reply_is_answered_with_the_paths_that_are_wrong(tmp_path: P
     wrong = json.dumps({"plan": "p", "tool_calls": [{"tool_name": "write_file", "arguments": {"path": "a"}}]})
     session = Session(tmp_path, wrong, plan(DONE))
     await session.run()
-    assert "tool_calls[0].arguments" in session.history[2].text
-    assert "content" in session.history[2].text
+    assert "tool_calls[0].arguments" in session.told(2)
+    assert "content" in session.told(2)
 
 
 async def test_a_reply_that_was_cut_off_never_runs_its_last_call(tmp_path: Path) -> None:
@@ -175,13 +186,13 @@ async def test_a_reply_that_was_cut_off_never_runs_its_last_call(tmp_path: Path)
     await session.run()
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     assert session.of(PlanAccepted)[0].cut_off
-    assert "cut off" in session.history[2].text
+    assert "cut off" in session.told(2)
 
 
 async def test_a_plan_without_calls_is_told_so(tmp_path: Path) -> None:
     session = Session(tmp_path, plan(), plan(DONE))
     await session.run()
-    assert "no tool calls" in session.history[2].text
+    assert "no tool calls" in session.told(2)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +210,7 @@ async def test_a_limit_ends_the_session_after_the_round(
 async def test_the_model_is_told_that_the_last_round_has_come(tmp_path: Path) -> None:
     session = Session(tmp_path, plan(write("a")), plan(write("b")), rounds=2)
     await session.run()
-    assert "last round" in session.history[2].text
+    assert "last round" in session.told(2)
 
 
 class Hanging:

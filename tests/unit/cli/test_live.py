@@ -45,6 +45,10 @@ PLAIN = """\
 ✗ rm: refused: no such tool
 - finish done: not run
 ! waiting 12 s: 429
+▸ told: not there
+! going in circles
+✗ too many requests
+✓ [0123] grep x
 ! limit of rounds reached: 1 of 1
 ! be careful
 ? question: Which one?
@@ -141,7 +145,7 @@ def test_the_status_fits_any_width(width: int) -> None:
 def test_a_status_in_words() -> None:
     clock = ManualClock()
     view = LiveView(console(io.StringIO(), terminal=True), clock=clock)
-    for event in EVENTS[:11]:
+    for event in EVENTS[: EVENTS.index(reply()) + 1]:
         view(event)
     clock.advance(65)
     view(ToolCallStarted("1", "grep", {"pattern": "add"}))

@@ -46,6 +46,7 @@ def test_each_event_is_one_line_with_number_and_time(tmp_path: Path) -> None:
             "at": "2026-11-21T03:31:13.500005+00:00",
             "type": "SessionEnded",
             "reason": "line one\nline two\u2028three",
+            "state": "closed",
         },
     ]
 

@@ -1,0 +1,150 @@
+"""What a host sets for a session, and what it does for it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from orchestrator.agent.gate import allow_all
+from orchestrator.agent.limits import Limits
+from orchestrator.agent.repetition import DEFAULT_WINDOW
+from orchestrator.tools.base import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS, CommandTimes, Ledger
+from orchestrator.tools.truncation import OutputLimits
+
+if TYPE_CHECKING:
+    from orchestrator.agent.ask import Price
+    from orchestrator.agent.gate import Gate
+    from orchestrator.core.events import Emit
+    from orchestrator.core.messages import ToolDefinition
+    from orchestrator.models.base import Model
+    from orchestrator.profiles.base import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class SessionConfig:
+    """Limits and settings of a session (section 2.2 of the coding agent loop specification).
+
+    Attributes:
+        max_turns: replies of the model in the whole session; 0 is no limit.
+        max_tool_rounds_per_input: rounds with tool calls that one input may lead to; 0 is no limit.
+        default_command_timeout_ms: where neither the model nor the profile says otherwise.
+        max_command_timeout_ms: more is taken as this.
+        reasoning_effort: `low`, `medium`, `high` or another word that the provider knows; None leaves
+            it to the provider. `Session.reasoning_effort` changes it later.
+        tool_output_limits: characters of a tool's output that the model is shown, by tool.
+        tool_line_limits: lines of it; None switches the limit off.
+        enable_loop_detection: whether repeated calls lead to a warning to the model.
+        loop_detection_window: how many calls must follow one pattern.
+        max_subagent_depth: how deep subagents may be nested; 0 allows none.
+        max_tokens: input and output of the session and its subagents together; None is no limit.
+        max_usd: money, where the model's price is known.
+        max_minutes: wall time since the session was made.
+        max_output_tokens: of one reply.
+        temperature: sent only if set; so is `top_p`.
+        stream: whether replies are taken in pieces.
+        user_instructions: the last part of the system prompt.
+    """
+
+    max_turns: int = 0
+    max_tool_rounds_per_input: int = 0
+    default_command_timeout_ms: int = DEFAULT_TIMEOUT_MS
+    max_command_timeout_ms: int = MAX_TIMEOUT_MS
+    reasoning_effort: str | None = None
+    tool_output_limits: Mapping[str, int] = field(default_factory=dict)
+    tool_line_limits: Mapping[str, int | None] = field(default_factory=dict)
+    enable_loop_detection: bool = True
+    loop_detection_window: int = DEFAULT_WINDOW
+    max_subagent_depth: int = 1
+    max_tokens: int | None = None
+    max_usd: float | None = None
+    max_minutes: float | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    stream: bool = True
+    user_instructions: str = ""
+
+    @property
+    def limits(self) -> Limits:
+        """The caps of a budget."""
+        return Limits(
+            rounds=self.max_turns or None,
+            tokens=self.max_tokens,
+            usd=self.max_usd,
+            minutes=self.max_minutes,
+            tool_rounds=self.max_tool_rounds_per_input or None,
+        )
+
+    @property
+    def output_limits(self) -> OutputLimits:
+        """What replaces the defaults of truncation."""
+        return OutputLimits(self.tool_output_limits, self.tool_line_limits)
+
+    def command_times(self, profile: Profile) -> CommandTimes:
+        """How long commands may run under this profile."""
+        longest = self.max_command_timeout_ms
+        default = profile.command_timeout_ms or self.default_command_timeout_ms
+        return CommandTimes(min(default, longest), longest)
+
+    def for_subagent(self, max_turns: int, reasoning_effort: str | None) -> SessionConfig:
+        """The same for a session below, whose spending the caps above hold."""
+        return replace(
+            self,
+            max_turns=max_turns,
+            reasoning_effort=reasoning_effort,
+            max_tokens=None,
+            max_usd=None,
+            max_minutes=None,
+        )
+
+
+async def _may_end(_text: str) -> str | None:
+    return None
+
+
+OtherModel: TypeAlias = Callable[[str], tuple["Model", "Price"]]
+"""The model of this name at the same provider. May raise `ConfigurationError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What a session asks of the program that it is part of. Everything has a default.
+
+    Attributes:
+        gate: which calls may run.
+        shows_dangerous: whether dangerous tools are shown to the model at all.
+        price: what a reply cost.
+        stopped: whether somebody asked for an end after the round that is running.
+        may_end: asked when a reply in words would end the work; see `Hooks.may_end`.
+        last_round: see `Hooks.last_round`.
+        other_model: makes the model that a subagent is asked to run on; None refuses.
+        system: makes the whole system prompt from the tools shown; None has the session build it.
+        ledger: what tools remember.
+        emit: takes the events beside the streams of `submit`; a subagent's come as `SubagentEvent`.
+        owns_environment: the session makes the environment ready, and lets go of it at its end.
+    """
+
+    gate: Gate = allow_all
+    shows_dangerous: bool = True
+    price: Price = lambda _usage: None
+    stopped: Callable[[], bool] = lambda: False
+    may_end: Callable[[str], Awaitable[str | None]] = _may_end
+    last_round: str = ""
+    other_model: OtherModel | None = None
+    system: Callable[[tuple[ToolDefinition, ...]], str] | None = None
+    ledger: Ledger = field(default_factory=Ledger)
+    emit: Emit | None = None
+    owns_environment: bool = True
+
+    def for_subagent(self, ledger: Ledger, price: Price) -> Host:
+        """What a session below may ask for."""
+        return Host(
+            gate=self.gate,
+            shows_dangerous=self.shows_dangerous,
+            price=price,
+            stopped=self.stopped,
+            other_model=self.other_model,
+            ledger=ledger,
+            owns_environment=False,
+        )

@@ -1,0 +1,351 @@
+"""A session: a conversation that a host program starts, watches, steers and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
+
+from orchestrator.agent.config import Host, SessionConfig
+from orchestrator.agent.history import History, Turn, TurnKind
+from orchestrator.agent.limits import Budget
+from orchestrator.agent.loop import EndKind, Hooks, SessionEnd, run_loop
+from orchestrator.agent.repetition import Repetition
+from orchestrator.agent.stream import EventStream
+from orchestrator.agent.subagents import Lineage, Subagents, Wish
+from orchestrator.agent.talk import Setting, begin
+from orchestrator.contracts.native import Native
+from orchestrator.core.clock import SystemClock
+from orchestrator.core.errors import (
+    ConfigurationError,
+    ConnectionFailedError,
+    ContentFilterError,
+    OverloadedError,
+    ProviderError,
+    PullwrightError,
+    RateLimitError,
+    ToolError,
+)
+from orchestrator.core.events import (
+    ErrorOccurred,
+    InputReceived,
+    MessageAdded,
+    ProcessingEnded,
+    SessionEnded,
+    SessionStarted,
+    SessionState,
+)
+from orchestrator.core.messages import Message
+from orchestrator.environments.scoped import ScopedEnvironment
+from orchestrator.tools.base import Ledger, Order
+from orchestrator.tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+    from types import TracebackType
+
+    from orchestrator.agent.ask import Price
+    from orchestrator.agent.stream import Reader
+    from orchestrator.agent.talk import Talk
+    from orchestrator.contracts.base import Contract
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.session_events import SessionEvent
+    from orchestrator.environments.base import ExecutionEnvironment
+    from orchestrator.models.base import Model
+    from orchestrator.profiles.base import Profile
+
+STOP_SECONDS = 2.9
+"""How long running work may take to stop: 2 s between SIGTERM and SIGKILL, and some air."""
+
+_PASSING = (RateLimitError, OverloadedError, ConnectionFailedError, ProviderError, ContentFilterError)
+"""After these the same session may be asked again; after every other error it is closed."""
+
+_REASON_CHARS = 500
+
+
+class Session:
+    """One conversation with a model that works in one environment.
+
+    Example::
+
+        session = Session(profile=anthropic_profile(model="claude-sonnet-4-5"), environment=LocalEnvironment(path))
+        async for event in session.submit("Fix the failing test in tests/test_api.py"):
+            print(event.kind, event.event)
+        await session.close()
+
+    Args:
+        profile: tools and words; `profile.model` is asked unless `model` is given.
+        environment: where tools act.
+        model: asked in place of the profile's.
+        contract: how replies become calls; the vendor's own function calling by default.
+        config: limits and settings.
+        host: what the program around does for the session.
+        clock: time.
+        session_id: names the session; a new UUID if it is None.
+        lineage: of a subagent: whose it is.
+
+    Attributes:
+        model: may be changed; counts from the next request.
+        reasoning_effort: the same.
+        history: the turns so far.
+        budget: what was spent, subagents included.
+
+    Raises:
+        ConfigurationError: there is no model.
+    """
+
+    def __init__(  # noqa: PLR0913  each by its name
+        self,
+        *,
+        profile: Profile,
+        environment: ExecutionEnvironment,
+        model: Model | None = None,
+        contract: Contract | None = None,
+        config: SessionConfig | None = None,
+        host: Host | None = None,
+        clock: Clock | None = None,
+        session_id: str | None = None,
+        lineage: Lineage | None = None,
+    ) -> None:
+        chosen = model or profile.model
+        if chosen is None:
+            raise ConfigurationError(f"profile {profile.name} has no model: pass Session(model=...)")
+        self.id = session_id or str(uuid.uuid4())
+        self.model = chosen
+        self._setting = Setting(
+            profile,
+            environment,
+            contract or Native(),
+            config or SessionConfig(),
+            host or Host(),
+            clock or SystemClock(),
+        )
+        config, host, clock = self._setting.config, self._setting.host, self._setting.clock
+        self.reasoning_effort = config.reasoning_effort
+        self.history = History()
+        self.budget = Budget(config.limits, clock, lineage.budget if lineage else None)
+        self._state = SessionState.IDLE
+        self._events = EventStream(self.id, clock, host.emit)
+        if lineage:
+            self._events.listen(lineage.relay)
+        self._depth = lineage.depth if lineage else 0
+        self._subagents = Subagents(self._child)
+        self._steering: deque[str] = deque()
+        self._follow_ups: deque[str] = deque()
+        self._talk: Talk | None = None
+        self._work: asyncio.Task[SessionEnd] | None = None
+        window = config.loop_detection_window
+        self._repetition = Repetition(window) if config.enable_loop_detection else None
+
+    @property
+    def state(self) -> SessionState:
+        """Where the session is in its life."""
+        return self._state
+
+    @property
+    def environment(self) -> ExecutionEnvironment:
+        """Where tools act."""
+        return self._setting.environment
+
+    async def submit(self, user: str | Message) -> AsyncGenerator[SessionEvent]:
+        """Ask for something; gives the events as they happen, until the session waits for input again.
+
+        Leaving the iteration early stops the work; the session can be asked again.
+
+        Raises:
+            ConfigurationError: the session is closed, or at work.
+            PullwrightError: the model or the host failed; `ErrorOccurred` came before it. After an
+                error that does not pass by itself the session is closed.
+        """
+        work, reader = self._begin(user), self._events.open()
+        work.add_done_callback(lambda _: self._after(reader))
+        try:
+            async for event in reader:
+                yield event
+            if not work.cancelled():
+                work.result()
+        finally:
+            reader.close()
+            await _stop(work)
+
+    async def run(self, user: str | Message) -> SessionEnd:
+        """Ask for something and wait for the end; the events go to listeners.
+
+        Raises:
+            ConfigurationError, PullwrightError: see `submit`.
+        """
+        work = self._begin(user)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if current and current.cancelling():
+                raise
+            return SessionEnd(EndKind.INTERRUPTED, "the session was closed")
+
+    def steer(self, message: str) -> None:
+        """Say something between two rounds; while the session is idle, with the next input."""
+        self._steering.append(message)
+
+    def follow_up(self, message: str) -> None:
+        """Ask for something more, once what was asked before is done."""
+        self._follow_ups.append(message)
+
+    def listen(self, listener: Callable[[SessionEvent], None]) -> None:
+        """Call this with every event from now on, also between inputs. It must not block or raise."""
+        self._events.listen(listener)
+
+    async def abort(self) -> None:
+        """Stop everything now: the reply that is coming in, commands, subagents. The session is closed."""
+        await self._close("aborted")
+
+    async def close(self) -> None:
+        """End the session; what still runs is stopped. Closing twice does nothing."""
+        await self._close("closed")
+
+    async def __aenter__(self) -> Self:
+        """The session itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        await self.close()
+
+    def _begin(self, user: str | Message) -> asyncio.Task[SessionEnd]:
+        if self._state is SessionState.CLOSED:
+            raise ConfigurationError("the session is closed: make a new one")
+        if self._state is SessionState.PROCESSING:
+            raise ConfigurationError("the session is at work: use steer() or follow_up()")
+        self._state = SessionState.PROCESSING
+        message = Message.user(user) if isinstance(user, str) else user
+        self._work = asyncio.create_task(self._process(message))
+        return self._work
+
+    def _after(self, reader: Reader) -> None:
+        """End a stream with the work that it shows; that of a closed session ends with `SessionEnded`."""
+        if self._state is not SessionState.CLOSED:
+            reader.end()
+
+    async def _process(self, message: Message) -> SessionEnd:
+        try:
+            talk = self._talk = self._talk or await self._start()
+            end = await self._inputs(message, talk)
+        except PullwrightError as error:
+            self._events(ErrorOccurred(type(error).__name__, str(error)))
+            self.history.interrupt(self._setting.clock.now())
+            if isinstance(error, _PASSING):
+                self._rest(SessionState.IDLE, str(error))
+            else:
+                await self._close(str(error), work_ends=True)
+            raise
+        except asyncio.CancelledError:
+            self.history.interrupt(self._setting.clock.now())
+            if self._state is SessionState.PROCESSING:
+                self._rest(SessionState.IDLE, "interrupted")
+            raise
+        waits = end.kind in {EndKind.AWAITING, EndKind.QUESTION}
+        self._rest(SessionState.AWAITING_INPUT if waits else SessionState.IDLE, f"{end.kind}: {end.text}")
+        return end
+
+    async def _start(self) -> Talk:
+        setting = self._setting
+        if setting.host.owns_environment:
+            await setting.environment.initialize()
+        may_spawn = setting.profile.subagents and self._depth < setting.config.max_subagent_depth
+        tools = self._subagents.tools() if may_spawn and setting.contract.text_ends else ()
+        talk = await begin(setting, self.model.name, self._events, tools)
+        self._events(SessionStarted(self.id, talk.system))
+        return talk
+
+    async def _inputs(self, message: Message, talk: Talk) -> SessionEnd:
+        """The input, then the follow-ups, as long as the model ends each by its own."""
+        while True:
+            self._events(InputReceived(message.text))
+            self.history.add(Turn(TurnKind.USER, message, self._setting.clock.now()))
+            self._events(MessageAdded(message))
+            self.budget.tool_rounds = 0
+            end = await run_loop(
+                lambda: talk.ask(self.model, self.reasoning_effort),
+                talk.bench,
+                self.budget,
+                self.history,
+                self._hooks(),
+            )
+            done = end.kind in {EndKind.COMPLETED, EndKind.AWAITING, EndKind.FINISH}
+            if not (done and self._follow_ups):
+                return end
+            message = Message.user(self._follow_ups.popleft())
+
+    def _rest(self, state: SessionState, reason: str) -> None:
+        self._state = state
+        self._events(ProcessingEnded(state, " ".join(reason.split())[:_REASON_CHARS]))
+
+    def _hooks(self) -> Hooks:
+        host = self._setting.host
+        return Hooks(
+            now=self._setting.clock.now,
+            stopped=host.stopped,
+            steering=self._take_steering,
+            may_end=host.may_end,
+            last_round=host.last_round,
+            repetition=self._repetition,
+        )
+
+    def _take_steering(self) -> list[str]:
+        words = list(self._steering)
+        self._steering.clear()
+        return words
+
+    def _child(self, wish: Wish) -> Session:
+        """A session for a scoped task: it shares files, gate and budget, and cannot publish anything."""
+        setting, host = self._setting, self._setting.host
+        model, price = self._other_model(wish.model) if wish.model else (self.model, host.price)
+        environment, ledger = setting.environment, host.ledger
+        if wish.working_dir:
+            environment, ledger = ScopedEnvironment(environment, wish.working_dir), Ledger()
+        tools = ToolRegistry(tool for tool in setting.profile.tools if tool.order is not Order.LAST)
+        child = Session(
+            profile=replace(setting.profile, tools=tools),
+            environment=environment,
+            model=model,
+            contract=setting.contract,
+            config=setting.config.for_subagent(wish.max_turns, self.reasoning_effort),
+            host=host.for_subagent(ledger, price),
+            clock=setting.clock,
+            lineage=Lineage(self._depth + 1, self.budget, self._events.relay),
+        )
+        if wish.working_dir:
+            folder = setting.environment.relative(wish.working_dir)
+            child.listen(lambda _: host.ledger.take_over(ledger, folder))
+        return child
+
+    def _other_model(self, name: str) -> tuple[Model, Price]:
+        if self._setting.host.other_model is None:
+            raise ToolError("subagents run on your own model here: leave `model` out")
+        try:
+            return self._setting.host.other_model(name)
+        except ConfigurationError as error:
+            raise ToolError(str(error)) from error
+
+    async def _close(self, reason: str, *, work_ends: bool = False) -> None:
+        """Steps 1 to 8 of Appendix B of the specification; what can be stopped at the same time is."""
+        if self._state is SessionState.CLOSED:
+            return
+        self._state = SessionState.CLOSED
+        work = None if work_ends else self._work
+        await asyncio.gather(_stop(work), self._subagents.close())
+        if self._setting.host.owns_environment and self._talk:
+            await self._setting.environment.cleanup()
+        self._events(SessionEnded(reason))
+        self._events.end()
+
+
+async def _stop(work: asyncio.Task[SessionEnd] | None) -> None:
+    """Cancel, and wait for the end as long as a command may take to stop."""
+    if work and not work.done():
+        work.cancel()
+        await asyncio.wait([work], timeout=STOP_SECONDS)

@@ -1,0 +1,77 @@
+"""Carries a session's events to whoever listens: streams that are iterated over, and callables."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from orchestrator.core.events import SubagentEvent
+from orchestrator.core.session_events import SessionEvent
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Emit, Event
+
+
+class EventStream:
+    """The events of one session and of those that it started, in the order in which they happened."""
+
+    def __init__(self, session: str, clock: Clock, emit: Emit | None) -> None:
+        self._session, self._clock, self._emit = session, clock, emit
+        self._queues: set[asyncio.Queue[SessionEvent | None]] = set()
+        self._listeners: list[Callable[[SessionEvent], None]] = []
+
+    def __call__(self, event: Event) -> None:
+        """Tell an event of this session."""
+        if self._emit:
+            self._emit(event)
+        self._pass_on(SessionEvent(self._session, self._clock.now(), event))
+
+    def relay(self, event: SessionEvent) -> None:
+        """Tell an event of a subagent."""
+        if self._emit:
+            self._emit(SubagentEvent(event.session, event.event))
+        self._pass_on(event)
+
+    def listen(self, listener: Callable[[SessionEvent], None]) -> None:
+        """Call this with every event from now on. It must not block or raise."""
+        self._listeners.append(listener)
+
+    def open(self) -> Reader:
+        """A stream of the events from now on."""
+        reader = Reader(self._queues)
+        self._queues.add(reader.queue)
+        return reader
+
+    def end(self) -> None:
+        """End all streams after what they still hold."""
+        for queue in self._queues:
+            queue.put_nowait(None)
+
+    def _pass_on(self, event: SessionEvent) -> None:
+        for listener in self._listeners:
+            listener(event)
+        for queue in self._queues:
+            queue.put_nowait(event)
+
+
+class Reader:
+    """One stream of events, from the moment it was opened until somebody ends or closes it."""
+
+    def __init__(self, readers: set[asyncio.Queue[SessionEvent | None]]) -> None:
+        self.queue: asyncio.Queue[SessionEvent | None] = asyncio.Queue()
+        self._readers = readers
+
+    def end(self) -> None:
+        """Say that nothing more is coming."""
+        self.queue.put_nowait(None)
+
+    def close(self) -> None:
+        """Take no more events."""
+        self._readers.discard(self.queue)
+
+    async def __aiter__(self) -> AsyncIterator[SessionEvent]:
+        while (event := await self.queue.get()) is not None:
+            yield event

@@ -1,0 +1,115 @@
+"""What is fixed when a session starts, so that the bytes of every request begin alike: prompt, tools, form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from orchestrator.agent.ask import Ask
+from orchestrator.agent.calls import Workbench
+from orchestrator.models.base import Request
+from orchestrator.profiles.orientation import orient
+from orchestrator.profiles.system_prompt import system_prompt
+from orchestrator.tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from orchestrator.agent.config import Host, SessionConfig
+    from orchestrator.contracts.base import Contract
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Emit
+    from orchestrator.core.messages import ToolDefinition
+    from orchestrator.environments.base import ExecutionEnvironment
+    from orchestrator.models.base import Model
+    from orchestrator.profiles.base import Profile
+    from orchestrator.tools.base import Tool
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a session is made of, beside its model."""
+
+    profile: Profile
+    environment: ExecutionEnvironment
+    contract: Contract
+    config: SessionConfig
+    host: Host
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """A session that has started: how it asks, but for what may change between two rounds."""
+
+    system: str
+    bench: Workbench
+    _setting: Setting
+    _shown: tuple[ToolDefinition, ...]
+    _request: Request
+
+    def ask(self, model: Model, reasoning_effort: str | None) -> Ask:
+        """How the next round asks."""
+        profile, config, host = self._setting.profile, self._setting.config, self._setting.host
+        return Ask(
+            model=model,
+            contract=self._setting.contract,
+            tools=self._shown,
+            request=replace(self._request, reasoning_effort=reasoning_effort),
+            stream=config.stream,
+            price=host.price,
+            context_window=profile.context_window,
+            parallel=profile.parallel_tool_calls,
+        )
+
+
+async def begin(setting: Setting, model_name: str, emit: Emit, more_tools: Iterable[Tool]) -> Talk:
+    """Build the system prompt and the tools. The environment is ready.
+
+    Args:
+        setting: what the session is made of.
+        model_name: what the prompt calls the model.
+        emit: takes the events of the tools.
+        more_tools: come after the profile's.
+    """
+    profile, config, host = setting.profile, setting.config, setting.host
+    tools = ToolRegistry([*profile.tools, *more_tools])
+    shown = tools.definitions(dangerous=host.shows_dangerous)
+    system = host.system(shown) if host.system else await _system(setting, model_name, shown)
+    request = Request(
+        system=system,
+        messages=(),
+        max_output_tokens=config.max_output_tokens,
+        temperature=config.temperature,
+        top_p=config.top_p,
+        parallel_tool_calls=None if profile.parallel_tool_calls else False,
+        provider_options=profile.provider_options,
+    )
+    bench = Workbench(
+        tools,
+        host.gate,
+        setting.environment,
+        host.ledger,
+        emit,
+        config.command_times(profile),
+        config.output_limits,
+    )
+    return Talk(system, bench, setting, shown, setting.contract.shape(request, shown))
+
+
+async def _system(setting: Setting, model_name: str, shown: tuple[ToolDefinition, ...]) -> str:
+    profile = setting.profile
+    orientation = await orient(
+        setting.environment,
+        documents=profile.documents,
+        from_root=profile.documents_from_root,
+        clock=setting.clock,
+        model_name=model_name,
+        knowledge_cutoff=profile.knowledge_cutoff,
+    )
+    return system_prompt(
+        profile,
+        contract_words=setting.contract.describe(shown),
+        orientation=orientation,
+        user_instructions=setting.config.user_instructions,
+    )
