@@ -24,7 +24,7 @@ def header_path(text: str) -> str:
 
 
 def paths_of_git_line(text: str) -> tuple[str, str]:
-    """The two paths behind `diff --git `. Where blanks make it unclear, the two are taken to be alike."""
+    """The two paths behind `diff --git `; empty where blanks in them make it unclear."""
     text = text.strip()
     if quoted := _QUOTED.match(text):
         return _unquoted(quoted.group()), header_path(text[quoted.end() :])
@@ -32,7 +32,7 @@ def paths_of_git_line(text: str) -> tuple[str, str]:
     if text[middle : middle + 1] == " " and text[:middle][2:] == text[middle + 1 :][2:]:
         return text[:middle], text[middle + 1 :]
     old, _, new = text.partition(" ")
-    return old, header_path(new) or old
+    return ("", "") if not new or " " in new else (old, new)
 
 
 def without_prefixes(old: str, new: str) -> tuple[str | None, str | None]:

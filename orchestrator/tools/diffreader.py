@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.core.errors import ToolError
 from orchestrator.tools.changes import Chunk, Line
-from orchestrator.tools.diffpaths import header_path, paths_of_git_line
+from orchestrator.tools.diffpaths import header_path, paths_of_git_line, without_prefixes
 
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _SURE_HEADER = re.compile(r'--- (?:"?a/|/dev/null)')
@@ -23,15 +23,17 @@ class DiffFile:
 
     Attributes:
         number: the line of the patch where it begins.
-        git: it begins with a `diff --git` line.
-        header: the lines between that line and the first hunk.
+        old: empty where it is not known.
+        new: likewise.
+        awaits_names: it began with a `diff --git` line, and only that has named it so far.
+        header: the lines before the first hunk that name no file.
         unplaced: the line of a hunk that counts old lines and has none.
     """
 
     number: int
-    git: bool
-    old: str
-    new: str
+    old: str = ""
+    new: str = ""
+    awaits_names: bool = False
     header: list[str] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
     unplaced: int | None = None
@@ -61,10 +63,12 @@ class DiffReader:
         file = self._files[-1] if self._files else None
         number = self._numbers[self._next]
         if line.startswith("diff --git "):
-            self._files.append(DiffFile(number, True, *paths_of_git_line(line.removeprefix("diff --git "))))
+            paths = paths_of_git_line(line.removeprefix("diff --git "))
+            self._files.append(DiffFile(number, *paths, awaits_names=True))
         elif self._is_pair(self._next):
             self._name(file, number)
         elif file is not None and line.startswith("@@"):
+            file.awaits_names = False
             file.chunks.append(self._hunk(file))
             return
         elif line.startswith("@@"):
@@ -76,13 +80,11 @@ class DiffReader:
         self._next += 1
 
     def _name(self, file: DiffFile | None, number: int) -> None:
-        if file is None or not file.git or file.chunks:
-            file = DiffFile(number, False, "", "")
+        old, new = (header_path(line[4:]) for line in self._lines[self._next : self._next + 2])
+        if file is None or not file.awaits_names or not _may_be_called(file, old, new):
+            file = DiffFile(number)
             self._files.append(file)
-        file.old, file.new = (
-            header_path(self._lines[self._next][4:]),
-            header_path(self._lines[self._next + 1][4:]),
-        )
+        file.old, file.new, file.awaits_names = old, new, False
         self._next += 1
 
     def _hunk(self, file: DiffFile) -> Chunk:
@@ -153,3 +155,10 @@ class DiffReader:
     def _problem(self, words: str) -> ToolError:
         quoted = self._lines[self._next][:_MAX_QUOTED_CHARS]
         return ToolError(f"line {self._numbers[self._next]} of the patch, {quoted!r}, {words}")
+
+
+def _may_be_called(file: DiffFile, old: str, new: str) -> bool:
+    """Whether these names can be those of a file whose `diff --git` line was read."""
+    renames = (line.partition(" ")[2].partition(" ")[2] for line in file.header if line.startswith("rename "))
+    known = {*without_prefixes(file.old, file.new), *map(header_path, renames)} - {None, ""}
+    return not known or not known.isdisjoint(without_prefixes(old, new))
