@@ -70,11 +70,12 @@ _REFUSALS = {
         r"|thinking.{0,60}cannot be modified"
     ),
     Feature.FORCED_TOOLS: _words(r"tool_?choice"),
-    Feature.FORMAT: _words(
-        r"output_config.{0,3}format|output_format|json.?schema|\bschema|grammar|structured"
+    Feature.FORMAT: _words(  # the schema of a tool is none of ours to give up
+        r"^(?!.*(input_schema|tools\.\d)).*(output_config.{0,3}format|output_format|json.?schema|\bschema"
+        r"|grammar|structured)"
     ),
     Feature.SAMPLING: _words(r"temperature|top_p"),
-    Feature.THINKING: _words(r"thinking|effort|budget_tokens|output_config"),
+    Feature.THINKING: _words(r"thinking|effort|budget_tokens|output_config(?!.{0,3}format)"),
 }
 _UNSUPPORTED = _words(r"not support|unsupported|unrecogni[sz]ed|not permitted|unknown|unexpected")
 _NAMES_A_FIELD = _words(r"['\"`]\w|\b(tools?|images?|max_\w+|stream\w*|roles?|messages)\b")

@@ -156,10 +156,11 @@ class MessagesDecoder:
             self._explanation = text_of(details.get("explanation"))
 
     def _count(self, usage: object) -> None:
-        # The counts of a stream are totals so far: the last one holds. Some servers have zeros at one end.
+        # The counts of a stream are totals so far: the last one holds. Some servers end with a prompt of zero.
         for name, value in usage.items() if isinstance(usage, dict) else ():
             if isinstance(value, int | float) and math.isfinite(value):
-                self._usage[name] = max(int(value), 0) or self._usage.get(name, 0)
+                known = 0 if name == "output_tokens" else self._usage.get(name, 0)
+                self._usage[name] = max(int(value), 0) or known
             elif name == "output_tokens_details":
                 self._count(value)
             elif name == "iterations":
