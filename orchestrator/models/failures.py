@@ -93,7 +93,8 @@ _REQUEST_RULES = (
     _CONTEXT,
     _rule(
         AuthenticationError,
-        r"authentication_error|invalid_api_key|api_key_invalid|api key not valid|incorrect api key",
+        r"authentication_error|invalid_api_key|api_key_invalid|api key not valid|incorrect api key"
+        r"|unregistered callers",
         _CHECK_KEY,
     ),
     _rule(

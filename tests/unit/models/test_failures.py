@@ -269,6 +269,11 @@ def quota(name: str) -> dict[str, Any]:
         (400, google("Invalid value at 'contents'", "INVALID_ARGUMENT", 400), InvalidRequestError),
         (
             403,
+            google("Method doesn't allow unregistered callers.", "PERMISSION_DENIED", 403),
+            AuthenticationError,
+        ),
+        (
+            403,
             google("Permission denied on resource", "PERMISSION_DENIED", 403),
             PermissionDeniedError,
         ),
