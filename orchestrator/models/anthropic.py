@@ -91,7 +91,8 @@ class AnthropicWire:
 
     Of a request's provider options for `anthropic`, `beta_headers` (a list of names) become the header
     `anthropic-beta`; `cache_control` takes the place of the mark that keeps prompts in the cache, and null
-    turns the cache off; the others go into the body as they are, and win over what is made here.
+    turns the cache off; `tools` (the vendor's own) come after ours; the others go into the body as they are,
+    and win over what is made here.
     """
 
     url: str
@@ -131,8 +132,10 @@ class AnthropicWire:
             mark = None
         head = self._head(request, stream=stream)
         _merge(head, options)
-        if request.tools:
-            head.update(self._tool_fields(request, mark))
+        if tools := [*(_tool(tool) for tool in request.tools), *(head.get("tools") or ())]:
+            head["tools"] = [*tools[:-1], {**tools[-1], "cache_control": mark} if mark else tools[-1]]
+        if request.tools and (choice := self._tool_choice(request)):
+            head["tool_choice"] = choice
         if request.system.strip():
             system = {"type": "text", "text": request.system, "cache_control": mark}
             head["system"] = [system] if mark else request.system
@@ -187,13 +190,6 @@ class AnthropicWire:
             return {}
         chosen: dict[str, Any] = {"type": _CHOICES[choice or ToolChoice.AUTO]}
         return {**chosen, "disable_parallel_tool_use": True} if one_call else chosen
-
-    def _tool_fields(self, request: Request, mark: object) -> dict[str, Any]:
-        tools = [_tool(tool) for tool in request.tools]
-        if mark:
-            tools[-1]["cache_control"] = mark
-        choice = self._tool_choice(request)
-        return {"tools": tools, "tool_choice": choice} if choice else {"tools": tools}
 
     def _entries(self, messages: Sequence[Message], mark: object) -> list[bytes]:
         entry = self._blocks().entry

@@ -145,6 +145,15 @@ def test_provider_options() -> None:
     assert not sent.body.keys() & {"beta_headers", "x"}
 
 
+def test_the_vendors_own_tools_come_after_ours() -> None:
+    search = {"type": "web_search_20250305", "name": "web_search"}
+    request = Request("", ASK, tools=(TOOL,), provider_options={"anthropic": {"tools": [search]}})
+    tools = body_of(OPUS, request)["tools"]
+    assert [tool["name"] for tool in tools] == ["read_file", "web_search"]
+    assert [tool.get("cache_control") for tool in tools] == [None, CACHE_MARK]
+    assert search.keys() == {"type", "name"}
+
+
 def test_the_mark_can_be_chosen_or_left_out() -> None:
     hour = {"type": "ephemeral", "ttl": "1h"}
     request = Request("s", ASK, tools=(TOOL,), provider_options={"anthropic": {"cache_control": hour}})
