@@ -61,6 +61,7 @@ class ResponsesDecoder:
         self._id: str | None = None
         self._status = ""
         self._reason = ""
+        self._is_bare = False
         self._usage: Usage | None = None
         self._items = Items()
 
@@ -113,6 +114,7 @@ class ResponsesDecoder:
         usage = response.get("usage")
         if isinstance(usage, dict):
             self._usage = read_usage({name: usage.get(key) for key, name in _COUNTS.items()})
+        self._is_bare = "incomplete_details" not in response
         self._items.take_output(response.get("output"))
         self.done = True
         return [piece for item in self._items.listed for piece in _rest(item)]
@@ -168,6 +170,9 @@ class ResponsesDecoder:
     def _finish_reason(self, message: Message) -> FinishReason:
         if self._status == "incomplete" or self._reason:
             return _INCOMPLETE.get(self._reason, FinishReason.OTHER)
+        limit = self._request.max_output_tokens
+        if self._is_bare and self._usage is not None and limit and self._usage.output_tokens >= limit:
+            return FinishReason.LENGTH  # llama.cpp calls a reply complete that ran into the limit
         if any(isinstance(part, ToolCall) for part in message.parts):
             return FinishReason.TOOL_CALLS
         if any(item.refused for item in self._items.listed):

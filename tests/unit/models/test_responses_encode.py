@@ -263,6 +263,13 @@ def test_two_messages_keep_their_own_phases() -> None:
     ]
 
 
+def test_two_messages_behind_one_piece_of_reasoning_keep_their_ids() -> None:
+    said = replied(
+        vendor.reasoning("Hm."), vendor.message("One.", number=1), vendor.message("Two.", number=2)
+    )
+    assert [item["id"] for item in items(said)] == ["rs_1", "msg_1", "msg_2"]
+
+
 def test_reasoning_of_other_protocols_is_left_out() -> None:
     parts = (Reasoning("Hm.", {"anthropic_signature": "s", "field": "reasoning"}), Text("Yes."))
     assert [item["type"] for item in items(Message(Role.ASSISTANT, parts))] == ["message"]

@@ -180,6 +180,10 @@ def only(events: Iterable[dict[str, Any]], *kinds: str) -> list[dict[str, Any]]:
 
 ALL = vendor.events(MIXED)
 LAST = ALL[-1]
+SPARSE = [
+    {**item, "content": [], "arguments": "", "encrypted_content": "other"}
+    for item in LAST["response"]["output"]
+]
 ENDS = ("response.created", "response.completed")
 
 
@@ -191,8 +195,17 @@ ENDS = ("response.created", "response.completed")
         list(renamed(ALL)),
         [*ALL[:-1], {**LAST, "response": {**LAST["response"], "output": []}}],
         [*without(ALL[:-1], "response"), {**LAST, "response": {"status": "completed"}}],
+        list(without(ALL, "output_index", "item_id")),
+        [*ALL[:-1], {**LAST, "response": {**LAST["response"], "output": SPARSE}}],
+        [
+            {**event, "item": {**event["item"], "status": "in_progress"}}
+            if event["type"] == "response.output_item.added"
+            else event
+            for event in ALL
+        ],
         only(ALL, *ENDS),
         only(ALL, *ENDS, "response.output_item.done"),
+        only(ALL, *ENDS, "response.output_item.added", "response.function_call_arguments.done"),
         only(ALL, *ENDS, "response.output_item.added", "response.function_call_arguments.delta"),
         [event for event in ALL if not event["type"].endswith(".delta")],
         [event for event in ALL if event["type"] != "response.output_item.done"],
@@ -205,8 +218,12 @@ ENDS = ("response.created", "response.completed")
         "new ids in each event",
         "no output at the end",
         "no names",
+        "no ids, no indexes",
+        "an end that leaves out what was said",
+        "a status at the beginning only",
         "only the end",
         "only finished items",
+        "arguments only when they are done",
         "no text before the end",
         "no deltas",
         "items never finished",
@@ -225,6 +242,49 @@ def test_what_servers_leave_out_or_repeat(events: list[dict[str, Any]]) -> None:
     reasoning = response.message.parts[0]
     assert isinstance(reasoning, Reasoning)
     assert {**reasoning.opaque[ITEM], "id": ""} == {**MIXED[0], "id": ""}
+
+
+def test_what_a_finished_item_adds_is_shown_at_once() -> None:
+    decoder = WIRE.decoder(ASK)
+    begun = {"item_id": "msg_1", "output_index": 0, "delta": "Hel"}
+    done = {"output_index": 0, "item": vendor.message("Hello")}
+    assert decoder.feed("response.output_text.delta", json.dumps(begun)) == [TextPiece("Hel")]
+    assert decoder.feed("response.output_item.done", json.dumps(done)) == [TextPiece("lo")]
+
+
+def test_a_stream_as_llama_cpp_sends_it() -> None:
+    """Without indexes, calls named by their `call_id`, and all items finished at the end."""
+    calls = [
+        {"type": "function_call", "call_id": f"fc_{n}", "name": "f", "arguments": f'{{"n": {n}}}'}
+        for n in "12"
+    ]
+    added = "response.output_item.added"
+    events: list[dict[str, Any]] = [{"type": "response.created", "response": {"id": "resp_1"}}]
+    for item in calls:
+        events.append({"type": added, "item": {**item, "arguments": "", "status": "in_progress"}})
+        delta = {"item_id": item["call_id"], "delta": item["arguments"]}
+        events.append({"type": "response.function_call_arguments.delta", **delta})
+    events += [{"type": "response.output_item.done", "item": item} for item in calls]
+    counts = {"input_tokens": 3, "output_tokens": 9, "total_tokens": 12}
+    reply = {"id": "resp_1", "model": "m1", "status": "completed", "output": calls, "usage": counts}
+    events.append({"type": "response.completed", "response": reply})
+    response = played(events)[1]
+    assert response.tool_calls == (ToolCall("fc_1", "f", {"n": 1}), ToolCall("fc_2", "f", {"n": 2}))
+    assert (response.usage, response.finish) == (Usage(3, 9), FinishReason.TOOL_CALLS)
+    short = Request("", (), max_output_tokens=9)
+    assert WIRE.decode(json.dumps(reply).encode(), short).finish is FinishReason.LENGTH
+
+
+def test_a_reply_as_long_as_its_limit_may_be_complete() -> None:
+    body = json.dumps(vendor.whole([vendor.message("x")])).encode()
+    assert WIRE.decode(body, Request("", (), max_output_tokens=20)).finish is FinishReason.STOP
+
+
+def test_an_end_mark_alone_is_no_reply() -> None:
+    decoder = WIRE.decoder(ASK)
+    decoder.feed("message", "[DONE]")
+    with pytest.raises(ConnectionFailedError):
+        decoder.finish()
 
 
 def test_only_text_deltas_and_the_end_mark() -> None:
