@@ -1,41 +1,19 @@
-"""One table of behaviour that every `ExecutionEnvironment` must show; add an implementation to `MAKERS`."""
+"""One table of behaviour that every `ExecutionEnvironment` must show; `environments.py` names them."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, TypeAlias
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 import pytest
 
-from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
 from orchestrator.environments.base import DirEntry, ExecutionEnvironment, GrepMatch, GrepOptions
-from orchestrator.environments.local import LocalEnvironment
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MAX = 1_000_000
 MS = 20_000
-
-
-def local(root: Path) -> ExecutionEnvironment:
-    return LocalEnvironment(root, clock=SystemClock())
-
-
-def local_without_ripgrep(root: Path) -> ExecutionEnvironment:
-    return LocalEnvironment(root, clock=SystemClock(), use_ripgrep=False)
-
-
-MAKERS = [local, local_without_ripgrep]
-
-
-@pytest.fixture(params=MAKERS)
-async def environment(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ExecutionEnvironment]:
-    made: ExecutionEnvironment = request.param(tmp_path)
-    await made.initialize()
-    yield made
-    await made.cleanup()
 
 
 async def describes_itself(here: ExecutionEnvironment) -> None:
@@ -173,6 +151,192 @@ async def tells_of_a_commands_end(here: ExecutionEnvironment) -> None:
     assert late.duration_ms >= 300
 
 
+async def removes_files(here: ExecutionEnvironment) -> None:
+    await here.write_file("a/x.txt", b"x")
+    await here.remove_file("a/x.txt")
+    assert not await here.file_exists("a/x.txt")
+    assert await here.list_directory("a", depth=1) == []
+    with pytest.raises(FileMissingError):
+        await here.remove_file("a/x.txt")
+    for folder in ("a", "a/", "."):
+        with pytest.raises(FileUnreadableError):
+            await here.remove_file(folder)
+
+
+async def gives_a_moved_file_its_mode(here: ExecutionEnvironment) -> None:
+    await here.exec_command("touch old.sh; chmod 750 old.sh", timeout_ms=MS)
+    await here.write_file("new/new.sh", b"", mode_of="old.sh")
+    assert (await here.exec_command("ls -l new/new.sh", timeout_ms=MS)).stdout.startswith("-rwxr-x---")
+    with pytest.raises(FileMissingError):
+        await here.write_file("other.sh", b"", mode_of="missing.sh")
+    with pytest.raises(PathRefusedError):
+        await here.write_file("other.sh", b"", mode_of="../old.sh")
+
+
+async def replaces_a_file_whole(here: ExecutionEnvironment) -> None:
+    await here.exec_command("echo old > a.txt; ln a.txt kept.txt", timeout_ms=MS)
+    big = bytes(range(256)) * 8_000
+    await here.write_file("a.txt", big)
+    assert await here.read_file("a.txt", max_bytes=len(big)) == big
+    assert await here.read_file("kept.txt", max_bytes=MAX) == b"old\n"
+    assert [entry.name for entry in await here.list_directory(".", depth=1)] == ["a.txt", "kept.txt"]
+
+
+async def writes_nothing_into_another_repository(here: ExecutionEnvironment) -> None:
+    await here.exec_command("mkdir -p inner/deep inner/.git; echo x > inner/file", timeout_ms=MS)
+    for path in ("inner/file", "inner/new", "inner/deep/new"):
+        with pytest.raises(PathRefusedError, match="another repository"):
+            await here.write_file(path, b"")
+    with pytest.raises(PathRefusedError, match="another repository"):
+        await here.remove_file("inner/file")
+    assert await here.read_file("inner/file", max_bytes=MAX) == b"x\n"
+
+
+async def reaches_nothing_through_a_link_to_a_folder(here: ExecutionEnvironment) -> None:
+    await here.exec_command(
+        "mkdir -p real/deep; echo x > real/f; ln -s real link; ln -s f real/l", timeout_ms=MS
+    )
+    for path in ("link", "link/f", "real/l", "link/deep"):
+        for act in (
+            here.read_file(path, max_bytes=MAX),
+            here.write_file(path, b"gotcha"),
+            here.remove_file(path),
+            here.list_directory(path, depth=1),
+            here.exec_command("pwd", timeout_ms=MS, working_dir=path),
+        ):
+            with pytest.raises(PathRefusedError):
+                await act
+    assert await here.read_file("real/f", max_bytes=MAX) == b"x\n"
+    assert await here.glob("**/*", ".") == ["real/f"]
+    assert await here.grep("x", ".", GrepOptions()) == [GrepMatch("real/f", 1, "x")]
+
+
+async def takes_names_of_every_kind(here: ExecutionEnvironment) -> None:
+    names = [
+        "a b.txt",
+        "-rf",
+        "it's.txt",
+        'say "x".txt',
+        "$(touch pwned)",
+        "a;b&c|d.txt",
+        "é ü.txt",
+        "#1",
+        "*",
+    ]
+    for name in names:
+        await here.write_file(f"the folder/{name}", name.encode())
+        assert await here.read_file(f"the folder/{name}", max_bytes=MAX) == name.encode()
+    listed = [entry.name for entry in await here.list_directory("the folder", depth=1)]
+    assert listed == sorted(names, key=str.encode)
+    assert sorted(await here.glob("*", "the folder")) == sorted(f"the folder/{name}" for name in names)
+    found = await here.grep("touch", "the folder", GrepOptions())
+    assert found == [GrepMatch("the folder/$(touch pwned)", 1, "$(touch pwned)")]
+    for name in names:
+        await here.remove_file(f"the folder/{name}")
+    assert await here.list_directory(".", depth=2) == [DirEntry("the folder", is_dir=True, size=None)]
+
+
+async def lists_a_name_with_a_line_break(here: ExecutionEnvironment) -> None:
+    await here.exec_command("printf x > \"$(printf 'a\\nb')\"", timeout_ms=MS)
+    assert await here.list_directory(".", depth=1) == [DirEntry("a\\nb", is_dir=False, size=1)]
+    assert await here.glob("*", ".") == ["a\\nb"]
+    assert await here.grep("x", ".", GrepOptions()) == [GrepMatch("a\\nb", 1, "x")]
+
+
+async def finds_the_newest_first(here: ExecutionEnvironment) -> None:
+    await here.exec_command(
+        "touch -t 202001010000 b.py; touch -t 202201010000 a.py; touch -t 202101010000 c.py", timeout_ms=MS
+    )
+    assert await here.glob("*.py", ".") == ["a.py", "c.py", "b.py"]
+    with pytest.raises(ToolError):
+        await here.glob("../*", ".")
+
+
+async def searches_as_asked(here: ExecutionEnvironment) -> None:
+    await here.write_file("src/.gitignore", b"skipped/\n")
+    await here.write_file("src/skipped/a.py", b"def found_1\n")
+    await here.write_file("src/a.py", b"one\r\ndef found_22():  # \xc3\xa9\r\nfound\n")
+    await here.write_file("src/b.md", b"def found_3\n")
+    await here.write_file("bin", b"def found_4\0\n")
+    await here.exec_command("mkdir .git; echo 'def found_5' > .git/x", timeout_ms=MS)
+    both = [GrepMatch("src/a.py", 2, "def found_22():  # é"), GrepMatch("src/b.md", 1, "def found_3")]
+    assert await here.grep(r"(?:def|class)\s+\w+_[\d]", ".", GrepOptions()) == both
+    assert await here.grep("found_", ".", GrepOptions(glob_filter="*.{md,txt}")) == both[1:]
+    assert await here.grep("found_", ".", GrepOptions(max_results=1)) == both[:1]
+    assert await here.grep("FOUND_", "src/b.md", GrepOptions(case_insensitive=True)) == both[1:]
+    assert await here.grep("found_", "src/skipped", GrepOptions()) == [
+        GrepMatch("src/skipped/a.py", 1, "def found_1")
+    ]
+    with pytest.raises(FileMissingError):
+        await here.grep("x", "missing", GrepOptions())
+
+
+async def keeps_both_outputs_apart(here: ExecutionEnvironment) -> None:
+    result = await here.exec_command(
+        r"mkdir sub; echo out; echo err >&2; printf '\303'; sleep 0.1; printf '\251\377\0x'; exit 41",
+        timeout_ms=MS,
+        working_dir=".",
+    )
+    assert (result.stdout, result.stderr, result.exit_code) == ("out\né\ufffd\0x", "err\n", 41)
+    assert len(result.output) == len(result.stdout) + len(result.stderr)
+    inside = await here.exec_command("pwd; cat", timeout_ms=MS, working_dir="sub")
+    assert inside.stdout == f"{here.working_directory()}/sub\n"
+
+
+async def is_not_held_by_what_a_command_leaves_behind(here: ExecutionEnvironment) -> None:
+    began = time.monotonic()
+    result = await here.exec_command("sleep 31 & setsid sleep 1.5 & echo done", timeout_ms=MS)
+    assert (result.stdout, result.exit_code) == ("done\n", 0)
+    assert time.monotonic() - began < 10
+    await _nothing_left(here, "sleep 31")
+
+
+async def ends_a_command_when_its_caller_gives_up(here: ExecutionEnvironment) -> None:
+    started = asyncio.Event()
+    task = asyncio.create_task(
+        here.exec_command("echo on; sleep 32 & sleep 32", timeout_ms=MS, on_output=lambda _: started.set())
+    )
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await _nothing_left(here, "sleep 32")
+
+
+async def ends_what_ignores_sigterm(here: ExecutionEnvironment) -> None:
+    began = time.monotonic()
+    result = await here.exec_command("trap '' TERM; echo on; while :; do sleep 0.1; done", timeout_ms=500)
+    assert (result.stdout, result.exit_code, result.timed_out) == ("on\n", -9, True)
+    assert 2.0 <= time.monotonic() - began < 10
+
+
+async def _nothing_left(here: ExecutionEnvironment, command: str) -> None:
+    """No process of the command is left soon; a dead one that nobody has taken yet does not count."""
+    ask = f"for p in /proc/[0-9]*/cmdline; do tr '\\0' ' ' < $p 2>/dev/null | grep -q '^{command} ' && echo $p; done; :"
+    for _ in range(100):
+        if not (await here.exec_command(ask, timeout_ms=MS)).stdout:
+            return
+    pytest.fail(f"{command} is still running")
+
+
+async def runs_many_at_the_same_time(here: ExecutionEnvironment) -> None:
+    results = await asyncio.gather(
+        *(here.exec_command(f"echo {number}", timeout_ms=MS) for number in range(20))
+    )
+    assert [result.stdout for result in results] == [f"{number}\n" for number in range(20)]
+
+
+async def refuses_commands_that_cannot_start(here: ExecutionEnvironment) -> None:
+    for command in ("echo a\0b", "echo \ud800", "x" * 3_000_000):
+        with pytest.raises(ToolError, match="could not be started"):
+            await here.exec_command(command, timeout_ms=MS)
+    with pytest.raises(ToolError, match="time-out"):
+        await here.exec_command("true", timeout_ms=0)
+    value = "two\nlines 'and' \"quotes\" $HOME \\"
+    result = await here.exec_command('printf %s "$GIVEN"', timeout_ms=MS, env={"GIVEN": value})
+    assert result.stdout == value
+
+
 Case: TypeAlias = Callable[[ExecutionEnvironment], Awaitable[None]]
 
 CASES: list[Case] = [
@@ -188,6 +352,21 @@ CASES: list[Case] = [
     lists_sorted_to_a_depth,
     searches_what_is_not_ignored,
     tells_of_a_commands_end,
+    removes_files,
+    gives_a_moved_file_its_mode,
+    replaces_a_file_whole,
+    writes_nothing_into_another_repository,
+    reaches_nothing_through_a_link_to_a_folder,
+    takes_names_of_every_kind,
+    lists_a_name_with_a_line_break,
+    finds_the_newest_first,
+    searches_as_asked,
+    keeps_both_outputs_apart,
+    is_not_held_by_what_a_command_leaves_behind,
+    ends_a_command_when_its_caller_gives_up,
+    ends_what_ignores_sigterm,
+    runs_many_at_the_same_time,
+    refuses_commands_that_cannot_start,
 ]
 
 
