@@ -1,0 +1,64 @@
+"""The profile for Anthropic's models: files are changed by replacing text that is in them once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.profiles.base import UNIVERSAL_DOCUMENT, Profile
+from orchestrator.profiles.base_prompt import base_prompt
+from orchestrator.tools.core_set import edit_file, glob, grep, read_file, shell, write_file
+from orchestrator.tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orchestrator.core.messages import JsonObject
+    from orchestrator.models.base import Model
+    from orchestrator.tools.base import Tool
+
+COMMAND_TIMEOUT_MS = 120_000
+"""Where the model does not say: section 3.5 of the specification; the session's maximum still holds."""
+
+
+def anthropic_tools(web: tuple[Tool, ...] = ()) -> tuple[Tool, ...]:
+    """The tools of section 3.5 of the coding agent loop specification, without those for subagents."""
+    return (read_file(), write_file(), edit_file(), shell(), grep(output_modes=True), glob(), *web)
+
+
+def anthropic(  # noqa: PLR0913  all by name
+    *,
+    web: tuple[Tool, ...] = (),
+    custom: tuple[Tool, ...] = (),
+    dangerous: bool = True,
+    beta_headers: Sequence[str] = (),
+    model: Model | None = None,
+    context_window: int | None = None,
+    knowledge_cutoff: str = "",
+) -> Profile:
+    """The profile `anthropic`. Its commands may run 120 s where the model does not say.
+
+    Args:
+        web: `web_search`, `web_open` and `web_find`; none if the session has no web.
+        custom: tools of the host, after the others; of two with one name the host's is taken.
+        dangerous: whether the model is shown dangerous tools; otherwise the prompt does not name them.
+        beta_headers: names of beta features, sent with each request.
+        model: see `Profile`, as are those below.
+        context_window: in tokens.
+        knowledge_cutoff: may be empty.
+    """
+    options: dict[str, JsonObject] = (
+        {"anthropic": {"beta_headers": list(beta_headers)}} if beta_headers else {}
+    )
+    tools = ToolRegistry((*anthropic_tools(web), *custom))
+    return Profile(
+        name="anthropic",
+        tools=tools,
+        base_prompt=base_prompt("anthropic", tools, dangerous=dangerous),
+        documents=(UNIVERSAL_DOCUMENT, "CLAUDE.md"),
+        command_timeout_ms=COMMAND_TIMEOUT_MS,
+        subagents=True,
+        provider_options=options,
+        model=model,
+        context_window=context_window,
+        knowledge_cutoff=knowledge_cutoff,
+    )
