@@ -1,3 +1,90 @@
-"""Pullwright: takes a task from a backlog, changes the repository, opens a pull request."""
+"""Pullwright: takes a task from a backlog, changes the repository, opens a pull request.
+
+The agent loop inside it is a library::
+
+    from orchestrator import LocalEnvironment, Session, anthropic_profile
+
+    session = Session(profile=anthropic_profile(model="claude-sonnet-4-5"), environment=LocalEnvironment("."))
+    async for event in session.submit("Fix the failing test in tests/test_api.py"):
+        print(event.kind)
+    await session.close()
+
+Names are loaded when they are asked for, because start-up is a feature.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orchestrator.agent.config import Host, SessionConfig
+    from orchestrator.agent.session import Session
+    from orchestrator.assembly.library import (
+        anthropic_profile,
+        gemini_profile,
+        minimal_profile,
+        openai_profile,
+    )
+    from orchestrator.core.session_events import EventKind, SessionEvent
+    from orchestrator.environments.docker import DockerEnvironment
+    from orchestrator.environments.local import LocalEnvironment
+    from orchestrator.environments.ssh import SshEnvironment
+    from orchestrator.environments.wrappers import LoggingEnvironment, ReadOnlyEnvironment
+    from orchestrator.tools.base import Ends, Failed, Ok, Tool, ToolContext
+    from orchestrator.web.client import HttpWeb
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Session": "agent.session",
+    "SessionConfig": "agent.config",
+    "Host": "agent.config",
+    "openai_profile": "assembly.library",
+    "anthropic_profile": "assembly.library",
+    "gemini_profile": "assembly.library",
+    "minimal_profile": "assembly.library",
+    "SessionEvent": "core.session_events",
+    "EventKind": "core.session_events",
+    "LocalEnvironment": "environments.local",
+    "DockerEnvironment": "environments.docker",
+    "SshEnvironment": "environments.ssh",
+    "LoggingEnvironment": "environments.wrappers",
+    "ReadOnlyEnvironment": "environments.wrappers",
+    "Tool": "tools.base",
+    "ToolContext": "tools.base",
+    "Ok": "tools.base",
+    "Failed": "tools.base",
+    "Ends": "tools.base",
+    "HttpWeb": "web.client",
+}
+
+__all__ = [
+    "DockerEnvironment",
+    "Ends",
+    "EventKind",
+    "Failed",
+    "Host",
+    "HttpWeb",
+    "LocalEnvironment",
+    "LoggingEnvironment",
+    "Ok",
+    "ReadOnlyEnvironment",
+    "Session",
+    "SessionConfig",
+    "SessionEvent",
+    "SshEnvironment",
+    "Tool",
+    "ToolContext",
+    "__version__",
+    "anthropic_profile",
+    "gemini_profile",
+    "minimal_profile",
+    "openai_profile",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ProviderError
 from orchestrator.core.events import ReasoningDelta, TextDelta, TextStarted, Warned
 from orchestrator.models.base import Completed, ReasoningPiece, Restarted, TextPiece
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from orchestrator.contracts.base import Contract
     from orchestrator.core.events import Emit
-    from orchestrator.core.messages import ToolDefinition, Usage
+    from orchestrator.core.messages import ToolDefinition
     from orchestrator.models.base import Model, Request, Response
-
-Price: TypeAlias = "Callable[[Usage], float | None]"
-"""What a reply cost in USD, or None where the model's price is unknown."""
+    from orchestrator.profiles.base import Price
 
 
 @dataclass(frozen=True, slots=True)

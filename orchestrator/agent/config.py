@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from orchestrator.agent.gate import allow_all
 from orchestrator.agent.limits import Limits
@@ -13,12 +12,12 @@ from orchestrator.tools.base import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS, CommandT
 from orchestrator.tools.truncation import OutputLimits
 
 if TYPE_CHECKING:
-    from orchestrator.agent.ask import Price
+    from collections.abc import Awaitable, Callable, Mapping
+
     from orchestrator.agent.gate import Gate
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import ToolDefinition
-    from orchestrator.models.base import Model
-    from orchestrator.profiles.base import Profile
+    from orchestrator.profiles.base import OtherModel, Price, Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +102,6 @@ async def _may_end(_text: str) -> str | None:
     return None
 
 
-OtherModel: TypeAlias = Callable[[str], tuple["Model", "Price"]]
-"""The model of this name at the same provider. May raise `ConfigurationError`."""
-
-
 @dataclass(frozen=True, slots=True)
 class Host:
     """What a session asks of the program that it is part of. Everything has a default.
@@ -114,11 +109,11 @@ class Host:
     Attributes:
         gate: which calls may run.
         shows_dangerous: whether dangerous tools are shown to the model at all.
-        price: what a reply cost.
+        price: what a reply cost; None takes the profile's word.
         stopped: whether somebody asked for an end after the round that is running.
         may_end: asked when a reply in words would end the work; see `Hooks.may_end`.
         last_round: see `Hooks.last_round`.
-        other_model: makes the model that a subagent is asked to run on; None refuses.
+        other_model: makes the model that a subagent is to run on; None takes the profile's, which may refuse.
         system: makes the whole system prompt from the tools shown; None has the session build it.
         ledger: what tools remember.
         emit: takes the events beside the streams of `submit`; a subagent's come as `SubagentEvent`.
@@ -127,7 +122,7 @@ class Host:
 
     gate: Gate = allow_all
     shows_dangerous: bool = True
-    price: Price = lambda _usage: None
+    price: Price | None = None
     stopped: Callable[[], bool] = lambda: False
     may_end: Callable[[str], Awaitable[str | None]] = _may_end
     last_round: str = ""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import LimitReached
 from orchestrator.core.messages import Usage
 
 if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
+    from orchestrator.profiles.base import Price
 
 _SECONDS_A_MINUTE = 60.0
 
@@ -98,3 +100,16 @@ class Budget:
         if minutes is None and self.parent:
             return self.parent.out_of_time()
         return LimitReached("minutes", f"{minutes:g} minutes are over")
+
+
+def check_price(budget: Budget, price: Price, model: str) -> None:
+    """Refuse a model whose price is unknown where a cap in USD holds, because the cap could not be kept.
+
+    Raises:
+        ConfigurationError: it is so.
+    """
+    capped = budget.limits.usd is not None or (budget.parent and budget.parent.limits.usd is not None)
+    if capped and price(Usage(input_tokens=1_000, output_tokens=1_000)) is None:
+        raise ConfigurationError(
+            f"the cap in USD cannot be kept: the price of {model} is unknown; set a limit of tokens instead"
+        )

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Self
 
 from orchestrator.agent.config import Host, SessionConfig
 from orchestrator.agent.history import History, Turn, TurnKind
-from orchestrator.agent.limits import Budget
+from orchestrator.agent.limits import Budget, check_price
 from orchestrator.agent.loop import EndKind, Hooks, SessionEnd, run_loop
 from orchestrator.agent.repetition import Repetition
 from orchestrator.agent.stream import EventStream
 from orchestrator.agent.subagents import Lineage, Subagents, Wish
 from orchestrator.agent.talk import Setting, begin
-from orchestrator.contracts.native import Native
+from orchestrator.contracts.native import Native, SingleStep
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import (
     ConfigurationError,
@@ -46,15 +46,15 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from types import TracebackType
 
-    from orchestrator.agent.ask import Price
     from orchestrator.agent.stream import Reader
     from orchestrator.agent.talk import Talk
     from orchestrator.contracts.base import Contract
     from orchestrator.core.clock import Clock
+    from orchestrator.core.messages import Usage
     from orchestrator.core.session_events import SessionEvent
     from orchestrator.environments.base import ExecutionEnvironment
     from orchestrator.models.base import Model
-    from orchestrator.profiles.base import Profile
+    from orchestrator.profiles.base import Price, Profile
 
 STOP_SECONDS = 2.9
 """How long running work may take to stop: 2 s between SIGTERM and SIGKILL, and some air."""
@@ -63,6 +63,8 @@ _PASSING = (RateLimitError, OverloadedError, ConnectionFailedError, ProviderErro
 """After these the same session may be asked again; after every other error it is closed."""
 
 _REASON_CHARS = 500
+SUBMIT = "submit"
+"""The tool by which alone a one-step session ends, where its profile has it."""
 
 
 class Session:
@@ -79,7 +81,8 @@ class Session:
         profile: tools and words; `profile.model` is asked unless `model` is given.
         environment: where tools act.
         model: asked in place of the profile's.
-        contract: how replies become calls; the vendor's own function calling by default.
+        contract: how replies become calls; by default the vendor's function calling, one call a step
+            for a profile that wants it so.
         config: limits and settings.
         host: what the program around does for the session.
         clock: time.
@@ -87,7 +90,7 @@ class Session:
         lineage: of a subagent: whose it is.
 
     Attributes:
-        model: may be changed; counts from the next request.
+        model: may be changed, with `price`; counts from the next request.
         reasoning_effort: the same.
         history: the turns so far.
         budget: what was spent, subagents included.
@@ -114,10 +117,11 @@ class Session:
             raise ConfigurationError(f"profile {profile.name} has no model: pass Session(model=...)")
         self.id = session_id or str(uuid.uuid4())
         self.model = chosen
+        self.price: Price = (host and host.price) or profile.price or _unknown
         self._setting = Setting(
             profile,
             environment,
-            contract or Native(),
+            contract or _usual_contract(profile),
             config or SessionConfig(),
             host or Host(),
             clock or SystemClock(),
@@ -253,6 +257,7 @@ class Session:
 
     async def _start(self) -> Talk:
         setting = self._setting
+        check_price(self.budget, self.price, self.model.name)
         if setting.host.owns_environment:
             await setting.environment.initialize()
         may_spawn = setting.profile.subagents and self._depth < setting.config.max_subagent_depth
@@ -269,7 +274,7 @@ class Session:
             self._events(MessageAdded(message))
             self.budget.tool_rounds = 0
             end = await run_loop(
-                lambda: talk.ask(self.model, self.reasoning_effort),
+                lambda: talk.ask(self.model, self.price, self.reasoning_effort),
                 talk.bench,
                 self.budget,
                 self.history,
@@ -303,7 +308,7 @@ class Session:
     def _child(self, wish: Wish) -> Session:
         """A session for a scoped task: it shares files, gate and budget, and cannot publish anything."""
         setting, host = self._setting, self._setting.host
-        model, price = self._other_model(wish.model) if wish.model else (self.model, host.price)
+        model, price = self._other_model(wish.model) if wish.model else (self.model, self.price)
         environment, ledger = setting.environment, host.ledger
         if wish.working_dir:
             environment, ledger = ScopedEnvironment(environment, wish.working_dir), Ledger()
@@ -324,12 +329,15 @@ class Session:
         return child
 
     def _other_model(self, name: str) -> tuple[Model, Price]:
-        if self._setting.host.other_model is None:
+        other = self._setting.host.other_model or self._setting.profile.other_model
+        if other is None:
             raise ToolError("subagents run on your own model here: leave `model` out")
         try:
-            return self._setting.host.other_model(name)
+            model, price = other(name)
+            check_price(self.budget, price, name)
         except ConfigurationError as error:
             raise ToolError(str(error)) from error
+        return model, price
 
     async def _close(self, reason: str, *, work_ends: bool = False) -> None:
         """Steps 1 to 8 of Appendix B of the specification; what can be stopped at the same time is."""
@@ -349,3 +357,13 @@ async def _stop(work: asyncio.Task[SessionEnd] | None) -> None:
     if work and not work.done():
         work.cancel()
         await asyncio.wait([work], timeout=STOP_SECONDS)
+
+
+def _unknown(_usage: Usage) -> float | None:
+    return None
+
+
+def _usual_contract(profile: Profile) -> Contract:
+    if profile.parallel_tool_calls:
+        return Native()
+    return SingleStep(ends_by=SUBMIT if profile.tools.get(SUBMIT) else None)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import ToolDefinition
     from orchestrator.environments.base import ExecutionEnvironment
     from orchestrator.models.base import Model
-    from orchestrator.profiles.base import Profile
+    from orchestrator.profiles.base import Price, Profile
     from orchestrator.tools.base import Tool
 
 
@@ -48,16 +48,16 @@ class Talk:
     _shown: tuple[ToolDefinition, ...]
     _request: Request
 
-    def ask(self, model: Model, reasoning_effort: str | None) -> Ask:
+    def ask(self, model: Model, price: Price, reasoning_effort: str | None) -> Ask:
         """How the next round asks."""
-        profile, config, host = self._setting.profile, self._setting.config, self._setting.host
+        profile, config = self._setting.profile, self._setting.config
         return Ask(
             model=model,
             contract=self._setting.contract,
             tools=self._shown,
             request=replace(self._request, reasoning_effort=reasoning_effort),
             stream=config.stream,
-            price=host.price,
+            price=price,
             context_window=profile.context_window,
             parallel=profile.parallel_tool_calls,
         )

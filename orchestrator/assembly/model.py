@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -81,13 +81,10 @@ def choose_model(around: Around) -> ChosenModel:
     def on_wait(seconds: float, error: ModelError) -> None:
         around.emit(WaitStarted(seconds, str(error)))
 
-    def connect(name: str) -> ChosenModel:
-        connection = Connection(api_url, key, around.settings.request_timeout_seconds)
-        return connected(ModelRef(ref.provider, name), connection, around.clock, on_wait)
-
-    chosen = connect(ref.name)
+    connection = Connection(api_url, key, around.settings.request_timeout_seconds)
+    chosen = connected(ref, connection, around.clock, on_wait)
     _check_price(around.settings, ref, chosen.price)
-    return replace(chosen, other=connect)
+    return chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +110,13 @@ def connected(ref: ModelRef, connection: Connection, clock: Clock, on_wait: OnWa
         on_wait=on_wait,
         options=HttpOptions(read_seconds=connection.read_seconds),
     )
-    return ChosenModel(model, partial(price_usd, connection.api_url, ref.name), ref, connection.api_url)
+    return ChosenModel(
+        model,
+        partial(price_usd, connection.api_url, ref.name),
+        ref,
+        connection.api_url,
+        lambda name: connected(ModelRef(ref.provider, name), connection, clock, on_wait),
+    )
 
 
 def _wire(ref: ModelRef, api_url: str) -> Wire:

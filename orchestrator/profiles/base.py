@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from orchestrator.core.messages import JsonObject
+    from orchestrator.core.messages import JsonObject, Usage
     from orchestrator.models.base import Model
     from orchestrator.tools.registry import ToolRegistry
 
 UNIVERSAL_DOCUMENT = "AGENTS.md"
+
+Price: TypeAlias = "Callable[[Usage], float | None]"
+"""What a reply cost in USD, or None where the model's price is unknown."""
+
+OtherModel: TypeAlias = "Callable[[str], tuple[Model, Price]]"
+"""The model of this name at the same provider. May raise `ConfigurationError`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,8 @@ class Profile:
         provider_options: see `Request.provider_options`.
         model: the model that the profile was made for; a session may be given another one.
         context_window: how many tokens that model can read.
+        price: what a reply of that model cost in USD, None where it is not known.
+        other_model: makes another model of the same provider with its price, by name; for subagents.
         knowledge_cutoff: up to when that model knows the world, as its vendor words it; empty if unknown.
     """
 
@@ -49,3 +57,9 @@ class Profile:
     model: Model | None = None
     context_window: int | None = None
     knowledge_cutoff: str = ""
+    price: Price | None = None
+    other_model: OtherModel | None = None
+
+    def priced(self, price: Price, other_model: OtherModel | None) -> Profile:
+        """The same profile, knowing what its model costs and how to reach others."""
+        return replace(self, price=price, other_model=other_model)
