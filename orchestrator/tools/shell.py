@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ToolError
 from orchestrator.tools.base import MAX_TIMEOUT_MS, Failed, Ok, Tool, ToolContext, ToolOutcome, define
-from orchestrator.tools.textfile import check_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +54,6 @@ async def run_command(
     """
     if not command.strip():
         raise ToolError("the command is empty")
-    check_text("the command", command)
     limit_ms = min(context.times.default_ms if timeout_ms is None else timeout_ms, context.times.max_ms)
     context.ledger.shell_used = True
     result = await context.environment.exec_command(
