@@ -192,7 +192,7 @@ def _command_script(shell: str, command: str, variables: Mapping[str, str]) -> s
                 f"the variable {name!r} cannot be given: use letters, digits and _, no digit first"
             )
     exports = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
-    text = "\n".join([*exports, f"exec {shlex.quote(shell)} -c {shlex.quote(command)} </dev/null"])
+    text = "\n".join([*exports, f"exec {_without_startup(shell)} -c {shlex.quote(command)} </dev/null"])
     if "\0" in text:
         raise ToolError("the command could not be started: embedded null byte")
     try:
@@ -203,3 +203,8 @@ def _command_script(shell: str, command: str, variables: Mapping[str, str]) -> s
     if size > _MAX_COMMAND_BYTES:
         raise ToolError("the command could not be started: Argument list too long")
     return text
+
+
+def _without_startup(shell: str) -> str:
+    """Bash reads `.bashrc` even for `-c` where it takes itself for started by an SSH server; that is slow."""
+    return shlex.quote(shell) + (" --norc" if shell.endswith("/bash") else "")

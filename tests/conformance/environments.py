@@ -17,12 +17,12 @@ from orchestrator.environments.scoped import ScopedEnvironment
 from orchestrator.environments.ssh import SshEnvironment
 from orchestrator.environments.wrappers import LoggingEnvironment
 from tests.doubles.containers import busybox_carrier, fake_docker
-from tests.doubles.sshd import SshServer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.environments.base import ExecutionEnvironment
+    from tests.doubles.sshd import SshServer
 
 Place: TypeAlias = Callable[["Path", pytest.FixtureRequest], "ExecutionEnvironment"]
 """Makes an environment whose root is in the folder, from which nothing else is read."""
@@ -95,6 +95,10 @@ PLACES: list[Place] = [
     ssh_without_ripgrep,
     busybox,
 ]
+
+
+COMMAND_PLACES: list[Place] = [local, docker_by_a_double, ssh, busybox]
+"""Those that run commands each in their own way; cases that take seconds run only there."""
 
 
 def _root(folder: Path) -> Path:

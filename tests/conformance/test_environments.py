@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
 from orchestrator.environments.base import DirEntry, ExecutionEnvironment, GrepMatch, GrepOptions
+from tests.conformance.environments import COMMAND_PLACES
 
 MAX = 1_000_000
 MS = 20_000
@@ -362,14 +363,23 @@ CASES: list[Case] = [
     finds_the_newest_first,
     searches_as_asked,
     keeps_both_outputs_apart,
+    refuses_commands_that_cannot_start,
+]
+
+SLOW_CASES: list[Case] = [
     is_not_held_by_what_a_command_leaves_behind,
     ends_a_command_when_its_caller_gives_up,
     ends_what_ignores_sigterm,
     runs_many_at_the_same_time,
-    refuses_commands_that_cannot_start,
 ]
 
 
 @pytest.mark.parametrize("case", CASES)
 async def test_environment(case: Case, environment: ExecutionEnvironment) -> None:
+    await case(environment)
+
+
+@pytest.mark.parametrize("case", SLOW_CASES)
+@pytest.mark.parametrize("environment", COMMAND_PLACES, indirect=True, ids=lambda place: place.__name__)
+async def test_processes(case: Case, environment: ExecutionEnvironment) -> None:
     await case(environment)

@@ -65,7 +65,7 @@ def serve(folder: Path) -> Iterator[SshServer]:
         f"ListenAddress 127.0.0.1\nPort {port}\nHostKey {folder}/host_key\nPidFile none\n"
         f"AuthorizedKeysFile {folder}/user_key.pub\nStrictModes no\nUsePAM no\nPermitRootLogin yes\n"
         "PasswordAuthentication no\nKbdInteractiveAuthentication no\nAcceptEnv *\n"
-        f"SetEnv PATH={Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin\n"
+        f"SetEnv HOME={folder} PATH={Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin\n"
     )
     command = [program, "-D", "-f", str(folder / "sshd_config"), "-E", str(folder / "log")]
     with subprocess.Popen(command) as server:
