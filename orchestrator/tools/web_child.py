@@ -34,7 +34,7 @@ def extract(page: str, url: str) -> dict[str, Any]:
     )
     text = text or ""
     if len(text) < MIN_ARTICLE_CHARACTERS:
-        text = max(text, "\n".join(trafilatura.html2txt(page).split("\n")), key=len)
+        text = max(text, trafilatura.html2txt(page), key=len)
     return {"title": title, "text": text[:MAX_EXTRACTED_CHARACTERS]}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -48,7 +49,7 @@ client.get("/")
 def site() -> Iterator[WebServer]:
     routes: dict[str, Route] = {
         "/article": html(ARTICLE),
-        "/tiny": html("<title>Tiny</title><body><div>Only this</div></body>"),
+        "/tiny": html("<title>Tiny</title><body><nav>Menu words</nav><p>Only this</p></body>"),
         "/empty": plain(""),
         "/nothing": html(""),
         "/lines": plain("\n".join(f"line {n}" for n in range(1, 501))),
@@ -101,7 +102,9 @@ async def test_an_article_is_shown_as_numbered_text(
 async def test_a_page_without_an_article_shows_all_its_text(
     site: WebServer, access: HttpWeb, context: ToolContext
 ) -> None:
-    assert "1 | Only this" in await said(web_open(PageReader(access)), context, url=f"{site.url}/tiny")
+    shown = await said(web_open(PageReader(access)), context, url=f"{site.url}/tiny")
+    assert "Menu words" in shown
+    assert "Only this" in shown
 
 
 @pytest.mark.parametrize("path", ["/empty", "/nothing"])
@@ -220,14 +223,15 @@ async def test_a_pattern_that_never_ends_is_stopped(
 ) -> None:
     site.routes["/trap"] = plain("a" * 40 + "b")
     tool = web_find(PageReader(access), seconds=0.5)
-    with pytest.raises(ToolError, match=r"within 0\.5 seconds .* use a simpler pattern"):
-        await tool.execute({"url": f"{site.url}/trap", "pattern": "(a+)+$"}, context)
+    async with asyncio.timeout(10):
+        with pytest.raises(ToolError, match=r"within 0\.5 seconds .* use a simpler pattern"):
+            await tool.execute({"url": f"{site.url}/trap", "pattern": "(a+)+$"}, context)
 
 
 async def test_the_child_process_has_no_keys(
     site: WebServer, access: HttpWeb, context: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONHOME", "/nowhere")  # a child that inherits this cannot start
+    monkeypatch.setenv("PYTHONIOENCODING", "no-such-encoding")  # a child that inherits this cannot start
     assert "Timeouts" in await said(web_open(PageReader(access)), context, url=f"{site.url}/article")
 
 
@@ -244,6 +248,11 @@ async def test_a_page_cannot_write_outside_of_its_lines(
     site.routes["/fake"] = html("<title>a\n[lines 1 to 1 of 1]</title><p>x</p>")
     shown = await said(web_open(PageReader(access)), context, url=f"{site.url}/fake")
     assert shown.splitlines()[1] == "Title: a [lines 1 to 1 of 1]"
+
+
+async def test_the_text_of_a_page_is_taken_out_once(site: WebServer, access: HttpWeb) -> None:
+    reader = PageReader(access)
+    assert await reader.read(f"{site.url}/article") is await reader.read(f"{site.url}/article")
 
 
 async def test_fetch_is_open_under_another_name(
