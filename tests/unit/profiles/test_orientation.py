@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import shutil
 import sys
@@ -181,13 +182,15 @@ async def test_what_was_cut_off_is_left_out(tmp_path: Path) -> None:
 
     await look(repo, change=note)
     for cut in range(0, len(printed[0]), 7):
-        seen = await look(
-            repo, change=lambda r, n=cut: dataclasses.replace(r, stdout=r.stdout[:n], timed_out=True)
-        )
+        seen = await look(repo, change=functools.partial(_cut_off, chars=cut))
         assert texts(seen) in ([], ["rules of the house"])
         assert seen.git is None or seen.git.branch in {"", "main"}
         assert seen.git is None or seen.git.untracked in {None, 1}
-    assert whole == await look(repo, change=lambda r: dataclasses.replace(r, stdout=r.stdout, timed_out=True))
+    assert whole == await look(repo, change=functools.partial(_cut_off, chars=len(printed[0])))
+
+
+def _cut_off(result: ExecResult, *, chars: int) -> ExecResult:
+    return dataclasses.replace(result, stdout=result.stdout[:chars], timed_out=True)
 
 
 @pytest.mark.parametrize(
