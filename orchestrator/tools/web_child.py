@@ -17,8 +17,6 @@ CPU_SECONDS = 30
 MEMORY_BYTES = 2 * 1024**3
 MAX_MATCHES = 2_000
 MAX_EXTRACTED_CHARACTERS = 5_000_000
-MIN_ARTICLE_CHARACTERS = 200
-"""A shorter article counts as not found: all text of the page is taken instead, where that is more."""
 
 
 def extract(page: str, url: str) -> dict[str, Any]:
@@ -32,10 +30,7 @@ def extract(page: str, url: str) -> dict[str, Any]:
     text = trafilatura.extract(
         page, url=url, output_format="markdown", include_links=True, include_comments=True, favor_recall=True
     )
-    text = text or ""
-    if len(text) < MIN_ARTICLE_CHARACTERS:
-        text = max(text, trafilatura.html2txt(page), key=len)
-    return {"title": title, "text": text[:MAX_EXTRACTED_CHARACTERS]}
+    return {"title": title, "text": (text or "")[:MAX_EXTRACTED_CHARACTERS]}
 
 
 def find(pattern: str, paragraphs: list[str]) -> dict[str, Any]:
