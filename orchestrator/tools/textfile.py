@@ -87,7 +87,7 @@ def as_written(context: ToolContext, path: str) -> Iterator[None]:
         yield
     except ToolError as error:
         message = str(error)
-        if name == path or not message.startswith(f"{name} "):
+        if not message.startswith(f"{name} "):
             raise
         raise type(error)(f"{path}{message.removeprefix(name)}") from None
 

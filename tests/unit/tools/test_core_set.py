@@ -338,6 +338,15 @@ async def test_grep_in_its_modes(context: ToolContext, tmp_path: Path) -> None:
     assert argument_problems({"pattern": "x", "output_mode": "lines"}, tool.definition)
 
 
+async def test_counting_stops_at_50000_lines_and_says_so(context: ToolContext, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x\n" * 49_999)
+    (tmp_path / "b").write_text("x\n" * 2)
+    tool = core_set.grep(output_modes=True)
+    assert await told(tool, context, pattern="x", output_mode="count") == (
+        "a:49999\nb:1\n[the search stopped at 50,000 matching lines: narrow it]"
+    )
+
+
 async def test_grep_shows_100_lines_by_default(context: ToolContext, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x\n" * 101)
     assert len((await told(core_set.grep(), context, pattern="x")).splitlines()) == 101
