@@ -32,6 +32,7 @@ async def apply(context: ToolContext, diff: str) -> list[str]:
         ("a\nb\n", "@@\n-b\n+B\n", "a\nB\n", ""),
         ("a\nb\n", "@@ ... @@\n+c\n", "a\nb\nc\n", ""),
         ("a\n\nb\n", "@@ -1,3 +1,3 @@\n a\n\n-b\n+B\n", "a\n\nB\n", ""),
+        ("a\n\nb\n", "@@ -1 +1 @@\n-a\n+A\n\n-b\n+B\n", "A\n\nB\n", ""),
         ("a\nb\n", "@@ -1,2 +1,2 @@\n-a\n+A\n b\n\n", "A\nb\n", ""),
         ("a\nb\n", "@@ -1,3 +1,3 @@\n-a\n+A\n b\n\n", "A\nb\n", ""),
         ("x\n" * 9, "@@ -5 +5 @@\n-x\n+y\n", "x\nx\nx\nx\ny\n" + "x\n" * 4, ""),

@@ -149,6 +149,7 @@ async def test_an_exact_place_wins_over_a_similar_one_above(context: ToolContext
             "@@\n-three\n+3\n@@\n-one\n+1",
             ("hunk 2 of 2", "at line 1, not from line 4 on", "order of the file"),
         ),
+        ("@@ three\n+x\n@@\n-one\n+1", ("hunk 2 of 2", "order of the file")),
         ("@@ nope\n-one\n+1", ("the line after @@, 'nope', is not in the file",)),
         (
             "@@ one\n-three\n+3\n@@ one\n+x",
@@ -327,6 +328,15 @@ async def test_an_empty_file_may_be_replaced_and_a_new_one_may_be_empty(
     assert await sections(context, "*** Add File: b.py\n+new", "*** Add File: c.py") == ["M b.py", "A c.py"]
     assert (tmp_path / "b.py").read_text() == "new\n"
     assert (tmp_path / "c.py").read_bytes() == b""
+
+
+async def test_what_the_patch_wrote_or_what_is_there_already_may_be_added(
+    context: ToolContext, tmp_path: Path
+) -> None:
+    (tmp_path / "a.py").write_text("a\n")
+    answer = await sections(context, "*** Add File: n\n+1", "*** Add File: n\n+2", "*** Add File: a.py\n+a")
+    assert answer == ["A n", "M a.py (it is as it was: the patch does not change its text)"]
+    assert (tmp_path / "n").read_text() == "2\n"
 
 
 async def test_a_patch_that_changes_no_text_says_so(context: ToolContext, tmp_path: Path) -> None:
