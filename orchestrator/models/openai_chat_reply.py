@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ConnectionFailedError, OverloadedError, ProviderError
@@ -216,7 +217,7 @@ def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
 
 def _count(counts: object, name: str) -> int:
     number = counts.get(name) if isinstance(counts, dict) else None
-    return max(int(number), 0) if isinstance(number, int | float) else 0
+    return max(int(number), 0) if isinstance(number, int | float) and math.isfinite(number) else 0
 
 
 def _is_error(value: Mapping[str, Any]) -> bool:
