@@ -37,7 +37,8 @@ def local_without_ripgrep(folder: Path, _request: pytest.FixtureRequest) -> Exec
 
 
 def logging(folder: Path, _request: pytest.FixtureRequest) -> ExecutionEnvironment:
-    return LoggingEnvironment(LocalEnvironment(_root(folder)), [].append)
+    lines: list[str] = []
+    return LoggingEnvironment(LocalEnvironment(_root(folder)), lines.append)
 
 
 def scoped(folder: Path, _request: pytest.FixtureRequest) -> ExecutionEnvironment:

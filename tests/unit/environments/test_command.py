@@ -151,6 +151,22 @@ async def test_cleanup_ends_what_still_runs(tmp_path: Path) -> None:
     assert await gone(pid)
 
 
+async def test_cleanup_is_over_within_three_seconds(tmp_path: Path) -> None:
+    environment = LocalEnvironment(str(tmp_path))
+    started = asyncio.Event()
+    command = "trap '' TERM; echo on; while :; do sleep 0.1; done"
+    task = asyncio.create_task(
+        environment.exec_command(command, timeout_ms=LONG_MS, on_output=lambda _: started.set())
+    )
+    await started.wait()
+    began = time.monotonic()
+    await environment.cleanup()
+    assert (await task).exit_code == -9
+    assert time.monotonic() - began < 3
+    with pytest.raises(ToolError):
+        await environment.exec_command("true", timeout_ms=LONG_MS)
+
+
 async def test_a_flood_is_kept_in_bounds(local: LocalEnvironment) -> None:
     result = await local.exec_command(
         "echo first; head -c 30000000 /dev/zero | tr '\\0' x; echo last", timeout_ms=LONG_MS

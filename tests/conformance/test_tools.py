@@ -1,0 +1,66 @@
+"""The basic tools over every environment: the same words wherever they act."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.environments.ssh import SshEnvironment
+from orchestrator.tools.apply_patch import apply_patch
+from orchestrator.tools.base import Failed, Ledger, Ok, Tool, ToolContext
+from orchestrator.tools.edit import edit_file
+from orchestrator.tools.files import read_file, write_file
+from orchestrator.tools.search import glob, grep, list_dir
+from orchestrator.tools.shell import run_shell_command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from orchestrator.environments.base import ExecutionEnvironment
+    from tests.doubles.sshd import SshServer
+
+PATCH = """\
+*** Begin Patch
+*** Update File: src/a.py
+@@
+ one
+-2
++zwei
+*** End Patch
+"""
+
+
+async def test_tools_act_alike_everywhere(environment: ExecutionEnvironment) -> None:
+    printed: list[str] = []
+    context = ToolContext(environment, Ledger(), printed.append)
+
+    async def call(tool: Tool, **arguments: Any) -> str:
+        outcome = await tool.execute(arguments, context)
+        assert isinstance(outcome, Ok), outcome
+        return outcome.output
+
+    await call(write_file(), path="src/a.py", content="one\ntwo\n")
+    assert "two" in await call(read_file(), path="src/a.py")
+    assert "Edited src/a.py" in await call(edit_file(), path="src/a.py", old_text="two", new_text="2")
+    assert await call(list_dir(), path=".", depth=2) == "src/\nsrc/a.py (6 bytes)"
+    assert "src/a.py:2: 2" in await call(grep(), pattern="[0-9]")
+    assert await call(glob(), pattern="**/*.py") == "src/a.py"
+    assert "exit code 0" in await call(run_shell_command(), command="cat src/a.py")
+    assert "".join(printed) == "one\n2\n"
+    await call(apply_patch(), patch=PATCH)
+    assert await environment.read_file("src/a.py", max_bytes=100) == b"one\nzwei\n"
+    await call(apply_patch(), patch="*** Begin Patch\n*** Delete File: src/a.py\n*** End Patch\n")
+    assert not await environment.file_exists("src/a.py")
+    failed = await run_shell_command().execute({"command": "sleep 60", "timeout_ms": 100}, context)
+    assert isinstance(failed, Failed)
+    assert "timed out after 100ms" in failed.message
+
+
+async def test_ssh_passes_no_variable_on(ssh_server: SshServer, tmp_path: Path) -> None:
+    inherited = {**os.environ, "HOST_SECRET": "hidden", "LC_HOST": "hidden"}
+    here = SshEnvironment(ssh_server.target(tmp_path), inherited=inherited)
+    await here.initialize()
+    result = await here.exec_command("env", timeout_ms=20_000, env={"GIVEN": "value"})
+    await here.cleanup()
+    assert "GIVEN=value" in result.stdout
+    assert "hidden" not in result.stdout
