@@ -15,6 +15,8 @@ from tests.unit.profiles.places import git, look, paths, repository, texts, writ
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from orchestrator.environments.base import ExecResult
+
 
 async def test_the_top_comes_first_and_the_deepest_last(tmp_path: Path) -> None:
     write(tmp_path / "AGENTS.md", "outside the repository")
@@ -136,6 +138,20 @@ async def test_the_budget_is_kept_to_the_byte(
     seen = await look(tmp_path, *names)
     assert tuple(map(len, texts(seen))) == shown
     assert seen.documents_cut is cut
+
+
+async def test_no_more_is_carried_over_than_is_shown(tmp_path: Path) -> None:
+    names = [f"{n}.md" for n in range(20)]
+    for name in names:
+        write(tmp_path / name, "x" * 20_000)
+    printed: list[int] = []
+
+    def note(result: ExecResult) -> ExecResult:
+        printed.append(len(result.stdout))
+        return result
+
+    await look(tmp_path, *names, change=note)
+    assert printed[0] < 4 * DOCUMENTS_BYTES
 
 
 def test_the_budget_is_32_kib() -> None:
