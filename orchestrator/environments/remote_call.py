@@ -223,11 +223,7 @@ class Calls:
         self._closed = False
 
     async def run(self, call: RemoteCall, seconds: float) -> Ending:
-        """Run a call when there is room for it.
-
-        Raises:
-            ToolError: see `RemoteCall.run`; or all were ended.
-        """
+        """Run a call when there is room for it; `ToolError` if all were ended."""
         async with self._room:
             if self._closed:
                 raise ToolError("the environment was closed, so nothing runs in it any more")
