@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ProviderError
-from orchestrator.core.events import ReasoningDelta, TextDelta, TextStarted, Warned
-from orchestrator.models.base import Completed, ReasoningPiece, Restarted, TextPiece
+from orchestrator.core.events import ReasoningDelta, TextDelta, TextStarted, WaitStarted, Warned
+from orchestrator.models.base import Completed, ReasoningPiece, Restarted, TextPiece, Waiting
 
 if TYPE_CHECKING:
     from orchestrator.contracts.base import Contract
@@ -50,6 +50,9 @@ async def reply_to(ask: Ask, request: Request, emit: Emit) -> Response:
     begun = False
     async with aclosing(ask.model.stream(request)) as events:
         async for event in events:
+            if isinstance(event, Waiting):
+                emit(WaitStarted(event.seconds, str(event.error)))
+                continue
             if not begun:
                 emit(TextStarted())
                 begun = True

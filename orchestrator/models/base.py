@@ -115,13 +115,21 @@ class Restarted:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """The provider failed in a way that passes; the request is sent again after so many seconds."""
+
+    seconds: float
+    error: ModelError
+
+
+@dataclass(frozen=True, slots=True)
 class Completed:
     """The stream's last event: the whole reply."""
 
     response: Response
 
 
-StreamEvent: TypeAlias = TextPiece | ReasoningPiece | Restarted | Completed
+StreamEvent: TypeAlias = TextPiece | ReasoningPiece | Waiting | Restarted | Completed
 
 OnWait: TypeAlias = Callable[[float, "ModelError"], None]
 """Told before each wait: how many seconds, and the error that made it necessary."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from orchestrator import __version__
 from orchestrator.core.errors import ConfigurationError, ModelError
-from orchestrator.models.base import Completed, Restarted
+from orchestrator.models.base import Completed, Restarted, Waiting
 from orchestrator.models.exchange import connection_failure, drain, is_document, read_start
 from orchestrator.models.retries import Attempts, HttpOptions
 from orchestrator.models.wire import host_of
@@ -58,7 +58,7 @@ class HttpModel:
             api_key: sent with every request to the wire's address, and nowhere else.
             clock: for waits and reset times.
             random: gives numbers from 0 up to 1, for the spread of the waits.
-            on_wait: told before each wait.
+            on_wait: told before each wait of `complete`; `stream` tells it by an event.
             options: time-outs and retries.
 
         Raises:
@@ -101,6 +101,8 @@ class HttpModel:
             async for event in events:
                 if isinstance(event, Completed):
                     return event.response
+                if isinstance(event, Waiting) and self._on_wait:
+                    self._on_wait(event.seconds, event.error)
         raise AssertionError("_ask ends with Completed or raises")
 
     async def stream(self, request: Request) -> AsyncGenerator[StreamEvent]:
@@ -115,7 +117,7 @@ class HttpModel:
 
     async def _ask(self, request: Request, *, stream: bool) -> AsyncGenerator[StreamEvent]:
         """Try until there is a reply, or until trying makes no more sense."""
-        attempts = Attempts(self._options, self._clock, self._random, self._on_wait)
+        attempts = Attempts(self._options, self._clock, self._random)
         relaxations = 0
         while True:
             wire = self._wire
@@ -137,7 +139,9 @@ class HttpModel:
                 relaxations += 1
                 self._wire = relaxed  # kept: the server will not learn the feature between two requests
             else:
-                await attempts.wait_after(failure)
+                seconds = attempts.plan(failure)
+                yield Waiting(seconds, failure)
+                await attempts.pause(seconds)
             if shown:
                 yield Restarted()
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from orchestrator.core.clock import Clock
     from orchestrator.core.errors import ModelError
-    from orchestrator.models.base import OnWait
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +41,10 @@ class HttpOptions:
 class Attempts:
     """The tries of one call, and what they have used up so far."""
 
-    def __init__(
-        self, options: HttpOptions, clock: Clock, random: Callable[[], float], on_wait: OnWait | None
-    ) -> None:
+    def __init__(self, options: HttpOptions, clock: Clock, random: Callable[[], float]) -> None:
         self._options = options
         self._clock = clock
         self._random = random
-        self._on_wait = on_wait
         self._deadline = clock.monotonic() + options.total_seconds
         self._failures = 0
         self._waited_seconds = 0.0
@@ -57,8 +53,8 @@ class Attempts:
         """How long the call may still take."""
         return max(self._deadline - self._clock.monotonic(), 0.0)
 
-    async def wait_after(self, failure: ModelError) -> None:
-        """Wait until the request may be sent again.
+    def plan(self, failure: ModelError) -> float:
+        """How many seconds to wait until the request may be sent again.
 
         Raises:
             ModelError: the failure itself, if trying again is of no use or would take too long.
@@ -70,8 +66,10 @@ class Attempts:
         if self._waited_seconds + seconds > self._options.max_wait_seconds or seconds >= self.seconds_left():
             raise failure
         self._waited_seconds += seconds
-        if self._on_wait is not None:
-            self._on_wait(seconds, failure)
+        return seconds
+
+    async def pause(self, seconds: float) -> None:
+        """Wait."""
         await self._clock.sleep(seconds)
 
     def _wait_seconds(self, failure: ModelError) -> float:

@@ -23,7 +23,15 @@ from orchestrator.core.errors import (
     RateLimitError,
 )
 from orchestrator.core.messages import FinishReason, Message
-from orchestrator.models.base import Completed, OutputSchema, Request, Restarted, StreamEvent, TextPiece
+from orchestrator.models.base import (
+    Completed,
+    OutputSchema,
+    Request,
+    Restarted,
+    StreamEvent,
+    TextPiece,
+    Waiting,
+)
 from orchestrator.models.http import HttpModel
 from orchestrator.models.openai_chat import ChatWire
 from orchestrator.models.retries import HttpOptions
@@ -179,6 +187,18 @@ async def test_pieces_of_a_broken_stream_are_taken_back(step: Step) -> None:
     assert events.count(Restarted()) == 1
 
 
+async def test_a_stream_says_that_it_waits_before_it_does() -> None:
+    clock = ManualClock(START)
+    with ModelServer([fail(503), reply(TEXT)]) as server:
+        async with model_at(server.url, clock=clock) as model, aclosing(model.stream(ASK)) as events:
+            first = await anext(events)
+            assert isinstance(first, Waiting)
+            assert (first.seconds, type(first.error)) == (0.25, OverloadedError)
+            assert clock.slept == []
+            assert isinstance([event async for event in events][-1], Completed)
+    assert clock.slept == [0.25]
+
+
 async def test_nothing_is_taken_back_where_nothing_was_shown() -> None:
     with ModelServer([fail(503), reply(TEXT)]) as server:
         async with model_at(server.url) as model:
@@ -187,7 +207,7 @@ async def test_nothing_is_taken_back_where_nothing_was_shown() -> None:
 
 async def test_tries_end() -> None:
     waits: list[float] = []
-    error = await failure_of([fail(503)] * 5, waits=waits)
+    error = await failure_of([fail(503)] * 5, waits=waits, stream=False)
     assert isinstance(error, OverloadedError)
     assert error.status == 503
     assert len(waits) == 4
