@@ -198,6 +198,9 @@ class RunningCommand:
         except TimeoutError:
             await self._end(process)
             return True
+        except asyncio.CancelledError:
+            await self._end(process)  # gently too: it may have something to put back
+            raise
         return False
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:

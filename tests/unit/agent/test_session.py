@@ -382,6 +382,15 @@ async def test_abort_stops_the_stream_the_command_and_says_the_end(tmp_path: Pat
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
+async def test_abort_lets_a_command_clean_up(tmp_path: Path) -> None:
+    command = "trap 'echo bye > bye; exit' TERM; echo started; while :; do sleep 0.05; done"
+    async with session_in(tmp_path, says("", ("shell", {"command": command}))) as (session, _model):
+        async for event in session.submit("Go"):
+            if event.kind == "tool_call_output_delta":
+                await session.abort()
+    assert (tmp_path / "bye").read_text() == "bye\n"
+
+
 async def test_abort_closes_the_models_stream(tmp_path: Path) -> None:
     model = ScriptedModel([], hangs=True)
     async with session_in(tmp_path, model=model) as (session, _model):
