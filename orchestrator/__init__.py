@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orchestrator.agent.config import Host, SessionConfig
+    from orchestrator.agent.gate import safe_mode
     from orchestrator.agent.session import Session
     from orchestrator.assembly.library import (
         anthropic_profile,
@@ -26,10 +27,11 @@ if TYPE_CHECKING:
         minimal_profile,
         openai_profile,
     )
+    from orchestrator.core.messages import ToolDefinition
     from orchestrator.core.session_events import EventKind, SessionEvent
-    from orchestrator.environments.docker import DockerEnvironment
+    from orchestrator.environments.docker import DockerEnvironment, FreshContainer, RunningContainer
     from orchestrator.environments.local import LocalEnvironment
-    from orchestrator.environments.ssh import SshEnvironment
+    from orchestrator.environments.ssh import SshEnvironment, SshTarget
     from orchestrator.environments.wrappers import LoggingEnvironment, ReadOnlyEnvironment
     from orchestrator.tools.base import Ends, Failed, Ok, Tool, ToolContext
     from orchestrator.web.client import HttpWeb
@@ -40,6 +42,7 @@ _HOMES = {
     "Session": "agent.session",
     "SessionConfig": "agent.config",
     "Host": "agent.config",
+    "safe_mode": "agent.gate",
     "openai_profile": "assembly.library",
     "anthropic_profile": "assembly.library",
     "gemini_profile": "assembly.library",
@@ -48,12 +51,16 @@ _HOMES = {
     "EventKind": "core.session_events",
     "LocalEnvironment": "environments.local",
     "DockerEnvironment": "environments.docker",
+    "FreshContainer": "environments.docker",
+    "RunningContainer": "environments.docker",
     "SshEnvironment": "environments.ssh",
+    "SshTarget": "environments.ssh",
     "LoggingEnvironment": "environments.wrappers",
     "ReadOnlyEnvironment": "environments.wrappers",
     "Tool": "tools.base",
     "ToolContext": "tools.base",
     "Ok": "tools.base",
+    "ToolDefinition": "core.messages",
     "Failed": "tools.base",
     "Ends": "tools.base",
     "HttpWeb": "web.client",
@@ -64,23 +71,28 @@ __all__ = [
     "Ends",
     "EventKind",
     "Failed",
+    "FreshContainer",
     "Host",
     "HttpWeb",
     "LocalEnvironment",
     "LoggingEnvironment",
     "Ok",
     "ReadOnlyEnvironment",
+    "RunningContainer",
     "Session",
     "SessionConfig",
     "SessionEvent",
     "SshEnvironment",
+    "SshTarget",
     "Tool",
     "ToolContext",
+    "ToolDefinition",
     "__version__",
     "anthropic_profile",
     "gemini_profile",
     "minimal_profile",
     "openai_profile",
+    "safe_mode",
 ]
 
 

@@ -125,6 +125,7 @@ class _Loop:
 
     async def run(self, ask: Callable[[], Ask]) -> SessionEnd:
         while True:
+            await asyncio.sleep(0)  # who reads the events can speak before the next request goes out
             self._steer()
             if self.hooks.stopped():
                 return SessionEnd(EndKind.INTERRUPTED, "interrupted")
