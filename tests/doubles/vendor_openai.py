@@ -57,9 +57,10 @@ def stream_chat(reply: VendorReply) -> Iterator[bytes]:
     """The events of a stream of Chat Completions."""
     about = {"id": ID, "object": "chat.completion.chunk", "created": 0, "model": MODEL}
     noise = NOISE if reply.noise else {}
+    spoken = dict.fromkeys(noise, "not for the reader")  # the vendor's parser joins what is in deltas
 
     def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
-        choice = {"index": 0, "delta": {**delta, **noise}, "logprobs": None, "finish_reason": finish}
+        choice = {"index": 0, "delta": {**delta, **spoken}, "logprobs": None, "finish_reason": finish}
         return event_bytes({**about, "choices": [choice], **noise})
 
     if reply.noise:
