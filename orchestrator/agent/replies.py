@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import ToolCall, ToolResult
     from orchestrator.tools.base import Ends
 
-MAX_CALLS = 128
+MAX_CALLS = 200
 """That run of one reply. What comes behind them is answered as not run."""
 
 MAX_AT_ONCE = 16

@@ -486,8 +486,8 @@ async def test_5000_calls_in_one_reply_each_get_a_result(tmp_path: Path) -> None
         assert (await session.run("Go")).text == "Done."
     told = results(model.requests[1].messages[-1])
     assert len(told) == 5_000
-    assert len(ran) == 128
-    assert told[-1].content.startswith("Not run: a reply may have at most 128 calls")
+    assert len(ran) == 200
+    assert told[-1].content.startswith("Not run: a reply may have at most 200 calls")
 
 
 async def test_a_model_that_says_nothing_is_asked_again_and_at_last_given_up(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConnectionFailedError, ModelError
 from orchestrator.core.messages import Message, Usage
 from orchestrator.models.anthropic import AnthropicWire
-from orchestrator.models.base import Completed, Request, Response, StreamEvent
+from orchestrator.models.base import Completed, Request, Response, StreamEvent, Waiting
 from orchestrator.models.http import HttpModel
 from orchestrator.models.retries import HttpOptions
 from tests.doubles.sse_server import SseServer, json_answer, sse_answer
@@ -69,7 +69,8 @@ async def test_over_a_real_connection() -> None:
     last = events[-1]
     assert isinstance(last, Completed)
     assert last.response == read(stream)[1]
-    assert len(events) == 5
+    assert isinstance(events[0], Waiting)
+    assert len(events) == 6
     assert [request.path for request in server.requests] == ["/v1/messages"] * 2
     assert server.requests[1].headers["x-api-key"] == "made-up-key"
     assert server.requests[1].headers["anthropic-version"] == "2023-06-01"
