@@ -6,15 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from orchestrator.core.clock import Clock, ManualClock
 from orchestrator.core.messages import Image, Message, Role, Text, ToolCall, ToolDefinition, ToolResult
 from orchestrator.models.anthropic import AnthropicWire
 from orchestrator.models.base import INVALID_ARGUMENTS, OutputSchema, Request, ToolChoice
 from orchestrator.models.gemini import GeminiWire
+from orchestrator.models.http import HttpModel
 from orchestrator.models.openai_chat import ChatWire
 from orchestrator.models.openai_responses import ResponsesWire
 from tests.doubles.vendor_replies import Protocol, Thought, VendorReply, render_whole
 
 if TYPE_CHECKING:
+    from orchestrator.models.retries import HttpOptions
     from orchestrator.models.wire import Wire
 
 KEY = "sk-made-up-0123456789"
@@ -50,6 +53,25 @@ def wire_at(protocol: Protocol, address: str = "", model: str = "") -> Wire:
 def read(protocol: Protocol, reply: VendorReply) -> Message:
     """What our side makes of a reply."""
     return wire_at(protocol).decode(render_whole(protocol, reply), Request("", ())).message
+
+
+def model_at(
+    protocol: Protocol,
+    address: str,
+    model: str = "",
+    *,
+    clock: Clock | None = None,
+    options: HttpOptions | None = None,
+) -> HttpModel:
+    """A model behind the protocol's wire, whose waits cost no time. Whoever asks it closes it."""
+    return HttpModel(
+        f"{protocol}:made-up",
+        wire_at(protocol, address, model),
+        api_key=KEY,
+        clock=clock or ManualClock(),
+        random=lambda: 0.0,
+        options=options,
+    )
 
 
 @dataclass(frozen=True, slots=True)

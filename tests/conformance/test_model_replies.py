@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.core.clock import ManualClock
 from orchestrator.core.messages import FinishReason, Message, Reasoning, Text, ToolCall, Usage
 from orchestrator.models.base import INVALID_ARGUMENTS, Completed, ReasoningPiece, Request, TextPiece
-from orchestrator.models.http import HttpModel
-from tests.conformance.model_cases import KEY, wire_at
+from tests.conformance.model_cases import KEY, model_at, wire_at
 from tests.conformance.vendor_parsers import Seen, seen_by_us, seen_by_vendor
 from tests.doubles.sse_server import SseServer, json_answer, sse_answer
 from tests.doubles.vendor_replies import (
@@ -103,9 +101,7 @@ async def server() -> AsyncIterator[SseServer]:
 
 async def ask(protocol: Protocol, server: SseServer, *, stream: bool) -> tuple[Response, str, str]:
     """The reply, and the text and the reasoning that came in pieces."""
-    wire = wire_at(protocol, server.url)
-    model = HttpModel("made-up", wire, api_key=KEY, clock=ManualClock(), random=lambda: 0.0)
-    async with aclosing(model):
+    async with aclosing(model_at(protocol, server.url)) as model:
         if not stream:
             return await model.complete(ASK), "", ""
         *pieces, last = [event async for event in model.stream(ASK)]

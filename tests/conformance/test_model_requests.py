@@ -56,14 +56,6 @@ def test_no_pinned_file_is_left_over(protocol: Protocol) -> None:
     assert {file.stem for file in (PINNED / protocol).iterdir()} == set(REQUESTS)
 
 
-@every_protocol
-@pytest.mark.parametrize("name", REQUESTS)
-def test_the_body_passes_the_vendors_types(protocol: Protocol, name: str) -> None:
-    case = REQUESTS[name](protocol)
-    body = wire_at(protocol).encode(case.request, stream=case.stream).body
-    check_body(protocol, body, stream=case.stream)
-
-
 WRONG: dict[Protocol, Callable[[Any], object]] = {
     Protocol.CHAT: lambda body: body["messages"][0].update(role="sytem"),
     Protocol.RESPONSES: lambda body: body["input"][0].update(role="sytem"),
@@ -73,11 +65,20 @@ WRONG: dict[Protocol, Callable[[Any], object]] = {
 
 
 @every_protocol
-def test_the_vendors_types_see_a_wrong_body(protocol: Protocol) -> None:
+def test_the_bodies_pass_the_vendors_types(protocol: Protocol) -> None:
+    # All in one test, because the vendors' types take seconds to build.
+    refused: dict[str, str] = {}
+    for name, make in REQUESTS.items():
+        case = make(protocol)
+        try:
+            check_body(protocol, wire_at(protocol).encode(case.request, stream=case.stream).body)
+        except (AssertionError, ValidationError) as error:
+            refused[name] = str(error)[:2_000]
+    assert refused == {}
     body = wire_at(protocol).encode(REQUESTS["turns"](protocol).request, stream=False).body
     WRONG[protocol](body)
     with pytest.raises(ValidationError):
-        check_body(protocol, body, stream=False)
+        check_body(protocol, body)
 
 
 @every_protocol

@@ -18,7 +18,7 @@ _UNLISTED = {
 }
 
 
-def check_body(protocol: Protocol, body: dict[str, Any], *, stream: bool) -> None:
+def check_body(protocol: Protocol, body: dict[str, Any]) -> None:
     """Raise unless the vendor's package takes every field, and there is none that it does not know.
 
     Raises:
@@ -28,7 +28,8 @@ def check_body(protocol: Protocol, body: dict[str, Any], *, stream: bool) -> Non
     if protocol is Protocol.GEMINI:
         _check_gemini(body)
         return
-    kind = _kind(protocol, stream=stream)
+    kind = _kind(protocol)
+    assert body.pop("stream", True) is True  # left out where it is not wanted
     for item in body.get("input", []):
         if item.get("role") == "assistant":
             # The type wants an id, the API does not, and what other models said has none.
@@ -38,23 +39,18 @@ def check_body(protocol: Protocol, body: dict[str, Any], *, stream: bool) -> Non
     assert body.keys() <= known | _UNLISTED[protocol]
 
 
-def _kind(protocol: Protocol, *, stream: bool) -> Any:
+def _kind(protocol: Protocol) -> Any:
+    """The vendor's type of a request whose reply is not streamed; the other differs in `stream` only."""
     from anthropic.types import message_create_params as messages
     from openai.types.chat import completion_create_params as chat
     from openai.types.responses import response_create_params as responses
 
-    kinds: dict[Protocol, tuple[Any, Any]] = {
-        Protocol.CHAT: (chat.CompletionCreateParamsNonStreaming, chat.CompletionCreateParamsStreaming),
-        Protocol.RESPONSES: (
-            responses.ResponseCreateParamsNonStreaming,
-            responses.ResponseCreateParamsStreaming,
-        ),
-        Protocol.MESSAGES: (
-            messages.MessageCreateParamsNonStreaming,
-            messages.MessageCreateParamsStreaming,
-        ),
+    kinds: dict[Protocol, Any] = {
+        Protocol.CHAT: chat.CompletionCreateParamsNonStreaming,
+        Protocol.RESPONSES: responses.ResponseCreateParamsNonStreaming,
+        Protocol.MESSAGES: messages.MessageCreateParamsNonStreaming,
     }
-    return kinds[protocol][stream]
+    return kinds[protocol]
 
 
 @functools.cache  # slow to build, and it must live as long as the lazy parts of what it validated
