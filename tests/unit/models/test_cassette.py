@@ -17,9 +17,11 @@ import pytest
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ContextLengthError
 from orchestrator.core.messages import FinishReason, Message
+from orchestrator.models.anthropic import AnthropicWire
 from orchestrator.models.base import Completed, OutputSchema, Request, TextPiece
 from orchestrator.models.http import HttpModel
 from orchestrator.models.openai_chat import ChatWire
+from orchestrator.models.openai_responses import ResponsesWire
 
 vcr: Any = importlib.import_module("vcr")  # has no types
 
@@ -39,6 +41,16 @@ ASK = Request(
     max_output_tokens=40,
     temperature=0.0,
 )
+TWO_TURNS = Request(
+    "You are terse.",
+    (
+        Message.user("The secret word is marmalade. Say OK."),
+        Message.assistant("OK"),
+        Message.user("What is the secret word?"),
+    ),
+    max_output_tokens=24,
+    temperature=0.0,
+)
 
 
 def without_local_names(response: dict[str, Any]) -> dict[str, Any]:
@@ -55,7 +67,7 @@ def with_short_body(request: Any) -> Any:
 def cassette(name: str) -> Any:
     recorder = vcr.VCR(
         record_mode=vcr.mode.ALL if BASE_URL else vcr.mode.NONE,
-        filter_headers=["authorization"],
+        filter_headers=["authorization", "x-api-key"],
         match_on=["method", "path", "body"],
         before_record_request=with_short_body,
         before_record_response=without_local_names,
@@ -63,9 +75,9 @@ def cassette(name: str) -> Any:
     return recorder.use_cassette(str(CASSETTES / f"{name}.yaml"))
 
 
-def model() -> HttpModel:
-    wire = ChatWire.at(BASE_URL or "http://127.0.0.1:8090", "coder")
-    return HttpModel("openai-chat:coder", wire, api_key=KEY, clock=ManualClock(), random=lambda: 0.0)
+def model(kind: type[ChatWire | ResponsesWire | AnthropicWire] = ChatWire) -> HttpModel:
+    wire = kind.at(BASE_URL or "http://127.0.0.1:8090", "coder")
+    return HttpModel("made-up:coder", wire, api_key=KEY, clock=ManualClock(), random=lambda: 0.0)
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -88,6 +100,27 @@ async def test_a_constrained_plan(*, stream: bool) -> None:
     assert 5 < response.usage.output_tokens <= 40
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"), [("responses_stream", ResponsesWire), ("messages_stream", AnthropicWire)]
+)
+async def test_the_servers_other_protocols(name: str, kind: type[ResponsesWire | AnthropicWire]) -> None:
+    asked = model(kind)
+    with cassette(name) as tape:
+        *pieces, last = [event async for event in asked.stream(TWO_TURNS)]
+        await asked.aclose()
+        assert BASE_URL or tape.play_count == 1
+    assert isinstance(last, Completed)
+    response = last.response
+    assert "".join(piece.text for piece in pieces if isinstance(piece, TextPiece)) == response.text
+    assert "marmalade" in response.text.lower()
+    assert len(pieces) > 2
+    assert response.finish is FinishReason.STOP
+    assert 20 < response.usage.input_tokens < 100
+    assert 2 < response.usage.output_tokens <= 24
+    assert BASE_URL or response.model == "coder"
+    assert response.id
+
+
 async def test_a_request_that_is_too_long() -> None:
     asked = model()
     with cassette("too_long"):
@@ -99,4 +132,6 @@ async def test_a_request_that_is_too_long() -> None:
 def test_no_key_was_recorded() -> None:
     tapes = sorted(CASSETTES.glob("*.yaml"))
     assert tapes
-    assert not [tape for tape in tapes if re.search(r"(?i)authorization|bearer|sk-", tape.read_text())]
+    assert not [
+        tape for tape in tapes if re.search(r"(?i)authorization|x-api-key|bearer|sk-", tape.read_text())
+    ]
