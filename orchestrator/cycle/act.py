@@ -83,7 +83,7 @@ class Act:
             clock=parts.clock,
             session_id=parts.run,
         )
-        return await self._session.run(await self._brief())
+        return await self._session.run(await self._brief(profile))
 
     def _config(self) -> SessionConfig:
         manner, limits = self._parts.manner, self._parts.limits
@@ -125,7 +125,7 @@ class Act:
             self._result.rounds, self._result.usage, self._result.usd = spent.rounds, spent.usage, spent.usd
         await self._environment.cleanup()
 
-    async def _brief(self) -> Message:
+    async def _brief(self, profile: Profile) -> Message:
         commits = await asyncio.to_thread(self.clone.recent_commits, _RECENT_COMMITS)
         briefing = await first_message(
             task=self._task,
@@ -133,6 +133,7 @@ class Act:
             read=lambda path, limit: self._environment.read_file(path, max_bytes=limit),
             commits=[(line.commit[:8], line.subject) for line in commits],
             budget=self._parts.manner.context_characters,
+            documents=profile.documents,
         )
         self.ledger.shown |= briefing.shown
         text = briefing.text

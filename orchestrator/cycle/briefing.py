@@ -17,13 +17,13 @@ from orchestrator.cycle.documents import (
     text_of,
 )
 from orchestrator.cycle.relevance import named_files, path_overlap, query_of, word_scores
+from orchestrator.profiles.base import UNIVERSAL_DOCUMENT
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from orchestrator.cycle.documents import TrackedFile
 
-INSTRUCTIONS_NAME = "AGENTS.md"
 INSTRUCTIONS_BYTES = 32 * 1024
 _MAP_CHARS = 8_000
 _TASK_CHARS = 20_000
@@ -88,6 +88,7 @@ async def first_message(
     read: Callable[[str, int], Awaitable[bytes]],
     commits: Sequence[tuple[str, str]],
     budget: int,
+    documents: Sequence[str] = (UNIVERSAL_DOCUMENT,),
 ) -> Briefing:
     """Write the first message.
 
@@ -98,8 +99,9 @@ async def first_message(
         commits: short id and subject of recent commits, newest first.
         budget: most characters of file text. The map may have up to 8,000 more, the project's
             instructions 32 KB, the task 20,000; each of them less where the budget is small.
+        documents: the names of instruction files, by path below a folder; in one folder in this order.
     """
-    library = _Library(files, read)
+    library = _Library(files, read, documents)
     everything = sum(file.size + len(file.path) + _HEADING_CHARS for file in library.files.values()) <= budget
     order = sorted(library.files) if everything else await _most_likely(task, library)
     pages = await _pages(library, order, budget)
@@ -127,10 +129,17 @@ async def first_message(
 class _Library:
     """The files that can be shown, each read once."""
 
-    def __init__(self, files: Sequence[TrackedFile], read: Callable[[str, int], Awaitable[bytes]]) -> None:
+    def __init__(
+        self,
+        files: Sequence[TrackedFile],
+        read: Callable[[str, int], Awaitable[bytes]],
+        documents: Sequence[str],
+    ) -> None:
         shown = [file for file in files if may_show(file)]
-        self.files = {file.path: file for file in shown if not _is_instructions(file.path)}
-        self.instructions = {file.path for file in shown if _is_instructions(file.path)}
+        suffixes = tuple(f"/{name}" for name in documents)
+        self.documents = documents
+        self.instructions = {file.path for file in shown if f"/{file.path}".endswith(suffixes)}
+        self.files = {file.path: file for file in shown if file.path not in self.instructions}
         self._read = read
         self._texts: dict[str, str | None] = {}
 
@@ -142,10 +151,6 @@ class _Library:
             except ToolError:
                 self._texts[path] = None
         return self._texts[path]
-
-
-def _is_instructions(path: str) -> bool:
-    return path.rpartition("/")[2] == INSTRUCTIONS_NAME
 
 
 async def _most_likely(task: TaskWords, library: _Library) -> list[str]:
@@ -208,8 +213,9 @@ async def _instructions(
     pages: list[_Page] = []
     whole: set[str] = set()
     left = limit_bytes
-    chain = [folder + INSTRUCTIONS_NAME for folder in {"", *folders}]
-    for path in sorted(library.instructions.intersection(chain), key=lambda path: (path.count("/"), path)):
+    from_the_root = sorted({"", *folders}, key=lambda folder: (folder.count("/"), folder))
+    chain = [folder + name for folder in from_the_root for name in library.documents]
+    for path in (path for path in chain if path in library.instructions):
         text = await library.text(path)
         if text is None:
             continue

@@ -51,6 +51,12 @@ FIX = task("add() in calc.py is wrong")
 
 
 async def brief(
-    repo: Repo, work: Task = FIX, budget: int = 60_000, commits: tuple[tuple[str, str], ...] = ()
+    repo: Repo,
+    work: Task = FIX,
+    budget: int = 60_000,
+    commits: tuple[tuple[str, str], ...] = (),
+    documents: tuple[str, ...] = ("AGENTS.md",),
 ) -> Briefing:
-    return await first_message(task=work, files=repo.tracked, read=repo.read, commits=commits, budget=budget)
+    return await first_message(
+        task=work, files=repo.tracked, read=repo.read, commits=commits, budget=budget, documents=documents
+    )

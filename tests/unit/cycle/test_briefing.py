@@ -222,6 +222,27 @@ async def test_instructions_end_at_32_kilobytes(more: int, *, cut: bool) -> None
     assert ("src/AGENTS.md" in briefing.shown) is not cut
 
 
+async def test_the_profile_says_which_instruction_files_count() -> None:
+    names = ("AGENTS.md", ".codex/instructions.md")
+    repo = Repo(
+        {
+            ".codex/instructions.md": "Codex rules.\n",
+            "AGENTS.md": "Root rules.\n",
+            "CLAUDE.md": "Not instructions here.\n",
+            "src/.codex/instructions.md": "Source rules.\n",
+            "src/calc.py": CALC,
+        }
+    )
+    briefing = await brief(repo, documents=names)
+    assert _headings(briefing.text) == [
+        "AGENTS.md",
+        ".codex/instructions.md",
+        "src/.codex/instructions.md",
+        "CLAUDE.md",
+        "src/calc.py",
+    ]
+
+
 async def test_an_empty_repository_has_a_message_too() -> None:
     briefing = await brief(Repo({}))
     assert briefing.shown == set()
