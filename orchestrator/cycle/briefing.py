@@ -81,7 +81,7 @@ class _Page:
         return len(self.path) + len(self.block) + _HEADING_CHARS
 
 
-async def first_message(
+async def first_message(  # noqa: PLR0913  all by name
     *,
     task: TaskWords,
     files: Sequence[TrackedFile],
