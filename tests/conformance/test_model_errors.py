@@ -21,7 +21,8 @@ from tests.doubles.sse_server import Answer, SseServer, json_answer, sse_answer
 from tests.doubles.vendor_replies import Protocol, Thought, VendorReply, render, render_whole
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import Iterator
+    from pathlib import Path
 
     from orchestrator.models.base import Response
 
@@ -39,10 +40,20 @@ every_protocol = pytest.mark.parametrize("protocol", list(Protocol))
 both_ways = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 
 
+@pytest.fixture(scope="module")
+def running() -> Iterator[SseServer]:
+    with SseServer() as started:
+        yield started
+
+
 @pytest.fixture
-async def server() -> AsyncIterator[SseServer]:
-    with SseServer() as running:
-        yield running
+def server(running: SseServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SseServer:
+    # Nothing is encrypted here, and each client would read all of the machine's certificates.
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    running.answers.clear()
+    running.requests.clear()
+    return running
 
 
 def good(protocol: Protocol, *, stream: bool) -> Answer:

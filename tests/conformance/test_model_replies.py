@@ -24,7 +24,8 @@ from tests.doubles.vendor_replies import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import Iterator
+    from pathlib import Path
 
     from orchestrator.models.base import Response
 
@@ -93,10 +94,20 @@ def expected(protocol: Protocol, reply: VendorReply) -> Seen:
     )
 
 
+@pytest.fixture(scope="module")
+def running() -> Iterator[SseServer]:
+    with SseServer() as started:
+        yield started
+
+
 @pytest.fixture
-async def server() -> AsyncIterator[SseServer]:
-    with SseServer() as running:
-        yield running
+def server(running: SseServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SseServer:
+    # Nothing is encrypted here, and each client would read all of the machine's certificates.
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    running.answers.clear()
+    running.requests.clear()
+    return running
 
 
 async def ask(protocol: Protocol, server: SseServer, *, stream: bool) -> tuple[Response, str, str]:
