@@ -310,8 +310,10 @@ class Session:
         setting, host = self._setting, self._setting.host
         model, price = self._other_model(wish.model) if wish.model else (self.model, self.price)
         environment, ledger = setting.environment, host.ledger
-        if wish.working_dir:
-            environment, ledger = ScopedEnvironment(environment, wish.working_dir), Ledger()
+        folder = environment.relative(wish.working_dir or ".")
+        is_scoped = folder != "."
+        if is_scoped:
+            environment, ledger = ScopedEnvironment(environment, folder), Ledger()
         tools = ToolRegistry(tool for tool in setting.profile.tools if tool.order is not Order.LAST)
         child = Session(
             profile=replace(setting.profile, tools=tools),
@@ -319,12 +321,12 @@ class Session:
             model=model,
             contract=setting.contract,
             config=setting.config.for_subagent(wish.max_turns, self.reasoning_effort),
-            host=host.for_subagent(ledger, price),
+            # The scope is the child's own: making it ready shows whether the folder is there.
+            host=replace(host.for_subagent(ledger, price), owns_environment=is_scoped),
             clock=setting.clock,
             lineage=Lineage(self._depth + 1, self.budget, self._events.relay),
         )
-        if wish.working_dir:
-            folder = setting.environment.relative(wish.working_dir)
+        if is_scoped:
             child.listen(lambda _: host.ledger.take_over(ledger, folder))
         return child
 
