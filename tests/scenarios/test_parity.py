@@ -118,7 +118,7 @@ async def test_shell_command_timeout_handling(vendor: Vendor, tmp_path: Path) ->
     assert first.is_error is not False
     assert "slept" in third.text
     with pytest.raises(ProcessLookupError):
-        os.killpg(int((tmp_path / "pid").read_text()), 0)
+        os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 async def test_grep_and_glob_to_find_files(vendor: Vendor, tmp_path: Path) -> None:
