@@ -251,7 +251,7 @@ async def played(
     vendor: Vendor, folder: Path, *turns: Turn, config: SessionConfig | None = None
 ) -> AsyncGenerator[Game]:
     """A session whose model says these turns; at its end all of them were asked for."""
-    with SseServer([_answering(vendor, one) for one in turns]) as server:
+    with SseServer([answering(vendor, one) for one in turns]) as server:
         base = "" if vendor.protocol is Protocol.GEMINI else "/v1"
         profile = vendor.make(vendor.model, api_url=server.url + base, api_key=KEY)
         session = Session(profile=profile, environment=LocalEnvironment(folder), config=config)
@@ -265,7 +265,9 @@ async def played(
             assert (request.path, vendor.key(request.headers)) == (vendor.path, KEY)
 
 
-def _answering(vendor: Vendor, one: Turn) -> Callable[[PostedRequest], Answer]:
+def answering(vendor: Vendor, one: Turn) -> Callable[[PostedRequest], Answer]:
+    """The answer to a request that is this turn."""
+
     def answer(request: PostedRequest) -> Answer:
         reply = one(request.body) if callable(one) else one
         return sse_answer(render(vendor.protocol, reply))
