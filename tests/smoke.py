@@ -183,9 +183,7 @@ async def _one(run: Run, step: Callable[[Run], Awaitable[None]]) -> bool:
         why = f"it took more than {STEP_MINUTES:g} minutes"
     cost = "? USD" if budget.usd is None or usd is None else f"{budget.usd - usd:.4f} USD"
     outcome = f"failed: {why}" if why else "ok"
-    say(
-        f"  {step.__name__:<11} {budget.usage.total_tokens - tokens:>8} tokens  {cost}  {outcome}", flush=True
-    )
+    say(f"  {step.__name__:<11} {budget.usage.total_tokens - tokens:>8} tokens  {cost}  {outcome}")
     return not why
 
 

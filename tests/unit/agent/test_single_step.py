@@ -86,11 +86,12 @@ async def test_web_tools_and_submit_are_there_only_if_enabled(tmp_path: Path) ->
         search = fetch
 
     web: Any = NoWeb()
-    for options, more in [
+    cases: list[tuple[dict[str, Any], list[str]]] = [
         ({"submit": False}, []),
         ({}, ["submit"]),
         ({"web": web_tools(web)}, ["web_search", "web_open", "web_find", "submit"]),
-    ]:
+    ]
+    for options, more in cases:
         async with one_step(tmp_path, SUBMIT if more else says("Done."), **options) as (session, model):
             await session.run("Go")
         assert [shown.name for shown in model.requests[0].tools] == [*ALWAYS, *more]
@@ -225,7 +226,9 @@ async def test_a_cut_before_a_word_of_the_users_is_preferred(tmp_path: Path) -> 
 
 
 async def test_pruning_goes_on_as_long_as_it_helps_and_then_ends_with_a_clear_error(tmp_path: Path) -> None:
-    async with one_step(tmp_path, *[LOOK] * 5, *[TOO_LONG] * 9) as (session, model):
+    steps: list[Step] = [LOOK] * 5
+    steps += [TOO_LONG] * 9
+    async with one_step(tmp_path, *steps) as (session, model):
         end = await session.run("Go")
     assert end.kind == "overflow"
     assert end.text.endswith("(too many tokens); pruning did not help")
