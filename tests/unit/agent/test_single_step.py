@@ -218,7 +218,7 @@ async def test_a_cut_before_a_word_of_the_users_is_preferred(tmp_path: Path) -> 
         session.steer("Look deeper")
         return LOOK
 
-    steps = [LOOK, LOOK, LOOK, steered, LOOK, TOO_LONG, SUBMIT]
+    steps: list[Step] = [LOOK, LOOK, LOOK, steered, LOOK, TOO_LONG, SUBMIT]
     async with one_step(tmp_path, *steps) as (session, model):
         await session.run("Go")
     assert [message.text for message in model.requests[-1].messages][:2] == ["Go", "Look deeper"]
