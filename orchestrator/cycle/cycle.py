@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.agent.loop import EndKind, SessionEnd
+from orchestrator.contracts.fence import one_line
 from orchestrator.core.errors import PullwrightError
 from orchestrator.core.events import (
     Cloned,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from orchestrator.cycle.tasks import Task
     from orchestrator.workspace.clone import Clone
 
+_WORDS_CHARS = 300
 _NO_TASK_WORDS = ("no task", "no_task", "no eligible", "no open task", "no more task", "nothing to do")
 
 
@@ -96,6 +98,9 @@ async def _finish(parts: CycleParts, task: Task, end: SessionEnd, result: CycleR
         case EndKind.QUESTION | EndKind.AWAITING:
             result.outcome, result.question = Outcome.QUESTION, end.text
             await _post_question(parts, task, end.text)
+        case EndKind.COMPLETED if not result.pull_request:
+            result.outcome = Outcome.FAILED
+            result.error = f"the model stopped and proposed nothing; its last words: {one_line(end.text, limit=_WORDS_CHARS)}"
         case EndKind.FINISH | EndKind.COMPLETED:
             result.reason = end.text or None
             result.outcome = proposed if result.pull_request else Outcome.NO_TASK

@@ -180,6 +180,10 @@ class ResponsesDecoder:
         return FinishReason.STOP
 
 
+_STATUSES = frozenset({"completed", "failed", "in_progress", "cancelled", "queued", "incomplete"})
+"""https://platform.openai.com/docs/api-reference/responses/object"""
+
+
 def decode_reply(body: bytes, request: Request, *, model: str, where: str) -> Response:
     """Read a whole reply.
 
@@ -189,7 +193,8 @@ def decode_reply(body: bytes, request: Request, *, model: str, where: str) -> Re
     value = read_reply(body, where)
     if value.get("object") == "error" or value.get("type") == "error":
         raise error_in_reply(value, where)
-    if not isinstance(value.get("output"), list) and not value.get("error") and not value.get("status"):
+    is_reply = isinstance(value.get("output"), list) or text_of(value.get("status")) in _STATUSES
+    if not is_reply and not value.get("error"):
         raise ProviderError(f"{where} answered without a reply in it (no output); check the API address")
     decoder = ResponsesDecoder(request, model=model, where=where)
     decoder.take_whole(value)
