@@ -6,6 +6,8 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from orchestrator.contracts.base import Actions, Running
+from orchestrator.contracts.fence import fenced
+from orchestrator.contracts.written_calls import WRITTEN, written_calls
 from orchestrator.core.messages import FinishReason, Message, Role, Text
 from orchestrator.core.prompts import render
 from orchestrator.models.base import ToolChoice
@@ -54,18 +56,23 @@ class Native:
         return render("contracts/native", tools=lines) if lines else ""
 
     def read(self, response: Response, tools: tuple[ToolDefinition, ...], *, round_number: int) -> Reading:
-        """The calls of the reply. The last one of a reply that was cut off is withheld."""
-        del tools, round_number
+        """The calls of the reply, also those written as text. The last one of a cut reply is withheld."""
         calls = response.tool_calls
-        cut_off = response.finish is FinishReason.LENGTH
-        if cut_off:
+        if response.finish is FinishReason.LENGTH:
             return Actions(response.text, calls[:-1], calls[-1:], cut_off=True)
-        return Actions(response.text, calls)
+        if calls:
+            return Actions(response.text, calls)
+        written = written_calls(response.text, tools, round_number)
+        return Actions("" if written else response.text, written, repaired=bool(written))
 
     def answer(self, results: tuple[ToolResult, ...], note: str = "") -> Message:
-        """The results in order, and the note after them."""
+        """The results in order, and the note after them; as text if the calls were."""
         if not results:
             return Message.user(note)
+        if results[0].call_id.startswith(WRITTEN):
+            return Message.user(
+                render("contracts/written_results", results=[_shown(one) for one in results], note=note)
+            )
         return Message(Role.TOOL, (*results, Text(note)) if note else results)
 
     def complain(self, problems: tuple[str, ...]) -> Message:
@@ -114,6 +121,11 @@ class SingleStep(Native):
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
         """The request with the tools, asking for one call at most."""
         return dataclasses.replace(super().shape(request, tools), parallel_tool_calls=False)
+
+
+def _shown(result: ToolResult) -> dict[str, object]:
+    block = fenced(result.content) if result.content.strip() else ""
+    return {"name": result.name, "is_error": result.is_error, "block": block}
 
 
 if TYPE_CHECKING:

@@ -1,0 +1,65 @@
+"""Finds calls that a model wrote into its text, as small local models do whose server does not parse them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.contracts.strict_json import BrokenJsonError, decode
+from orchestrator.contracts.variants import plan_of
+from orchestrator.core.messages import ToolCall
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from orchestrator.core.messages import ToolDefinition
+
+WRITTEN = "written_"
+"""How the ids of such calls begin. Their results go back as text, because no vendor knows these ids."""
+
+_LONGEST_CHARS = 200_000
+_TAGGED = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
+_FENCED = re.compile(r"^```[a-z]*[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
+
+
+def written_calls(text: str, tools: Iterable[ToolDefinition], round_number: int) -> tuple[ToolCall, ...]:
+    """The calls, if the text has nothing else that could be one; else nothing.
+
+    Taken are `<tool_call>` elements, one fenced block, or the whole text. Each must be valid JSON
+    and name a tool on offer: what only looks like a call is what the model says.
+    """
+    if len(text) > _LONGEST_CHARS:
+        return ()
+    blocks = _TAGGED.findall(text) or _FENCED.findall(text)
+    if blocks and not _TAGGED.search(text) and len(blocks) > 1:
+        return ()
+    offered = {tool.name for tool in tools}
+    calls: list[ToolCall] = []
+    for block in blocks or [text]:
+        found = _calls_of(block.strip())
+        if not found or any(call["tool_name"] not in offered for call in found):
+            return ()
+        for call in found:
+            calls.append(
+                ToolCall(f"{WRITTEN}r{round_number}c{len(calls) + 1}", call["tool_name"], call["arguments"])
+            )
+    return tuple(calls)
+
+
+def _calls_of(block: str) -> list[dict[str, Any]]:
+    if not block.startswith(("{", "[")):
+        return []
+    try:
+        value = plan_of(decode(block))
+    except BrokenJsonError:
+        return []
+    listed = value.get("tool_calls") if isinstance(value, dict) else None
+    if not isinstance(listed, list):
+        return []
+    good = all(
+        isinstance(call, dict)
+        and isinstance(call.get("tool_name"), str)
+        and isinstance(call.get("arguments"), dict)
+        for call in listed
+    )
+    return listed if good else []
