@@ -125,7 +125,12 @@ class RunningCommand:
         """
         began = self._clock.monotonic()
         out, out_end = await self._pipe(self._stdout)
-        err, err_end = await self._pipe(self._stderr)
+        try:
+            err, err_end = await self._pipe(self._stderr)
+        except BaseException:
+            out.close()
+            os.close(out_end)
+            raise
         try:
             process = self._process = await self._start(out_end, err_end)
             if self._stopped:  # while it was being started

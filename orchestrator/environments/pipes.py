@@ -46,8 +46,12 @@ class PipeReader(asyncio.Protocol):
 async def open_pipe(take: Callable[[bytes], None], finish: Callable[[], None]) -> tuple[PipeReader, int]:
     """A new pipe: what reads it, and the descriptor to write to, which the caller closes."""
     ours, theirs = os.pipe()
-    _, reader = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: PipeReader(take, finish),
-        open(ours, "rb", buffering=0),  # noqa: PTH123, SIM115, ASYNC230  a descriptor; the transport closes it
-    )
+    try:
+        _, reader = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: PipeReader(take, finish),
+            open(ours, "rb", buffering=0),  # noqa: PTH123, SIM115, ASYNC230  a descriptor; the transport closes it
+        )
+    except BaseException:  # cancelled in between: nobody else knows the descriptor
+        os.close(theirs)
+        raise
     return reader, theirs

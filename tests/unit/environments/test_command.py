@@ -220,3 +220,20 @@ def test_kept_text_is_bounded_and_has_both_ends(pieces: list[str], most: int) ->
     else:
         marker = f"\n[... {len(whole) - 2 * half} characters of output were not kept ...]\n"
         assert kept.text() == whole[:half] + marker + whole[-half:]
+
+
+async def test_a_command_cancelled_while_it_is_being_started_leaves_no_descriptor(tmp_path: Path) -> None:
+    """Cancelled after each number of steps of the event loop until it is under way."""
+    environment = LocalEnvironment(tmp_path)
+    await environment.exec_command("true", timeout_ms=LONG_MS)
+    before = sorted(os.listdir("/proc/self/fd"))
+    for steps in range(60):
+        running = asyncio.create_task(environment.exec_command("exec sleep 9", timeout_ms=LONG_MS))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.wait([running])
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    await environment.cleanup()
