@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import deque
-from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
+from orchestrator.agent.children import child_setting, model_of_child, take_over
 from orchestrator.agent.config import Host, SessionConfig
 from orchestrator.agent.history import History, Turn, TurnKind
 from orchestrator.agent.limits import Budget, check_price
@@ -15,8 +15,7 @@ from orchestrator.agent.loop import EndKind, Hooks, SessionEnd, run_loop
 from orchestrator.agent.repetition import Repetition
 from orchestrator.agent.stream import EventStream
 from orchestrator.agent.subagents import Lineage, Subagents, Wish
-from orchestrator.agent.talk import Setting, begin
-from orchestrator.contracts.native import Native, SingleStep
+from orchestrator.agent.talk import Setting, begin, unknown_price, usual_contract
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import (
     ConfigurationError,
@@ -26,7 +25,6 @@ from orchestrator.core.errors import (
     ProviderError,
     PullwrightError,
     RateLimitError,
-    ToolError,
 )
 from orchestrator.core.events import (
     ErrorOccurred,
@@ -38,19 +36,16 @@ from orchestrator.core.events import (
     SessionState,
 )
 from orchestrator.core.messages import Message
-from orchestrator.environments.scoped import ScopedEnvironment
-from orchestrator.tools.base import Ledger, Order
-from orchestrator.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from types import TracebackType
 
+    from orchestrator.agent.ask import Ask
     from orchestrator.agent.stream import Reader
     from orchestrator.agent.talk import Talk
     from orchestrator.contracts.base import Contract
     from orchestrator.core.clock import Clock
-    from orchestrator.core.messages import Usage
     from orchestrator.core.session_events import SessionEvent
     from orchestrator.environments.base import ExecutionEnvironment
     from orchestrator.models.base import Model
@@ -63,8 +58,6 @@ _PASSING = (RateLimitError, OverloadedError, ConnectionFailedError, ProviderErro
 """After these the same session may be asked again; after every other error it is closed."""
 
 _REASON_CHARS = 500
-SUBMIT = "submit"
-"""The tool by which alone a one-step session ends, where its profile has it."""
 
 
 class Session:
@@ -117,11 +110,11 @@ class Session:
             raise ConfigurationError(f"profile {profile.name} has no model: pass Session(model=...)")
         self.id = session_id or str(uuid.uuid4())
         self.model = chosen
-        self.price: Price = (host and host.price) or profile.price or _unknown
+        self.price: Price = (host and host.price) or profile.price or unknown_price
         self._setting = Setting(
             profile,
             environment,
-            contract or _usual_contract(profile),
+            contract or usual_contract(profile),
             config or SessionConfig(),
             host or Host(),
             clock or SystemClock(),
@@ -135,6 +128,8 @@ class Session:
         if lineage:
             self._events.listen(lineage.relay)
         self._depth = lineage.depth if lineage else 0
+        self._of_parent = lineage.model if lineage else None
+        self._models: list[Model] = []
         self._subagents = Subagents(self._child)
         self._steering: deque[str] = deque()
         self._follow_ups: deque[str] = deque()
@@ -274,7 +269,7 @@ class Session:
             self._events(MessageAdded(message))
             self.budget.tool_rounds = 0
             end = await run_loop(
-                lambda: talk.ask(self.model, self.price, self.reasoning_effort),
+                lambda: self._ask(talk),
                 talk.bench,
                 self.budget,
                 self.history,
@@ -284,6 +279,12 @@ class Session:
             if not (done and self._follow_ups):
                 return end
             message = Message.user(self._follow_ups.popleft())
+
+    def _ask(self, talk: Talk) -> Ask:
+        """How the next round asks; the models that were asked are let go of at the end."""
+        if self.model is not self._of_parent and not any(self.model is used for used in self._models):
+            self._models.append(self.model)
+        return talk.ask(self.model, self.price, self.reasoning_effort)
 
     def _rest(self, state: SessionState, reason: str) -> None:
         self._state = state
@@ -306,40 +307,23 @@ class Session:
         return words
 
     def _child(self, wish: Wish) -> Session:
-        """A session for a scoped task: it shares files, gate and budget, and cannot publish anything."""
-        setting, host = self._setting, self._setting.host
-        model, price = self._other_model(wish.model) if wish.model else (self.model, self.price)
-        environment, ledger = setting.environment, host.ledger
-        folder = environment.relative(wish.working_dir or ".")
-        is_scoped = folder != "."
-        if is_scoped:
-            environment, ledger = ScopedEnvironment(environment, folder), Ledger()
-        tools = ToolRegistry(tool for tool in setting.profile.tools if tool.order is not Order.LAST)
+        parent = self._setting
+        model, price = self.model, self.price
+        if wish.model:
+            model, price = model_of_child(parent, wish.model, self.budget)
+        own = child_setting(parent, wish, price, self.reasoning_effort)
         child = Session(
-            profile=replace(setting.profile, tools=tools),
-            environment=environment,
+            profile=own.profile,
+            environment=own.environment,
             model=model,
-            contract=setting.contract,
-            config=setting.config.for_subagent(wish.max_turns, self.reasoning_effort),
-            # The scope is the child's own: making it ready shows whether the folder is there.
-            host=replace(host.for_subagent(ledger, price), owns_environment=is_scoped),
-            clock=setting.clock,
-            lineage=Lineage(self._depth + 1, self.budget, self._events.relay),
+            contract=own.contract,
+            config=own.config,
+            host=own.host,
+            clock=own.clock,
+            lineage=Lineage(self._depth + 1, self.model, self.budget, self._events.relay),
         )
-        if is_scoped:
-            child.listen(lambda _: host.ledger.take_over(ledger, folder))
+        child.listen(lambda _event: take_over(parent, own, wish))
         return child
-
-    def _other_model(self, name: str) -> tuple[Model, Price]:
-        other = self._setting.host.other_model or self._setting.profile.other_model
-        if other is None:
-            raise ToolError("subagents run on your own model here: leave `model` out")
-        try:
-            model, price = other(name)
-            check_price(self.budget, price, name)
-        except ConfigurationError as error:
-            raise ToolError(str(error)) from error
-        return model, price
 
     async def _close(self, reason: str, *, work_ends: bool = False) -> None:
         """Steps 1 to 8 of Appendix B of the specification; what can be stopped at the same time is."""
@@ -348,6 +332,8 @@ class Session:
         self._state = SessionState.CLOSED
         work = None if work_ends else self._work
         await asyncio.gather(_stop(work), self._subagents.close())
+        for model in self._models:
+            await model.aclose()
         if self._setting.host.owns_environment and self._talk:
             await self._setting.environment.cleanup()
         self._events(SessionEnded(reason))
@@ -359,13 +345,3 @@ async def _stop(work: asyncio.Task[SessionEnd] | None) -> None:
     if work and not work.done():
         work.cancel()
         await asyncio.wait([work], timeout=STOP_SECONDS)
-
-
-def _unknown(_usage: Usage) -> float | None:
-    return None
-
-
-def _usual_contract(profile: Profile) -> Contract:
-    if profile.parallel_tool_calls:
-        return Native()
-    return SingleStep(ends_by=SUBMIT if profile.tools.get(SUBMIT) else None)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from orchestrator.agent.limits import Budget
     from orchestrator.agent.loop import SessionEnd
     from orchestrator.core.session_events import SessionEvent
+    from orchestrator.models.base import Model
 
 MAX_SUBAGENTS = 16
 """That a session may have open at the same time."""
@@ -56,9 +57,14 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Whose child a session is: what it spends counts there, and its events go there."""
+    """Whose child a session is: what it spends counts there, and its events go there.
+
+    Attributes:
+        model: the parent's, which the child does not let go of.
+    """
 
     depth: int
+    model: Model
     budget: Budget
     relay: Callable[[SessionEvent], None]
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.agent.ask import Ask
 from orchestrator.agent.calls import Workbench
+from orchestrator.contracts.native import Native, SingleStep
 from orchestrator.models.base import Request
 from orchestrator.profiles.orientation import orient
 from orchestrator.profiles.system_prompt import system_prompt
@@ -19,11 +20,27 @@ if TYPE_CHECKING:
     from orchestrator.contracts.base import Contract
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
-    from orchestrator.core.messages import ToolDefinition
+    from orchestrator.core.messages import ToolDefinition, Usage
     from orchestrator.environments.base import ExecutionEnvironment
     from orchestrator.models.base import Model
     from orchestrator.profiles.base import Price, Profile
     from orchestrator.tools.base import Tool
+
+
+SUBMIT = "submit"
+"""The tool by which alone a one-step session ends, where its profile has it."""
+
+
+def usual_contract(profile: Profile) -> Contract:
+    """Function calling; one call a step for a profile that wants it so."""
+    if profile.parallel_tool_calls:
+        return Native()
+    return SingleStep(ends_by=SUBMIT if profile.tools.get(SUBMIT) else None)
+
+
+def unknown_price(_usage: Usage) -> float | None:
+    """Where nobody knows what the model costs."""
+    return None
 
 
 @dataclass(frozen=True, slots=True)

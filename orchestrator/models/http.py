@@ -76,6 +76,8 @@ class HttpModel:
         self._on_wait = on_wait
         self._options = options or HttpOptions()
         self._client: httpx2.AsyncClient | None = None
+        self._users = 0  # replies under way
+        self._closing = False
 
     def __repr__(self) -> str:
         return f"HttpModel({self._name!r})"
@@ -86,7 +88,10 @@ class HttpModel:
         return self._name
 
     async def aclose(self) -> None:
-        """Let go of connections. A later request opens new ones."""
+        """Let go of connections, once the replies under way are over. A later request opens new ones."""
+        self._closing = self._users > 0
+        if self._closing:
+            return
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
@@ -116,6 +121,17 @@ class HttpModel:
                 yield event
 
     async def _ask(self, request: Request, *, stream: bool) -> AsyncGenerator[StreamEvent]:
+        self._users += 1
+        try:
+            async with aclosing(self._attempt(request, stream=stream)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self._users -= 1
+            if self._closing:
+                await self.aclose()
+
+    async def _attempt(self, request: Request, *, stream: bool) -> AsyncGenerator[StreamEvent]:
         """Try until there is a reply, or until trying makes no more sense."""
         attempts = Attempts(self._options, self._clock, self._random)
         relaxations = 0

@@ -48,6 +48,7 @@ class ScriptedModel:
     requests: list[Request] = field(default_factory=list)
     hangs: bool = False
     closed: int = 0
+    let_go: int = 0
 
     async def complete(self, request: Request) -> Response:
         self.requests.append(request)
@@ -69,7 +70,7 @@ class ScriptedModel:
             self.closed += 1
 
     async def aclose(self) -> None:
-        """Nothing to let go of."""
+        self.let_go += 1
 
 
 def tool(

@@ -178,6 +178,7 @@ async def test_effort_and_model_change_between_turns(tmp_path: Path) -> None:
         session.reasoning_effort = None
         session.model = other
         await session.run("Again")
+    assert (model.let_go, other.let_go) == (1, 1)
     assert [request.reasoning_effort for request in model.requests] == ["low", "high"]
     assert [request.reasoning_effort for request in other.requests] == [None]
     assert len(other.requests[0].messages) == 5

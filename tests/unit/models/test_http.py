@@ -199,6 +199,20 @@ async def test_a_stream_says_that_it_waits_before_it_does() -> None:
     assert clock.slept == [0.25]
 
 
+async def test_closing_waits_for_a_reply_that_is_under_way() -> None:
+    gate = threading.Event()
+    with ModelServer([gated(TEXT, gate), reply(TEXT)]) as server:
+        async with model_at(server.url) as model:
+            async with aclosing(model.stream(ASK)) as events:
+                await anext(events)
+                await model.aclose()
+                gate.set()
+                assert isinstance([event async for event in events][-1], Completed)
+            assert vars(model)["_client"] is None
+            assert (await model.complete(ASK)).text == TEXT
+            assert server.connections == 2
+
+
 async def test_nothing_is_taken_back_where_nothing_was_shown() -> None:
     with ModelServer([fail(503), reply(TEXT)]) as server:
         async with model_at(server.url) as model:
