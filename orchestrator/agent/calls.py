@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from orchestrator.core.errors import PullwrightError, ToolError
 from orchestrator.core.events import CallStatus, ToolCallEnded, ToolCallStarted, ToolOutputDelta
-from orchestrator.core.messages import ToolResult
+from orchestrator.core.messages import Image, ToolResult
 from orchestrator.models.base import invalid_arguments
 from orchestrator.tools.base import CommandTimes, Ends, Failed, Ok, ToolContext
 from orchestrator.tools.schema import argument_problems
@@ -89,8 +89,6 @@ async def _outcome(bench: Workbench, call: ToolCall) -> tuple[CallStatus, ToolOu
         return CallStatus.FAILED, Failed(f"There is no tool named {call.name[:200]!r}. Known are: {known}.")
     if refusal := bench.gate(tool, call):
         return CallStatus.REFUSED, Failed(refusal)
-    if problem := _argument_problem(tool, call):
-        return CallStatus.FAILED, Failed(problem)
     outcome = await _execute(bench, tool, call)
     return (CallStatus.FAILED if isinstance(outcome, Failed) else CallStatus.OK), outcome
 
@@ -103,26 +101,47 @@ def _argument_problem(tool: Tool, call: ToolCall) -> str:
 
 
 async def _execute(bench: Workbench, tool: Tool, call: ToolCall) -> ToolOutcome:
+    """Check the arguments and run the tool. A host's own tool may have a broken schema, too."""
+
     def show(text: str) -> None:
         bench.emit(ToolOutputDelta(call.id, text))
 
     deadline = asyncio.timeout(bench.tool_seconds)
     try:
+        if problem := _argument_problem(tool, call):
+            return Failed(problem)
         async with deadline:
             context = ToolContext(bench.environment, bench.ledger, show, bench.times)
-            return await tool.execute(call.arguments, context)
+            return _sound(await tool.execute(call.arguments, context))
     except ToolError as error:
         return Failed(str(error))
     except PullwrightError:
         raise  # see run_call
     except TimeoutError as error:
-        if deadline.expired():
-            return Failed(
-                f"{call.name} gave no answer within {bench.tool_seconds:g} seconds and was stopped."
-            )
-        return Failed(f"{call.name} broke: {type(error).__name__}: {error}")
-    except Exception as error:  # noqa: BLE001  border: a broken tool must not end the session
-        return Failed(f"{call.name} broke: {type(error).__name__}: {error}")
+        late = f"{call.name} gave no answer within {bench.tool_seconds:g} seconds and was stopped."
+        return Failed(late) if deadline.expired() else _broken(call, error)
+    except asyncio.CancelledError as error:
+        current = asyncio.current_task()
+        if current and current.cancelling():
+            raise
+        return _broken(call, error)  # of something that the tool waited for; nobody stopped the session
+    except (Exception, SystemExit) as error:  # noqa: BLE001  border: a broken tool must not end the session
+        return _broken(call, error)
+
+
+def _sound(outcome: object) -> ToolOutcome:
+    """What a tool gave back, if the session can go on with it."""
+    match outcome:
+        case Ok(str(), tuple() as images) if all(isinstance(image, Image) for image in images):
+            return outcome
+        case Failed(str()) | Ends("finish" | "question", str()):
+            return outcome
+        case _:
+            raise TypeError(f"it gave back {str(outcome)[:100]!r}, not Ok, Failed or Ends with a text")
+
+
+def _broken(call: ToolCall, error: BaseException) -> Failed:
+    return Failed(f"{call.name} broke: {type(error).__name__}: {error}")
 
 
 def _finish(bench: Workbench, call: ToolCall, status: CallStatus, outcome: ToolOutcome) -> ToolResult:

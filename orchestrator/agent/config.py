@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from orchestrator.agent.gate import allow_all
 from orchestrator.agent.limits import Limits
 from orchestrator.agent.repetition import DEFAULT_WINDOW
+from orchestrator.core.errors import ConfigurationError
 from orchestrator.tools.base import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS, CommandTimes, Ledger
 from orchestrator.tools.truncation import OutputLimits
 
@@ -18,6 +19,27 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import ToolDefinition
     from orchestrator.profiles.base import OtherModel, Price, Profile
+
+_LEAST = {
+    "max_turns": 0,
+    "max_tool_rounds_per_input": 0,
+    "max_subagent_depth": 0,
+    "default_command_timeout_ms": 1,
+    "max_command_timeout_ms": 1,
+    "loop_detection_window": 2,
+    "max_tokens": 0,
+    "max_usd": 0,
+    "max_minutes": 0,
+    "max_output_tokens": 1,
+}
+"""The smallest number that each setting may be."""
+
+
+def _check(name: str, value: object, least: int) -> None:
+    if value is None:
+        return  # no limit
+    if not isinstance(value, int | float) or not value >= least:  # which no NaN is
+        raise ConfigurationError(f"{name} must be {least} or more, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +65,9 @@ class SessionConfig:
         temperature: sent only if set; so is `top_p`.
         stream: whether replies are taken in pieces.
         user_instructions: the last part of the system prompt.
+
+    Raises:
+        ConfigurationError: a number is too small, or the effort is empty.
     """
 
     max_turns: int = 0
@@ -63,6 +88,15 @@ class SessionConfig:
     top_p: float | None = None
     stream: bool = True
     user_instructions: str = ""
+
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            _check(name, getattr(self, name), least)
+        for name in ("tool_output_limits", "tool_line_limits"):
+            for tool, most in getattr(self, name).items():
+                _check(f"{name}[{tool!r}]", most, 0)
+        if self.reasoning_effort is not None and not self.reasoning_effort.strip():
+            raise ConfigurationError("reasoning_effort must be a word such as low, medium or high, or None")
 
     @property
     def limits(self) -> Limits:
