@@ -106,6 +106,8 @@ def _profile(
         options["web"] = _web_tools(provider, web)
     if not isinstance(model, str):
         return make(model=model, **options)
+    if not model.strip():
+        raise ConfigurationError("the name of the model is empty: pass one that the vendor knows")
     chosen = _chosen(provider, model, api_url, api_key, on_wait)
     ref = chosen.ref
     known = facts(chosen.api_url, ref.name if ref else model)

@@ -89,6 +89,12 @@ def test_a_model_of_ones_own_and_unknown_models_work() -> None:
     assert unknown.context_window is None
 
 
+@pytest.mark.parametrize("name", ["", " "])
+def test_a_model_without_a_name_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="name of the model is empty"):
+        anthropic_profile(model=name, api_url=LOCAL)
+
+
 @pytest.mark.parametrize(
     ("make", "names"),
     [
