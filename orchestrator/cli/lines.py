@@ -133,11 +133,7 @@ def _work_line(event: Event, narrator: Narrator) -> Line | None:
             problems = "; ".join(one_line(problem) for problem in event.problems)
             sign, text, style = "warning", f"reply {event.attempt} not usable: {problems}", "yellow"
         case PlanAccepted():
-            sign, text, style = (
-                "plan",
-                f"plan: {one_line(event.plan, _MAX_TEXT_CHARS)}{mending(event)}",
-                "bold",
-            )
+            sign, text, style = "plan", f"{intention(event)}{mending(event)}", "bold"
         case ToolCallEnded():
             return narrator.call(event)
         case SubagentEvent():
@@ -225,6 +221,13 @@ def _story_line(event: _StoryEvent, narrator: Narrator) -> Line:
         case _:
             assert_never(event)
     return Line(narrator.sign(sign), text, style)
+
+
+def intention(event: PlanAccepted) -> str:
+    """What the model says that it is going to do; how many calls it makes if it says nothing."""
+    if event.plan.strip():
+        return f"plan: {one_line(event.plan, _MAX_TEXT_CHARS)}"
+    return "1 call" if event.calls == 1 else f"{event.calls} calls"
 
 
 def mending(event: PlanAccepted) -> str:

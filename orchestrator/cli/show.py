@@ -74,7 +74,7 @@ def _tell_event(event: Event, narrator: Narrator, console: Console) -> None:
         return
     if isinstance(event, TurnStarted):
         _print(console, "", "")
-    if isinstance(event, PlanAccepted):
+    if isinstance(event, PlanAccepted) and event.plan.strip():
         _print(console, f"{line.sign} plan{mending(event)}:", line.style)
         _print_block(console, event.plan, _OUTPUT_LINES, "")
         return

@@ -42,6 +42,7 @@ class Act:
         self._evidence = Evidence()
         self._session: Session | None = None
         self._reminded = False
+        self._phase = Phase.PLAN
         submodules = [file.path for file in files if file.kind == "submodule"]
         self._environment = parts.environment(clone.tree, submodules)
         self._finish_refused = False
@@ -169,7 +170,10 @@ class Act:
 
     def _emit(self, event: Event) -> None:
         self._evidence(event)
+        if isinstance(event, PhaseEntered):
+            self._phase = event.phase
         if isinstance(event, PlanAccepted):
-            self._result.plan = event.plan
-            self._parts.emit(PhaseEntered(Phase.ACT))
+            self._result.plan = event.plan or self._result.plan
+            if self._phase is not Phase.ACT:
+                self._emit(PhaseEntered(Phase.ACT))
         self._parts.emit(event)

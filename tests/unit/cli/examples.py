@@ -63,6 +63,7 @@ EVENTS: list[Event] = [
     reply(),
     ReplyRejected(("$.plan: missing",), 1),
     PlanAccepted("Look, then write.", 3, repaired=True),
+    PlanAccepted("", 1),
     PhaseEntered(Phase.ACT),
     ToolCallStarted("1", "read_file", {"path": "calc\x1b[2J.py"}),
     ToolCallEnded("1", "read_file", CallStatus.OK, "line\n" * 40),

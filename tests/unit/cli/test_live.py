@@ -39,6 +39,7 @@ PLAIN = """\
 · reply: 1,234 tokens, $0.0100
 ! reply 1 not usable: $.plan: missing
 ▸ plan: Look, then write. (the reply was mended)
+▸ 1 call
 · phase: act
 ✓ read_file calc.py
 ✗ run_shell_command make test: exit code 2 boom [red]
