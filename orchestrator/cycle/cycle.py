@@ -99,8 +99,9 @@ async def _finish(parts: CycleParts, task: Task, end: SessionEnd, result: CycleR
             result.outcome, result.question = Outcome.QUESTION, end.text
             await _post_question(parts, task, end.text)
         case EndKind.COMPLETED if not result.pull_request:
+            words = one_line(end.text, limit=_WORDS_CHARS, keep="`")
             result.outcome = Outcome.FAILED
-            result.error = f"the model stopped and proposed nothing; its last words: {one_line(end.text, limit=_WORDS_CHARS)}"
+            result.error = f"the model stopped and proposed nothing; its last words: {words}"
         case EndKind.FINISH | EndKind.COMPLETED:
             result.reason = end.text or None
             result.outcome = proposed if result.pull_request else Outcome.NO_TASK

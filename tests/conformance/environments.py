@@ -73,11 +73,6 @@ def ssh(folder: Path, request: pytest.FixtureRequest) -> ExecutionEnvironment:
     return SshEnvironment(server.target(_root(folder)))
 
 
-def ssh_without_ripgrep(folder: Path, request: pytest.FixtureRequest) -> ExecutionEnvironment:
-    server: SshServer = request.getfixturevalue("ssh_server")
-    return SshEnvironment(server.target(_root(folder)), use_ripgrep=False)
-
-
 def busybox(folder: Path, _request: pytest.FixtureRequest) -> ExecutionEnvironment:
     if shutil.which("busybox") is None:
         pytest.skip("no busybox program (install busybox)")
@@ -93,7 +88,6 @@ PLACES: list[Place] = [
     docker_by_a_double_without_ripgrep,
     docker,
     ssh,
-    ssh_without_ripgrep,
     busybox,
 ]
 
