@@ -191,7 +191,7 @@ class _Loop:
         """A reply in words: the end, a pause of the provider's, or something to be asked about."""
         text = response.text.strip()
         if response.finish is FinishReason.PAUSE:
-            return None  # the vendor wants the same conversation again, with what it said so far
+            return self._idle()  # the vendor wants the same conversation again, with what it said so far
         if response.finish in {FinishReason.REFUSAL, FinishReason.CONTENT_FILTER}:
             raise ContentFilterError(f"the model refused to answer: {text[:300] or response.finish.value}")
         words = ""
@@ -203,12 +203,18 @@ class _Loop:
             self._inject(late)
             if not words:
                 return None
-        self.idle += 1
-        if self.idle >= IDLE_REPLIES_IN_A_ROW:
-            return self._limit(LimitReached("replies", f"{self.idle} replies in a row had no tool call"))
+        if end := self._idle():
+            return end
         note = words or (render("agent/cut_off") if reading.cut_off else ask.contract.go_on)
         self._say(TurnKind.SYSTEM, ask.contract.answer((), self._last_round(note)))
         return None
+
+    def _idle(self) -> SessionEnd | None:
+        """Count a reply that neither ends the work nor calls anything; the end of the loop if there are too many."""
+        self.idle += 1
+        if self.idle < IDLE_REPLIES_IN_A_ROW:
+            return None
+        return self._limit(LimitReached("replies", f"{self.idle} replies in a row had no tool call"))
 
     def _overflow(self, ask: Ask, error: ContextLengthError) -> SessionEnd | None:
         """Prune and ask again where the contract says so; else, or if nothing can be dropped, the end."""

@@ -519,6 +519,13 @@ async def test_a_pause_of_the_provider_is_asked_again_as_it_is(tmp_path: Path) -
     assert [message.role for message in model.requests[1].messages] == [Role.USER, Role.ASSISTANT]
 
 
+async def test_pauses_without_end_are_given_up(tmp_path: Path) -> None:
+    pauses = [says("Searching", finish=FinishReason.PAUSE) for _ in range(20)]
+    async with session_in(tmp_path, *pauses) as (session, model):
+        assert (await session.run("Go")).kind == "limit"
+        assert len(model.requests) == 10
+
+
 async def test_a_refusal_is_an_error_of_its_own(tmp_path: Path) -> None:
     async with session_in(tmp_path, says("I will not.", finish=FinishReason.REFUSAL)) as (session, _model):
         with pytest.raises(ContentFilterError, match="I will not"):
