@@ -30,7 +30,7 @@ def anthropic(  # noqa: PLR0913  all by name
     web: tuple[Tool, ...] = (),
     custom: tuple[Tool, ...] = (),
     dangerous: bool = True,
-    beta_headers: Sequence[str] = (),
+    beta_headers: Sequence[str] | str = (),
     model: Model | None = None,
     context_window: int | None = None,
     knowledge_cutoff: str = "",
@@ -41,14 +41,13 @@ def anthropic(  # noqa: PLR0913  all by name
         web: `web_search`, `web_open` and `web_find`; none if the session has no web.
         custom: tools of the host, after the others; of two with one name the host's is taken.
         dangerous: whether the model is shown dangerous tools; otherwise the prompt does not name them.
-        beta_headers: names of beta features, sent with each request.
+        beta_headers: names of beta features, sent with each request; one name may be given as it is.
         model: see `Profile`, as are those below.
         context_window: in tokens.
         knowledge_cutoff: may be empty.
     """
-    options: dict[str, JsonObject] = (
-        {"anthropic": {"beta_headers": list(beta_headers)}} if beta_headers else {}
-    )
+    betas = [beta_headers] if isinstance(beta_headers, str) else list(beta_headers)
+    options: dict[str, JsonObject] = {"anthropic": {"beta_headers": betas}} if betas else {}
     tools = ToolRegistry((*anthropic_tools(web), *custom))
     return Profile(
         name="anthropic",

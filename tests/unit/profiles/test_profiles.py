@@ -175,6 +175,8 @@ def test_only_anthropic_searches_in_modes() -> None:
 
 def test_options_of_the_vendors() -> None:
     assert anthropic(beta_headers=("a", "b")).provider_options == {"anthropic": {"beta_headers": ["a", "b"]}}
+    assert anthropic(beta_headers="one").provider_options == {"anthropic": {"beta_headers": ["one"]}}
+    assert anthropic().provider_options == {}
     rules = [{"category": "X", "threshold": "NONE"}]
     assert gemini(safety_settings=rules).provider_options == {"gemini": {"safety_settings": rules}}
     assert gemini(grounding=True).provider_options == {"gemini": {"grounding": True}}
