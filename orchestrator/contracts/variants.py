@@ -7,7 +7,7 @@ a list of calls, or one call, instead of the object    the plan's `tool_calls`, 
 `plan` missing                                         an empty plan
 `plan` a list of strings                               its lines
 `tool_calls` one call instead of a list                a list of it
-`tool` or `name` instead of `tool_name`                `tool_name`
+`tool`, `name`, `function` instead of `tool_name`      `tool_name`
 `args`, `parameters` or `input` for `arguments`        `arguments`
 `{"type": "function", "function": {...}}`              the inner object
 `arguments` a string that holds a JSON object          that object
@@ -24,7 +24,7 @@ from typing import Any
 
 from orchestrator.contracts.strict_json import BrokenJsonError, decode
 
-_NAME_KEYS = ("tool", "name")
+_NAME_KEYS = ("tool", "name", "function")
 _ARGUMENT_KEYS = ("args", "parameters", "input")
 _BOOKKEEPING_KEYS = frozenset({"tool_name", "id", "type"})
 

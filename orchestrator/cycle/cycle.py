@@ -99,7 +99,7 @@ async def _finish(parts: CycleParts, task: Task, end: SessionEnd, result: CycleR
             result.outcome, result.question = Outcome.QUESTION, end.text
             await _post_question(parts, task, end.text)
         case EndKind.COMPLETED if not result.pull_request:
-            words = one_line(end.text, limit=_WORDS_CHARS, keep="`")
+            words = one_line(" ".join(end.text.split()), limit=_WORDS_CHARS, keep="`")
             result.outcome = Outcome.FAILED
             result.error = f"the model stopped and proposed nothing; its last words: {words}"
         case EndKind.FINISH | EndKind.COMPLETED:

@@ -31,6 +31,8 @@ def names(text: str) -> list[str]:
         (f"```json\n[{READ}, {GREP}]\n```", ["read_file", "grep"]),
         (f"<tool_call>\n{READ}\n</tool_call>\n<tool_call>{GREP}</tool_call>", ["read_file", "grep"]),
         ('{"tool": "grep", "args": {"pattern": "x"}}', ["grep"]),
+        ('{"function": "grep", "arguments": {"pattern": "x"}}', ["grep"]),
+        ('{"type": "function", "function": {"name": "grep", "arguments": {"pattern": "x"}}}', ["grep"]),
         (f"The call would be {READ}", []),
         (f"```json\n{READ}\n```\n```json\n{GREP}\n```", []),
         (READ.replace("read_file", "rm"), []),
