@@ -83,8 +83,8 @@ class ConfinedTree:
     def close(self) -> None:
         """Let go of the root. Closing twice is no error; any other use afterwards is."""
         if self._root_fd >= 0:
-            os.close(self._root_fd)
-            self._root_fd = -1
+            descriptor, self._root_fd = self._root_fd, -1  # before another thread can be given its number
+            os.close(descriptor)
 
     @property
     def root(self) -> str:

@@ -137,14 +137,14 @@ class DockerCarrier:
                 await self._docker(_REMOVE_SECONDS, "rm", "--force", container, kill=False)
 
     async def _start(self, source: FreshContainer) -> None:
-        private = await asyncio.to_thread(tempfile.mkdtemp, prefix="pw-")
+        private = tempfile.mkdtemp(prefix="pw-")  # in a thread, a cancelled call would leave the folder
         number = Path(private) / "number"
         try:
             await self._docker(START_SECONDS, *self._run_words(source, number))
         finally:
             if number.exists():  # also where it was interrupted, so that `close` can remove it
                 self._container = number.read_text("ascii", "replace").strip()
-            await asyncio.to_thread(shutil.rmtree, private, ignore_errors=True)
+            shutil.rmtree(private, ignore_errors=True)
 
     def _run_words(self, source: FreshContainer, number: Path) -> Sequence[str]:
         is_docker = Path(self._program).name == "docker"

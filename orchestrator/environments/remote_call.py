@@ -122,7 +122,12 @@ class RemoteCall:
             ToolError: the other side cannot be reached, or was lost before the script ended.
         """
         out, out_end = await open_pipe(self._out.add, self._out.end)
-        err, err_end = await open_pipe(self._err.add, self._lost_sight)
+        try:
+            err, err_end = await open_pipe(self._err.add, self._lost_sight)
+        except BaseException:  # cancelled in between
+            out.close()
+            os.close(out_end)
+            raise
         timed_out, process, talk = False, None, None
         try:
             process = await start(self._carrier, bootstrap(self._outer()), (out_end, err_end))
@@ -135,13 +140,16 @@ class RemoteCall:
             timed_out = self._greeted.is_set()
             await self.kill()
         finally:
-            if process is not None and not self._ended.is_set():
-                await self.kill(grace_seconds=0)
-            if process is not None:
-                await asyncio.wait([out.ended, err.ended], timeout=DRAIN_SECONDS)
-                await _end(process, talk)
-            out.close()
-            err.close()
+            try:
+                if process is not None and not self._ended.is_set():
+                    await self.kill(grace_seconds=0)
+                if process is not None:
+                    await asyncio.wait([out.ended, err.ended], timeout=DRAIN_SECONDS)
+            finally:  # also where it is cancelled a second time
+                out.close()
+                err.close()
+                if process is not None:
+                    await _end(process, talk)
         await asyncio.gather(out.ended, err.ended)
         return self._ending(timed_out=timed_out)
 
@@ -171,7 +179,6 @@ class RemoteCall:
                     process.stdin.write(self._data[begin : begin + _CHUNK_BYTES])
                     await process.stdin.drain()
             process.stdin.close()
-            await process.stdin.wait_closed()
 
     def _lost_sight(self) -> None:
         """Nobody there can say anything any more."""
@@ -291,7 +298,5 @@ async def _end(process: asyncio.subprocess.Process, talk: asyncio.Task[None] | N
         talk.cancel()
         await asyncio.gather(talk, return_exceptions=True)
     if process.stdin is not None:
-        process.stdin.close()
-        with suppress(BrokenPipeError, ConnectionResetError):
-            await process.stdin.wait_closed()
+        process.stdin.close()  # not awaited: a cancelled `wait_closed` breaks asyncio's own bookkeeping
     await process.wait()

@@ -121,7 +121,7 @@ class SshCarrier:
         Raises:
             ToolError: the host cannot be reached, is not known, or lets us not in.
         """
-        self._private = await asyncio.to_thread(_private_folder)
+        self._private = _private_folder()  # in a thread, a cancelled call would leave it
         complaints = self._private / "complaints"  # a file: the connection that stays would hold a pipe
         with complaints.open("wb") as stderr:
             process = await asyncio.create_subprocess_exec(
@@ -152,8 +152,8 @@ class SshCarrier:
             env=dict(self._variables),
         )
         await _end_of(process, _CLOSE_SECONDS)
-        await asyncio.to_thread(shutil.rmtree, self._private, ignore_errors=True)
-        self._private = None
+        private, self._private = self._private, None
+        shutil.rmtree(private, ignore_errors=True)
 
     def _base(self) -> list[str]:
         if self._private is None:

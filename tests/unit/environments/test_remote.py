@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
 from pathlib import Path
 
@@ -157,3 +158,50 @@ def test_expressions_for_grep(pattern: str, extended: str) -> None:
 def test_expressions_that_grep_does_not_know(pattern: str) -> None:
     with pytest.raises(ToolError, match="needs ripgrep"):
         to_extended(pattern)
+
+
+DESCRIPTORS = Path("/proc/self/fd")
+
+
+def descriptors() -> list[str]:
+    return sorted(path.name for path in DESCRIPTORS.iterdir())
+
+
+@pytest.mark.skipif(not DESCRIPTORS.is_dir(), reason="this system does not list a process's descriptors")
+async def test_a_call_cancelled_at_any_time_leaves_no_descriptor(docker: FakeDocker) -> None:
+    """Cancelled after each number of steps of the event loop until it is under way."""
+    here = in_container(docker)
+    await here.initialize()
+    before = descriptors()
+    for steps in range(30):
+        running = asyncio.create_task(here.exec_command("exec sleep 9", timeout_ms=MS))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.wait([running])
+    async with asyncio.timeout(10):
+        while descriptors() != before:  # noqa: ASYNC110  the system tells nobody when it has reaped
+            await asyncio.sleep(0)
+    await here.cleanup()
+
+
+async def test_a_start_that_is_cancelled_leaves_no_folder(
+    docker: FakeDocker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = Path(tempfile.mkdtemp(dir="/tmp"))  # a longer path has no room for a socket
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    ssh = SshTarget("127.0.0.1:1", "x", {"StrictHostKeyChecking": "yes"})
+    source = FreshContainer("image:1", tmp_path / "root", str(tmp_path / "root"))
+    for steps in range(8):
+        for here in (
+            SshEnvironment(ssh),
+            DockerEnvironment(source, program="docker", inherited=docker.variables),
+        ):
+            starting = asyncio.create_task(here.initialize())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            starting.cancel()
+            await asyncio.wait([starting])
+            await here.cleanup()
+    await asyncio.get_running_loop().shutdown_default_executor()
+    temporary.rmdir()  # it is empty
