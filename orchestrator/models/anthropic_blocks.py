@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.messages import Image, Reasoning, Role, Text, ToolCall, ToolResult
 from orchestrator.models.anthropic_reply import BLOCK, SIGNATURE
+from orchestrator.models.names import plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # From a mark the vendor looks back over 20 blocks for a cached prompt; some room for what it counts itself.
 _LOOKED_BACK_BLOCKS = 16
 
-_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+_MAX_NAME_CHARACTERS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class BlockEncoder:
                 arguments = dict(part.arguments)
                 return {
                     "type": "tool_use",
-                    "id": _name(part.id),
-                    "name": _name(part.name),
+                    "id": _id(part.id),
+                    "name": plain_name(part.name, _MAX_NAME_CHARACTERS),
                     "input": arguments,
                 }
             case ToolResult():
@@ -98,9 +98,9 @@ def bridge_of(messages: Sequence[Message]) -> int | None:
     return None
 
 
-def _name(text: str) -> str:
-    """A name or an id with the characters that the vendor takes: other vendors' have dots and colons."""
-    return _NOT_IN_NAMES.sub("_", text) or "_"
+def _id(text: str) -> str:
+    """An id with the characters that the vendor takes: other vendors' have dots and colons."""
+    return plain_name(text, max(len(text), 1))
 
 
 def _image(image: Image) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def _image(image: Image) -> dict[str, Any]:
 
 
 def _result(result: ToolResult) -> dict[str, Any]:
-    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": _name(result.call_id)}
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": _id(result.call_id)}
     text = result.content
     if not text.strip() and result.is_error:
         text = "failed"  # the vendor refuses an error that says nothing

@@ -17,6 +17,7 @@ from orchestrator.models.base import ToolChoice
 from orchestrator.models.failures import error_from_body
 from orchestrator.models.gemini_reply import OPAQUE, PART, SIGNATURE, GeminiDecoder, decode_reply
 from orchestrator.models.gemini_thinking import Levels, generation_of, thinking_config
+from orchestrator.models.names import dotted_name
 from orchestrator.models.wire import EncodedMessages, WireRequest, endpoint, host_of
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ DUMMY_SIGNATURE = "skip_thought_signature_validator"
 
 https://ai.google.dev/gemini-api/docs/thought-signatures (questions and answers)
 """
+
+_MAX_NAME_CHARACTERS = 128
+"""Of a function: https://ai.google.dev/api/caching#FunctionDeclaration"""
 
 _METHOD = re.compile(r"/(models|tunedModels)/[^/]+:(generateContent|streamGenerateContent)$")
 _MODES = {ToolChoice.AUTO: "AUTO", ToolChoice.NONE: "NONE", ToolChoice.REQUIRED: "ANY"}
@@ -183,7 +187,7 @@ class GeminiWire:
         key = "error" if result.is_error else "output"
         response: dict[str, Any] = {
             "id": result.call_id,
-            "name": result.name,
+            "name": _name(result.name),
             "response": {key: result.content},
         }
         inside = [image for image in result.images if self._is_new and image.media_type in _RESPONSE_PICTURES]
@@ -227,6 +231,10 @@ def _joined(ours: object, theirs: object) -> object:
     return [*ours, *theirs] if isinstance(ours, list) and isinstance(theirs, list) else theirs
 
 
+def _name(text: str) -> str:
+    return dotted_name(text, _MAX_NAME_CHARACTERS)
+
+
 def _picture(image: Image) -> dict[str, Any]:
     data = base64.b64encode(image.data).decode("ascii")
     return {"inlineData": {"mimeType": image.media_type, "data": data}}
@@ -258,7 +266,7 @@ def _model_parts(message: Message, *, needs_signature: bool) -> Iterator[dict[st
         if isinstance(part, Text) and part.text:
             entry: dict[str, Any] = {"text": part.text}
         elif isinstance(part, ToolCall):
-            entry = {"functionCall": {"id": part.id, "name": part.name, "args": dict(part.arguments)}}
+            entry = {"functionCall": {"id": part.id, "name": _name(part.name), "args": dict(part.arguments)}}
             signature = signature or (DUMMY_SIGNATURE if needs_signature else "")
             needs_signature = False
         else:

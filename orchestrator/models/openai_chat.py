@@ -9,11 +9,13 @@ import base64
 import json
 import re
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import InvalidRequestError, OverloadedError, ProviderError
 from orchestrator.core.messages import Image, Reasoning, Role, Text, ToolCall, ToolResult
 from orchestrator.models.failures import error_from_body
+from orchestrator.models.names import plain_name, short_id
 from orchestrator.models.openai_chat_reply import (
     EXTRA_CONTENT,
     REASONING_DETAILS,
@@ -41,6 +43,10 @@ _OLD_LIMIT = "max_tokens"
 _VENDOR_HOSTS = re.compile(r"api\.openai\.com|.+\.openai\.azure\.com")
 _NEW_LIMIT_MODELS = re.compile(r"(.*/)?(o\d|gpt-[5-9])")
 
+# The vendor refuses what is longer, and other characters in names; other servers may use ids for more.
+_MAX_ID_CHARACTERS = 40
+_MAX_NAME_CHARACTERS = 64
+
 _SCHEMA_WORDS = re.compile(r"response.?format|json.?schema|grammar|structured.?output|guided", re.IGNORECASE)
 _UNSUPPORTED = re.compile(
     r"not support|unsupported|unrecogni[sz]ed|not permitted|unknown|unexpected", re.IGNORECASE
@@ -56,10 +62,11 @@ class ChatWire:
         limit_field: the name under which the output limit is sent.
         output_schemas: whether the server takes `response_format`.
         stream_usage: whether the server takes `stream_options`.
-        demanding: whether the server constrains a reply only to a schema that requires every property.
+        demanding: whether the server constrains a reply only to a schema that requires every property, and
+            refuses long ids and unusual names of calls.
         encoded: messages whose JSON is known already.
 
-    Of a request's provider options, those of `openai` go into the body as they are.
+    Of a request's provider options, those of `openai` go into the body as they are; `tools` come after ours.
     """
 
     url: str
@@ -106,9 +113,12 @@ class ChatWire:
             head["response_format"] = response_format(request.output_schema, demanding=self.demanding)
         head.update(request.provider_options.get("openai", {}))
         if request.tools:
+            more = head.get("tools")
             head.update(_tool_fields(request))
+            head["tools"] += more if isinstance(more, list) else []
         system = json_bytes({"role": "system", "content": request.system}) if request.system else b""
-        entries = [system, *(self.encoded.get(message, _entries) for message in request.messages)]
+        make = partial(_entries, strict=self.demanding)
+        entries = [system, *(self.encoded.get(message, make) for message in request.messages)]
         accept = "text/event-stream" if stream else "application/json"
         return WireRequest(self.url, {"accept": accept}, head, "messages", entries)
 
@@ -160,13 +170,13 @@ def _tool(tool: ToolDefinition) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _entries(message: Message) -> list[dict[str, Any]]:
+def _entries(message: Message, *, strict: bool) -> list[dict[str, Any]]:
     """A message as entries of the vendor's list: each tool result is one of its own."""
     if message.role is Role.ASSISTANT:
-        return [_assistant(message)]
+        return [_assistant(message, strict=strict)]
     # The protocol has no flag for failed calls: the result's text says that it is an error.
     results = [
-        {"role": "tool", "tool_call_id": part.call_id, "content": part.content}
+        {"role": "tool", "tool_call_id": _id(part.call_id, strict=strict), "content": part.content}
         for part in message.parts
         if isinstance(part, ToolResult)
     ]
@@ -193,7 +203,7 @@ def _user_part(part: Text | Image) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": f"data:{part.media_type};base64,{data}"}}
 
 
-def _assistant(message: Message) -> dict[str, Any]:
+def _assistant(message: Message, *, strict: bool) -> dict[str, Any]:
     calls = [part for part in message.parts if isinstance(part, ToolCall)]
     entry: dict[str, Any] = {"role": "assistant", "content": message.text or (None if calls else "")}
     if not calls:
@@ -201,10 +211,10 @@ def _assistant(message: Message) -> dict[str, Any]:
     extras = _carried_reasoning(message.parts, entry)
     entry["tool_calls"] = [
         {
-            "id": call.id,
+            "id": _id(call.id, strict=strict),
             "type": "function",
             "function": {
-                "name": call.name,
+                "name": plain_name(call.name, _MAX_NAME_CHARACTERS) if strict else call.name or "_",
                 "arguments": json.dumps(dict(call.arguments), ensure_ascii=False),
             },
             **({"extra_content": extras[call.id]} if call.id in extras else {}),
@@ -212,6 +222,10 @@ def _assistant(message: Message) -> dict[str, Any]:
         for call in calls
     ]
     return entry
+
+
+def _id(call_id: str, *, strict: bool) -> str:
+    return short_id(call_id, _MAX_ID_CHARACTERS) if strict else call_id
 
 
 def _carried_reasoning(parts: Iterable[Part], entry: dict[str, Any]) -> JsonObject:

@@ -82,12 +82,14 @@ class ResponsesWire:
     """One model behind one Responses address.
 
     Attributes:
-        demanding: whether the server constrains a reply only to a schema that requires every property.
+        demanding: whether the server constrains a reply only to a schema that requires every property, and
+            refuses long ids and unusual names of calls.
         extras: what the server takes, as far as is known.
         encoded: messages whose JSON is known already.
 
     Of a request's provider options, those of `openai` go into the body as they are. Where a
-    field is an object on both sides (`reasoning`, `text`), the two are merged.
+    field is an object on both sides (`reasoning`, `text`), the two are merged; lists (`tools`,
+    `include`) come after ours.
     """
 
     url: str
@@ -141,6 +143,7 @@ class ResponsesWire:
             items_of,
             reasoning=Extra.PAST_REASONING in self.extras,
             result_images=Extra.RESULT_IMAGES in self.extras,
+            strict=self.demanding,
         )
         entries = [self.encoded.get(message, make) for message in request.messages]
         accept = "text/event-stream" if stream else "application/json"
@@ -220,5 +223,7 @@ def _merge(head: dict[str, Any], options: JsonObject) -> None:
         known = head.get(name)
         if isinstance(known, dict) and isinstance(value, dict):
             head[name] = {**known, **value}
+        elif isinstance(known, list) and isinstance(value, list):
+            head[name] = [*known, *(one for one in value if one not in known)]
         else:
             head[name] = value

@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.messages import Image, Reasoning, Role, Text, ToolCall, ToolResult
+from orchestrator.models.names import plain_name, short_id
 from orchestrator.models.openai_responses_items import CALL, FOLLOWING, ITEM, MESSAGE
 from orchestrator.models.wire import dicts
 
@@ -16,18 +17,26 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import Message
 
 
-def items_of(message: Message, *, reasoning: bool = True, result_images: bool = True) -> list[dict[str, Any]]:
+# The vendor refuses what is longer, and other characters in names.
+_MAX_ID_CHARACTERS = 64
+_MAX_NAME_CHARACTERS = 64
+
+
+def items_of(
+    message: Message, *, reasoning: bool = True, result_images: bool = True, strict: bool = False
+) -> list[dict[str, Any]]:
     """A message as items: each text, call, result and piece of reasoning is one of its own.
 
     Args:
         message: anything that was said.
         reasoning: whether past reasoning goes back; without it nothing refers to it either.
         result_images: whether pictures stay in their tool result, or follow as the user's.
+        strict: whether the server refuses long ids and unusual names of calls.
     """
     if message.role is Role.ASSISTANT:
-        return list(_assistant(message, reasoning=reasoning))
+        return list(_assistant(message, reasoning=reasoning, strict=strict))
     results = [part for part in message.parts if isinstance(part, ToolResult)]
-    items = [_result(part, images=result_images) for part in results]
+    items = [_result(part, images=result_images, strict=strict) for part in results]
     pictures = [] if result_images else [image for part in results for image in part.images]
     others = [*pictures, *(part for part in message.parts if isinstance(part, Text | Image))]
     if others or not items:
@@ -35,13 +44,14 @@ def items_of(message: Message, *, reasoning: bool = True, result_images: bool = 
     return items
 
 
-def _result(result: ToolResult, *, images: bool) -> dict[str, Any]:
+def _result(result: ToolResult, *, images: bool, strict: bool) -> dict[str, Any]:
     # The protocol has no flag for failed calls: the result's text says that it is an error.
     output: str | list[dict[str, Any]] = result.content
     if images and result.images:
         text = [Text(result.content)] if result.content else []
         output = _content([*text, *result.images])
-    return {"type": "function_call_output", "call_id": result.call_id, "output": output}
+    call_id = _id(result.call_id, strict=strict)
+    return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
 def _content(parts: list[Text | Image]) -> str | list[dict[str, Any]]:
@@ -58,7 +68,7 @@ def _content_part(part: Text | Image) -> dict[str, Any]:
     return {"type": "input_image", "detail": "auto", "image_url": f"data:{part.media_type};base64,{data}"}
 
 
-def _assistant(message: Message, *, reasoning: bool) -> Iterator[dict[str, Any]]:
+def _assistant(message: Message, *, reasoning: bool, strict: bool) -> Iterator[dict[str, Any]]:
     places: list[dict[str, Any]] = []
     for part in message.parts:
         if isinstance(part, Reasoning):
@@ -73,7 +83,7 @@ def _assistant(message: Message, *, reasoning: bool) -> Iterator[dict[str, Any]]
             places = [other for other in places if other is not place]
             yield _said(part.text, place)
         elif isinstance(part, ToolCall):
-            yield _call(part, places)
+            yield _call(part, places, strict=strict)
 
 
 def _without_id(place: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,11 +97,15 @@ def _said(text: str, place: Mapping[str, Any]) -> dict[str, Any]:
     return {**item, **{name: place[name] for name in ("id", "phase") if name in place}}
 
 
-def _call(call: ToolCall, places: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def _id(call_id: str, *, strict: bool) -> str:
+    return short_id(call_id, _MAX_ID_CHARACTERS) if strict else call_id
+
+
+def _call(call: ToolCall, places: Iterable[Mapping[str, Any]], *, strict: bool) -> dict[str, Any]:
     item = {
         "type": CALL,
-        "call_id": call.id,
-        "name": call.name,
+        "call_id": _id(call.id, strict=strict),
+        "name": plain_name(call.name, _MAX_NAME_CHARACTERS) if strict else call.name or "_",
         "arguments": json.dumps(dict(call.arguments), ensure_ascii=False),
     }
     ids = (place["id"] for place in places if place.get("call_id") == call.id and "id" in place)
