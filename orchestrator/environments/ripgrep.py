@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
 MAX_JSON_LINE_BYTES = 4 * MAX_FILE_BYTES
-"""A longer match is passed over."""
+"""What is kept of one. A match whose text does not fit is passed over."""
+
+_PLACES = b',"absolute_offset":'
+"""Behind it a match lists each place in its line that matches, maybe millions. No text holds it: quotes are escaped."""
 
 _CHUNK_BYTES = 65_536
 _NO_MATCH = 1
@@ -80,7 +83,6 @@ async def _start(program: str, root: str, search: Search) -> asyncio.subprocess.
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            limit=MAX_JSON_LINE_BYTES,
         )
     except OSError as error:  # no processes left, the pattern is too long, the folder is gone
         raise ToolError(f"ripgrep could not be started: {error.strerror}") from error
@@ -129,14 +131,10 @@ async def matches_in(output: asyncio.StreamReader, search: Search) -> AsyncItera
     """Matches of text files that count. Those of a file wait for its end, which says if it is binary."""
     waiting: list[GrepMatch] = []
     accepted = False
-    while True:
-        try:
-            line = await output.readline()
-        except ValueError:  # one match is longer than the buffer: pass over it
+    async for line in _lines(output):
+        event = _event(line)
+        if event is None:
             continue
-        if not line:
-            return
-        event = json.loads(line)
         data = event["data"]
         match event["type"]:
             case "begin":
@@ -150,6 +148,25 @@ async def matches_in(output: asyncio.StreamReader, search: Search) -> AsyncItera
                     yield found
             case _:
                 pass
+
+
+async def _lines(output: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    """Each line without its end; of one that is too long its beginning."""
+    line = bytearray()
+    while chunk := await output.read(_CHUNK_BYTES):
+        first, *others = chunk.split(b"\n")
+        line += first[: max(0, MAX_JSON_LINE_BYTES - len(line))]
+        for other in others:
+            yield bytes(line)
+            line = bytearray(other)
+
+
+def _event(line: bytes) -> Any:
+    """What a line says, without the places; None where it was too long."""
+    known, places, _ = line.partition(_PLACES)
+    if places:
+        return json.loads(known + b"}}")
+    return json.loads(line) if len(line) < MAX_JSON_LINE_BYTES else None
 
 
 def _names(data: Mapping[str, Any]) -> tuple[str, ...]:
