@@ -81,6 +81,12 @@ _QUOTA = _rule(
     r"|billing_error|spend_limit_reached|specified api usage limits",
     "the account has no credit or quota left",
 )
+# llama.cpp says so with status 500, which would be tried again.
+_UNABLE = _rule(
+    InvalidRequestError,
+    r"(image|audio|video) input is not supported",
+    "this model cannot read what it was given",
+)
 _CONTEXT = _rule(
     ContextLengthError,
     r"context.{0,10}(window|length|limit|size)|maximum prompt length|(prompt|input) is too long"
@@ -224,7 +230,7 @@ def _message(where: str, status: int, complaint: Complaint, hint: str) -> str:
 
 
 def _kind(status: int, complaint: Complaint) -> tuple[type[ModelError], str]:
-    rules: tuple[_Rule, ...] = (_GOOGLES_PACE, _QUOTA)
+    rules: tuple[_Rule, ...] = (_GOOGLES_PACE, _QUOTA, _UNABLE)
     if status < HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.TOO_MANY_REQUESTS:
         rules += _REQUEST_RULES
     if status == HTTPStatus.OK:

@@ -75,6 +75,7 @@ def said(message: str, **more: Any) -> dict[str, Any]:
         ),
         (429, said("x", type="insufficient_quota"), SpentQuotaError),
         (500, said("The server had an error, exceeded context window"), OverloadedError),
+        (500, said("image input is not supported - hint: provide the mmproj"), InvalidRequestError),
         (501, said("This server does not support it"), InvalidRequestError),
         (503, said("Loading model", type="unavailable_error"), OverloadedError),
         (
