@@ -230,6 +230,8 @@ class ConfinedTree:
             raise PathRefusedError(
                 f"{shown('/'.join(names))} is refused: it is not a plain path below the root"
             )
+        if self._root_fd < 0:
+            raise ToolError("the environment was closed, so nothing is done in it any more")
         with explained("the repository", "opened"):
             folder = os.dup(self._root_fd)
         try:

@@ -282,7 +282,7 @@ def test_after_closing_nothing_is_opened(root: Path) -> None:
     tree = ConfinedTree(root)
     tree.close()
     tree.close()
-    with pytest.raises(ToolError):
+    with pytest.raises(ToolError, match="was closed"):
         tree.read("README.md", max_bytes=BIG)
 
 
