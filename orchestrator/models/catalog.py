@@ -184,7 +184,8 @@ def _find(where: str, model: str) -> tuple[PriceList, ModelInfo] | None:
     from genai_prices.data_snapshot import get_snapshot
 
     try:
-        return get_snapshot().find_provider_model(model, None, None, url)
+        # `models/` is how Gemini's own addresses spell a name.
+        return get_snapshot().find_provider_model(model.removeprefix("models/"), None, None, url)
     except LookupError:
         return None
 

@@ -12,7 +12,13 @@ _START = (
     r"(?:^|[/.:@])"  # of a name, or of its last part: `openrouter/openai/gpt-5`, `us.anthropic.claude-...`
 )
 _FAMILIES: tuple[tuple[Family, re.Pattern[str]], ...] = (
-    ("openai", re.compile(_START + r"(chatgpt-|codex-|gpt-?\d|gpt-(oss|audio|realtime)|o[1-9](?![\w.]))")),
+    (
+        "openai",
+        re.compile(
+            _START
+            + r"(chatgpt-|codex-|gpt-?\d|gpt-(oss|audio|realtime|chat|([a-z]+-)*latest)|o[1-9](?![\w.]))"
+        ),
+    ),
     ("anthropic", re.compile(_START + r"claude(?!\w)")),
     ("gemini", re.compile(_START + r"gemini(?!\w)")),
 )
@@ -81,7 +87,7 @@ KNOWN = (
     KnownModel(r"claude-sonnet-5\.0", 1_000_000, 128_000, "2026-01", _CLAUDE),
     KnownModel(r"claude-opus-5\.0", 1_000_000, 128_000, "2026-05", _CLAUDE),
     KnownModel(r"claude-(opus|haiku)-5\.5|claude-fable-5\.1", 1_000_000, 128_000, "2026-06", _CLAUDE),
-    KnownModel(r"claude-\w+-(4\.[89]|[5-9])", 1_000_000, 128_000, "", _CLAUDE),
+    KnownModel(r"claude-\w+-(4\.[89]|[5-9]|preview|latest)", 1_000_000, 128_000, "", _CLAUDE),
     KnownModel(r"gemini-(2\.5|3(\.[15])?)-(pro|flash)", 1_048_576, 65_536, "2025-01", _GEMINI),
     KnownModel(r"gemini-3\.8-flash(?!-)", 1_048_576, 65_536, "2026-03", _MODELS_DEV),
     KnownModel(r"gemini-([3-9]|(pro|flash|flash-lite)-latest)", 1_048_576, 65_536, "", _GEMINI),

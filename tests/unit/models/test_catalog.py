@@ -87,6 +87,12 @@ def test_a_known_price_by_address_and_by_provider() -> None:
     assert price_usd(Provider.OPENAI_CHAT, "gpt-4o-mini", USAGE) == price
 
 
+def test_a_price_of_a_model_as_gemini_spells_it() -> None:
+    price = price_usd(Provider.GEMINI, "models/gemini-2.5-pro", USAGE)
+    assert price is not None
+    assert price == price_usd(Provider.GEMINI, "gemini-2.5-pro", USAGE)
+
+
 def test_cached_tokens_are_cheaper() -> None:
     dear = price_usd("openai", "gpt-4o-mini", Usage(1_000_000, 0))
     cheap = price_usd("openai", "gpt-4o-mini", Usage(1_000_000, 0, 1_000_000))
@@ -196,6 +202,7 @@ def test_the_price_list_and_the_table_agree() -> None:
         ("publishers/google/models/gemini-2.5-flash-lite", "gemini-2.5-flash-lite"),
         ("openai.gpt-5.6-sol", "GPT-5.6-SOL"),
         ("openai/o3:free", "o3-2025-04-16"),
+        ("~anthropic/claude-opus-latest", "claude-mythos-preview"),
     ],
 )
 def test_spellings_of_one_model(model: str, alike: str) -> None:
@@ -247,6 +254,8 @@ def test_every_row_can_be_found_and_has_a_source() -> None:
         ("gemini-flash-latest", "gemini"),
         ("qwen2.5-coder:7b", None),
         ("someone/qwen3-8b-claude-distill", None),
+        ("~openai/gpt-mini-latest", "openai"),
+        ("openai/gpt-chat-latest", "openai"),
         ("EleutherAI/gpt-neox-20b", None),
         ("claudette", None),
         ("phi-4", None),
