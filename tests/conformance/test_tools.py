@@ -6,7 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.environments.ssh import SshEnvironment
-from orchestrator.tools.apply_patch import apply_patch
+from orchestrator.tools import core_set, step_set
+from orchestrator.tools.apply_patch import apply_patch, apply_unified_patch
 from orchestrator.tools.base import Failed, Ledger, Ok, Tool, ToolContext
 from orchestrator.tools.edit import edit_file
 from orchestrator.tools.files import read_file, write_file
@@ -28,6 +29,16 @@ PATCH = """\
 +zwei
 *** End Patch
 """
+
+DIFF = """\
+--- a/src/a.py
++++ b/src/a.py
+@@ -1,2 +1,2 @@
+ eins
+-two
++zwei
+"""
+PNG = b"\x89PNG\r\n\x1a\n made up"
 
 
 async def test_tools_act_alike_everywhere(environment: ExecutionEnvironment) -> None:
@@ -54,6 +65,38 @@ async def test_tools_act_alike_everywhere(environment: ExecutionEnvironment) -> 
     failed = await run_shell_command().execute({"command": "sleep 60", "timeout_ms": 100}, context)
     assert isinstance(failed, Failed)
     assert "timed out after 100ms" in failed.message
+
+
+async def test_the_tools_of_the_profiles_act_alike_everywhere(environment: ExecutionEnvironment) -> None:
+    context = ToolContext(environment, Ledger(), lambda _: None)
+
+    async def call(tool: Tool, **arguments: Any) -> Ok:
+        outcome = await tool.execute(arguments, context)
+        assert isinstance(outcome, Ok), outcome
+        return outcome
+
+    await call(core_set.write_file(), file_path="src/a.py", content="one\ntwo\n")
+    await environment.write_file("src/b.png", PNG)
+    assert "2 | two" in (await call(core_set.read_file(), file_path="src/a.py", offset=2)).output
+    several = await call(core_set.read_many_files(), paths=["src/*"])
+    assert "=== src/a.py ===" in several.output
+    assert [image.data for image in several.images] == [PNG]
+    assert (await call(core_set.read_file(), file_path="src/b.png")).images[0].media_type == "image/png"
+    change = {"file_path": "src/a.py", "old_string": "one"}
+    await call(core_set.edit_file(), **change, new_string="1")
+    await call(core_set.edit_file_counted(), **{**change, "old_string": "1"}, new_string="eins")
+    await call(apply_unified_patch(), patch=DIFF)
+    assert await environment.read_file("src/a.py", max_bytes=100) == b"eins\nzwei\n"
+    assert "src/a.py" in (await call(core_set.grep(), pattern="^e", glob_filter="*.py")).output
+    assert (
+        await call(core_set.grep(output_modes=True), pattern="^e", output_mode="count")
+    ).output == "src/a.py:1"
+    assert "src/a.py" in (await call(step_set.grep_files(), pattern="^e", include="*.py")).output
+    assert "src/a.py" in (await call(core_set.glob(), pattern="*.py", path="src")).output
+    assert "a.py" in (await call(core_set.list_dir(), path="src")).output
+    assert "a.py" in (await call(step_set.list_dir(), dir_path="src")).output
+    assert "zwei" in (await call(core_set.shell(), command="cat src/a.py")).output
+    assert "zwei" in (await call(step_set.shell_command(), command="cat a.py", workdir="src")).output
 
 
 async def test_ssh_passes_no_variable_on(ssh_server: SshServer, tmp_path: Path) -> None:
