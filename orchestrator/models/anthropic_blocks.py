@@ -44,7 +44,9 @@ class BlockEncoder:
         parts = message.parts
         if message.role is not Role.ASSISTANT:  # the vendor wants results before anything else
             results = [part for part in parts if isinstance(part, ToolResult)]
-            parts = (*results, *(part for part in parts if not isinstance(part, ToolResult)))
+            # It refuses pictures in a result that is an error: they follow.
+            pictures = [image for part in results if part.is_error for image in part.images]
+            parts = (*results, *pictures, *(part for part in parts if not isinstance(part, ToolResult)))
         blocks = [block for part in parts if (block := self.block(part))]
         if not blocks:
             return
@@ -113,7 +115,7 @@ def _result(result: ToolResult) -> dict[str, Any]:
     text = result.content
     if not text.strip() and result.is_error:
         text = "failed"  # the vendor refuses an error that says nothing
-    if result.images:
+    if result.images and not result.is_error:
         texts = [{"type": "text", "text": text}] if text.strip() else []
         block["content"] = [*texts, *(_image(image) for image in result.images)]
     else:

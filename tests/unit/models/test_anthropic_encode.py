@@ -222,6 +222,13 @@ def test_results_come_first_and_errors_say_something() -> None:
     assert blocks[0]["content"] == "failed"
 
 
+def test_pictures_of_an_error_follow_its_text() -> None:
+    failed = ToolResult("c1", "f", "cannot", is_error=True, images=(Image(b"png", "image/png"),))
+    blocks = blocks_of(failed, Text("Go on."), role=Role.USER)
+    assert [block["type"] for block in blocks] == ["tool_result", "image", "text"]
+    assert blocks[0]["content"] == "cannot"
+
+
 def test_ids_and_names_of_other_vendors() -> None:
     call, again = blocks_of(ToolCall("functions.f:0", "my.tool", {}), ToolCall("", "", {}))
     assert (call["id"], call["name"], again["id"], again["name"]) == ("functions_f_0", "my_tool", "_", "_")
