@@ -1,4 +1,4 @@
-"""A few cases over a real server that speaks three of the protocols, such as llama.cpp's.
+"""The table of requests, and a few cases more, over a real server that speaks three of the protocols, such as llama.cpp's.
 
 `PULLWRIGHT_TEST_BASE_URL=http://127.0.0.1:8090 pytest -n 0 tests/conformance/test_model_live.py`
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +17,7 @@ from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ContextLengthError
 from orchestrator.core.messages import FinishReason, Message, Role, Text, ToolCall, ToolDefinition, ToolResult
 from orchestrator.models.base import Completed, OutputSchema, Request, Restarted, TextPiece
-from tests.conformance.model_cases import model_at
+from tests.conformance.model_cases import REQUESTS, model_at
 from tests.doubles.vendor_replies import Protocol
 
 if TYPE_CHECKING:
@@ -65,6 +66,21 @@ async def ask(protocol: Protocol, request: Request, *, stream: bool) -> Response
 def question(*messages: Message, **fields: object) -> Request:
     asked = {"max_output_tokens": 24, "temperature": 0.0, **fields}
     return Request(SYSTEM, messages, **asked)  # type: ignore[arg-type]  # the fields are a request's
+
+
+# What depends on the model: pictures, and options that belong to one vendor.
+_NOT_EVERYWHERE = {"image", "result_image", "options"}
+
+
+@spoken
+@pytest.mark.parametrize("name", sorted(REQUESTS.keys() - _NOT_EVERYWHERE))
+async def test_the_table(name: str, protocol: Protocol) -> None:
+    """Every request of the table is taken. What a model says to it is its own affair."""
+    case = REQUESTS[name](protocol)
+    request = replace(case.request, max_output_tokens=4)
+    response = await ask(protocol, request, stream=case.stream)
+    assert response.usage.input_tokens > 0
+    assert response.message.parts
 
 
 @spoken
