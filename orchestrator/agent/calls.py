@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
-from orchestrator.core.errors import PullwrightError, ToolError
+from orchestrator.core.errors import ForgeError, JournalError, ToolError, WorkspaceError
 from orchestrator.core.events import CallStatus, ToolCallEnded, ToolCallStarted, ToolOutputDelta
 from orchestrator.core.messages import Image, ToolResult
 from orchestrator.models.base import invalid_arguments
@@ -68,7 +68,7 @@ async def run_call(bench: Workbench, call: ToolCall) -> CallEnd:
     """Run one call. A tool that fails, breaks or hangs gives a result that says so.
 
     Raises:
-        PullwrightError: the host's own trouble (push, forge, disk), which no model can mend.
+        ForgeError, WorkspaceError, JournalError: the host's own trouble, which no model can mend.
     """
     bench.emit(ToolCallStarted(call.id, call.name, call.arguments))
     status, outcome = await _outcome(bench, call)
@@ -115,7 +115,7 @@ async def _execute(bench: Workbench, tool: Tool, call: ToolCall) -> ToolOutcome:
             return _sound(await tool.execute(call.arguments, context))
     except ToolError as error:
         return Failed(str(error))
-    except PullwrightError:
+    except (ForgeError, WorkspaceError, JournalError):
         raise  # see run_call
     except TimeoutError as error:
         late = f"{call.name} gave no answer within {bench.tool_seconds:g} seconds and was stopped."

@@ -151,7 +151,8 @@ class Host:
         system: makes the whole system prompt from the tools shown; None has the session build it.
         ledger: what tools remember.
         emit: takes the events beside the streams of `submit`; a subagent's come as `SubagentEvent`.
-        owns_environment: the session makes the environment ready, and lets go of it at its end.
+        owns_environment: the session makes the environment ready, and lets go of it at its end. Of two
+            sessions in one environment neither may own it.
     """
 
     gate: Gate = allow_all

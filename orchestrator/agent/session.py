@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import uuid
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.agent.children import child_setting, model_of_child, take_over
 from orchestrator.agent.config import Host, SessionConfig
-from orchestrator.agent.history import History, Turn, TurnKind
+from orchestrator.agent.history import History, Turn, TurnKind, words_of
+from orchestrator.agent.holdings import Holdings
 from orchestrator.agent.limits import Budget, check_price
 from orchestrator.agent.loop import EndKind, Hooks, SessionEnd, run_loop
 from orchestrator.agent.repetition import Repetition
-from orchestrator.agent.stream import EventStream
+from orchestrator.agent.stream import STOP_SECONDS, EventStream, stop
 from orchestrator.agent.subagents import Lineage, Subagents, Wish
 from orchestrator.agent.talk import Setting, begin, unknown_price, usual_contract
 from orchestrator.core.clock import SystemClock
@@ -23,7 +25,6 @@ from orchestrator.core.errors import (
     ContentFilterError,
     OverloadedError,
     ProviderError,
-    PullwrightError,
     RateLimitError,
 )
 from orchestrator.core.events import (
@@ -51,8 +52,8 @@ if TYPE_CHECKING:
     from orchestrator.models.base import Model
     from orchestrator.profiles.base import Price, Profile
 
-STOP_SECONDS = 2.9
-"""How long running work may take to stop: 2 s between SIGTERM and SIGKILL, and some air."""
+SETTLE_SECONDS = 0.1
+"""How long work whose last event was read may take to be over."""
 
 _PASSING = (RateLimitError, OverloadedError, ConnectionFailedError, ProviderError, ContentFilterError)
 """After these the same session may be asked again; after every other error it is closed."""
@@ -128,8 +129,11 @@ class Session:
         if lineage:
             self._events.listen(lineage.relay)
         self._depth = lineage.depth if lineage else 0
-        self._of_parent = lineage.model if lineage else None
-        self._models: list[Model] = []
+        self._holdings = Holdings(
+            environment, owns_environment=host.owns_environment, kept=lineage.model if lineage else None
+        )
+        self._ending: asyncio.Task[None] | None = None
+        self._bracketed = False
         self._subagents = Subagents(self._child)
         self._steering: deque[str] = deque()
         self._follow_ups: deque[str] = deque()
@@ -158,16 +162,19 @@ class Session:
             PullwrightError: the model or the host failed; `ErrorOccurred` came before it. After an
                 error that does not pass by itself the session is closed.
         """
+        await self._left_behind()
         work, reader = self._begin(user), self._events.open()
         work.add_done_callback(lambda _: self._after(reader))
         try:
             async for event in reader:
                 yield event
-            if not work.cancelled():
+            await asyncio.wait([work], timeout=SETTLE_SECONDS)
+            if work.done() and not work.cancelled():
                 work.result()
         finally:
             reader.close()
-            await _stop(work)
+            if self._ending is None:
+                await stop(work)
 
     async def run(self, user: str | Message) -> SessionEnd:
         """Ask for something and wait for the end; the events go to listeners.
@@ -175,6 +182,7 @@ class Session:
         Raises:
             ConfigurationError, PullwrightError: see `submit`.
         """
+        await self._left_behind()
         work = self._begin(user)
         try:
             return await work
@@ -185,12 +193,20 @@ class Session:
             return SessionEnd(EndKind.INTERRUPTED, "the session was closed")
 
     def steer(self, message: str) -> None:
-        """Say something between two rounds; while the session is idle, with the next input."""
-        self._steering.append(message)
+        """Say something between two rounds; while the session is idle, with the next input.
+
+        Raises:
+            ConfigurationError: there are no words in it.
+        """
+        self._steering.append(words_of(message).text)
 
     def follow_up(self, message: str) -> None:
-        """Ask for something more, once what was asked before is done."""
-        self._follow_ups.append(message)
+        """Ask for something more, once what was asked before is done.
+
+        Raises:
+            ConfigurationError: there are no words in it.
+        """
+        self._follow_ups.append(words_of(message).text)
 
     def listen(self, listener: Callable[[SessionEvent], None]) -> None:
         """Call this with every event from now on, also between inputs. It must not block or raise."""
@@ -201,7 +217,7 @@ class Session:
         await self._close("aborted")
 
     async def close(self) -> None:
-        """End the session; what still runs is stopped. Closing twice does nothing."""
+        """End the session; what still runs is stopped. A second time waits for the first."""
         await self._close("closed")
 
     async def __aenter__(self) -> Self:
@@ -219,10 +235,18 @@ class Session:
             raise ConfigurationError("the session is closed: make a new one")
         if self._state is SessionState.PROCESSING:
             raise ConfigurationError("the session is at work: use steer() or follow_up()")
+        message = words_of(user)
         self._state = SessionState.PROCESSING
-        message = Message.user(user) if isinstance(user, str) else user
         self._work = asyncio.create_task(self._process(message))
         return self._work
+
+    async def _left_behind(self) -> None:
+        """Wait for work that is being stopped because somebody left its events: they may ask anew at once."""
+        if self._state is SessionState.PROCESSING and self._work:
+            for _ in range(3):  # the event loop closes what was left when it comes to it
+                await asyncio.sleep(0)
+            if self._work.cancelling():
+                await asyncio.wait([self._work], timeout=STOP_SECONDS)
 
     def _after(self, reader: Reader) -> None:
         """End a stream with the work that it shows; that of a closed session ends with `SessionEnded`."""
@@ -230,35 +254,42 @@ class Session:
             reader.end()
 
     async def _process(self, message: Message) -> SessionEnd:
+        done = False
         try:
+            await self._holdings.open()
             talk = self._talk = self._talk or await self._start()
             end = await self._inputs(message, talk)
-        except PullwrightError as error:
-            self._events(ErrorOccurred(type(error).__name__, str(error)))
-            self.history.interrupt(self._setting.clock.now())
-            if isinstance(error, _PASSING):
-                self._rest(SessionState.IDLE, str(error))
-            else:
-                await self._close(str(error), work_ends=True)
+            done = True
+        except _PASSING as error:
+            self._tell(error)
+            self._rest(SessionState.IDLE, str(error))
             raise
         except asyncio.CancelledError:
             self.history.interrupt(self._setting.clock.now())
             if self._state is SessionState.PROCESSING:
                 self._rest(SessionState.IDLE, "interrupted")
             raise
+        finally:
+            # Whatever else went wrong, in the host's own code too: the session cannot go on.
+            if self._state is SessionState.PROCESSING and not done:
+                fault = sys.exc_info()[1]
+                await self._close(str(fault), work_ends=True, error=fault)
         waits = end.kind in {EndKind.AWAITING, EndKind.QUESTION}
         self._rest(SessionState.AWAITING_INPUT if waits else SessionState.IDLE, f"{end.kind}: {end.text}")
         return end
 
+    def _tell(self, error: BaseException) -> None:
+        self.history.interrupt(self._setting.clock.now())
+        self._events(ErrorOccurred(type(error).__name__, str(error)))
+
     async def _start(self) -> Talk:
         setting = self._setting
         check_price(self.budget, self.price, self.model.name)
-        if setting.host.owns_environment:
-            await setting.environment.initialize()
         may_spawn = setting.profile.subagents and self._depth < setting.config.max_subagent_depth
         tools = self._subagents.tools() if may_spawn and setting.contract.text_ends else ()
         talk = await begin(setting, self.model.name, self._events, tools)
         self._events(SessionStarted(self.id, talk.system))
+        self._bracketed = True
         return talk
 
     async def _inputs(self, message: Message, talk: Talk) -> SessionEnd:
@@ -267,7 +298,6 @@ class Session:
             self._events(InputReceived(message.text))
             self.history.add(Turn(TurnKind.USER, message, self._setting.clock.now()))
             self._events(MessageAdded(message))
-            self.budget.tool_rounds = 0
             end = await run_loop(
                 lambda: self._ask(talk),
                 talk.bench,
@@ -275,15 +305,16 @@ class Session:
                 self.history,
                 self._hooks(),
             )
+            self.budget.tool_rounds = 0
             done = end.kind in {EndKind.COMPLETED, EndKind.AWAITING, EndKind.FINISH}
+            done = done or (end.kind is EndKind.LIMIT and not self.budget.exceeded())  # that of this input
             if not (done and self._follow_ups):
                 return end
             message = Message.user(self._follow_ups.popleft())
 
     def _ask(self, talk: Talk) -> Ask:
         """How the next round asks; the models that were asked are let go of at the end."""
-        if self.model is not self._of_parent and not any(self.model is used for used in self._models):
-            self._models.append(self.model)
+        self._holdings.note(self.model)
         return talk.ask(self.model, self.price, self.reasoning_effort)
 
     def _rest(self, state: SessionState, reason: str) -> None:
@@ -325,23 +356,30 @@ class Session:
         child.listen(lambda _event: take_over(parent, own, wish))
         return child
 
-    async def _close(self, reason: str, *, work_ends: bool = False) -> None:
+    async def _close(
+        self, reason: str, *, work_ends: bool = False, error: BaseException | None = None
+    ) -> None:
+        """End in a task of its own, so that a tool that closes its session does not cut the end short."""
+        if self._ending is None:
+            self._state = SessionState.CLOSED
+            work = None if work_ends else self._work
+            self._ending = asyncio.create_task(self._end(reason, work, error))
+            await asyncio.shield(self._ending)
+        else:
+            await asyncio.wait([self._ending])  # who began it hears what went wrong
+
+    async def _end(
+        self, reason: str, work: asyncio.Task[SessionEnd] | None, error: BaseException | None
+    ) -> None:
         """Steps 1 to 8 of Appendix B of the specification; what can be stopped at the same time is."""
-        if self._state is SessionState.CLOSED:
-            return
-        self._state = SessionState.CLOSED
-        work = None if work_ends else self._work
-        await asyncio.gather(_stop(work), self._subagents.close())
-        for model in self._models:
-            await model.aclose()
-        if self._setting.host.owns_environment and self._talk:
-            await self._setting.environment.cleanup()
-        self._events(SessionEnded(reason))
-        self._events.end()
-
-
-async def _stop(work: asyncio.Task[SessionEnd] | None) -> None:
-    """Cancel, and wait for the end as long as a command may take to stop."""
-    if work and not work.done():
-        work.cancel()
-        await asyncio.wait([work], timeout=STOP_SECONDS)
+        try:
+            if error:
+                self._tell(error)
+            await asyncio.gather(stop(work), self._subagents.close())
+            await self._holdings.let_go()
+        finally:
+            try:
+                if self._bracketed:
+                    self._events(SessionEnded(reason))
+            finally:
+                self._events.end()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.events import SubagentEvent
 from orchestrator.core.session_events import SessionEvent
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
+
+STOP_SECONDS = 2.9
+"""How long running work may take to stop: 2 s between SIGTERM and SIGKILL, and some air."""
 
 
 class EventStream:
@@ -75,3 +78,10 @@ class Reader:
     async def __aiter__(self) -> AsyncIterator[SessionEvent]:
         while (event := await self.queue.get()) is not None:
             yield event
+
+
+async def stop(work: asyncio.Task[Any] | None) -> None:
+    """Cancel, and wait for the end as long as a command may take to stop."""
+    if work and not work.done():
+        work.cancel()
+        await asyncio.wait([work], timeout=STOP_SECONDS)
