@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.agent.config import Host, SessionConfig
@@ -75,7 +76,7 @@ class Act:
         self._emit(PhaseEntered(Phase.PLAN))
         profile = parts.profile(self._proposer.propose, self._may_finish)
         self._session = Session(
-            profile=profile,
+            profile=replace(profile, documents=()),  # the first message has them
             environment=self._environment,
             model=parts.model,
             contract=parts.contract,
@@ -103,7 +104,7 @@ class Act:
         parts = self._parts
 
         def system(shown: tuple[ToolDefinition, ...]) -> str:
-            return "\n\n".join(filter(None, (profile.base_prompt, parts.contract.describe(shown))))
+            return f"{profile.base_prompt}\n\n{parts.contract.describe(shown)}"
 
         return Host(
             gate=parts.gate,
@@ -112,7 +113,8 @@ class Act:
             stopped=parts.stop,
             may_end=self._may_end,
             last_round=render("agent/last_round"),
-            system=system,
+            # Where the form of replies is part of the prompt, nothing else stands between it and the job.
+            system=None if parts.contract.text_ends or parts.contract.prunes else system,
             ledger=self.ledger,
             emit=self._emit,
             owns_environment=False,

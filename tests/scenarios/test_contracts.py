@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.doubles.model_server import calls, fail, reply
-from tests.scenarios.stage import FINISH, FIXED, PROPOSE, Stage, branches, content
+from tests.scenarios.stage import FINISH, FIXED, PROPOSE, Stage, add_commit, branches, content
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,6 +68,23 @@ def test_the_profile_suits_the_model_unless_it_is_named(
     offered = [entry["function"]["name"] for entry in stage.model.requests[0].body["tools"]]
     assert tool in offered
     assert {"create_pull_request", "ask_question", "finish"} <= set(offered)
+
+
+@pytest.mark.parametrize("contract", ["native", "single-step"])
+def test_the_prompt_says_where_it_works(stage: Stage, repository: Path, contract: str) -> None:
+    add_commit(repository, {"CLAUDE.md": "Use tabs.\n", "AGENTS.md": "Be kind.\n"}, "Rules")
+    stage.script(calls(("finish", {"reason": "nothing to do"})))
+    stage.run("--repo", str(repository), *TASK, "--contract", contract, "--profile", "anthropic")
+    system, first = (message["content"] for message in stage.asked())
+    lines = [
+        line
+        for line in system.splitlines()
+        if line.startswith(("Working directory: ", "Platform: ", "Today"))
+    ]
+    assert len(lines) == 3
+    assert system.index("Working directory: ") < system.index("# Tools")
+    assert ("Use tabs." in first, "Be kind." in first) == (True, True)
+    assert "Use tabs." not in system
 
 
 @pytest.mark.parametrize("profile", NATIVE)
