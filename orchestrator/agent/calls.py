@@ -145,15 +145,17 @@ def _broken(call: ToolCall, error: BaseException) -> Failed:
 
 
 def _finish(bench: Workbench, call: ToolCall, status: CallStatus, outcome: ToolOutcome) -> ToolResult:
+    images: tuple[Image, ...] = ()
+    cut_as, full = call.name, None
     match outcome:
         case Ok():
-            output, images, cut_as = outcome.output, outcome.images, call.name
+            output, images, full = outcome.output, outcome.images, outcome.full
         case Failed():
-            output, images, cut_as = outcome.message, (), outcome.cut_as or call.name
+            output, cut_as, full = outcome.message, outcome.cut_as or call.name, outcome.full
         case Ends():
-            output, images, cut_as = outcome.text, (), call.name
+            output = outcome.text
         case _:
             assert_never(outcome)
-    bench.emit(ToolCallEnded(call.id, call.name, status, output))
+    bench.emit(ToolCallEnded(call.id, call.name, status, output if full is None else full))
     shown = truncate(output, cut_as, bench.limits)
     return ToolResult(call.id, call.name, shown, is_error=status is not CallStatus.OK, images=images)

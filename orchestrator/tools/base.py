@@ -21,10 +21,15 @@ MAX_TIMEOUT_MS = 600_000
 
 @dataclass(frozen=True, slots=True)
 class Ok:
-    """The tool did it. `output` is what the model is told, before truncation; `images` are shown after it."""
+    """The tool did it. `output` is what the model is told, before truncation; `images` are shown after it.
+
+    Attributes:
+        full: what the event tells, where the model asked for less than all.
+    """
 
     output: str
     images: tuple[Image, ...] = ()
+    full: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +39,12 @@ class Failed:
     Attributes:
         cut_as: the tool by whose limits a long message is cut, where it is not the tool called:
             a refused `write_file` shows a file, as `read_file` does.
+        full: see `Ok`.
     """
 
     message: str
     cut_as: str | None = None
+    full: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,16 +59,24 @@ async def run_command(
     result = await context.environment.exec_command(
         command, timeout_ms=limit_ms, working_dir=working_dir, on_output=context.print
     )
-    printed = result.output if max_output_chars is None else _cut(result.output, max_output_chars)
-    output = printed if printed.endswith("\n") or not printed else f"{printed}\n"
+    seconds = result.duration_ms / 1_000
+    ending = f"[exit code {result.exit_code}, {seconds:.1f} s]"
     if result.timed_out:
-        return Failed(
-            f"{output}[ERROR: Command timed out after {limit_ms}ms. Partial output is shown above. You can retry "
+        ending = (
+            f"[ERROR: Command timed out after {limit_ms}ms. Partial output is shown above. You can retry "
             "with a longer timeout by setting the timeout_ms parameter.]"
         )
-    seconds = result.duration_ms / 1_000
-    ending = f"{output or _NOTHING_PRINTED}[exit code {result.exit_code}, {seconds:.1f} s]"
-    return Ok(ending) if result.exit_code == 0 else Failed(ending)
+    nothing = "" if result.timed_out else _NOTHING_PRINTED
+    full = (_with_line_end(result.output) or nothing) + ending
+    told, kept = full, None
+    if max_output_chars is not None:
+        told, kept = (_with_line_end(_cut(result.output, max_output_chars)) or nothing) + ending, full
+    failed = result.timed_out or result.exit_code != 0
+    return Failed(told, full=kept) if failed else Ok(told, full=kept)
+
+
+def _with_line_end(text: str) -> str:
+    return text if text.endswith("\n") or not text else f"{text}\n"
 
 
 def _cut(output: str, most: int) -> str:

@@ -36,6 +36,7 @@ from orchestrator.core.events import (
 from orchestrator.core.messages import FinishReason, Message, Role, ToolResult
 from orchestrator.environments.local import LocalEnvironment
 from orchestrator.tools.base import Order
+from orchestrator.tools.step_set import shell_command
 from tests.unit.agent.stage import USAGE, ScriptedModel, events_of, kinds, profile, says, session_in, tool
 
 if TYPE_CHECKING:
@@ -470,6 +471,17 @@ async def test_what_a_tool_cannot_do_is_told_and_the_session_goes_on(
     assert result.is_error
     assert words in result.content
     assert [event.status for event in of(events, ToolCallEnded)] == [CallStatus.FAILED]
+
+
+async def test_the_event_has_all_where_the_model_asked_for_less(tmp_path: Path) -> None:
+    shell = ("shell_command", {"command": "printf abcdefghijklmnopqrstuvwxyz", "max_output_chars": 4})
+    async with session_in(tmp_path, says("", shell), says("Done."), tools=[shell_command()]) as (
+        session,
+        model,
+    ):
+        events = await events_of(session, "Go")
+    assert of(events, ToolCallEnded)[0].output.startswith("abcdefghijklmnopqrstuvwxyz\n[exit code 0")
+    assert results(model.requests[1].messages[-1])[0].content.startswith("ab\n[... 22 characters left out")
 
 
 async def test_output_that_is_not_utf8_is_shown_with_replacement_characters(tmp_path: Path) -> None:
