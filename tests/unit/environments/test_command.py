@@ -242,6 +242,6 @@ async def test_a_command_cancelled_while_it_is_being_started_leaves_no_descripto
         running.cancel()
         await asyncio.wait([running])
     async with asyncio.timeout(10):  # those of killed processes go when the system has reaped them
-        while descriptors() != before:
+        while descriptors() != before:  # noqa: ASYNC110  nothing tells of it
             await asyncio.sleep(0)
     await environment.cleanup()
