@@ -11,6 +11,7 @@ from orchestrator.assembly.forge import choose_site
 from orchestrator.assembly.model import choose_model
 from orchestrator.assembly.program import Program
 from orchestrator.assembly.relay import Relay
+from orchestrator.assembly.web import choose_web
 from orchestrator.config import ApiKeys, load, secret_values
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
@@ -74,6 +75,7 @@ def build_program(
         dry_run=errand.dry_run,
         site=choose_site(errand.repository, around, writes=not errand.dry_run),
         chosen=chosen,
+        web=None if errand.demo else choose_web(around),
         wanted=Wanted(errand.issue, errand.text),
         home=home,
         redactor=Redactor(secret_values(environ)),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from orchestrator.assembly.model import ChosenModel, Connection, connected
+from orchestrator.assembly.web import tools_for
 from orchestrator.config import ApiKeys
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     from orchestrator.models.base import Model, OnWait
     from orchestrator.profiles.base import Profile
-    from orchestrator.tools.base import Tool
-    from orchestrator.web.base import WebAccess
 
 READ_SECONDS = 600.0
 
@@ -103,7 +102,7 @@ def _profile(
     api_url, api_key = options.pop("api_url", None), options.pop("api_key", None)
     on_wait, web = options.pop("on_wait", None), options.pop("web", None)
     if web is not None:
-        options["web"] = _web_tools(provider, web)
+        options["web"] = tools_for(provider.value, web)
     if not isinstance(model, str):
         return make(model=model, **options)
     if not model.strip():
@@ -154,15 +153,6 @@ def _others(chosen: ChosenModel) -> Callable[[str], tuple[Model, Callable[[Any],
         return found.model, found.price
 
     return other
-
-
-def _web_tools(provider: Provider, web: WebAccess) -> tuple[Tool, ...]:
-    from orchestrator.tools.web import web_fetch, web_search, web_tools
-    from orchestrator.tools.web_text import PageReader
-
-    if provider is Provider.GEMINI:
-        return web_search(web), web_fetch(PageReader(web))
-    return web_tools(web)
 
 
 def _host(url: str) -> str:

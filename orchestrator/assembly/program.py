@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from orchestrator.environments.base import ExecutionEnvironment
     from orchestrator.guard.secrets import Redactor
     from orchestrator.journal.folders import Home
+    from orchestrator.web.base import WebAccess
     from orchestrator.worker.backlog import Wanted
     from orchestrator.workspace.clone import Clone
 
@@ -47,6 +48,7 @@ class Program:
     dry_run: bool
     site: Site
     chosen: ChosenModel
+    web: WebAccess | None
     wanted: Wanted
     home: Home
     redactor: Redactor
@@ -85,7 +87,11 @@ class Program:
             open_clone=self._open_clone,
             environment=self._environment,
             profile=partial(
-                cycle_profile, profile_name(settings, self.chosen), self.chosen, dangerous=dangerous
+                cycle_profile,
+                profile_name(settings, self.chosen),
+                self.chosen,
+                dangerous=dangerous,
+                web=self.web,
             ),
             gate=allow_all if dangerous else safe_mode,
             limits=Limits(settings.max_rounds, settings.max_tokens, settings.max_usd, settings.max_minutes),

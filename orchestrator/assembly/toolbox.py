@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from orchestrator.assembly.web import tools_for
 from orchestrator.contracts.json_plan import JsonPlan
 from orchestrator.contracts.native import Native, SingleStep
 from orchestrator.core.prompts import render
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from orchestrator.cycle.parts import MayFinish, Propose
     from orchestrator.profiles.base import Profile
     from orchestrator.tools.base import Tool
+    from orchestrator.web.base import WebAccess
 
 _VENDORS: dict[str, Callable[..., Profile]] = {
     "openai": openai,
@@ -71,15 +73,22 @@ def profile_name(settings: Settings, chosen: ChosenModel) -> str:
     return family_of(chosen.ref.name) or _FAMILY_OF_PROVIDER.get(chosen.ref.provider, "planner")
 
 
-def cycle_profile(
-    name: str, chosen: ChosenModel, propose: Propose, may_finish: MayFinish, *, dangerous: bool
+def cycle_profile(  # noqa: PLR0913  what the user chose, then what the cycle brings
+    name: str,
+    chosen: ChosenModel,
+    propose: Propose,
+    may_finish: MayFinish,
+    *,
+    dangerous: bool,
+    web: WebAccess | None = None,
 ) -> Profile:
     """A profile with the tools by which a cycle gets somewhere, and with the words about its job."""
+    online = tools_for(name, web) if web else ()
     controls = (create_pull_request(propose), ask_question(), finish(may_finish))
     if name == "planner":
-        profile = planner(ToolRegistry((*_planner_tools(), *controls)))
+        profile = planner(ToolRegistry((*_planner_tools(), *online, *controls)))
     else:
-        profile = _VENDORS[name](custom=controls, dangerous=dangerous)
+        profile = _VENDORS[name](web=online, custom=controls, dangerous=dangerous)
         profile = replace(profile, base_prompt=f"{profile.base_prompt}\n\n{render('cycle/role')}")
     if chosen.ref is None:
         return profile

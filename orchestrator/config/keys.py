@@ -22,6 +22,9 @@ VARIABLES: dict[str, tuple[str, ...]] = {
     "anthropic": ("ANTHROPIC_API_KEY",),
     "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
     "other": (OTHER_KEY,),
+    "tavily": ("TAVILY_API_KEY",),
+    "brave": ("BRAVE_API_KEY",),
+    "exa": ("EXA_API_KEY",),
     "github": ("GITHUB_TOKEN", "GH_TOKEN"),
     "github_app": (APP_KEY, APP_KEY_FILE),
 }
@@ -63,6 +66,9 @@ class ApiKeys:
     anthropic: str | None = field(default=None, repr=False)
     gemini: str | None = field(default=None, repr=False)
     other: str | None = field(default=None, repr=False)
+    tavily: str | None = field(default=None, repr=False)
+    brave: str | None = field(default=None, repr=False)
+    exa: str | None = field(default=None, repr=False)
     github: str | None = field(default=None, repr=False)
     github_app: str | None = field(default=None, repr=False)
 

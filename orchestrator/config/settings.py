@@ -98,6 +98,9 @@ class Settings(BaseModel):
     )
     draft: bool = _option(True, "Open pull requests as drafts.", "true or false")
     allow_dangerous_tools: bool = _option(False, "Let the model run shell commands.", "true or false")
+    web: Literal["tavily", "brave", "exa"] | None = _option(
+        None, "Search engine of the web tools; without one the model has none.", "tavily, brave or exa"
+    )
     stream: bool = _option(True, "Take the model's reply piece by piece.", "true or false")
     temperature: float | None = _number(None, "Sampling temperature; not sent if not set.", 0.0, 2.0)
     max_output_tokens: int | None = _number(

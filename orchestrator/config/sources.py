@@ -49,7 +49,7 @@ _FAR = 0.3
 
 # The folder's file may come from a repository that somebody else wrote.
 _ADDRESSES = ("api_url", "github_url")
-_NEVER_LOCAL = {"allow_dangerous_tools": True}
+_NEVER_LOCAL = frozenset({"allow_dangerous_tools", "web"})
 
 _SECRET_WORDS = re.compile(r"key|token|secret|password|credential")
 _SECRET_PLACES = {
@@ -247,10 +247,10 @@ def _check(key: str, value: Any, origin: Origin) -> None:
         if len(shown) > _MAX_SHOWN_CHARS:
             shown = f"{shown[:_MAX_SHOWN_CHARS]}…"
         raise ConfigurationError(f"{origin.names(key)} = {shown}: must be {allowed(key)}") from None
-    if origin.kind is Kind.LOCAL_FILE and key in _NEVER_LOCAL and value == _NEVER_LOCAL[key]:
+    if origin.kind is Kind.LOCAL_FILE and key in _NEVER_LOCAL and value:
         raise ConfigurationError(
             f"{origin.names(key)} has no effect there, because a repository may bring that file along; "
-            f"give {_flag(key)} or set {PREFIX}{key.upper()}=true"
+            f"give {_flag(key)} or set {PREFIX}{key.upper()}"
         )
 
 

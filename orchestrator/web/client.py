@@ -20,7 +20,7 @@ from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.web.addresses import Address, bracketed, joined, parse_address, public_ips, system_resolver
 from orchestrator.web.base import Page
 from orchestrator.web.content import kind_of, page_text
-from orchestrator.web.engines import MAX_QUERY_CHARACTERS, MAX_RESULTS, complaint
+from orchestrator.web.engines import MAX_QUERY_CHARACTERS, MAX_RESULTS, complaint, engine_named
 
 if TYPE_CHECKING:
     import ssl
@@ -74,7 +74,7 @@ class HttpWeb:
     def __init__(
         self,
         *,
-        engine: SearchEngine | None = None,
+        engine: SearchEngine | str | None = None,
         api_key: str | None = None,
         allowed_private: frozenset[str] = frozenset(),
         resolve: Resolver = system_resolver,
@@ -83,15 +83,17 @@ class HttpWeb:
         """Nothing is opened before the first call.
 
         Args:
-            engine: answers searches; None leaves only pages.
+            engine: answers searches (`tavily`, `brave`, `exa`); None leaves only pages.
             api_key: sent to the engine's host, and nowhere else.
             allowed_private: places (`host:port`) that may be opened although they are private.
             resolve: looks host names up.
             options: bounds.
 
         Raises:
-            ConfigurationError: the engine has no key, or the key has characters that no key has.
+            ConfigurationError: the engine is unknown or has no key, or no key has such characters.
         """
+        if isinstance(engine, str):
+            engine = engine_named(engine)
         self._engine = engine
         self._key = (api_key or "").strip()
         if engine and not self._key:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from orchestrator.core.errors import ConfigurationError
 from orchestrator.web.base import SearchHit
 
 if TYPE_CHECKING:
@@ -144,3 +145,14 @@ EXA = SearchEngine(
 
 ENGINES: Mapping[str, SearchEngine] = MappingProxyType({"tavily": TAVILY, "brave": BRAVE, "exa": EXA})
 """By the name that configuration uses."""
+
+
+def engine_named(name: str) -> SearchEngine:
+    """The engine of this name.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    if name not in ENGINES:
+        raise ConfigurationError(f"unknown search engine {name[:50]!r}: known are {', '.join(ENGINES)}")
+    return ENGINES[name]

@@ -263,6 +263,12 @@ def test_the_users_own_file_is_trusted_even_where_it_lies_in_the_folder(place: P
     assert loaded.settings.allow_dangerous_tools
 
 
+def test_the_folder_cannot_open_the_web(place: Place) -> None:
+    place.local.write_text("web = 'exa'\n")
+    with pytest.raises(ConfigurationError, match="give --web or set PULLWRIGHT_WEB"):
+        place.load()
+
+
 def test_the_folder_cannot_allow_dangerous_tools_but_may_forbid_them(place: Place) -> None:
     place.local.write_text("allow_dangerous_tools = true\n")
     with pytest.raises(
