@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, overload
 
-from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.messages import Image, Message, Reasoning, Role, Text, ToolCall, ToolResult
 from orchestrator.models.wire import CHARACTERS_PER_TOKEN, TOKENS_PER_IMAGE
 
@@ -160,20 +159,6 @@ class History:
         for turn in kept:
             self.add(turn)
         return dropped
-
-
-def words_of(user: object) -> Message:
-    """What somebody says to the model.
-
-    Raises:
-        ConfigurationError: it is no text and no message, or there is nothing in it.
-    """
-    message = Message.user(user) if isinstance(user, str) else user
-    if not isinstance(message, Message):
-        raise ConfigurationError(f"say it as text or as a Message, not as {type(user).__name__}")
-    if not any(not isinstance(part, Text) or part.text.strip() for part in message.parts):
-        raise ConfigurationError("there is nothing in it: say in words what is to be done")
-    return message
 
 
 def _tokens(message: Message) -> int:

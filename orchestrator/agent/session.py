@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import sys
 import uuid
-from collections import deque
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.agent.children import child_setting, model_of_child, take_over
 from orchestrator.agent.config import Host, SessionConfig
-from orchestrator.agent.history import History, Turn, TurnKind, words_of
+from orchestrator.agent.history import History, Turn, TurnKind
 from orchestrator.agent.holdings import Holdings
+from orchestrator.agent.inbox import Inbox, words_of
 from orchestrator.agent.limits import Budget, check_price
 from orchestrator.agent.loop import EndKind, Hooks, SessionEnd, run_loop
 from orchestrator.agent.repetition import Repetition
@@ -135,12 +135,18 @@ class Session:
         self._ending: asyncio.Task[None] | None = None
         self._bracketed = False
         self._subagents = Subagents(self._child)
-        self._steering: deque[str] = deque()
-        self._follow_ups: deque[str] = deque()
+        self._inbox = Inbox()
         self._talk: Talk | None = None
         self._work: asyncio.Task[SessionEnd] | None = None
-        window = config.loop_detection_window
-        self._repetition = Repetition(window) if config.enable_loop_detection else None
+        watch = Repetition(config.loop_detection_window) if config.enable_loop_detection else None
+        self._hooks = Hooks(
+            now=clock.now,
+            stopped=host.stopped,
+            steering=self._inbox.take_steering,
+            may_end=host.may_end,
+            last_round=host.last_round,
+            repetition=watch,
+        )
 
     @property
     def state(self) -> SessionState:
@@ -198,7 +204,7 @@ class Session:
         Raises:
             ConfigurationError: there are no words in it.
         """
-        self._steering.append(words_of(message).text)
+        self._inbox.steer(message)
 
     def follow_up(self, message: str) -> None:
         """Ask for something more, once what was asked before is done.
@@ -206,7 +212,7 @@ class Session:
         Raises:
             ConfigurationError: there are no words in it.
         """
-        self._follow_ups.append(words_of(message).text)
+        self._inbox.follow_up(message)
 
     def listen(self, listener: Callable[[SessionEvent], None]) -> None:
         """Call this with every event from now on, also between inputs. It must not block or raise."""
@@ -303,14 +309,15 @@ class Session:
                 talk.bench,
                 self.budget,
                 self.history,
-                self._hooks(),
+                self._hooks,
             )
             self.budget.tool_rounds = 0
             done = end.kind in {EndKind.COMPLETED, EndKind.AWAITING, EndKind.FINISH}
             done = done or (end.kind is EndKind.LIMIT and not self.budget.exceeded())  # that of this input
-            if not (done and self._follow_ups):
+            follow_up = self._inbox.next_follow_up() if done else None
+            if follow_up is None:
                 return end
-            message = Message.user(self._follow_ups.popleft())
+            message = Message.user(follow_up)
 
     def _ask(self, talk: Talk) -> Ask:
         """How the next round asks; the models that were asked are let go of at the end."""
@@ -320,22 +327,6 @@ class Session:
     def _rest(self, state: SessionState, reason: str) -> None:
         self._state = state
         self._events(ProcessingEnded(state, " ".join(reason.split())[:_REASON_CHARS]))
-
-    def _hooks(self) -> Hooks:
-        host = self._setting.host
-        return Hooks(
-            now=self._setting.clock.now,
-            stopped=host.stopped,
-            steering=self._take_steering,
-            may_end=host.may_end,
-            last_round=host.last_round,
-            repetition=self._repetition,
-        )
-
-    def _take_steering(self) -> list[str]:
-        words = list(self._steering)
-        self._steering.clear()
-        return words
 
     def _child(self, wish: Wish) -> Session:
         parent = self._setting
