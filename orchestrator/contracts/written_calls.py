@@ -18,24 +18,25 @@ WRITTEN = "written_"
 """How the ids of such calls begin. Their results go back as text, because no vendor knows these ids."""
 
 _LONGEST_CHARS = 200_000
-_TAGGED = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
+_TAGGED = re.compile(r"<(tool_calls?|tools?|function_call)>\s*(.*?)\s*</\1>", re.DOTALL)
 _FENCED = re.compile(r"^```[a-z]*[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
 
 
 def written_calls(text: str, tools: Iterable[ToolDefinition], round_number: int) -> tuple[ToolCall, ...]:
     """The calls, if the text has nothing else that could be one; else nothing.
 
-    Taken are `<tool_call>` elements, one fenced block, or the whole text. Each must be valid JSON
+    Taken are elements such as `<tool_call>`, one fenced block, or the whole text. Each must be valid JSON
     and name a tool on offer: what only looks like a call is what the model says.
     """
     if len(text) > _LONGEST_CHARS:
         return ()
-    blocks = _TAGGED.findall(text) or _FENCED.findall(text)
-    if blocks and not _TAGGED.search(text) and len(blocks) > 1:
+    tagged = [found.group(2) for found in _TAGGED.finditer(text)]
+    fenced = [] if tagged else _FENCED.findall(text)
+    if len(fenced) > 1:
         return ()
     offered = {tool.name for tool in tools}
     calls: list[ToolCall] = []
-    for block in blocks or [text]:
+    for block in tagged or fenced or [text]:
         found = _calls_of(block.strip())
         if not found or any(call["tool_name"] not in offered for call in found):
             return ()

@@ -30,6 +30,8 @@ def names(text: str) -> list[str]:
         (f"I read it first.\n\n```\n{READ}\n```\nThen I go on.", ["read_file"]),
         (f"```json\n[{READ}, {GREP}]\n```", ["read_file", "grep"]),
         (f"<tool_call>\n{READ}\n</tool_call>\n<tool_call>{GREP}</tool_call>", ["read_file", "grep"]),
+        (f"<tools>\n{READ}\n</tools>", ["read_file"]),
+        (f"<tools>\n{READ}\n</tool_call>", []),
         ('{"tool": "grep", "args": {"pattern": "x"}}', ["grep"]),
         ('{"function": "grep", "arguments": {"pattern": "x"}}', ["grep"]),
         ('{"type": "function", "function": {"name": "grep", "arguments": {"pattern": "x"}}}', ["grep"]),
