@@ -138,14 +138,13 @@ class Session:
         self._inbox = Inbox()
         self._talk: Talk | None = None
         self._work: asyncio.Task[SessionEnd] | None = None
-        watch = Repetition(config.loop_detection_window) if config.enable_loop_detection else None
         self._hooks = Hooks(
             now=clock.now,
             stopped=host.stopped,
             steering=self._inbox.take_steering,
             may_end=host.may_end,
             last_round=host.last_round,
-            repetition=watch,
+            repetition=Repetition(config.loop_detection_window) if config.enable_loop_detection else None,
         )
 
     @property

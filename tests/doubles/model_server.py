@@ -12,16 +12,15 @@ from __future__ import annotations
 import json
 import socket
 import struct
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tests.doubles.loopback import Loopback, LoopbackHandler
+
 if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
+    import threading
 
 PIECE_CHARACTERS = 12
 MODEL = "scripted-1"
@@ -137,45 +136,27 @@ def gated(text: str, gate: threading.Event) -> Step:
     return Step(text=text, gate=gate)
 
 
-class ModelServer:
+class ModelServer(Loopback):
     """Plays a script over HTTP on an ephemeral port. A request beyond the script's end gets a 400.
 
     Attributes:
         script: the steps that are still to come; a test may add to it while the server runs.
         requests: every POST so far, in order.
-        connections: how many were opened so far.
     """
 
     def __init__(self, script: Sequence[ScriptItem] = ()) -> None:
+        super().__init__(_Handler)
         self.script: list[ScriptItem] = list(script)
         self.requests: list[RecordedRequest] = []
-        self.connections = 0
-        self.closing = threading.Event()
-        self._lock = threading.Lock()
-        self._http = _Server(self)
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
 
     @property
     def url(self) -> str:
         """What a user would configure as the API's address."""
-        return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.closing.set()
-        self._http.shutdown()
-        self._http.hang_up()
-        self._http.server_close()
-        self._thread.join()
+        return f"{self.root}/v1"
 
     def take(self, request: RecordedRequest) -> Step:
         """Record a request and take the step that answers it."""
-        with self._lock:
+        with self.lock:
             self.requests.append(request)
             if not request.path.endswith("/chat/completions"):
                 return fail(404)
@@ -185,53 +166,14 @@ class ModelServer:
         return item if isinstance(item, Step) else item(request)
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = False  # closing waits for the handlers, so that no socket outlives its test
-
-    def __init__(self, owner: ModelServer) -> None:
-        self.owner = owner
-        self._connections: set[socket.socket] = set()
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        self._connections.add(request)
-        self.owner.connections += 1
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        self._connections.discard(request)
-        super().shutdown_request(request)
-
-    def hang_up(self) -> None:
-        for connection in list(self._connections):
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue  # the client was faster
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is not an error here."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: _Server
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the base class's name
-        """Stay silent."""
-
-    def do_GET(self) -> None:
+class _Handler(LoopbackHandler):
+    def do_GET(self) -> None:  # noqa: N802  the base class calls it so
         listing = {"object": "list", "data": [{"id": MODEL, "object": "model", "owned_by": "test"}]}
         self._send(Step(raw=json.dumps(listing).encode()), b"")
 
-    def do_POST(self) -> None:
-        raw = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-        try:
-            body = json.loads(raw)
-        except ValueError:
-            body = {}
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        recorded = RecordedRequest(self.path, headers, body if isinstance(body, dict) else {})
+    def do_POST(self) -> None:  # noqa: N802  the base class calls it so
+        headers, body, _raw = self.posted()
+        recorded = RecordedRequest(self.path, headers, body)
         step = self.server.owner.take(recorded)
         if step.ending is Ending.RESET:
             self._reset()
@@ -259,7 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
             payload = payload[: len(payload) // 2]
         half = len(payload) // 2
         self.wfile.write(payload[:half])
-        self._wait_at(step.gate)
+        self.wait_at(step.gate)
         self.wfile.write(payload[half:])
 
     def _head(self, step: Step, headers: Mapping[str, str]) -> None:
@@ -267,10 +209,6 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in {**headers, **step.headers}.items():
             self.send_header(name, value)
         self.end_headers()
-
-    def _wait_at(self, gate: threading.Event | None) -> None:
-        while gate is not None and not gate.wait(0.01) and not self.server.owner.closing.is_set():
-            pass
 
     def _stream(self, step: Step, body: Mapping[str, Any]) -> None:
         self._head(step, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"})
@@ -282,7 +220,7 @@ class _Handler(BaseHTTPRequestHandler):
             if number == half:
                 if step.ending is not Ending.PROPER:
                     break
-                self._wait_at(step.gate)
+                self.wait_at(step.gate)
             self._chunk(f"data: {json.dumps(chunk)}\n\n")
         if step.ending is Ending.CUT:
             self.close_connection = True

@@ -10,16 +10,14 @@ Each POST takes the next answer and is recorded::
 from __future__ import annotations
 
 import json
-import socket
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tests.doubles.loopback import Loopback, LoopbackHandler
+
 if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
+    import threading
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +96,7 @@ def sse_event(value: Mapping[str, Any]) -> bytes:
     return f"{name}data: {json.dumps(value, ensure_ascii=False)}\n\n".encode()
 
 
-class SseServer:
+class SseServer(Loopback):
     """Plays answers over HTTP on an ephemeral port. A request beyond the last of them gets a 400.
 
     Attributes:
@@ -107,34 +105,18 @@ class SseServer:
     """
 
     def __init__(self, answers: Iterable[AnswerItem] = ()) -> None:
+        super().__init__(_Handler)
         self.answers: list[AnswerItem] = list(answers)
         self.requests: list[PostedRequest] = []
-        self.closing = threading.Event()
-        self._lock = threading.Lock()
-        self._http = _Server(self)
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
 
     @property
     def url(self) -> str:
         """The server's root, without a path."""
-        return f"http://127.0.0.1:{self._http.server_address[1]}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.closing.set()
-        self._http.shutdown()
-        self._http.hang_up()
-        self._http.server_close()
-        self._thread.join()
+        return self.root
 
     def take(self, request: PostedRequest) -> Answer:
         """Record a request and take the answer to it."""
-        with self._lock:
+        with self.lock:
             self.requests.append(request)
             if not self.answers:
                 return json_answer({"error": {"message": "the server has no answers left"}}, status=400)
@@ -142,49 +124,10 @@ class SseServer:
         return item if isinstance(item, Answer) else item(request)
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = False  # closing waits for the handlers, so that no socket outlives its test
-
-    def __init__(self, owner: SseServer) -> None:
-        self.owner = owner
-        self._connections: set[socket.socket] = set()
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        self._connections.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        self._connections.discard(request)
-        super().shutdown_request(request)
-
-    def hang_up(self) -> None:
-        for connection in list(self._connections):
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue  # the client was faster
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is not an error here."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: _Server
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the base class's name
-        """Stay silent."""
-
-    def do_POST(self) -> None:
-        raw = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-        try:
-            body = json.loads(raw)
-        except ValueError:
-            body = {}
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        posted = PostedRequest(self.path, headers, body if isinstance(body, dict) else {}, raw)
-        self._play(self.server.owner.take(posted))
+class _Handler(LoopbackHandler):
+    def do_POST(self) -> None:  # noqa: N802  the base class calls it so
+        headers, body, raw = self.posted()
+        self._play(self.server.owner.take(PostedRequest(self.path, headers, body, raw)))
 
     def _play(self, answer: Answer) -> None:
         self.send_response(answer.status)
@@ -200,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             if number == len(answer.pieces) - 1:
-                self._wait_at(answer.gate)
+                self.wait_at(answer.gate)
             self._write(piece, chunked=answer.chunked)
         if answer.chunked:
             self.wfile.write(b"0\r\n\r\n")
@@ -209,7 +152,3 @@ class _Handler(BaseHTTPRequestHandler):
         if piece:  # an empty chunk would end the body
             self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece) if chunked else piece)
             self.wfile.flush()
-
-    def _wait_at(self, gate: threading.Event | None) -> None:
-        while gate is not None and not gate.wait(0.01) and not self.server.owner.closing.is_set():
-            pass
