@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.assembly.around import Around
-from orchestrator.assembly.demo import make_demo
+from orchestrator.assembly.demo import as_demo, make_demo
 from orchestrator.assembly.forge import choose_site
 from orchestrator.assembly.model import choose_model
 from orchestrator.assembly.program import Program
@@ -71,7 +71,7 @@ def build_program(
         )
     return Program(
         repository=errand.repository,
-        settings=loaded.settings,
+        settings=as_demo(loaded.settings) if errand.demo else loaded.settings,
         dry_run=errand.dry_run,
         site=choose_site(errand.repository, around, writes=not errand.dry_run),
         chosen=chosen,

@@ -16,11 +16,17 @@ from orchestrator.workspace.base import Identity
 from orchestrator.workspace.create import create_repository
 
 if TYPE_CHECKING:
+    from orchestrator.config import Settings
     from orchestrator.core.clock import Clock
     from orchestrator.journal.folders import Home
 
 _NAME = "demo"
 _AUTHOR = Identity("Ada", "ada@example.com")
+
+
+def as_demo(settings: Settings) -> Settings:
+    """The settings with the contract and the profile for which the replies were prepared."""
+    return settings.model_copy(update={"contract": "json-plan", "profile": None})
 
 
 def make_demo(home: Home, clock: Clock) -> tuple[str, ChosenModel]:

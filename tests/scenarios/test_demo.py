@@ -47,6 +47,14 @@ def test_the_demo_goes_on_with_the_next_item(stage: Stage) -> None:
     ]
 
 
+def test_the_demo_is_the_same_whatever_contract_and_profile_are_configured(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PULLWRIGHT_CONTRACT", "single-step")
+    monkeypatch.setenv("PULLWRIGHT_PROFILE", "anthropic")
+    assert stage.command("run", "--demo", "--json").result["outcome"] == "proposed"
+
+
 def test_the_demo_can_be_dry(stage: Stage) -> None:
     assert stage.command("run", "--demo", "--dry-run", "--json").result["outcome"] == "planned"
     assert stage.command("pulls", "--json").out == ""
