@@ -147,7 +147,9 @@ class AnthropicWire:
         }
         if betas:
             headers["anthropic-beta"] = ",".join([betas] if isinstance(betas, str) else map(str, betas))
-        return WireRequest(self.url, headers, head, "messages", self._entries(request.messages, mark))
+        return WireRequest(
+            self.url, headers, head, "messages", self._entries(request.messages, mark), self.encoded
+        )
 
     def _head(self, request: Request, *, stream: bool) -> dict[str, Any]:
         traits = ModelTraits.of(self.model)

@@ -134,7 +134,7 @@ class GeminiWire:
             url, accept = self._method("streamGenerateContent", "alt=sse", self.query), "text/event-stream"
         else:
             url, accept = self.url, "application/json"
-        return WireRequest(url, {"accept": accept}, head, "contents", entries)
+        return WireRequest(url, {"accept": accept}, head, "contents", entries, self.encoded)
 
     def _generation_config(self, request: Request) -> dict[str, Any]:
         numbers = {

@@ -120,7 +120,7 @@ class ChatWire:
         make = partial(_entries, strict=self.demanding)
         entries = [system, *(self.encoded.get(message, make) for message in request.messages)]
         accept = "text/event-stream" if stream else "application/json"
-        return WireRequest(self.url, {"accept": accept}, head, "messages", entries)
+        return WireRequest(self.url, {"accept": accept}, head, "messages", entries, self.encoded)
 
     def decode(self, body: bytes, request: Request) -> Response:
         """Read a whole reply.

@@ -147,7 +147,7 @@ class ResponsesWire:
         )
         entries = [self.encoded.get(message, make) for message in request.messages]
         accept = "text/event-stream" if stream else "application/json"
-        return WireRequest(self.url, {"accept": accept}, head, "input", entries)
+        return WireRequest(self.url, {"accept": accept}, head, "input", entries, self.encoded)
 
     def _reasoning(self, effort: str) -> dict[str, Any]:
         summary = Extra.SUMMARY in self.extras and effort != "none"

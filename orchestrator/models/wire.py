@@ -46,6 +46,7 @@ class WireRequest:
         head: every field but the conversation.
         list_name: the conversation's field: `messages`, `input` or `contents`.
         entries: the conversation's entries, each the JSON text of one or more entries joined by commas.
+        encoded: remembers the head's JSON for the next request.
     """
 
     url: str
@@ -53,11 +54,12 @@ class WireRequest:
     head: JsonObject
     list_name: str
     entries: Sequence[bytes]
+    encoded: EncodedMessages
 
     @property
     def content(self) -> bytes:
         """The body's bytes."""
-        head = json_bytes(dict(self.head))[1:-1]
+        head = self.encoded.head(self.head)[1:-1]
         begin = head + (b"," if head else b"") + json_bytes(self.list_name)
         return b"".join((b"{", begin, b":[", b",".join(entry for entry in self.entries if entry), b"]}"))
 
@@ -74,13 +76,20 @@ def json_bytes(value: Any) -> bytes:
 
 
 class EncodedMessages:
-    """The JSON of messages: made once for each message object, and forgotten with it.
+    """The JSON of messages: made once for each message object, and forgotten with it; and of the last head.
 
     A wire keeps one for all its requests, so a step costs what is new, not what was said before.
     """
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[Message], bytes]] = {}
+        self._head: tuple[JsonObject, bytes] = ({}, b"{}")
+
+    def head(self, head: JsonObject) -> bytes:
+        """The JSON of a request without its conversation; made anew only where it is not the last one's."""
+        if head != self._head[0]:
+            self._head = (head, json_bytes(dict(head)))
+        return self._head[1]
 
     def get(self, message: Message, encode: Callable[[Message], Iterable[JsonObject]]) -> bytes:
         """The entries that `encode` makes of the message, joined by commas; empty where it makes none."""

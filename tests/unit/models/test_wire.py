@@ -5,7 +5,7 @@ import pytest
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.messages import Image, Message, Role, Text, ToolCall, ToolDefinition, ToolResult
 from orchestrator.models.base import OutputSchema, Request
-from orchestrator.models.wire import endpoint, estimated_usage, host_of, read_json
+from orchestrator.models.wire import EncodedMessages, endpoint, estimated_usage, host_of, read_json
 
 SUFFIX = "/chat/completions"
 
@@ -79,3 +79,13 @@ def test_an_estimate_counts_everything_that_is_sent() -> None:
     ]
     for request in parts:
         assert 1_000 <= tokens(request) - empty < 1_050
+
+
+def test_what_has_not_changed_is_not_encoded_again() -> None:
+    encoded = EncodedMessages()
+    tools = {"parameters": {"type": "object"}}
+    first = encoded.head({"model": "m", "tools": [tools]})
+    assert encoded.head({"model": "m", "tools": [dict(tools)]}) is first
+    other = encoded.head({"model": "m", "tools": [tools], "temperature": 0})
+    assert other == b'{"model":"m","tools":[{"parameters":{"type":"object"}}],"temperature":0}'
+    assert encoded.head({"temperature": 0, "model": "m", "tools": [tools]}) is other
