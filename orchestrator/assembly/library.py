@@ -6,12 +6,12 @@ import os
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from orchestrator.assembly.model import ChosenModel, Connection, connected
+from orchestrator.assembly.model import KEY_OF, ChosenModel, Connection, connected
 from orchestrator.assembly.web import tools_for
 from orchestrator.config import ApiKeys
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.models.catalog import DEFAULT_CONTEXT_TOKENS, OFFICIAL_URLS, ModelRef, Provider, facts
+from orchestrator.models.catalog import OFFICIAL_URLS, ModelRef, Provider, facts
 from orchestrator.profiles.anthropic import anthropic
 from orchestrator.profiles.gemini import gemini
 from orchestrator.profiles.minimal import minimal
@@ -110,9 +110,7 @@ def _profile(
     chosen = _chosen(provider, model, api_url, api_key, on_wait)
     ref = chosen.ref
     known = facts(chosen.api_url, ref.name if ref else model)
-    options.setdefault(
-        "context_window", None if known.context_tokens == DEFAULT_CONTEXT_TOKENS else known.context_tokens
-    )
+    options.setdefault("context_window", known.known_window)
     options.setdefault("knowledge_cutoff", known.knowledge_cutoff)
     profile = make(model=chosen.model, **options)
     return profile.priced(chosen.price, _others(chosen))
@@ -136,7 +134,7 @@ def _key(ref: ModelRef, *, official: bool) -> str | None:
     keys = ApiKeys.of(os.environ)
     if not official:
         return keys.other
-    name = {Provider.ANTHROPIC: "anthropic", Provider.GEMINI: "gemini"}.get(ref.provider, "openai")
+    name = KEY_OF.get(ref.provider, "openai")
     key: str | None = getattr(keys, name)
     if key is None:
         raise ConfigurationError(f"no key for {ref}: set {name.upper()}_API_KEY, or pass api_key or api_url")

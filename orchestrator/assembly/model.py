@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from orchestrator.models.base import Model, OnWait
     from orchestrator.models.wire import Wire
 
-_KEY_OF = {
+KEY_OF = {
     Provider.OPENAI: "openai",
     Provider.OPENAI_CHAT: "openai",
     Provider.OPENAI_RESPONSES: "openai",
@@ -180,11 +180,11 @@ def _key(around: Around, ref: ModelRef, api_url: str) -> str | None:
     client, but never over a plain connection to another machine.
     """
     official = _host(api_url) == _host(OFFICIAL_URLS[ref.provider])
-    vendor: str | None = getattr(around.keys, _KEY_OF[ref.provider])
+    vendor: str | None = getattr(around.keys, KEY_OF[ref.provider])
     if official:
         if vendor is None:
             raise ConfigurationError(
-                f"no key for {ref}: set {_KEY_OF[ref.provider].upper()}_API_KEY, "
+                f"no key for {ref}: set {KEY_OF[ref.provider].upper()}_API_KEY, "
                 "or name a server that needs none with --api-url"
             )
         return vendor

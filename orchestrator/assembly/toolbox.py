@@ -9,7 +9,7 @@ from orchestrator.assembly.web import tools_for
 from orchestrator.contracts.json_plan import JsonPlan
 from orchestrator.contracts.native import Native, SingleStep
 from orchestrator.core.prompts import render
-from orchestrator.models.catalog import DEFAULT_CONTEXT_TOKENS, Provider, facts
+from orchestrator.models.catalog import Provider, facts
 from orchestrator.models.known_models import family_of
 from orchestrator.profiles.anthropic import anthropic
 from orchestrator.profiles.gemini import gemini
@@ -93,8 +93,7 @@ def cycle_profile(  # noqa: PLR0913  what the user chose, then what the cycle br
     if chosen.ref is None:
         return profile
     known = facts(chosen.api_url, chosen.ref.name)
-    window = known.context_tokens if known.context_tokens != DEFAULT_CONTEXT_TOKENS else None
-    return replace(profile, context_window=window, knowledge_cutoff=known.knowledge_cutoff)
+    return replace(profile, context_window=known.known_window, knowledge_cutoff=known.knowledge_cutoff)
 
 
 def _planner_tools() -> tuple[Tool, ...]:

@@ -17,7 +17,7 @@ from orchestrator.models.wire import (
     estimated_usage,
     made_up_id,
     read_arguments,
-    read_json,
+    read_event,
     read_reply,
     text_of,
 )
@@ -107,10 +107,7 @@ class MessagesDecoder:
         if data.strip() == "[DONE]":  # some servers end every stream as OpenAI does
             self.done = True
             return []
-        try:
-            value = read_json(data)
-        except ValueError:
-            raise ConnectionFailedError(f"{self._where} sent broken JSON in its stream") from None
+        value = read_event(data, self._where)
         if not isinstance(value, dict):
             return []
         kind = text_of(value.get("type")) or event

@@ -154,6 +154,11 @@ class ModelFacts:
     tools: bool = True
     knowledge_cutoff: str = ""
 
+    @property
+    def known_window(self) -> int | None:
+        """`context_tokens`, or None where that is only the default: no warning is due on a guess."""
+        return None if self.context_tokens == DEFAULT_CONTEXT_TOKENS else self.context_tokens
+
 
 def facts(where: str, model: str) -> ModelFacts:
     """What a model can do. The window is that of `context_window` if that is known, as providers differ.

@@ -19,7 +19,7 @@ from orchestrator.models.wire import (
     estimated_usage,
     made_up_id,
     read_arguments,
-    read_json,
+    read_event,
     read_reply,
     text_of,
 )
@@ -108,10 +108,7 @@ class GeminiDecoder:
         del event  # the vendor names none
         if not data.strip():
             return []
-        try:
-            chunk = read_json(data)
-        except ValueError:
-            raise ConnectionFailedError(f"{self._where} sent broken JSON in its stream") from None
+        chunk = read_event(data, self._where)
         return [
             piece
             for value in dicts(chunk if isinstance(chunk, list) else [chunk])

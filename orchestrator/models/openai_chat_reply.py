@@ -11,7 +11,7 @@ from orchestrator.models.base import ReasoningPiece, Response, TextPiece
 from orchestrator.models.failures import error_in_reply
 from orchestrator.models.openai_chat_calls import CallPieces
 from orchestrator.models.thinking import ThinkSplitter
-from orchestrator.models.wire import dicts, estimated_usage, read_json, read_reply, text_of
+from orchestrator.models.wire import dicts, estimated_usage, read_event, read_reply, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -73,10 +73,7 @@ class ChatDecoder:
         if data.strip() == "[DONE]":
             self.done = True
             return []
-        try:
-            chunk = read_json(data)
-        except ValueError:
-            raise ConnectionFailedError(f"{self._where} sent broken JSON in its stream") from None
+        chunk = read_event(data, self._where)
         if not isinstance(chunk, dict):
             return []
         if event == "error" or _is_error(chunk):

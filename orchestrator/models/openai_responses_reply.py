@@ -13,7 +13,7 @@ from orchestrator.models.base import ReasoningPiece, Response, TextPiece
 from orchestrator.models.failures import error_in_reply
 from orchestrator.models.openai_chat_reply import read_usage
 from orchestrator.models.openai_responses_items import CALL, MESSAGE, REASONING, Item, Items
-from orchestrator.models.wire import estimated_usage, read_json, read_reply, text_of
+from orchestrator.models.wire import estimated_usage, read_event, read_reply, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,10 +76,7 @@ class ResponsesDecoder:
         if data.strip() == "[DONE]":
             self.done = True
             return []
-        try:
-            value = read_json(data)
-        except ValueError:
-            raise ConnectionFailedError(f"{self._where} sent broken JSON in its stream") from None
+        value = read_event(data, self._where)
         if not isinstance(value, dict):
             return []
         kind = text_of(value.get("type")) or event

@@ -223,6 +223,18 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(message)
 
 
+def read_event(data: str, where: str) -> Any:
+    """Parse the data of a server-sent event.
+
+    Raises:
+        ConnectionFailedError: the JSON is cut or broken, so another try makes sense.
+    """
+    try:
+        return read_json(data)
+    except ValueError:
+        raise ConnectionFailedError(f"{where} sent broken JSON in its stream") from None
+
+
 def read_reply(body: bytes, where: str) -> Mapping[str, Any]:
     """Parse the body of a successful reply.
 
