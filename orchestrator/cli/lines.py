@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from orchestrator.cli.text import clean, one_line
+from orchestrator.core.defences import Guarded
 from orchestrator.core.events import (
     CallStatus,
     Cloned,
@@ -138,7 +139,14 @@ def _work_line(event: Event, narrator: Narrator) -> Line | None:
             return narrator.call(event)
         case SubagentEvent():
             return narrator.of_subagent(event)
-        case WaitStarted() | SteeringInjected() | LoopDetected() | ErrorOccurred() | LimitReached():
+        case (
+            WaitStarted()
+            | SteeringInjected()
+            | LoopDetected()
+            | ErrorOccurred()
+            | LimitReached()
+            | Guarded()
+        ):
             return _trouble_line(event, narrator)
         case (
             ToolCallStarted()
@@ -159,7 +167,8 @@ def _work_line(event: Event, narrator: Narrator) -> Line | None:
 
 
 def _trouble_line(
-    event: WaitStarted | SteeringInjected | LoopDetected | ErrorOccurred | LimitReached, narrator: Narrator
+    event: WaitStarted | SteeringInjected | LoopDetected | ErrorOccurred | LimitReached | Guarded,
+    narrator: Narrator,
 ) -> Line:
     """What comes between the rounds."""
     sign, style = "warning", "yellow"
@@ -174,6 +183,8 @@ def _trouble_line(
             sign, text, style = "failed", one_line(event.message, _MAX_TEXT_CHARS), "red"
         case LimitReached():
             text = f"limit of {one_line(event.limit)} reached: {one_line(event.detail)}"
+        case Guarded():
+            text = f"{event.defence}: {one_line(event.message, _MAX_TEXT_CHARS)}"
         case _:
             assert_never(event)
     return Line(narrator.sign(sign), text, style)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
+from orchestrator.core.defences import Guarded
+
 if TYPE_CHECKING:
     from orchestrator.core.messages import FinishReason, JsonObject, Message, Usage
 
@@ -317,6 +319,7 @@ Event: TypeAlias = (
     | LoopDetected
     | WaitStarted
     | Warned
+    | Guarded
     | ErrorOccurred
     | ProcessingEnded
     | SessionEnded

@@ -1,0 +1,54 @@
+"""What stands between other people's words and a cycle, and between a cycle and the outside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from orchestrator.agent.gate import Gate
+    from orchestrator.core.changes import FileChange
+    from orchestrator.guard.incoming import Cleaned
+    from orchestrator.guard.integrity import Finding
+
+
+class Wording(Protocol):
+    """Makes a model's words harmless where people and robots of the forge read them."""
+
+    def line(self, text: str) -> str:
+        """A title: one line, capped."""
+
+    def text(self, text: str, *, issue: int | None) -> str:
+        """Markdown: capped; `issue` is the one that it may close."""
+
+    def message(self, text: str, *, issue: int | None) -> str:
+        """A commit's message, which is no Markdown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """The checks of one run. None of them asks a model, and each fails closed.
+
+    Attributes:
+        words: what people wrote, without what a reader would not see.
+        output: what a tool answers, with what a reader would not see made visible.
+        redact: a text without secrets.
+        hold_back: whether a text holds a secret.
+        gate: may a call run?
+        protect: why the change to a path waits for a person, or None.
+        size: why a change is too large, or None.
+        weakened: where a change weakens tests.
+        wording: for what goes to the forge.
+    """
+
+    words: Callable[[str], Cleaned]
+    output: Callable[[str], Cleaned]
+    redact: Callable[[str], str]
+    hold_back: Callable[[str], bool]
+    gate: Gate
+    protect: Callable[[FileChange], str | None]
+    size: Callable[[Sequence[FileChange]], str | None]
+    weakened: Callable[[Sequence[FileChange]], list[Finding]]
+    wording: Wording
