@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.assembly.place import OnDisk, OnGitHub, parse_place
-from orchestrator.config import key_refusal, may_send_key
 from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, WorkspaceError
 from orchestrator.core.events import WaitStarted
 
@@ -72,8 +71,6 @@ def _on_github(place: OnGitHub, around: Around) -> Site:
     from orchestrator.workspace.credential import GitCredential
 
     auth = _auth(around)
-    if auth and place.server == around.settings.github_url and not may_send_key(around.loaded, "github_url"):
-        raise ConfigurationError(key_refusal(around.loaded, "github_url"))
 
     def on_wait(seconds: float, reason: str) -> None:
         around.emit(WaitStarted(seconds, reason))

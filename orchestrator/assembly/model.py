@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orchestrator.config import key_refusal, may_send_key
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import WaitStarted
 from orchestrator.journal.reader import find_run, read_run, replay_of
@@ -189,10 +188,7 @@ def _key(around: Around, ref: ModelRef, api_url: str) -> str | None:
             )
         return vendor
     safe = urlsplit(api_url).scheme == "https" or _is_local(api_url)
-    key = around.keys.other or (vendor if safe else None)
-    if key and not may_send_key(around.loaded, "api_url"):
-        raise ConfigurationError(key_refusal(around.loaded, "api_url"))
-    return key
+    return around.keys.other or (vendor if safe else None)
 
 
 def _check_price(settings: Settings, ref: ModelRef, price: Callable[[Usage], float | None]) -> None:

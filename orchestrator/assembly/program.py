@@ -76,7 +76,7 @@ class Program:
 
     def _parts(self, run: str, folder: Path) -> CycleParts:
         settings = self.settings
-        dangerous = settings.allow_dangerous_tools
+        dangerous = settings.permission == "dangerous"
         return CycleParts(
             run=run,
             folder=folder,
@@ -109,7 +109,7 @@ class Program:
         return Manner(
             dry_run=self.dry_run,
             draft=settings.draft,
-            allow_dangerous_tools=settings.allow_dangerous_tools,
+            allow_dangerous_tools=settings.permission == "dangerous",
             stream=settings.stream,
             context_characters=settings.context_chars,
             author_email=settings.author_email,
@@ -125,7 +125,7 @@ class Program:
             branch=source.branch,
             credential=self.site.credential,
             parent=parent,
-            with_git=self.settings.allow_dangerous_tools,
+            with_git=self.settings.permission == "dangerous",
             identity=Identity(self.settings.author_name, self.settings.author_email),
             clock=self.clock,
             cancelled=self.stop.now,

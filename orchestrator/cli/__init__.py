@@ -52,6 +52,10 @@ def _dispatch(options: argparse.Namespace) -> int:
             from orchestrator.cli.show import show
 
             return show(options)
+        case "redteam":
+            from orchestrator.cli.redteam import redteam
+
+            return redteam(options)
         case "pulls":
             from orchestrator.cli.pulls import pulls
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from orchestrator import __version__
 from orchestrator.cli.exit_codes import MEANINGS
+from orchestrator.cli.setting_flags import SETTING_KEYS, add_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,48 +19,13 @@ COMMANDS = {
     "run": "take one task, change the repository, open a pull request",
     "show": "print what happened in a run",
     "pulls": "list the pull requests and questions of local repositories",
+    "redteam": "try known attacks on this configuration, offline",
     "config": "print the effective configuration and where it comes from",
 }
 REPLAY = "replay:"
 
 _CLOSE = 0.6
 _VERY_CLOSE = 0.85
-
-# Flags that are options of the configuration: what the value is called (None: a switch), and help.
-# They are read as text here: the configuration knows what each may be.
-_SETTING_GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
-    "model": {
-        "model": ("PROVIDER:NAME", "such as anthropic:NAME, or replay:RUN to run a recorded run again"),
-        "api-url": ("URL", "a model server other than the vendor's, such as http://localhost:11434/v1"),
-        "contract": ("NAME", "json-plan (default), native or single-step: how replies become actions"),
-        "profile": ("NAME", "planner, openai, anthropic, gemini or minimal (default: by contract and model)"),
-        "web": ("ENGINE", "give the model web tools that search with tavily, brave or exa (default: none)"),
-        "stream": (None, "take the reply piece by piece (default: yes)"),
-        "temperature": ("T", "0 to 2; not sent if not given"),
-        "reasoning-effort": ("WORD", "such as low or high; not sent if not given"),
-        "max-output-tokens": ("N", "longest reply"),
-        "context-chars": ("N", "most characters of the repository in the first prompt (default: 60000)"),
-    },
-    "GitHub": {
-        "github-url": ("URL", "an Enterprise server (default: https://github.com)"),
-        "label": ("NAME", "open issues with this label are the backlog (default: pullwright)"),
-        "base": ("BRANCH", "start from and propose to this branch (default: the repository's)"),
-        "draft": (None, "open pull requests as drafts (default: yes)"),
-    },
-    "limits; what is not proposed yet is saved as a patch": {
-        "max-rounds": ("N", "most requests to the model in a cycle (default: 20)"),
-        "max-usd": ("USD", "most US dollars in a cycle"),
-        "max-tokens": ("N", "most tokens in a cycle"),
-        "max-minutes": ("MIN", "most minutes of a cycle"),
-        "max-cycles": ("N", "most cycles with --continuous"),
-    },
-}
-SETTING_KEYS = frozenset(
-    {
-        "allow_dangerous_tools",
-        *(name.replace("-", "_") for group in _SETTING_GROUPS.values() for name in group),
-    }
-)
 
 _KEYS_TEXT = "keys come from the environment (OPENAI_API_KEY, GITHUB_TOKEN, ...), never from the command line"
 
@@ -90,6 +56,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         raise UsageError(_unknown(unknown[0], _flags(parser, options)))
     if options.command is None:
         raise UsageError(f"name a command: {', '.join(COMMANDS)} ({PROGRAM} --help explains them)")
+    if options.command in {"run", "redteam"}:
+        _refuse_secrets(options)
     if options.command == "run":
         _check_run(options)
     if options.command == "pulls" and options.action == "close" and options.repo is None:
@@ -127,6 +95,7 @@ def _build() -> _Parser:
     _add_run(built["run"])
     _add_show(built["show"])
     _add_pulls(built["pulls"])
+    _add_redteam(built["redteam"])
     _add_json(built["config"], "print one JSON object")
     return parser
 
@@ -149,19 +118,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     )
     _add_json(how, "print one JSON result on standard output, a line a cycle")
     how.add_argument("--plain", action="store_true", help="plain lines instead of the live view")
-    how.add_argument(
-        "--allow-dangerous-tools",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="let the model run shell commands on this machine",
-    )
-    for title, settings in _SETTING_GROUPS.items():
-        group = parser.add_argument_group(title)
-        for name, (metavar, text) in settings.items():
-            kwargs: dict[str, Any] = (
-                {"metavar": metavar} if metavar else {"action": argparse.BooleanOptionalAction}
-            )
-            group.add_argument(f"--{name}", default=argparse.SUPPRESS, help=text, **kwargs)
+    add_settings(parser)
 
 
 def _add_show(parser: argparse.ArgumentParser) -> None:
@@ -179,6 +136,17 @@ def _add_pulls(parser: argparse.ArgumentParser) -> None:
     close = actions.add_parser("close", help="close a pull request without merging it", allow_abbrev=False)
     close.add_argument("number", type=_number, metavar="N", help="the pull request's number")
     close.add_argument("--repo", type=_text, metavar="PATH", default=argparse.SUPPRESS, help="its repository")
+
+
+def _add_redteam(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", type=_text, metavar="NAME", help="only this attack")
+    parser.add_argument(
+        "--prove",
+        action="store_true",
+        help="also run each attack with its defence off, and say whether it then succeeds",
+    )
+    _add_json(parser, "print one JSON object an attack")
+    add_settings(parser)
 
 
 def _add_json(parser: argparse._ActionsContainer, text: str) -> None:
@@ -206,7 +174,6 @@ def _check_run(options: argparse.Namespace) -> None:
         raise UsageError(
             "name what to work on: --repo owner/name (a URL or a path will do), or --demo to try it out"
         )
-    _refuse_secrets(options)
 
 
 def _refuse_secrets(options: argparse.Namespace) -> None:

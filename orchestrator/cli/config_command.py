@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.exit_codes import DONE
 from orchestrator.cli.text import clean
-from orchestrator.config import key_refusal, load, may_send_key
+from orchestrator.config import load
 from orchestrator.config.keys import VARIABLES, masked
 from orchestrator.config.settings import KEYS, description
 from orchestrator.config.sources import Kind
@@ -75,7 +75,6 @@ def _as_text(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> str:
     lines += ["", "Keys, from the environment only:"]
     lines += [f"  {variable:{width}}  {state}" for variable, state in states.items()]
     lines += ["", f"State (runs, local pull requests, cache): {home.root}"]
-    lines += [f"Note: {key_refusal(loaded, key)}" for key in KEYS if not may_send_key(loaded, key)]
     return clean("\n".join(lines))
 
 
@@ -85,6 +84,8 @@ def _origin(loaded: Loaded, key: str) -> str:
 
 
 def _shown(value: object) -> str:
-    if value is None:
+    if value is None or value == ():
         return "-"
+    if isinstance(value, tuple):
+        return ", ".join(value)
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -140,12 +140,7 @@ def _work_line(event: Event, narrator: Narrator) -> Line | None:
         case SubagentEvent():
             return narrator.of_subagent(event)
         case (
-            WaitStarted()
-            | SteeringInjected()
-            | LoopDetected()
-            | ErrorOccurred()
-            | LimitReached()
-            | Guarded()
+            WaitStarted() | SteeringInjected() | LoopDetected() | ErrorOccurred() | LimitReached() | Guarded()
         ):
             return _trouble_line(event, narrator)
         case (
@@ -184,7 +179,8 @@ def _trouble_line(
         case LimitReached():
             text = f"limit of {one_line(event.limit)} reached: {one_line(event.detail)}"
         case Guarded():
-            text = f"{event.defence}: {one_line(event.message, _MAX_TEXT_CHARS)}"
+            said = ": ".join((event.message, *(("; ".join(event.details),) if event.details else ())))
+            text = f"{event.defence}: {one_line(said, _MAX_TEXT_CHARS)}"
         case _:
             assert_never(event)
     return Line(narrator.sign(sign), text, style)

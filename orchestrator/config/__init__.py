@@ -2,7 +2,8 @@
 
 from orchestrator.config.keys import ApiKeys, secret_values
 from orchestrator.config.settings import Settings
-from orchestrator.config.sources import Kind, Loaded, Origin, key_refusal, load, may_send_key
+from orchestrator.config.sources import Kind, Loaded, Origin, load
+from orchestrator.config.tighten import tightened
 
 __all__ = [
     "ApiKeys",
@@ -10,8 +11,7 @@ __all__ = [
     "Loaded",
     "Origin",
     "Settings",
-    "key_refusal",
     "load",
-    "may_send_key",
     "secret_values",
+    "tightened",
 ]

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pydantic import ValidationError
 
 from orchestrator.config.keys import VARIABLES, secret_values
-from orchestrator.config.settings import KEYS, Settings, allowed, kind
+from orchestrator.config.settings import KEYS, Reach, Settings, allowed, kind, reach
+from orchestrator.config.tighten import loosens, stricter
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.guard.secrets import Redactor
 
@@ -46,10 +47,6 @@ _MAX_SHOWN_CHARS = 60
 _MAX_FILE_BYTES = 1_000_000
 _CLOSE = 0.8
 _FAR = 0.3
-
-# The folder's file may come from a repository that somebody else wrote.
-_ADDRESSES = ("api_url", "github_url")
-_NEVER_LOCAL = frozenset({"allow_dangerous_tools", "web"})
 
 _SECRET_WORDS = re.compile(r"key|token|secret|password|credential")
 _SECRET_PLACES = {
@@ -113,23 +110,6 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Loa
         raise ConfigurationError(Redactor(secret_values(environ)).redact(str(error))) from None
 
 
-def may_send_key(loaded: Loaded, key: str) -> bool:
-    """Whether a key or token may be sent to the address that `api_url` or `github_url` names.
-
-    Not where `./pullwright.toml` names it: a repository may bring that file along.
-    """
-    return key not in _ADDRESSES or loaded.origin[key].kind is not Kind.LOCAL_FILE
-
-
-def key_refusal(loaded: Loaded, key: str) -> str:
-    """One line that says why no key is sent to this address, and what to do."""
-    value, flag = getattr(loaded.settings, key), _flag(key)
-    return (
-        f"{key} = {value} comes from {loaded.origin[key].place}, a file that a repository may bring along, "
-        f"so no key is sent there; to trust it, give {flag} {value} or set {PREFIX}{key.upper()}"
-    )
-
-
 def user_file(environ: Mapping[str, str]) -> Path:
     """The user's file: what `PULLWRIGHT_CONFIG` names, else `config.toml` in the platform's config folder."""
     named = environ.get(CONFIG_VARIABLE)
@@ -151,7 +131,9 @@ def _load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Lo
     for source in sources:
         for key, (value, place) in source.items():
             _check(key, value, place)
-            values[key], origin[key] = value, place
+            present = values.get(key, Settings.model_fields[key].default)
+            wanted = tuple(value) if isinstance(value, list) else value
+            values[key], origin[key] = _within_reach(key, wanted, present, place), place
     return Loaded(Settings(**values), origin)
 
 
@@ -233,6 +215,9 @@ def _typed(key: str, value: Any) -> Any:
         return _WORDS.get(text.lower(), value)
     if wanted is str:
         return value
+    if wanted is tuple:
+        between = "\n" if "\n" in text else ","
+        return [item.strip() for item in text.split(between) if item.strip()]
     try:
         return wanted(text)
     except ValueError:
@@ -247,11 +232,36 @@ def _check(key: str, value: Any, origin: Origin) -> None:
         if len(shown) > _MAX_SHOWN_CHARS:
             shown = f"{shown[:_MAX_SHOWN_CHARS]}…"
         raise ConfigurationError(f"{origin.names(key)} = {shown}: must be {allowed(key)}") from None
-    if origin.kind is Kind.LOCAL_FILE and key in _NEVER_LOCAL and value:
-        raise ConfigurationError(
-            f"{origin.names(key)} has no effect there, because a repository may bring that file along; "
-            f"give {_flag(key)} or set {PREFIX}{key.upper()}"
-        )
+
+
+def _within_reach(key: str, value: Any, present: Any, origin: Origin) -> Any:
+    """The value, if this place may give it; a repository may bring the folder's file along.
+
+    Args:
+        key: the option.
+        value: what the place says.
+        present: what weaker places say.
+        origin: the place.
+    """
+    match reach(key), origin.kind:
+        case Reach.TYPED, Kind.ENVIRONMENT | Kind.LOCAL_FILE | Kind.USER_FILE if value != present:
+            raise ConfigurationError(f"{origin.names(key)} has no effect there: type {_flag(key)}")
+        case Reach.NEVER, Kind.LOCAL_FILE:
+            raise ConfigurationError(f"{origin.names(key)} has no effect there{_BROUGHT}{_elsewhere(key)}")
+        case Reach.TIGHTEN, Kind.LOCAL_FILE:
+            if loosens(key, present, value):
+                raise ConfigurationError(
+                    f"{origin.names(key)} may only be stricter there{_BROUGHT}{_elsewhere(key)}"
+                )
+            return stricter(key, present, value)
+    return value
+
+
+_BROUGHT = ", because a repository may bring that file along; "
+
+
+def _elsewhere(key: str) -> str:
+    return f"give {_flag(key)} or set {PREFIX}{key.upper()}"
 
 
 def _flag(key: str) -> str:

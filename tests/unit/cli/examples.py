@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.events import (
     CallStatus,
     Cloned,
@@ -82,6 +83,7 @@ EVENTS: list[Event] = [
     SubagentEvent("0123-4567", ToolCallEnded("5", "grep", CallStatus.OK, "x")),
     LimitReached("rounds", "1 of 1"),
     Warned("be careful"),
+    Guarded(Defence.SECRETS, "the change adds what looks like a secret", ("app.py:3",)),
     QuestionAsked("Which one?\n1. a\n2. b", "https://example.com/q"),
     WorkSaved("/somewhere/work.patch"),
     ProcessingEnded(SessionState.IDLE, "finished"),

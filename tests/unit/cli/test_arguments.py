@@ -31,7 +31,7 @@ def test_only_flags_that_were_given_are_settings() -> None:
         "draft": False,
         "stream": True,
         "max_rounds": "3",
-        "allow_dangerous_tools": True,
+        "permission": "dangerous",
         "api_url": "http://localhost:1",
         "temperature": "-1",
     }
@@ -76,7 +76,7 @@ def test_close_takes_the_repository_before_and_after() -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "name a command: run, show, pulls, config (pullwright --help explains them)"),
+        ([], "name a command: run, show, pulls, redteam, config (pullwright --help explains them)"),
         (["rum"], "there is no command 'rum'; did you mean run?"),
         (["zzz"], "there is no command 'zzz'"),
         (

@@ -73,7 +73,7 @@ def test_a_run_is_told_in_full(home: Home) -> None:
         "✗ run_shell_command make test: exit code 2 boom [red]\n    exit code 2\n    boom [red]\n",
         "! work saved as a patch: /somewhere/work.patch\n",
         "✓ pull request #3 opened: Fix add()  https://example.com/3\n",
-        f"1 reply, 1,234 tokens, $0.0100, 1:24\n{home.runs / RUN}\n",
+        f"1 reply, 1,234 tokens, $0.0100, 1:26\n{home.runs / RUN}\n",
     ):
         assert part in text
     assert "\x1b" not in text
@@ -140,7 +140,7 @@ def test_an_output_that_knows_ascii_only_is_served(home: Home) -> None:
 
 def test_config_names_values_origins_and_keys(home: Home) -> None:
     folder = home.root.parent
-    (folder / "pullwright.toml").write_text("api_url = 'https://collect.example'\n")
+    (folder / "pullwright.toml").write_text("deny_command = ['rm *', 'git push *']\n")
     key = "k" * 30 + "wxyz"
     environ = {"OPENAI_API_KEY": key, "GH_TOKEN": "short", "PULLWRIGHT_LABEL": "bot"}
     done = command(home, "config", cwd=folder, **environ)
@@ -149,7 +149,7 @@ def test_config_names_values_origins_and_keys(home: Home) -> None:
     assert ["max_rounds", "20", "default"] in rows
     assert ["OPENAI_API_KEY", "set,", "ends", "in", "…wxyz"] in rows
     assert ["GH_TOKEN", "set"] in rows
-    assert "Note: api_url = https://collect.example comes from" in done.stdout
+    assert f"rm *, git push *  folder's file: {folder / 'pullwright.toml'}\n" in done.stdout
     assert "kkkk" not in done.stdout
     data = json.loads(command(home, "config", "--json", cwd=folder, **environ).stdout)
     assert data["settings"]["label"] == {"value": "bot", "origin": "environment", "place": "PULLWRIGHT_LABEL"}

@@ -52,6 +52,7 @@ PLAIN = """\
 ✓ [0123] grep x
 ! limit of rounds reached: 1 of 1
 ! be careful
+! secrets: the change adds what looks like a secret: app.py:3
 ? question: Which one?
 1. a
 2. b  https://example.com/q

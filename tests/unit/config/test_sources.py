@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from orchestrator.config import Kind, Origin, Settings, key_refusal, load, may_send_key
-from orchestrator.config.settings import KEYS, allowed, description
+from orchestrator.config import Kind, Origin, Settings, load, tightened
+from orchestrator.config.settings import KEYS, Reach, allowed, description, reach
 from orchestrator.config.sources import user_file
 from orchestrator.core.errors import ConfigurationError
 
@@ -241,43 +242,132 @@ def test_the_users_file_is_where_the_platform_keeps_it() -> None:
     assert "pullwright" in str(user_file({}).parent)
 
 
-@pytest.mark.parametrize("key", ["api_url", "github_url"])
-def test_no_key_goes_to_an_address_that_the_folder_brought(place: Place, key: str) -> None:
-    url = "https://collect.example"
-    place.local.write_text(f"{key} = '{url}'\nlabel = 'x'\n")
-    loaded = place.load()
-    assert not may_send_key(loaded, key)
-    assert may_send_key(loaded, "label")
-    assert key_refusal(loaded, key) == (
-        f"{key} = {url} comes from {place.local}, a file that a repository may bring along, so no key is sent there; "
-        f"to trust it, give --{key.replace('_', '-')} {url} or set PULLWRIGHT_{key.upper()}"
-    )
-    assert may_send_key(place.load({key: url}), key)
-    assert may_send_key(place.load(**{f"PULLWRIGHT_{key.upper()}": url}), key)
-
-
 def test_the_users_own_file_is_trusted_even_where_it_lies_in_the_folder(place: Place) -> None:
-    place.local.write_text("api_url = 'https://mine.example'\nallow_dangerous_tools = true\n")
+    place.local.write_text("api_url = 'https://mine.example'\npermission = 'dangerous'\n")
     loaded = place.load(PULLWRIGHT_CONFIG=str(place.local))
-    assert may_send_key(loaded, "api_url")
-    assert loaded.settings.allow_dangerous_tools
+    assert loaded.settings.api_url == "https://mine.example"
+    assert loaded.settings.permission == "dangerous"
 
 
-def test_the_folder_cannot_open_the_web(place: Place) -> None:
-    place.local.write_text("web = 'exa'\n")
-    with pytest.raises(ConfigurationError, match="give --web or set PULLWRIGHT_WEB"):
-        place.load()
+_A_VALUE_OF = {
+    "api_url": "'https://collect.example'",
+    "github_url": "'https://collect.example'",
+    "web": "'exa'",
+    "github_app_id": "'7'",
+    "allow_actor": "['mallory']",
+    "allow_command": "['sh *']",
+    "allow_host": "['collect.example']",
+    "allow_link": "['collect.example']",
+    "allow_path": "['.github/**']",
+    "sandbox_read": "['/']",
+}
 
 
-def test_the_folder_cannot_allow_dangerous_tools_but_may_forbid_them(place: Place) -> None:
-    place.local.write_text("allow_dangerous_tools = true\n")
+@pytest.mark.parametrize("key", [key for key in KEYS if reach(key) is Reach.NEVER])
+def test_what_the_folder_may_never_set(place: Place, key: str) -> None:
+    place.local.write_text(f"{key} = {_A_VALUE_OF[key]}\n")
+    flag, variable = f"--{key.replace('_', '-')}", f"PULLWRIGHT_{key.upper()}"
     with pytest.raises(
-        ConfigurationError, match="has no effect there, because a repository may bring that file"
+        ConfigurationError, match=f"a repository may bring that file along; give {flag} or set {variable}"
     ):
         place.load()
-    place.local.write_text("allow_dangerous_tools = false\n")
-    place.user.write_text("allow_dangerous_tools = true\n")
-    assert not place.load().settings.allow_dangerous_tools
+    place.local.unlink()
+    place.user.write_text(f"{key} = {_A_VALUE_OF[key]}\n")
+    assert place.load().origin[key].kind is Kind.USER_FILE
+
+
+LOOSER = {
+    "permission": ("'safe'", "'dangerous'"),
+    "comments": ("'writers'", "'quoted'"),
+    "draft": ("true", "false"),
+    "strict_tests": ("true", "false"),
+    "max_rounds": ("5", "6"),
+    "max_usd": ("0.5", "0.75"),
+    "max_tokens": ("1000", "1001"),
+    "max_minutes": ("5.0", "6.0"),
+    "max_cycles": ("2", "3"),
+    "max_files": ("3", "4"),
+    "max_lines": ("30", "40"),
+    "max_bytes": ("300", "400"),
+}
+
+
+@pytest.mark.parametrize("key", LOOSER)
+def test_the_folder_may_tighten_a_rule_and_not_loosen_it(place: Place, key: str) -> None:
+    strict, loose = LOOSER[key]
+    place.user.write_text(f"{key} = {strict}\n")
+    place.local.write_text(f"{key} = {loose}\n")
+    with pytest.raises(ConfigurationError, match="may only be stricter there"):
+        place.load()
+    place.user.write_text(f"{key} = {loose}\n")
+    place.local.write_text(f"{key} = {strict}\n")
+    loaded = place.load()
+    assert getattr(loaded.settings, key) == tomllib.loads(f"it = {strict}")["it"]
+    assert loaded.origin[key].kind is Kind.LOCAL_FILE
+
+
+def test_every_rule_has_a_case() -> None:
+    lists = {"deny_command", "protect_path"}
+    assert {key for key in KEYS if reach(key) is Reach.TIGHTEN} == {*LOOSER, *lists}
+
+
+def test_the_folders_lists_are_added(place: Place) -> None:
+    place.user.write_text("deny_command = ['rm *']\n")
+    place.local.write_text("deny_command = ['git push *', 'rm *']\n")
+    assert place.load().settings.deny_command == ("rm *", "git push *")
+
+
+@pytest.mark.parametrize("which", ["local", "user", "variable"])
+def test_the_sandbox_is_switched_off_by_typing_only(place: Place, which: str) -> None:
+    variables = {}
+    if which == "variable":
+        variables["PULLWRIGHT_SANDBOX"] = "off"
+    else:
+        getattr(place, which).write_text("sandbox = 'off'\n")
+    with pytest.raises(ConfigurationError, match="has no effect there: type --sandbox"):
+        place.load(**variables)
+
+
+def test_the_sandbox_is_off_where_a_person_typed_it(place: Place) -> None:
+    assert place.load({"sandbox": "off"}).settings.sandbox == "off"
+    assert place.load(PULLWRIGHT_SANDBOX="auto").settings.sandbox == "auto"
+
+
+def test_lists_are_read_from_a_variable(place: Place) -> None:
+    loaded = place.load(PULLWRIGHT_ALLOW_HOST="pypi.org, *.Example.com", PULLWRIGHT_ALLOW_COMMAND="a, b\nc\n")
+    assert loaded.settings.allow_host == ("pypi.org", "*.example.com")
+    assert loaded.settings.allow_command == ("a, b", "c")
+    assert place.load({"allow_command": ["x, y"]}).settings.allow_command == ("x, y",)
+
+
+class TestTheFileOfTheRepository:
+    """`pullwright.toml` on the default branch of the repository that is worked on."""
+
+    @pytest.mark.parametrize("key", LOOSER)
+    def test_it_tightens_and_never_loosens(self, key: str) -> None:
+        strict, loose = (tomllib.loads(f"it = {text}")["it"] for text in LOOSER[key])
+        settings, notes = tightened(Settings(**{key: loose}), f"{key} = {LOOSER[key][0]}", "the file")
+        assert (getattr(settings, key), notes) == (strict, [])
+        settings, notes = tightened(Settings(**{key: strict}), f"{key} = {LOOSER[key][1]}", "the file")
+        assert getattr(settings, key) == strict
+        assert notes == [f"{key} in the file would loosen a rule and has no effect"]
+
+    @pytest.mark.parametrize("key", [*_A_VALUE_OF, "sandbox"])
+    def test_it_opens_nothing(self, key: str) -> None:
+        settings, notes = tightened(Settings(), f"{key} = {_A_VALUE_OF.get(key, repr('off'))}", "the file")
+        assert settings == Settings()
+        assert notes == [f"{key} in the file has no effect: only the person who runs this may set it"]
+
+    def test_its_other_options_are_passed_over(self) -> None:
+        text = "model = 'x:y'\nlabel = 'z'\nunknown = 1\ndeny_command = ['rm *']"
+        settings, notes = tightened(Settings(), text, "the file")
+        assert settings == Settings(deny_command=("rm *",))
+        assert notes == []
+
+    @pytest.mark.parametrize("text", ["max_files = 'few'", "= 1", "permission = 'root'", "a = " + "[" * 5000])
+    def test_a_broken_one_stops_the_run(self, text: str) -> None:
+        with pytest.raises(ConfigurationError, match="the file"):
+            tightened(Settings(), text, "the file")
 
 
 def test_a_secret_in_a_message_is_not_shown(place: Place) -> None:

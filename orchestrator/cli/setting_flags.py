@@ -1,0 +1,86 @@
+"""The flags that are options of the configuration, the same for every command that runs something."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+# What the value is called (None: a switch), and help. Values are read as text here: the configuration
+# knows what each may be.
+_GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
+    "model": {
+        "model": ("PROVIDER:NAME", "such as anthropic:NAME, or replay:RUN to run a recorded run again"),
+        "api-url": ("URL", "a model server other than the vendor's, such as http://localhost:11434/v1"),
+        "contract": ("NAME", "json-plan (default), native or single-step: how replies become actions"),
+        "profile": ("NAME", "planner, openai, anthropic, gemini or minimal (default: by contract and model)"),
+        "web": ("ENGINE", "give the model web tools that search with tavily, brave or exa (default: none)"),
+        "stream": (None, "take the reply piece by piece (default: yes)"),
+        "temperature": ("T", "0 to 2; not sent if not given"),
+        "reasoning-effort": ("WORD", "such as low or high; not sent if not given"),
+        "max-output-tokens": ("N", "longest reply"),
+        "context-chars": ("N", "most characters of the repository in the first prompt (default: 60000)"),
+    },
+    "GitHub": {
+        "github-url": ("URL", "an Enterprise server (default: https://github.com)"),
+        "label": ("NAME", "open issues with this label are the backlog (default: pullwright)"),
+        "base": ("BRANCH", "start from and propose to this branch (default: the repository's)"),
+        "draft": (None, "open pull requests as drafts (default: yes)"),
+    },
+    "what comes in": {
+        "allow-actor": ("LOGIN+", "this login may cause work without write permission"),
+        "comments": ("WHICH", "none, writers (default), or quoted: comments in the prompt"),
+    },
+    "what may run": {
+        "permission": ("LEVEL", "read-only, safe (default) or dangerous"),
+        "allow-command": ("RULE+", "run such commands at the level safe: 'pytest *', 'git diff *'"),
+        "deny-command": ("RULE+", "never run such commands"),
+        "sandbox": ("WHICH", "off runs commands as you, without walls (default: auto)"),
+        "sandbox-read": ("PATH+", "commands may read this folder too"),
+        "allow-host": ("HOST+", "commands may reach this host: pypi.org, '*.example.com'"),
+    },
+    "what goes out": {
+        "allow-path": ("PATTERN+", "this protected path may change: 'package.json', '.github/**'"),
+        "protect-path": ("PATTERN+", "this path waits for a person too"),
+        "allow-link": ("HOST+", "texts may link to this host"),
+        "strict-tests": (None, "refuse a change that weakens tests (default: say so)"),
+        "max-files": ("N", "most files that a pull request changes (default: 50)"),
+        "max-lines": ("N", "most lines that it adds and removes (default: 5000)"),
+        "max-bytes": ("N", "most bytes of the files that it changes (default: 1000000)"),
+    },
+    "limits; what is not proposed yet is saved as a patch": {
+        "max-rounds": ("N", "most requests to the model in a cycle (default: 20)"),
+        "max-usd": ("USD", "most US dollars in a cycle"),
+        "max-tokens": ("N", "most tokens in a cycle"),
+        "max-minutes": ("MIN", "most minutes of a cycle"),
+        "max-cycles": ("N", "most cycles with --continuous"),
+    },
+}
+SETTING_KEYS = frozenset(name.replace("-", "_") for group in _GROUPS.values() for name in group)
+"""The options that have a flag, by key."""
+
+_AS_DANGEROUS = "--allow-dangerous-tools"
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Add the flags, in groups. A value `NAME+` may be given several times, one item each."""
+    for title, settings in _GROUPS.items():
+        group = parser.add_argument_group(title)
+        for name, (metavar, text) in settings.items():
+            group.add_argument(f"--{name}", default=argparse.SUPPRESS, help=text, **_shape(metavar))
+            if name == "permission":
+                group.add_argument(
+                    _AS_DANGEROUS,
+                    action="store_const",
+                    const="dangerous",
+                    dest=name,
+                    default=argparse.SUPPRESS,
+                    help="the same as --permission dangerous",
+                )
+
+
+def _shape(metavar: str | None) -> dict[str, Any]:
+    if metavar is None:
+        return {"action": argparse.BooleanOptionalAction}
+    if metavar.endswith("+"):
+        return {"metavar": metavar.removesuffix("+"), "action": "append"}
+    return {"metavar": metavar}

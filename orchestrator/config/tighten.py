@@ -1,0 +1,81 @@
+"""What a file that a repository brings along may do with an option: make a rule stricter, never looser."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from orchestrator.config.settings import KEYS, Reach, Settings, allowed, reach
+from orchestrator.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_RANKS: Mapping[str, tuple[Any, ...]] = {
+    "permission": ("read-only", "safe", "dangerous"),
+    "comments": ("none", "writers", "quoted"),
+    "draft": (True, False),
+    "strict_tests": (True, False),
+}
+"""Values in order, the strictest first. Of numbers the smaller is stricter, of lists both count."""
+
+
+def stricter(key: str, one: Any, other: Any) -> Any:
+    """The stricter of two values of an option that may be tightened."""
+    if isinstance(one, tuple):
+        return (*one, *(item for item in other if item not in one))
+    if ranks := _RANKS.get(key):
+        return min(one, other, key=ranks.index)
+    return min((value for value in (one, other) if value is not None), default=None)
+
+
+def loosens(key: str, present: Any, wanted: Any) -> bool:
+    """Whether a wanted value is looser than the present one."""
+    return not isinstance(present, tuple) and bool(stricter(key, present, wanted) != wanted)
+
+
+def tightened(settings: Settings, text: str, place: str) -> tuple[Settings, list[str]]:
+    """The settings as a repository's own file makes them stricter.
+
+    Args:
+        settings: what the person who runs the program chose.
+        text: the file, TOML, as it is on the default branch.
+        place: names the file in messages.
+
+    Returns:
+        The settings, and a line for each value that has no effect because it would loosen a rule.
+        Options that are no rules, such as the model, are the business of those who run the
+        program in that folder: they are passed over.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or a rule in it has no valid value. Whoever
+            wrote it wanted something stricter, so the run does not go on without it.
+    """
+    try:
+        values = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigurationError(f"{place} is not valid TOML: {error}") from None
+    changes: dict[str, Any] = {}
+    notes = []
+    for key in [key for key in KEYS if key in values]:
+        match reach(key):
+            case Reach.TIGHTEN:
+                wanted = _valid(key, values[key], place)
+                present = getattr(settings, key)
+                changes[key] = stricter(key, present, wanted)
+                if loosens(key, present, wanted):
+                    notes.append(f"{key} in {place} would loosen a rule and has no effect")
+            case Reach.NEVER | Reach.TYPED:
+                notes.append(f"{key} in {place} has no effect: only the person who runs this may set it")
+            case Reach.FREE:
+                pass
+    return settings.model_copy(update=changes), notes
+
+
+def _valid(key: str, value: Any, place: str) -> Any:
+    try:
+        return getattr(Settings(**{key: value}), key)
+    except ValidationError:
+        raise ConfigurationError(f"{key} in {place}: must be {allowed(key)}") from None
