@@ -34,7 +34,7 @@ class Repository:
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """An issue. Title and body are other people's words."""
+    """An issue. Title and body are other people's words. `author` is empty for an account that is gone."""
 
     number: int
     title: str
@@ -44,6 +44,60 @@ class Issue:
     author: str
     url: str
     created_at: datetime
+
+
+class Permission(StrEnum):
+    """What a person may do in the repository: GitHub's roles, the least first."""
+
+    NONE = "none"
+    READ = "read"
+    TRIAGE = "triage"
+    WRITE = "write"
+    MAINTAIN = "maintain"
+    ADMIN = "admin"
+
+    @property
+    def may_write(self) -> bool:
+        """Whether it is enough to change the code. Triage, which may label, is not."""
+        return self in {Permission.WRITE, Permission.MAINTAIN, Permission.ADMIN}
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A change of an issue's `title` or `body`. `editor` is empty for an account that is gone."""
+
+    editor: str
+    at: datetime
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class IssueHistory:
+    """Who made an issue what it is.
+
+    Attributes:
+        labelled_by: who put the label on that is on it now; empty for an account that is gone,
+            None if nobody is known to have done so.
+        labelled_at: when, to the second.
+        edits: of title and body, in no order. The body's creation may be one of them.
+        is_complete: False if there were more edits than were read.
+    """
+
+    labelled_by: str | None
+    labelled_at: datetime | None
+    edits: tuple[Edit, ...]
+    is_complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """A comment: other people's words. `author` ends in `[bot]` for a bot, and only then."""
+
+    id: int
+    author: str
+    body: str
+    created_at: datetime
+    url: str
 
 
 class PullRequestState(StrEnum):
@@ -102,6 +156,31 @@ class Forge(Protocol):
             ForgeNotFoundError: there is none of this number, or it is a pull request.
         """
 
+    def permission(self, login: str) -> Permission:
+        """What a person or bot may do, asked from the forge and remembered. `NONE` where it knows no such name.
+
+        Raises:
+            ForgePermissionError: we may not ask.
+        """
+
+    def history(self, number: int, label: str) -> IssueHistory:
+        """Who put the label on an issue, and who edited it, read now.
+
+        Args:
+            number: the issue's.
+            label: as for `open_issues`; of several, the last one that went on counts.
+
+        Raises:
+            ForgeNotFoundError: there is no such issue.
+        """
+
+    def comments(self, number: int) -> list[Comment]:
+        """The newest comments on an issue or pull request, oldest of them first; at most 200.
+
+        Raises:
+            ForgeNotFoundError: there is none of this number.
+        """
+
     def read_file(self, path: str) -> str | None:
         """A file's text on the default branch, or None where there is none."""
 
@@ -126,4 +205,21 @@ class Forge(Protocol):
 
         Returns:
             Where it can be read, or None where there was no place to put it.
+        """
+
+    def ensure_comment(self, number: int, key: str, body: str) -> str:
+        """Put a comment on an issue or pull request, once per key; a second one replaces the first.
+
+        Returns:
+            Where it can be read.
+
+        Raises:
+            ForgeNotFoundError: there is none of this number.
+        """
+
+    def ensure_label(self, number: int, label: str) -> None:
+        """Put a label on an issue or pull request, unless it is there.
+
+        Raises:
+            ForgeNotFoundError: there is none of this number.
         """

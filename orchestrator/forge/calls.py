@@ -1,4 +1,4 @@
-"""Calls to GitHub's REST interface: pacing, waiting for limits, retries, pages."""
+"""Calls to GitHub's interfaces: pacing, waiting for limits, retries, pages."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import re
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from urllib.parse import parse_qs, urlsplit
 
 from orchestrator.core.errors import ForgeError, ForgeRateLimitError, ForgeUnavailableError
-from orchestrator.forge.refusals import Reply, refusal
+from orchestrator.forge.refusals import Reply, query_refusal, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ BACKOFF_SECONDS = (1.0, 2.0, 4.0)
 MOST_PAGES = 1000
 _MOST_LIMITS_IN_A_CALL = 5
 _NEXT_LINK = re.compile(r'<([^>]+)>\s*;[^,]*\brel="next"')
+_LAST_LINK = re.compile(r'<([^>]+)>\s*;[^,]*\brel="last"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,10 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What goes to GitHub. `doing` is for messages, after "cannot"."""
+    """What goes to GitHub. `doing` is for messages, after "cannot".
+
+    A GraphQL query has its words in `body`, no path, and changes nothing although it is a POST.
+    """
 
     method: str
     path: str
@@ -52,6 +57,12 @@ class Request:
     query: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    is_graphql: bool = False
+
+    @property
+    def writes(self) -> bool:
+        """Whether it may change something."""
+        return self.method != "GET" and not self.is_graphql
 
 
 class Line(Protocol):
@@ -77,6 +88,8 @@ class _Page(Generic[T]):
     etag: str | None
     items: tuple[T, ...]
     next: str | None
+    last: int = 1
+    """The number of the last page."""
 
 
 class Calls:
@@ -98,10 +111,10 @@ class Calls:
             accept: statuses of 300 and more that are an answer here.
             repeatable: whether it does no harm when it is done twice, so that it is sent again
                 after an outage or a lost reply. A refusal for a rate limit did nothing, so
-                every call is sent again after one. If None: everything but POST.
+                every call is sent again after one. If None: everything but a POST that writes.
         """
         if repeatable is None:
-            repeatable = request.method != "POST"
+            repeatable = request.method != "POST" or not request.writes
         delays, waited, limits = iter(BACKOFF_SECONDS if repeatable else ()), 0.0, 0
         while True:
             try:
@@ -149,15 +162,33 @@ class Calls:
         A page that was seen before and has not changed costs nothing of GitHub's quota. A
         status in `empty` stands for an empty page.
         """
+        return self.first_pages(request, reader, most=most, empty=empty)[0]
+
+    def first_pages(
+        self, request: Request, reader: Callable[[Any], T], *, most: int, empty: tuple[int, ...] = ()
+    ) -> tuple[list[T], bool]:
+        """As `pages`, and whether that was the whole list."""
         found: list[T] = []
         step = Request("GET", request.path, request.doing, {**request.query, "per_page": "100"})
         for _ in range(most):
             page = self._page(step, reader, empty)
             found += page.items
             if page.next is None:
-                break
+                return found, True
             step = Request("GET", page.next, request.doing)
-        return found
+        return found, False
+
+    def last_pages(self, request: Request, reader: Callable[[Any], T], *, most: int) -> list[T]:
+        """The last pages of a list, in its order, a hundred items each, at most `most` of them."""
+
+        def page(number: int) -> _Page[T]:
+            query = {**request.query, "per_page": "100", "page": str(number)}
+            return self._page(Request("GET", request.path, request.doing, query), reader, ())
+
+        first = page(1)
+        numbers = range(max(2, first.last - most + 1), first.last + 1)
+        rest = [item for number in numbers for item in page(number).items]
+        return [*first.items, *rest] if first.last <= most else rest
 
     def wait(self, seconds: float, reason: str) -> None:
         """Say why, and wait."""
@@ -176,22 +207,23 @@ class Calls:
             return known
         items = self.understood(reply, request.doing, lambda data: tuple(reader(item) for item in data))
         link = _NEXT_LINK.search(reply.headers.get("link", ""))
-        page = _Page(reply.headers.get("etag"), items, link[1] if link else None)
+        page = _Page(reply.headers.get("etag"), items, link[1] if link else None, _last_page(reply))
         self._pages[key] = page
         return page
 
     def _once(self, request: Request, accept: tuple[int, ...]) -> Reply:
-        writes = request.method != "GET"
-        if writes:
+        if request.writes:
             self._pace()
         try:
             reply = self._line.send(request)
         finally:
-            if writes:
+            if request.writes:
                 self._last_write = self._patience.clock.monotonic()
-        if reply.status < HTTPStatus.MULTIPLE_CHOICES or reply.status in accept:
-            return reply
         now = self._patience.clock.now()
+        if reply.status < HTTPStatus.MULTIPLE_CHOICES or reply.status in accept:
+            if request.is_graphql and (error := query_refusal(reply, request.doing, now)):
+                raise error
+            return reply
         raise refusal(reply, request.doing, now, has_token=self._line.has_token)
 
     def _pace(self) -> None:
@@ -205,3 +237,10 @@ class Calls:
         if error.resume_at is None:
             return 0.0
         return max(1.0, (error.resume_at - self._patience.clock.now()).total_seconds())
+
+
+def _last_page(reply: Reply) -> int:
+    """The number of a list's last page, which GitHub names on every other one."""
+    link = _LAST_LINK.search(reply.headers.get("link", ""))
+    number = parse_qs(urlsplit(link[1]).query).get("page", [""])[0] if link else ""
+    return int(number) if re.fullmatch(r"[1-9][0-9]{0,8}", number) else 1

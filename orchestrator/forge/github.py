@@ -95,7 +95,7 @@ class _PyGithubLine:
         try:
             status, headers, text = self._requester.requestJson(
                 request.method,
-                request.path,
+                self._requester.graphql_url if request.is_graphql else request.path,
                 parameters=dict(request.query),
                 headers=dict(request.headers),
                 input=None if request.body is None else dict(request.body),

@@ -3,32 +3,112 @@
 from __future__ import annotations
 
 import base64
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ForgeError
-from orchestrator.forge.base import Issue, PullRequest, PullRequestState, Repository
+from orchestrator.forge.base import (
+    Comment,
+    Edit,
+    Issue,
+    Permission,
+    PullRequest,
+    PullRequestState,
+    Repository,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
+_BOT = "[bot]"
+LOGIN = re.compile(_USER.pattern + r"(?:\[bot\])?")
+"""What a person or a bot may be called. Nothing else is put into a path, or asked about."""
+
+
 @dataclass(frozen=True, slots=True)
-class Comment:
-    """A comment on an issue."""
+class LabelEvent:
+    """A label went on an issue, or came off."""
 
     id: int
-    body: str
-    author: str
-    by_bot: bool
-    url: str
+    label: str
+    is_on: bool
+    actor: str
+    at: datetime
+
+
+def to_login(user: Mapping[str, Any] | None) -> str:
+    """Whose act it was: a person's login, a bot's with `[bot]` at its end, or empty for nobody.
+
+    GraphQL gives bots without `[bot]`, which could be a person's login. An imported account (a
+    mannequin) may be called like anybody. What a deleted account did is credited to `ghost`:
+    docs.github.com/account-and-profile/concepts/account-management
+    """
+    if user is None:
+        return ""
+    login, kind = str(user["login"]), user["__typename"] if "__typename" in user else user["type"]
+    name = login.removesuffix(_BOT) if kind == "Bot" else login
+    if kind not in {"User", "Bot"} or not _USER.fullmatch(name) or name.lower() == "ghost":
+        return ""
+    return name + _BOT if kind == "Bot" else name
+
+
+def is_bot(login: str) -> bool:
+    """Whether it is the name of a bot, as `to_login` gives it."""
+    return login.endswith(_BOT)
+
+
+def to_permission(data: Mapping[str, Any], login: str) -> Permission:
+    """What somebody may do. A role that an organization made up is worth the permission that it is based on."""
+    user = data["user"]
+    if user is not None and str(user["login"]).lower() != login.lower():
+        return Permission.NONE
+    permission = Permission(data["permission"])
+    roles = {Permission.WRITE: Permission.MAINTAIN, Permission.READ: Permission.TRIAGE}
+    role = roles.get(permission)
+    return role if role is not None and data.get("role_name") == role.value else permission
+
+
+def to_event(data: Mapping[str, Any]) -> LabelEvent | Edit | None:
+    """What happened to an issue's labels or title, or None for anything else."""
+    kind = data["event"]
+    if kind not in {"labeled", "unlabeled", "renamed"}:
+        return None
+    actor, at = to_login(data["actor"]), to_time(data["created_at"])
+    if kind == "renamed":
+        return Edit(actor, at, "title")
+    return LabelEvent(int(data["id"]), str(data["label"]["name"]), kind == "labeled", actor, at)
+
+
+def to_body_edit(data: Mapping[str, Any]) -> Edit:
+    """A change of a body, from GraphQL."""
+    return Edit(to_login(data["editor"]), to_time(data["editedAt"]), "body")
+
+
+def to_time(text: str) -> datetime:
+    """A time of GitHub's, which has a zone.
+
+    Raises:
+        ValueError: it is none, or has no zone.
+    """
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError(text)
+    return time
 
 
 def to_comment(data: Mapping[str, Any]) -> Comment:
     """A comment."""
-    user = data["user"] or {"login": "ghost", "type": "User"}
-    return Comment(int(data["id"]), data["body"], user["login"], user["type"] == "Bot", data["html_url"])
+    return Comment(
+        id=int(data["id"]),
+        author=to_login(data["user"]),
+        body=data["body"] or "",
+        created_at=to_time(data["created_at"]),
+        url=data["html_url"],
+    )
 
 
 def to_repository(data: Mapping[str, Any], *, is_empty: bool) -> Repository:
@@ -47,9 +127,9 @@ def to_issue(data: Mapping[str, Any]) -> Issue | None:
         body=data["body"] or "",
         is_open=data["state"] == "open",
         labels=tuple(label if isinstance(label, str) else label["name"] for label in data["labels"]),
-        author=(data["user"] or {"login": "ghost"})["login"],
+        author=to_login(data["user"]),
         url=data["html_url"],
-        created_at=datetime.fromisoformat(data["created_at"]),
+        created_at=to_time(data["created_at"]),
     )
 
 

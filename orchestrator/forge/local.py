@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from orchestrator.core.errors import ForgeError, ForgeNotFoundError
-from orchestrator.forge.base import Credential, Issue, Proposal, PullRequest, PullRequestState, Repository
+from orchestrator.forge.base import (
+    Credential,
+    Permission,
+    Proposal,
+    PullRequest,
+    PullRequestState,
+    Repository,
+)
 from orchestrator.forge.local_files import (
+    CommentRecord,
     PlaceRecord,
     PullRecord,
     QuestionRecord,
     alone,
-    read,
     read_all,
     take_number,
     write,
 )
+from orchestrator.forge.local_places import PLACE_FILE, LocalPlace, places, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
     from pathlib import Path
+    from typing import NoReturn
 
     from orchestrator.core.clock import Clock
+    from orchestrator.forge.base import Comment, Issue, IssueHistory
 
-_PLACE_FILE = "repository.json"
+__all__ = ["LocalForge", "LocalPlace", "Question", "places", "root_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,32 +48,6 @@ class Question:
     body: str
     url: str
     created_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class LocalPlace:
-    """A folder that plays GitHub, and the repository that it does so for, which may be gone."""
-
-    root: Path
-    repository_path: Path
-
-
-def root_of(state: Path, repository_path: Path) -> Path:
-    """Where the state folder keeps what belongs to a repository: a readable name, and its path's digest."""
-    path = repository_path.resolve()
-    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
-    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", path.name.removesuffix(".git"))[:40].strip("-.") or "repository"
-    return state / "forge" / f"{slug}-{digest}"
-
-
-def places(state: Path) -> list[LocalPlace]:
-    """Every folder that plays GitHub below a state folder, by name.
-
-    Raises:
-        ForgeError: one of them is damaged.
-    """
-    found = sorted((state / "forge").glob(f"*/{_PLACE_FILE}"))
-    return [LocalPlace(file.parent, type(file)(read(file, PlaceRecord).path)) for file in found]
 
 
 class LocalForge:
@@ -122,11 +104,21 @@ class LocalForge:
         """Never one.
 
         Raises:
-            ForgeNotFoundError: always.
+            ForgeNotFoundError: always, as do `history` and `comments`.
         """
-        raise ForgeNotFoundError(
-            f"no issue #{number}: a local repository has no issues: use --task TEXT or a BACKLOG.md"
-        )
+        self._no_issue(number)
+
+    def history(self, number: int, label: str) -> IssueHistory:  # noqa: ARG002  there is none of any label
+        """Never one."""
+        self._no_issue(number)
+
+    def comments(self, number: int) -> list[Comment]:
+        """Never any: people do not talk in a folder."""
+        self._no_issue(number)
+
+    def permission(self, login: str) -> Permission:  # noqa: ARG002  the disk's permissions know no logins
+        """Always `NONE`: nobody has a name here. Who may write is up to the disk."""
+        return Permission.NONE
 
     def read_file(self, path: str) -> str | None:
         """A file's text on the default branch, or None where there is none."""
@@ -155,25 +147,19 @@ class LocalForge:
         """
         commit = self._branch_commit(proposal.branch)
         if commit is None:
-            raise ForgeError(
-                f"cannot open a pull request: {self._path} has no branch {proposal.branch}: push it first"
-            )
+            missing = f"{self._path} has no branch {proposal.branch}: push it first"
+            raise ForgeError(f"cannot open a pull request: {missing}")
         with alone(self._root):
             self._sign()
             known = next((r for r in self._pull_records() if self._is_open_on(r, proposal.branch)), None)
             if known is None and self._is_merged(commit):
-                raise ForgeError(
-                    f"cannot open a pull request: no commits between {proposal.base} and {proposal.branch}"
-                )
-            now = self._clock.now()
+                between = f"no commits between {proposal.base} and {proposal.branch}"
+                raise ForgeError(f"cannot open a pull request: {between}")
             if known is None:
-                record = self._new(proposal, commit, now)
-            else:
-                said = {"title": proposal.title, "body": proposal.body, "commit": commit}
-                record = known.model_copy(update=said)
-                record = record if record == known else record.model_copy(update={"updated_at": now})
-            if record != known:
+                record = self._new(proposal, commit)
                 write(self._file("pulls", record.number), record)
+            else:
+                record = self._save(known, title=proposal.title, body=proposal.body, commit=commit)
         return self._pull_request(record), known is None
 
     def ensure_question(self, issue: int | None, key: str, body: str) -> str | None:  # noqa: ARG002  no issues here
@@ -190,6 +176,30 @@ class LocalForge:
             write(self._file("questions", record.number), record)
         return self._file("questions", record.number).as_uri()
 
+    def ensure_comment(self, number: int, key: str, body: str) -> str:
+        """Keep a comment in the pull request's file, or replace the one with this key.
+
+        Raises:
+            ForgeNotFoundError: there is no pull request of this number.
+        """
+        with alone(self._root):
+            record = self._record(number)
+            made = CommentRecord(key=key, body=body)
+            kept = tuple(made if old.key == key else old for old in record.comments)
+            self._save(record, comments=kept if made in kept else (*kept, made))
+        return f"{self._file('pulls', number).as_uri()}#{quote(key, safe='')}"
+
+    def ensure_label(self, number: int, label: str) -> None:
+        """Keep a label in the pull request's file, unless it is there.
+
+        Raises:
+            ForgeNotFoundError: there is no pull request of this number.
+        """
+        with alone(self._root):
+            record = self._record(number)
+            if label.lower() not in {name.lower() for name in record.labels}:
+                self._save(record, labels=(*record.labels, label))
+
     def close(self, number: int) -> PullRequest:
         """Close a pull request unmerged, which means "no": its task is not taken again.
 
@@ -198,15 +208,30 @@ class LocalForge:
             ForgeError: it is merged.
         """
         with alone(self._root):
-            record = next((r for r in self._pull_records() if r.number == number), None)
-            if record is None:
-                raise ForgeNotFoundError(f"no pull request #{number} of {self._path}")
+            record = self._record(number)
             if self._pull_request(record).state is PullRequestState.MERGED:
                 raise ForgeError(f"pull request #{number} is merged: there is nothing to close")
-            if not record.is_closed:
-                record = record.model_copy(update={"is_closed": True, "updated_at": self._clock.now()})
-                write(self._file("pulls", number), record)
-        return self._pull_request(record)
+            return self._pull_request(self._save(record, is_closed=True))
+
+    def _no_issue(self, number: int) -> NoReturn:
+        raise ForgeNotFoundError(
+            f"no issue #{number}: a local repository has no issues: use --task TEXT or a BACKLOG.md"
+        )
+
+    def _record(self, number: int) -> PullRecord:
+        record = next((r for r in self._pull_records() if r.number == number), None)
+        if record is None:
+            raise ForgeNotFoundError(f"no pull request #{number} of {self._path}")
+        return record
+
+    def _save(self, record: PullRecord, **changes: object) -> PullRecord:
+        """The record with these changes, written if they change it."""
+        changed = record.model_copy(update=changes)
+        if changed == record:
+            return record
+        changed = changed.model_copy(update={"updated_at": self._clock.now()})
+        write(self._file("pulls", record.number), changed)
+        return changed
 
     def _pull_records(self) -> list[PullRecord]:
         return read_all(self._root / "pulls", PullRecord)
@@ -219,11 +244,12 @@ class LocalForge:
 
     def _sign(self) -> None:
         """Leave word of whose folder this is, for `places`."""
-        file = self._root / _PLACE_FILE
+        file = self._root / PLACE_FILE
         if not file.exists():
             write(file, PlaceRecord(path=str(self._path)))
 
-    def _new(self, proposal: Proposal, commit: str, now: datetime) -> PullRecord:
+    def _new(self, proposal: Proposal, commit: str) -> PullRecord:
+        now = self._clock.now()
         return PullRecord(
             number=take_number(self._root / "pulls"),
             created_at=now,

@@ -32,6 +32,15 @@ class Record(BaseModel):
     updated_at: datetime
 
 
+class CommentRecord(BaseModel):
+    """A comment of ours on a pull request."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    key: str
+    body: str
+
+
 class PullRecord(Record):
     """`pulls/<number>.json`. `commit` is the branch's head when the pull request was last written."""
 
@@ -42,6 +51,8 @@ class PullRecord(Record):
     commit: str
     draft: bool
     is_closed: bool = False
+    comments: tuple[CommentRecord, ...] = ()
+    labels: tuple[str, ...] = ()
 
 
 class QuestionRecord(Record):

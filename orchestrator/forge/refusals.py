@@ -26,6 +26,7 @@ SECONDARY_LIMIT_SECONDS = 60.0
 """The wait where GitHub names none: docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api"""
 
 _LONGEST_QUOTE = 240
+_TROUBLE_WORDS = re.compile(r"something went wrong|timed? ?out|timeout", re.IGNORECASE)
 _LIMIT_WORDS = re.compile(r"rate limit|abuse detection|wait a few minutes|retry your request", re.IGNORECASE)
 
 
@@ -46,7 +47,7 @@ class Reply:
 
     def messages(self) -> str:
         """What GitHub says in words, on one line, the details of a failed validation included."""
-        return " ".join("; ".join(self._said()).split())[:_LONGEST_QUOTE]
+        return " ".join("; ".join(filter(None, self._said())).split())[:_LONGEST_QUOTE]
 
     def _said(self) -> Iterator[str]:
         body = self.json()
@@ -97,6 +98,32 @@ def refusal(reply: Reply, doing: str, now: datetime, *, has_token: bool) -> Forg
     else:
         error = ForgeError(f"cannot {doing}: GitHub rejected the request {quoted}")
     return error
+
+
+def query_refusal(reply: Reply, doing: str, now: datetime) -> ForgeError | None:
+    """The error in the answer to a GraphQL query, which comes with status 200; None if there is none.
+
+    A part of an answer beside an error is no answer. The types are named at
+    docs.github.com/graphql/overview/rate-limits-and-query-limits-for-the-graphql-api
+    """
+    body = reply.json()
+    errors = body.get("errors") if isinstance(body, dict) else None
+    if not errors:
+        return None
+    listed = errors if isinstance(errors, list) else []
+    kinds = {str(error.get("type")) for error in listed if isinstance(error, dict)}
+    said = reply.messages()
+    if kinds & {"RATE_LIMITED", "RATE_LIMIT"}:
+        limit = _limit(reply, now) or now + timedelta(seconds=SECONDARY_LIMIT_SECONDS)
+        text = f"cannot {doing} before {limit:%Y-%m-%d %H:%M:%S} UTC: rate limit ({said})"
+        return ForgeRateLimitError(text, resume_at=limit)
+    if kinds & {"FORBIDDEN", "INSUFFICIENT_SCOPES"}:
+        return ForgePermissionError(f"cannot {doing}: the token may not do that ({said})")
+    if "NOT_FOUND" in kinds:
+        return ForgeNotFoundError(f"cannot {doing}: not found ({said})")
+    if _TROUBLE_WORDS.search(said):
+        return ForgeUnavailableError(f"cannot {doing}: GitHub is in trouble ({said}): try again later")
+    return ForgeError(f"cannot {doing}: GitHub rejected the query ({said})")
 
 
 def _limit(reply: Reply, now: datetime) -> datetime | None:

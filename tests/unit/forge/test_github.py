@@ -18,7 +18,7 @@ from orchestrator.core.errors import (
 )
 from orchestrator.forge.base import Proposal
 from orchestrator.forge.github import GitHubToken
-from orchestrator.forge.github_rest import LONGEST_COMMENT
+from orchestrator.forge.github_threads import LONGEST_COMMENT
 from tests.doubles.github.faults import Fault
 from tests.unit.forge.conftest import PROPOSAL
 
@@ -253,7 +253,7 @@ def test_an_issue_without_a_body_or_a_living_author_is_read(bench: Bench) -> Non
 
     found = bench.forge().issue(issue.number)
 
-    assert (found.body, found.author) == ("", "ghost")
+    assert (found.body, found.author) == ("", "")
 
 
 # Pull requests.

@@ -54,6 +54,8 @@ def test_a_pull_request_is_a_file_that_people_can_read(tmp_path: Path) -> None:
         "commit": "commit of pullwright/1-fix",
         "draft": True,
         "is_closed": False,
+        "comments": [],
+        "labels": [],
     }
 
 

@@ -1,0 +1,256 @@
+"""A forge in memory: issues with the people around them, comments, labels, pull requests. Nothing leaves it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from orchestrator.core.errors import ForgeError, ForgeNotFoundError
+from orchestrator.forge.base import (
+    Comment,
+    Credential,
+    Edit,
+    Issue,
+    IssueHistory,
+    Permission,
+    Proposal,
+    PullRequest,
+    PullRequestState,
+    Repository,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from orchestrator.forge.base import Forge
+
+START = datetime(2026, 1, 1, 12, tzinfo=UTC)
+"""When the first thing happens here; each thing after it happens a minute later."""
+
+_URL = "https://forge.example"
+_BOT = "pullwright[bot]"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Something that was written to the forge. `what` is `title`, `body`, `comment`, `question` or `label`."""
+
+    number: int | None
+    what: str
+    text: str
+
+
+@dataclass(slots=True)
+class MemoryForge:
+    """A forge for a repository that git can reach elsewhere. It is what `pullwright redteam` talks to.
+
+    Example::
+
+        forge = MemoryForge("owner/name", "/srv/name.git", branch_commit=lambda _branch: None)
+        number = forge.add_issue("Mend it", "It is broken.", author="ada", labels=("pullwright",))
+
+    Attributes:
+        name: `owner/name`.
+        clone_url: where git finds it.
+        branch_commit: a branch's head, or None where there is no such branch.
+        default_branch: its name; None while the repository is empty.
+        files: text by path, on the default branch.
+        people: permission by login; others have none.
+        written: everything that was written, in order.
+        asked: whose permission was asked.
+    """
+
+    name: str
+    clone_url: str
+    branch_commit: Callable[[str], str | None]
+    default_branch: str | None = "main"
+    files: Mapping[str, str] = field(default_factory=dict)
+    people: dict[str, Permission] = field(default_factory=dict)
+    written: list[Written] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    _issues: dict[int, Issue] = field(default_factory=dict)
+    _labelled: dict[tuple[int, str], tuple[str, datetime]] = field(default_factory=dict)
+    _edits: dict[int, list[Edit]] = field(default_factory=dict)
+    _comments: dict[int, list[Comment]] = field(default_factory=dict)
+    _keys: dict[tuple[int, str], int] = field(default_factory=dict)
+    _pulls: dict[int, PullRequest] = field(default_factory=dict)
+    _labels: dict[int, list[str]] = field(default_factory=dict)
+    _steps: int = 0
+
+    def add_issue(self, title: str, body: str, *, author: str, labels: tuple[str, ...] = ()) -> int:
+        """Open an issue; its author put the labels on. Returns its number."""
+        number, now = self._new_number(), self._tick()
+        url = f"{_URL}/{self.name}/issues/{number}"
+        self._issues[number] = Issue(number, title, body, True, labels, author, url, now)
+        for label in labels:
+            self._labelled[number, label] = author, now
+        return number
+
+    def put_label(self, number: int, label: str, *, by: str) -> None:
+        """A person puts a label on an issue."""
+        issue = self.issue(number)
+        self._issues[number] = replace(issue, labels=(*issue.labels, label))
+        self._labelled[number, label] = by, self._tick()
+
+    def edit_issue(self, number: int, *, by: str, title: str | None = None, body: str | None = None) -> None:
+        """A person changes an issue's title, its body or both."""
+        issue = self.issue(number)
+        edits = self._edits.setdefault(number, [])
+        edits += [
+            Edit(by, self._tick(), what)
+            for what, text in (("title", title), ("body", body))
+            if text is not None
+        ]
+        title, body = issue.title if title is None else title, issue.body if body is None else body
+        self._issues[number] = replace(issue, title=title, body=body)
+
+    def add_comment(self, number: int, body: str, *, author: str) -> int:
+        """A person comments on an issue or pull request. Returns the comment's id."""
+        there = self._comments.setdefault(number, [])
+        made = 1 + sum(map(len, self._comments.values()))
+        there.append(Comment(made, author, body, self._tick(), f"{_URL}/{self.name}/issues/{number}#{made}"))
+        return made
+
+    def pull_requests(self) -> list[PullRequest]:
+        """All of them, newest first."""
+        return [self._pulls[number] for number in sorted(self._pulls, reverse=True)]
+
+    def labels(self, number: int) -> list[str]:
+        """The labels that were put on by `ensure_label`."""
+        return list(self._labels.get(number, ()))
+
+    def repository(self) -> Repository:
+        """The repository itself."""
+        return Repository(self.name, self.clone_url, self.default_branch, f"{_URL}/{self.name}")
+
+    def credential(self) -> Credential | None:
+        """None: there is nothing to log in to."""
+        return None
+
+    def open_issues(self, label: str) -> list[Issue]:
+        """Open issues with this label, oldest first."""
+        return [issue for issue in self._issues.values() if issue.is_open and label in issue.labels]
+
+    def issue(self, number: int) -> Issue:
+        """One issue.
+
+        Raises:
+            ForgeNotFoundError: there is none of this number.
+        """
+        if number not in self._issues:
+            raise ForgeNotFoundError(f"no issue #{number} in {self.name}")
+        return self._issues[number]
+
+    def permission(self, login: str) -> Permission:
+        """What `people` says; the forge knows nobody else."""
+        self.asked.append(login)
+        return self.people.get(login, Permission.NONE)
+
+    def history(self, number: int, label: str) -> IssueHistory:
+        """Who put the label on an issue, and who edited it.
+
+        Raises:
+            ForgeNotFoundError: there is no such issue.
+        """
+        self.issue(number)
+        by, at = self._labelled.get((number, label), (None, None))
+        return IssueHistory(by, at, tuple(self._edits.get(number, ())))
+
+    def comments(self, number: int) -> list[Comment]:
+        """The comments, oldest first."""
+        self._require(number)
+        return list(self._comments.get(number, ()))
+
+    def read_file(self, path: str) -> str | None:
+        """A file's text on the default branch, or None where there is none."""
+        return self.files.get(path)
+
+    def our_pull_requests(self, branch_prefix: str) -> list[PullRequest]:
+        """Those whose branch begins so, newest first."""
+        return [pull for pull in self.pull_requests() if pull.branch.startswith(branch_prefix)]
+
+    def ensure_pull_request(self, proposal: Proposal) -> tuple[PullRequest, bool]:
+        """Create the pull request of this branch, or bring the open one up to date.
+
+        Raises:
+            ForgeError: there is no such branch.
+        """
+        commit = self.branch_commit(proposal.branch)
+        if commit is None:
+            raise ForgeError(f"cannot open a pull request: {self.name} has no branch {proposal.branch}")
+        found = next((pull for pull in self.our_pull_requests(proposal.branch) if _is_open(pull)), None)
+        number = found.number if found else self._new_number()
+        pull = PullRequest(
+            number=number,
+            title=proposal.title,
+            body=proposal.body,
+            url=f"{_URL}/{self.name}/pull/{number}",
+            draft=found.draft if found else proposal.draft,
+            state=PullRequestState.OPEN,
+            branch=proposal.branch,
+            base=proposal.base,
+            commit=commit,
+        )
+        self._pulls[number] = pull
+        self.written += [Written(number, "title", pull.title), Written(number, "body", pull.body)]
+        return pull, found is None
+
+    def ensure_question(self, issue: int | None, key: str, body: str) -> str | None:
+        """Put a question on the issue, once per key; None where the task is no issue."""
+        if issue is None:
+            return None
+        self.written.append(Written(issue, "question", body))
+        return self._comment(issue, f"question-{key}", body)
+
+    def ensure_comment(self, number: int, key: str, body: str) -> str:
+        """Put a comment on an issue or pull request, once per key; a second one replaces the first.
+
+        Raises:
+            ForgeNotFoundError: there is none of this number.
+        """
+        self._require(number)
+        self.written.append(Written(number, "comment", body))
+        return self._comment(number, key, body)
+
+    def ensure_label(self, number: int, label: str) -> None:
+        """Put a label on an issue or pull request, unless it is there.
+
+        Raises:
+            ForgeNotFoundError: there is none of this number.
+        """
+        self._require(number)
+        there = self._labels.setdefault(number, [])
+        if label not in there:
+            there.append(label)
+            self.written.append(Written(number, "label", label))
+
+    def _comment(self, number: int, key: str, body: str) -> str:
+        made = self._keys.get((number, key))
+        if made is None:
+            made = self._keys[number, key] = self.add_comment(number, body, author=_BOT)
+        there = self._comments[number]
+        at = next(at for at, comment in enumerate(there) if comment.id == made)
+        there[at] = replace(there[at], body=body)
+        return there[at].url
+
+    def _require(self, number: int) -> None:
+        if number not in self._issues and number not in self._pulls:
+            raise ForgeNotFoundError(f"no issue or pull request #{number} in {self.name}")
+
+    def _new_number(self) -> int:
+        return 1 + max((*self._issues, *self._pulls), default=0)
+
+    def _tick(self) -> datetime:
+        self._steps += 1
+        return START + timedelta(minutes=self._steps - 1)
+
+
+def _is_open(pull: PullRequest) -> bool:
+    return pull.state is PullRequestState.OPEN
+
+
+if TYPE_CHECKING:
+
+    def _conforms(forge: MemoryForge) -> Forge:
+        return forge
