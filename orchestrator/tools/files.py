@@ -6,6 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError
+from orchestrator.guard.secrets import REPLACEMENT
 from orchestrator.tools.base import Failed, Ok, Order, Tool, ToolContext, ToolOutcome, define
 from orchestrator.tools.reading import read_path
 from orchestrator.tools.textfile import TextFile, as_written, check_text, decode, file_name, lines_of
@@ -25,6 +26,8 @@ MAX_SHOWN_CHARS = 40_000
 """Of a file whose replacement was refused; below what a model is shown of `read_file`."""
 
 _GUARDED_LINES = 20
+_MARKS = (REPLACEMENT, "<U+")
+"""What the model is shown in place of secrets and of characters that nobody sees."""
 
 
 def read_file() -> Tool:
@@ -69,7 +72,8 @@ async def write_text(context: ToolContext, path: str, content: str) -> ToolOutco
         return Ok(f"{name} is unchanged: it already has exactly this content.")
     if name not in context.ledger.shown:
         return _show_first(context, name, old.text)
-    if refusal := _shrinks(context, name, old.text, content):
+    doubts = _masked(name, old.text, content), _shrinks(name, old.text, content)
+    if refusal := _held(context, name, content, *doubts):
         return refusal
     return await _write(context, name, data, "Replaced")
 
@@ -95,6 +99,8 @@ async def overwrite_text(context: ToolContext, path: str, content: str) -> ToolO
         old = decode(path, before)
     except FileUnreadableError:  # not text: nothing of its form can stay
         return await _write(context, name, content.encode(), "Replaced")
+    if refusal := _held(context, name, content, _masked(name, old.text, content)):
+        return refusal
     if not (old.text.endswith("\n") and content) or content.endswith("\n"):
         return await _write(context, name, old.with_text(content), "Replaced")
     remark = " The line end after the last line was kept."
@@ -132,18 +138,34 @@ def _show_first(context: ToolContext, name: str, text: str) -> Failed:
     )
 
 
-def _shrinks(context: ToolContext, name: str, old: str, content: str) -> Failed | None:
-    """Refuse once what takes more than half of a file's lines away."""
-    before, after = len(lines_of(old)), len(lines_of(content))
-    if before <= _GUARDED_LINES or after * 2 >= before:
-        return None
+def _held(context: ToolContext, name: str, content: str, *doubts: str) -> Failed | None:
+    """Refuse a write once if there is a doubt about it; the very same call passes the second time."""
     held = (name, hashlib.sha256(content.encode()).hexdigest())
-    if held in context.ledger.held_writes:
+    doubt = next(filter(None, doubts), None)
+    if doubt is None or held in context.ledger.held_writes:
         context.ledger.held_writes.discard(held)
         return None
     context.ledger.held_writes.add(held)
-    return Failed(
+    return Failed(f"{doubt} If that is really what you want, send exactly the same call again.")
+
+
+def _masked(name: str, old: str, content: str) -> str:
+    """What is wrong with putting into a file the marks that the model saw in place of its text, if it would."""
+    mark = next((mark for mark in _MARKS if content.count(mark) > old.count(mark)), None)
+    if mark is None:
+        return ""
+    return (
+        f"{name} was not replaced: your content has {mark!r}, which stands for text that you were not shown. "
+        "Change the other lines with an edit."
+    )
+
+
+def _shrinks(name: str, old: str, content: str) -> str:
+    """What is wrong with taking more than half of a file's lines away, if it would."""
+    before, after = len(lines_of(old)), len(lines_of(content))
+    if before <= _GUARDED_LINES or after * 2 >= before:
+        return ""
+    return (
         f"{name} has {before} lines and your content only {after}, so it was not replaced. To change a part of the "
-        "file, use edit_file, which leaves the rest alone. If the other lines are really to go, send exactly the same "
-        "call again."
+        "file, use edit_file, which leaves the rest alone."
     )

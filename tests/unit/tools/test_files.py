@@ -162,6 +162,18 @@ async def test_taking_more_than_half_of_the_lines_needs_the_same_call_twice(
     assert (tmp_path / "a.txt").read_text() == "line\n" * 10
 
 
+@pytest.mark.parametrize("mark", ["[redacted]", "<U+200B>"])
+async def test_what_stands_for_text_that_was_not_shown_is_written_at_the_second_call(
+    mark: str, context: ToolContext, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("key = 1\n" * 21)
+    await read(context, "a.txt")
+    assert f"has {mark!r}, which stands for text" in await refused(context, "a.txt", f"key = {mark}\n")
+    await written(context, "a.txt", f"key = {mark}\n")
+    await written(context, "a.txt", f"x = {mark}\n")  # it is there already
+    await written(context, "new.txt", mark)
+
+
 @pytest.mark.parametrize(("before", "after"), [(20, 1), (21, 11), (40, 20)])
 async def test_smaller_cuts_pass_at_once(
     before: int, after: int, context: ToolContext, tmp_path: Path
