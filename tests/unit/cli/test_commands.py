@@ -149,7 +149,8 @@ def test_config_names_values_origins_and_keys(home: Home) -> None:
     assert ["max_rounds", "20", "default"] in rows
     assert ["OPENAI_API_KEY", "set,", "ends", "in", "…wxyz"] in rows
     assert ["GH_TOKEN", "set"] in rows
-    assert f"rm *, git push *  folder's file: {folder / 'pullwright.toml'}\n" in done.stdout
+    place = ["folder's", "file:", str(folder / "pullwright.toml")]
+    assert ["deny_command", "rm", "*,", "git", "push", "*", *place] in rows
     assert "kkkk" not in done.stdout
     data = json.loads(command(home, "config", "--json", cwd=folder, **environ).stdout)
     assert data["settings"]["label"] == {"value": "bot", "origin": "environment", "place": "PULLWRIGHT_LABEL"}
