@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tests.doubles.github import git_http
+from tests.doubles.github import git_http, people_routes
 from tests.doubles.github.contract import github_contract
 from tests.doubles.github.routes import Answer, Call
 from tests.doubles.github.state import Caller, Rejected
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tests.doubles.github.server import GitHub
 
 API_PREFIX = "/api/v3"
+GRAPHQL = "/api/graphql"
 VIOLATION = 599
 DOCUMENTATION = "https://docs.github.com/rest"
 
@@ -78,6 +79,8 @@ class Handler(BaseHTTPRequestHandler):
             threading.Event().wait(fault.delay)
         if fault is not None and fault.status is not None:
             reply = _scripted(fault)
+        elif path == GRAPHQL:
+            reply = self._graphql()
         else:
             reply = self._rest(path) if is_rest else self._git(url.path, url.query)
         self._record(path, reply.status)
@@ -116,7 +119,7 @@ class Handler(BaseHTTPRequestHandler):
         seen = Recorded(
             self.command, unquote(path), self._query, self._headers, self._shown_token(), body, status
         )
-        self.github.requests.append(seen)
+        (self.github.queries if path == GRAPHQL else self.github.requests).append(seen)
 
     # REST.
 
@@ -171,6 +174,20 @@ class Handler(BaseHTTPRequestHandler):
         except Rejected as no:
             answer = _rejection(no)
         return answer, list(github_contract().reply_problems(operation, answer.status, answer.body))
+
+    # GraphQL.
+
+    def _graphql(self) -> _Reply:
+        github = self.github
+        with github.lock:
+            try:
+                body = json.loads(self._raw)
+                status, answer, problems = people_routes.answer_query(github, self._caller(), body)
+            except Rejected as no:
+                status, answer, problems = no.status, _rejection(no).body, []
+            github.violations += problems
+        headers = {"Content-Type": "application/json; charset=utf-8"}
+        return _Reply(status, headers, json.dumps(answer).encode())
 
     # Who asks.
 

@@ -82,8 +82,14 @@ class Renderer:
     def __init__(self, web_url: str, api_url: str) -> None:
         self.web = web_url
         self.api = api_url
+        self.kinds: dict[str, str] = {}
+        """Accounts that are neither a person's nor a bot's, by login: `Mannequin`, `Organization`."""
 
-    def user(self, login: str) -> Json:
+    def user(self, login: str) -> Json | None:
+        """A person or a bot, in short; None for an account that is gone."""
+        return self.person(login) if login else None
+
+    def person(self, login: str) -> Json:
         """A person or a bot, in short."""
         link = f"{self.api}/users/{login}"
         return {
@@ -95,14 +101,14 @@ class Renderer:
             "url": link,
             "html_url": f"{self.web}/{login}",
             **{f"{name}_url": f"{link}/{name}" for name in USER_LINKS},
-            "type": "Bot" if login.endswith("[bot]") else "User",
+            "type": self.kinds.get(login, "Bot" if login.endswith("[bot]") else "User"),
             "site_admin": False,
         }
 
     def me(self, login: str) -> Json:
         """The person that a token belongs to."""
         return {
-            **self.user(login),
+            **self.person(login),
             **dict.fromkeys(("name", "company", "location", "email", "hireable", "bio")),
             "blog": "",
             "public_repos": 1,
@@ -127,7 +133,7 @@ class Renderer:
             "node_id": f"R_{repo.id}",
             "name": repo.name,
             "full_name": repo.full_name,
-            "owner": self.user(repo.owner),
+            "owner": self.person(repo.owner),
             "private": repo.private,
             "html_url": page,
             "description": None,
@@ -317,7 +323,7 @@ class Renderer:
                 **other,
                 "full_name": fork,
                 "name": name,
-                "owner": self.user(owner),
+                "owner": self.person(owner),
                 "id": repo.id + 9000,
             }
         return {

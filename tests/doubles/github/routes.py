@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlencode
 
-from tests.doubles.github import bare
+from tests.doubles.github import bare, people_routes
 from tests.doubles.github.state import Caller, Comment, Issue, Pull, Rejected, Repo
 
 if TYPE_CHECKING:
@@ -59,6 +59,10 @@ class Routes:
                 ("GET", repository + "/git/ref/(.+)", self._ref),
                 ("GET", repository + "/issues", self._issues),
                 ("GET", repository + r"/issues/(\d+)", self._issue),
+                ("GET", repository + r"/collaborators/([^/]+)/permission", self._permission),
+                ("GET", repository + r"/issues/(\d+)/events", self._events),
+                ("GET", repository + r"/issues/(\d+)/labels", self._labels),
+                ("POST", repository + r"/issues/(\d+)/labels", self._add_labels),
                 ("GET", repository + r"/issues/(\d+)/comments", self._comments),
                 ("POST", repository + r"/issues/(\d+)/comments", self._comment),
                 ("PATCH", repository + r"/issues/comments/(\d+)", self._edit_comment),
@@ -230,6 +234,28 @@ class Routes:
                     comment.body, comment.updated_at = call.body["body"], self._github.tick()
                     return Answer(200, self._render.comment(repo, comment))
         raise Rejected(404, "Not Found")
+
+    def _permission(self, call: Call, name: str, login: str) -> Answer:
+        repo = self._seen(call, name)
+        return Answer(200, people_routes.permission(self._github, repo, call.caller, login))
+
+    def _events(self, call: Call, name: str, number: str) -> Answer:
+        repo = self._seen(call, name)
+        happenings = self._thread(repo, number).happenings
+        return self._page(
+            call, repo, happenings, lambda one: people_routes.happening(self._github, repo, one)
+        )
+
+    def _labels(self, call: Call, name: str, number: str) -> Answer:
+        repo = self._seen(call, name)
+        labels = self._render.labels(repo, self._thread(repo, number).labels)
+        return self._page(call, repo, labels, lambda label: label)
+
+    def _add_labels(self, call: Call, name: str, number: str) -> Answer:
+        repo = self._writable(call, name, "issues")
+        thread = self._thread(repo, number)
+        people_routes.add_labels(self._github, thread, call.body["labels"], call.caller.login)
+        return Answer(200, self._render.labels(repo, thread.labels))
 
     def _with_issues(self, repo: Repo) -> Repo:
         if not repo.has_issues:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from http.server import ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Self
 
-from tests.doubles.github import bare
+from tests.doubles.github import bare, people
 from tests.doubles.github.handler import Handler
 from tests.doubles.github.render import Renderer
 from tests.doubles.github.routes import Routes
@@ -65,7 +65,9 @@ class GitHub:
 
     Attributes:
         faults: replies that go wrong on purpose; the first match strikes.
-        requests: every request that arrived, in order.
+        requests: every REST and git request that arrived, in order.
+        queries: every GraphQL query that arrived, in order.
+        nobodies: logins that no account has, in lower case.
         violations: requests and replies that GitHub's own description does not allow.
         now: the time by which installation tokens expire; the machine's unless a test sets it.
     """
@@ -74,6 +76,8 @@ class GitHub:
         self.folder = folder
         self.faults: list[Fault] = []
         self.requests: list[Recorded] = []
+        self.queries: list[Recorded] = []
+        self.nobodies: set[str] = set()
         self.violations: list[str] = []
         self.lock = threading.RLock()
         self.reset_at = int((START + timedelta(hours=1)).timestamp())
@@ -129,9 +133,13 @@ class GitHub:
         labels: Iterable[str] = (),
         author: str = "reporter",
     ) -> Issue:
-        """An open issue, later than everything before it."""
+        """An open issue, later than everything before it, labelled by its author as it was made.
+
+        `reporter` may write to every repository; who else may is set with `people.collaborate`.
+        """
         now = self.tick()
-        issue = Issue(self.next_number(repo), title, body, author, now, now, list(labels))
+        issue = Issue(self.next_number(repo), title, body, author, now, now)
+        people.label_all(self, issue, labels, author)
         repo.threads[issue.number] = issue
         return issue
 

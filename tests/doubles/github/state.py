@@ -45,6 +45,27 @@ class Comment:
     updated_at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """A `labeled`, `unlabeled` or `renamed` of an issue. `label` is the label; a new title is `old`, `new`."""
+
+    id: int
+    kind: str
+    actor: str
+    at: datetime
+    label: str = ""
+    old: str = ""
+    new: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BodyEdit:
+    """A change of a body; the creation is the first of them, once there is a second."""
+
+    editor: str
+    at: datetime
+
+
 @dataclass(slots=True)
 class Thread:
     """What issues and pull requests share: they are numbered together."""
@@ -59,6 +80,8 @@ class Thread:
     state: str = "open"
     closed_at: datetime | None = None
     comments: list[Comment] = field(default_factory=list)
+    happenings: list[Happening] = field(default_factory=list)
+    body_edits: list[BodyEdit] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -82,7 +105,10 @@ class Pull(Thread):
 
 @dataclass(slots=True)
 class Repo:
-    """A repository with a real bare git repository behind it."""
+    """A repository with a real bare git repository behind it.
+
+    `people` are its collaborators: by login, what they may do and the name of their role.
+    """
 
     id: int
     full_name: str
@@ -95,6 +121,7 @@ class Repo:
     allows_drafts: bool = True
     threads: dict[int, Issue | Pull] = field(default_factory=dict)
     former_names: set[str] = field(default_factory=set)
+    people: dict[str, tuple[str, str]] = field(default_factory=lambda: {"reporter": ("write", "write")})
 
     @property
     def owner(self) -> str:
