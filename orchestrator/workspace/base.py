@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from orchestrator.core.changes import FileChange
 
 FileKind = Literal["file", "link", "submodule"]
 
@@ -57,7 +59,14 @@ class CommitOutcome:
         files: paths that differ between the head before and the new one, sorted.
         left_out: what was changed and is not in the commit.
         notes: what else a person should know, one line each.
-        held_back: places at which the change adds a secret; then nothing was committed.
+        held_back: places at which the change, or what is held of it, adds a secret; then nothing was
+            committed.
+        held: changed paths that wait for a person, with the reason; they are not in the commit.
+        held_patch: the held changes for `git apply` on top of the head; empty where there are none, where
+            the rest was not committed because of `held_back` or `refused`, or where a note says why.
+        changes: everything in which the head differs from the base, thus the whole pull request. With
+            `held_back` or `refused`: in which it would.
+        refused: why the whole change may not be committed; then nothing was.
     """
 
     commit: str | None
@@ -65,6 +74,10 @@ class CommitOutcome:
     left_out: list[LeftOut]
     notes: list[str]
     held_back: list[str] = field(default_factory=list)
+    held: list[LeftOut] = field(default_factory=list)
+    held_patch: bytes = b""
+    changes: tuple[FileChange, ...] = ()
+    refused: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +91,17 @@ class RemoteTip:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """What every commit passes before it counts.
+    """What every commit passes before it counts. By default all of it passes.
 
     Attributes:
-        clean_message: gives the message of a commit that the model made as it may be pushed.
-        find_secrets: names the places at which a diff adds secrets; with one, nothing is committed,
+        find_secrets: names the places at which a diff adds secrets. The diff shows binary files as text
+            too, and is decoded with U+FFFD for what is not UTF-8. With one place nothing is committed,
             so that no history has it.
+        hold: why the change to one path waits for a person, or None. A renamed file is two changes.
+        refuse: why a whole change may not be committed, or None. It is given all that would differ from
+            the base.
     """
 
-    clean_message: Callable[[str], str] = str
     find_secrets: Callable[[str], list[str]] = lambda _diff: []
+    hold: Callable[[FileChange], str | None] = lambda _change: None
+    refuse: Callable[[Sequence[FileChange]], str | None] = lambda _changes: None

@@ -14,10 +14,11 @@ from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import EmptyRepositoryError, WorkspaceError
 from orchestrator.workspace.base import Screen
 from orchestrator.workspace.commit import Committer
+from orchestrator.workspace.disarm import disarm
 from orchestrator.workspace.failures import error_for, storage_errors
 from orchestrator.workspace.history import recent_commits, tracked_files
 from orchestrator.workspace.hostgit import HostGit
-from orchestrator.workspace.model_repository import ModelRepository, create_model_repository
+from orchestrator.workspace.model_repository import create_model_repository
 from orchestrator.workspace.names import plain_branch
 from orchestrator.workspace.publish import Publisher
 from orchestrator.workspace.remote import Remote, parse_remote
@@ -84,8 +85,16 @@ class Clone:
                 raise
 
     def keep(self) -> None:
-        """Leave the folder where it is: it holds the only copy of work that could not be saved."""
+        """Leave the folder where it is: it holds the only copy of work that could not be saved.
+
+        A person may run git there, so every `.git` below `tree` is removed first, and what git would take
+        for a bare repository is made none.
+
+        Raises:
+            WorkspaceError: one of them could not be removed. The folder stays all the same.
+        """
         self._kept = True
+        disarm(self.tree, self._folder)
 
     def close(self) -> None:
         """Remove the folder, unless it is kept. May be called again.
@@ -105,7 +114,10 @@ class Clone:
         return recent_commits(self._git, self.base_commit, count)
 
     def changed_paths(self) -> set[str]:
-        """What differs from the last commit made here: tracked files, and new ones that are not ignored."""
+        """What differs from the last commit made here: tracked files, and new ones that are not ignored.
+
+        Paths that were held or left out are among them as long as they differ.
+        """
         return self._committer.changed_paths()
 
     def commit(
@@ -122,8 +134,8 @@ class Clone:
         Args:
             touched: paths that tools wrote or removed, relative, with `/`.
             message: the commit's message.
-            include_commands: commands ran, so commit too what the work tree shows as changed, and keep
-                the commits that the model made itself.
+            include_commands: commands ran, so commit too what the work tree shows as changed. Commits that
+                a command made in `tree/.git` are not looked at: their files are in the work tree.
             large_limit_bytes: a new file of a command that is larger than this is left out.
             screen: what every commit passes; None lets everything through.
 
@@ -214,12 +226,10 @@ def open_clone(  # noqa: PLR0913  each is a fact of the run, given by name
         git = HostGit(folder, folder / "host.git")
         base_branch, base_commit = _fetch(folder, remote, branch, doing)
         _configure(folder / "host.git")
-        model = None
         if with_git:
             create_model_repository(folder / "host.git", folder / "tree", base_branch, base_commit, identity)
-            model = ModelRepository(git, folder / "tree", base_commit)
         files = HostGit(folder, folder / "host.git", folder / "tree")
-        committer = Committer(files, base_commit, identity, clock or SystemClock(), model)
+        committer = Committer(files, base_commit, identity, clock or SystemClock())
         publisher = Publisher(git, remote, base_branch)
         undo.pop_all()
         return Clone(folder, (base_branch, base_commit), git, committer, publisher)

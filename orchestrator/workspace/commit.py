@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.core.errors import DiskFullError, WorkspaceError
+from orchestrator.core.errors import WorkspaceError
 from orchestrator.workspace.base import CommitOutcome
 from orchestrator.workspace.failures import printable, storage_errors
-from orchestrator.workspace.hostgit import decode_paths
+from orchestrator.workspace.screening import Screening, binary_patch, diff
 from orchestrator.workspace.staging import COMMITTING, Stager
 
 if TYPE_CHECKING:
@@ -17,12 +18,9 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
     from orchestrator.workspace.base import Identity, Screen
     from orchestrator.workspace.hostgit import HostGit
-    from orchestrator.workspace.model_repository import ModelRepository
 
 _MOST_MESSAGE_CHARACTERS = 20_000
 _DEFAULT_MESSAGE = "Change files"
-_NOT_KEPT = "the model's own commits are not kept as commits"
-_DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames")
 
 
 class Committer:
@@ -33,7 +31,6 @@ class Committer:
         base: the commit to begin with.
         identity: author and committer.
         clock: dates the commits.
-        model: the repository in which the model may have made commits of its own, if it has one.
 
     Attributes:
         tip: the last commit made here, or the base.
@@ -45,7 +42,6 @@ class Committer:
         base: str,
         identity: Identity,
         clock: Clock,
-        model: ModelRepository | None,
     ) -> None:
         if files.git_dir is None or files.work_tree is None:
             raise WorkspaceError("a clone needs a git directory and a work tree")
@@ -55,7 +51,6 @@ class Committer:
         self._stager = Stager(files, files.work_tree)
         self._identity = identity
         self._clock = clock
-        self._model = model
         self._tree = files.work_tree
         self._index = files.git_dir / "index"
 
@@ -76,36 +71,32 @@ class Committer:
         """See `Clone.commit`. Nothing changes here unless all of it succeeds."""
         self._require_tree()
         index = self._scratch_index("index.commit")
-        notes: list[str] = []
-        tip = self.tip
-        if self._model is not None and include_commands:
-            tip, index = self._with_model_commits(self._model, index, notes, large_limit_bytes, screen)
         left_out = self._stager.stage(
             index, touched, include_commands=include_commands, large_limit_bytes=large_limit_bytes
         )
-        parent, tip = tip, self._commit_index(index, tip, message)
-        if tip == self.tip:
-            return CommitOutcome(None, [], left_out, notes)
-        if held_back := self._secrets(parent, tip, screen):
-            return CommitOutcome(None, [], left_out, notes, held_back)
-        changed = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", self.tip, tip)
-        files = sorted(decode_paths(self._git.run(*changed, doing=COMMITTING)))
+        found = Screening(self._git, self._stager, self._base, self.tip, screen).run(index)
+        outcome = CommitOutcome(
+            None,
+            [],
+            left_out,
+            found.notes,
+            found.held_back,
+            found.held,
+            found.held_patch,
+            found.changes,
+            found.refused,
+        )
+        if found.refused is not None or found.held_back or not found.files:
+            return outcome
+        tip = self._commit_tree(found.tree, message)
         with storage_errors(COMMITTING):
             index.replace(self._index)
         self.tip = tip
-        if self._model is not None and include_commands:
-            self._model.settle()
-        return CommitOutcome(tip, files, left_out, notes)
+        return replace(outcome, commit=tip, files=found.files)
 
     def diff(self) -> bytes:
         """See `Clone.diff`."""
-        return self._diff(self._base, self.tip)
-
-    def _diff(self, old: str, new: str) -> bytes:
-        return self._git.run(*_DIFF, old, new, "--", doing="cannot make the diff")
-
-    def _secrets(self, old: str, new: str, screen: Screen) -> list[str]:
-        return [] if old == new else screen.find_secrets(self._diff(old, new).decode("utf-8", "replace"))
+        return diff(self._git, self._base, self.tip)
 
     def pending_patch(
         self, since: str, touched: set[str], *, include_commands: bool, large_limit_bytes: int
@@ -116,13 +107,10 @@ class Committer:
         left_out = self._stager.stage(
             index, touched, include_commands=include_commands, large_limit_bytes=large_limit_bytes
         )
-        names = "".join(f"# left out: {printable(item.path)}: {item.reason}\n" for item in left_out)
-        return names.encode() + self._patch(since, self._write_tree(index))
-
-    def _patch(self, old: str, new: str) -> bytes:
-        return self._git.run(
-            *_DIFF, "--binary", "--full-index", old, new, "--", doing="cannot make the patch"
+        names = "".join(
+            f"# left out: {printable(item.path)}: {printable(item.reason)}\n" for item in left_out
         )
+        return names.encode() + binary_patch(self._git, since, self._stager.write_tree(index))
 
     def _require_tree(self) -> None:
         if self._tree.is_symlink() or not self._tree.is_dir():
@@ -136,41 +124,7 @@ class Committer:
             shutil.copyfile(self._index, scratch)
         return scratch
 
-    def _with_model_commits(
-        self,
-        model: ModelRepository,
-        index: Path,
-        notes: list[str],
-        large_limit_bytes: int,
-        screen: Screen,
-    ) -> tuple[str, Path]:
-        """Make the model's new commits again on top of ours, or say why that is not possible."""
-        replay = self._scratch_index("index.replay")
-        tip = self.tip
-        try:
-            for made in model.new_commits(large_limit_bytes):
-                self._stager.apply(made.index_lines, replay)
-                parent, tip = tip, self._commit_index(replay, tip, screen.clean_message(made.message))
-                # A later commit may have taken it out again; the history would still have it.
-                if places := self._secrets(parent, tip, screen):
-                    notes.append(f"{_NOT_KEPT}: one adds what looks like a secret, at {', '.join(places)}")
-                    return self.tip, index
-        except DiskFullError:
-            raise
-        except WorkspaceError as error:
-            notes.append(f"{_NOT_KEPT}: {error}")
-            return self.tip, index
-        return tip, replay
-
-    def _write_tree(self, index: Path) -> str:
-        output = self._git.run("write-tree", doing=COMMITTING, variables={"GIT_INDEX_FILE": str(index)})
-        return output.decode("ascii").strip()
-
-    def _commit_index(self, index: Path, parent: str, message: str) -> str:
-        """Commit the index on top of a commit; where there is no difference, the parent is the answer."""
-        tree = self._write_tree(index)
-        if tree == self._git.run("rev-parse", f"{parent}^{{tree}}", doing=COMMITTING).decode("ascii").strip():
-            return parent
+    def _commit_tree(self, tree: str, message: str) -> str:
         text = message.replace("\0", "")[:_MOST_MESSAGE_CHARACTERS].strip() or _DEFAULT_MESSAGE
         date = f"@{int(self._clock.now().timestamp())} +0000"
         variables = {
@@ -183,6 +137,6 @@ class Committer:
         }
         stdin = f"{text}\n".encode("utf-8", "replace")
         made = self._git.run(
-            "commit-tree", tree, "-p", parent, doing=COMMITTING, stdin=stdin, variables=variables
+            "commit-tree", tree, "-p", self.tip, doing=COMMITTING, stdin=stdin, variables=variables
         )
         return made.decode("ascii").strip()

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.core.changes import SUBMODULE_MODE
 from orchestrator.workspace.base import LeftOut
+from orchestrator.workspace.names import is_git_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 _LARGEST_BYTES = 100 * 1024 * 1024
 # A folder with more new files than this is build output or installed packages, however small each file is.
 _MOST_NEW_FILES = 500
-_SUBMODULE_MODE = "160000"
 
 
 @dataclass(slots=True)
@@ -63,7 +64,7 @@ class Selector:
         ]
         for path in sorted(touched | by_commands):
             command_only = path not in touched
-            if command_only and any(parent in crowded for parent in _parents(path)):
+            if command_only and any(parent in crowded for parent in folders_above(path)):
                 continue
             reason = self._refusal(path) or self._judge(path, selection, command_only=command_only)
             if reason is not None:
@@ -75,10 +76,10 @@ class Selector:
         parts = path.rstrip("/").split("/")
         if not path or "\0" in path or path.startswith("/") or any(part in {"", ".", ".."} for part in parts):
             return "not a path inside the repository"
-        if any(part.casefold() == ".git" for part in parts):
+        if any(is_git_name(part) for part in parts):
             return "inside .git"
-        for parent in _parents(path):
-            if self.index.get(parent) == _SUBMODULE_MODE:
+        for parent in folders_above(path):
+            if self.index.get(parent) == SUBMODULE_MODE:
                 return f"inside the submodule {parent}"
         return None
 
@@ -88,7 +89,7 @@ class Selector:
         obstacle = self._obstacle(path)
         status = _status(self.tree / path) if obstacle is None else None
         if status is None or (
-            tracked and stat.S_ISDIR(status.st_mode) and self.index[path] != _SUBMODULE_MODE
+            tracked and stat.S_ISDIR(status.st_mode) and self.index[path] != SUBMODULE_MODE
         ):
             if tracked:
                 selection.remove.append(path)
@@ -101,7 +102,7 @@ class Selector:
 
     def _obstacle(self, path: str) -> str | None:
         """Why the folders above the path do not lead there, if so."""
-        for parent in reversed(_parents(path)):
+        for parent in reversed(folders_above(path)):
             if (self.tree / parent).is_symlink():
                 return f"behind the symbolic link {parent}"
         return None
@@ -109,9 +110,11 @@ class Selector:
     def _reason_against(
         self, path: str, status: os.stat_result, *, tracked: bool, command_only: bool
     ) -> str | None:
-        if self.index.get(path) == _SUBMODULE_MODE:
+        if self.index.get(path) == SUBMODULE_MODE:
             return "a submodule"
-        if not tracked and any(os.path.lexists(self.tree / parent / ".git") for parent in _parents(path)):
+        if not tracked and any(
+            os.path.lexists(self.tree / parent / ".git") for parent in folders_above(path)
+        ):
             return "inside a nested repository"
         if stat.S_ISREG(status.st_mode):
             limit = self.large_limit_bytes if command_only and not tracked else _LARGEST_BYTES
@@ -127,7 +130,7 @@ class Selector:
         root = Path(os.path.realpath(self.tree))
         end = Path(os.path.realpath(self.tree / path))
         stays = link_stays(path, str((self.tree / path).readlink()))
-        if stays and end.is_relative_to(root) and ".git" not in end.relative_to(root).parts:
+        if stays and end.is_relative_to(root) and not any(map(is_git_name, end.relative_to(root).parts)):
             return None
         return "a symbolic link that leaves the repository"
 
@@ -136,10 +139,12 @@ class Selector:
         new = [path for path in paths if path not in self.index]
         if len(new) <= _MOST_NEW_FILES:
             return {}
-        known = {parent for path in self.index for parent in _parents(path)}
+        known = {parent for path in self.index for parent in folders_above(path)}
         counts: dict[str, int] = {}
         for path in new:
-            outermost = next((parent for parent in reversed(_parents(path)) if parent not in known), None)
+            outermost = next(
+                (parent for parent in reversed(folders_above(path)) if parent not in known), None
+            )
             if outermost is not None:
                 counts[outermost] = counts.get(outermost, 0) + 1
         return {folder: count for folder, count in counts.items() if count > _MOST_NEW_FILES}
@@ -150,10 +155,10 @@ def link_stays(path: str, target: str) -> bool:
     if target.startswith("/"):
         return False
     parts = posixpath.normpath(posixpath.join(posixpath.dirname(path), target)).split("/")
-    return parts[0] != ".." and not any(part.casefold() == ".git" for part in parts)
+    return parts[0] != ".." and not any(map(is_git_name, parts))
 
 
-def _parents(path: str) -> list[str]:
+def folders_above(path: str) -> list[str]:
     """The folders above a path, the nearest first."""
     pieces = path.rstrip("/").split("/")
     return ["/".join(pieces[:count]) for count in range(len(pieces) - 1, 0, -1)]

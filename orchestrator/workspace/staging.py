@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import DiskFullError
@@ -11,8 +12,10 @@ from orchestrator.workspace.hostgit import decode_paths, encode_paths
 from orchestrator.workspace.selection import Selection, Selector
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from orchestrator.workspace.changes import Difference
     from orchestrator.workspace.hostgit import HostGit
 
 COMMITTING = "cannot commit"
@@ -63,21 +66,26 @@ class Stager:
         self._remove(selection, index)
         return sorted(selection.left_out + self._add(selection, index), key=lambda item: item.path)
 
-    def apply(self, index_lines: bytes, index: Path) -> None:
-        """Stage entries as given, in the format of `git update-index -z --index-info`.
+    def write_tree(self, index: Path) -> str:
+        """The id of the tree that the index makes."""
+        output = self._git.run("write-tree", doing=COMMITTING, variables=_on(index))
+        return output.decode("ascii").strip()
+
+    def restore(self, listed: Sequence[Difference], index: Path) -> None:
+        """Give the index what each difference had before.
 
         Raises:
-            WorkspaceError: git does not take one of the paths.
+            WorkspaceError: git does not take one of the paths, or it is a file and a folder at once.
         """
-        doing = "git refuses a path in them"
+        # Without --replace, which would make room for an entry by removing others.
         result = self._git.attempt(
-            *("update-index", "-z", "--replace", "--index-info"),
-            doing=doing,
-            stdin=index_lines,
+            *("update-index", "-z", "--index-info"),
+            doing=COMMITTING,
+            stdin=b"".join(_index_line(difference) for difference in listed),
             variables=_on(index),
         )
         if result.status != 0 or _IGNORING in result.stderr:
-            raise error_for(result.stderr, doing)
+            raise error_for(result.stderr, COMMITTING)
 
     def _tracked(self, index: Path) -> dict[str, str]:
         """Paths of the index with their modes, from lines `<mode> <object> <stage>TAB<path>`."""
@@ -140,3 +148,13 @@ class Stager:
 
 def _on(index: Path) -> dict[str, str]:
     return {"GIT_INDEX_FILE": str(index)}
+
+
+def _index_line(difference: Difference) -> bytes:
+    """A line of `<mode> <object>TAB<path>`; mode 0 removes the path."""
+    old, new = difference.old, difference.new
+    if old is not None:
+        entry = f"{old.mode} {old.object_id}"
+    else:
+        entry = f"0 {'0' * len(new.object_id) if new is not None else ''}"
+    return entry.encode("ascii") + b"\t" + os.fsencode(difference.path) + b"\0"

@@ -190,7 +190,7 @@ def test_the_models_own_repository(trapped: Path, tmp_path: Path) -> None:
         (own / "info" / "attributes").write_text("* filter=trap\n")
         (tmp_path / "hooks").rename(own / "hooks")
         work(opened)
-        assert git(trapped, "log", "--format=%s", BRANCH).split("\n") == ["fix", "by the model", "first"]
+        assert git(trapped, "log", "--format=%s", BRANCH).split("\n") == ["fix", "first"]
     assert not marker.exists()
 
 

@@ -52,10 +52,12 @@ def test_it_is_shallow_and_has_one_branch(source: Path, tmp_path: Path) -> None:
         git(source, "commit", "-q", "--allow-empty", "-m", f"change {number}")
     git(source, "branch", "other")
     git(source, "tag", "v1")
-    with clone(source, tmp_path / "runs") as opened:
+    with clone(source, tmp_path / "runs", with_git=True) as opened:
+        own = git(opened.tree, "log", "--format=%s").splitlines()
         lines = opened.recent_commits(50)
         references = git(opened.tree.parent / "host.git", "for-each-ref", "--format=%(refname)")
     assert [line.subject for line in lines] == [f"change {number}" for number in range(14, 4, -1)]
+    assert own == [line.subject for line in lines]
     assert lines[0].commit == opened.base_commit
     assert len(lines[0].date) == len("2026-01-01")
     assert set(references.split()) <= {
@@ -113,6 +115,10 @@ def test_the_models_repository_works_and_knows_no_remote(shelled: Clone, source:
     assert git(shelled.tree, "log", "--format=%s") == "first"
     assert git(shelled.tree, "remote") == ""
     assert str(source) not in (shelled.tree / ".git" / "config").read_text()
+    assert "first" in git(shelled.tree, "log", "-p", "--", "README.md")
+    assert "Someone" in git(shelled.tree, "blame", "--porcelain", "README.md")
+    write(shelled.tree, {"README.md": "# Changed\n"})
+    assert "+# Changed" in git(shelled.tree, "diff")
     # Damage done there stays there.
     for pack in (shelled.tree / ".git" / "objects" / "pack").iterdir():
         pack.chmod(0o600)
