@@ -22,6 +22,15 @@ _FENCE = re.compile(r"^[ \t]*(```|~~~)")
 
 
 @dataclass(frozen=True, slots=True)
+class Remark:
+    """What somebody said about a task. `trusted`: its author may cause work; anything else is only quoted."""
+
+    author: str
+    text: str
+    trusted: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """One task.
 
@@ -32,6 +41,7 @@ class Task:
         source: `issue`, `text`, or the file that lists the task.
         number: the issue's number, if it is one.
         url: where the task can be read, if anywhere.
+        remarks: what people said about it, oldest first.
     """
 
     key: str
@@ -40,6 +50,7 @@ class Task:
     source: str
     number: int | None = None
     url: str | None = None
+    remarks: tuple[Remark, ...] = ()
 
     @property
     def branch_prefix(self) -> str:
@@ -57,10 +68,10 @@ class Task:
         return f"<!-- pullwright:task:{self.key} -->"
 
 
-def from_issue(issue: Issue) -> Task:
-    """The task that an issue is."""
+def from_issue(issue: Issue, remarks: tuple[Remark, ...] = ()) -> Task:
+    """The task that an issue is, and what people said about it."""
     title = _one_line(issue.title) or f"Issue {issue.number}"
-    return Task(f"issue-{issue.number}", title, issue.body, "issue", issue.number, issue.url)
+    return Task(f"issue-{issue.number}", title, issue.body, "issue", issue.number, issue.url, remarks)
 
 
 def from_text(text: str) -> Task:
