@@ -8,16 +8,14 @@ import pytest
 from orchestrator.core.clock import ManualClock
 from orchestrator.forge.github import GitHubForge, GitHubToken, Patience, api_url_for
 from tests.doubles.github import people
-from tests.doubles.github.fixtures import github
+from tests.doubles.github.people import collaborate
+from tests.doubles.github.server import GitHub
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from tests.doubles.github.server import GitHub
     from tests.doubles.github.state import Issue, Repo
-
-__all__ = ["github"]
 
 
 @dataclass
@@ -50,18 +48,37 @@ class World:
         return len(self.github.calls("GET", path))
 
 
-@pytest.fixture
-def world(github: GitHub) -> Iterator[World]:
-    repo = github.add_repository("octo/demo")
-    people.collaborate(repo, "ada", "write")
-    people.collaborate(repo, "grace", "maintain")
-    people.collaborate(repo, "root", "admin")
-    people.collaborate(repo, "tess", "triage")
-    people.collaborate(repo, "helper[bot]", "write")
-    people.collaborate(repo, "carla", "Community lead", based_on="write")
-    people.collaborate(repo, "rita", "write-docs", based_on="read")
+def _open(github: GitHub, name: str) -> GitHubForge:
     clock = ManualClock()
     patience = Patience(clock, clock.advance, pacing_seconds=0)
-    forge = GitHubForge("octo/demo", GitHubToken(github.token()), patience, api_url_for(github.web_url))
-    yield World(github, repo, forge)
-    forge.close()
+    return GitHubForge(name, GitHubToken(github.token()), patience, api_url_for(github.web_url))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GitHub]:
+    """A GitHub with one repository. Making one for each test takes longer than the tests."""
+    with GitHub(tmp_path_factory.mktemp("github")) as github:
+        github.add_repository("octo/demo")
+        yield github
+
+
+@pytest.fixture
+def world(place: GitHub) -> Iterator[World]:
+    [repo] = place.repositories
+    repo.threads.clear()
+    repo.people.clear()
+    place.render.kinds.clear()
+    for memory in (place.faults, place.requests, place.queries):
+        memory.clear()
+    place.nobodies.clear()
+    collaborate(repo, "ada", "write")
+    collaborate(repo, "grace", "maintain")
+    collaborate(repo, "root", "admin")
+    collaborate(repo, "tess", "triage")
+    collaborate(repo, "helper[bot]", "write")
+    collaborate(repo, "carla", "Community lead", based_on="write")
+    collaborate(repo, "rita", "write-docs", based_on="read")
+    world = World(place, repo, _open(place, "octo/demo"))
+    yield world
+    world.forge.close()
+    assert place.violations == []
