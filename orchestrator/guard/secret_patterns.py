@@ -223,7 +223,10 @@ def _compiled(pattern: Pattern) -> _Compiled:
 def _matches(patterns: Iterable[_Compiled], data: bytes) -> Iterator[Span]:
     small = data.lower()
     for needles, regex, looks in patterns:
-        if not any(needle in small for needle in needles):
+        for needle in needles:
+            if needle in small:
+                break
+        else:
             continue
         for match in regex.finditer(data):
             secret = match[regex.groups]

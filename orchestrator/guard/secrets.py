@@ -97,8 +97,8 @@ def _merge(spans: Iterable[_Span]) -> Iterator[_Span]:
 class RedactedStream:
     """Redacts a text that comes in pieces, where a secret may be cut in two.
 
-    Held back is the last word, or all of a line that has a secret in it up to now; a line of
-    more than `MOST_HELD_CHARS` is let go in parts.
+    Held back are the last words, and a secret that may go on; a word or a secret of more than
+    `MOST_HELD_CHARS` is let go in parts. The time for a piece does not grow with what came before.
 
     Args:
         redactor: finds the secrets.
@@ -106,6 +106,7 @@ class RedactedStream:
 
     MOST_HELD_CHARS = 16_384
     _CONTEXT_CHARS = 512
+    _LEAST_HELD_BYTES = 32
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
@@ -147,7 +148,14 @@ class RedactedStream:
 
     def _cut(self, data: bytes, begin: int, spans: list[_Span]) -> int:
         """Up to where everything is known: before the last word, and before a secret that may go on."""
-        raise NotImplementedError
+        last = max(len(data) - self._LEAST_HELD_BYTES, begin)
+        cut = max(begin, *(data.rfind(space, begin, last) + 1 for space in (b" ", b"\n", b"\t")))
+        if len(data) - cut > self.MOST_HELD_CHARS:
+            cut, _ = _whole_characters(data, (last, last))
+        for start, end in spans:
+            if start < cut <= end and start >= begin and len(data) - start <= self.MOST_HELD_CHARS:
+                return start
+        return cut
 
 
 def map_strings(value: Any, change: Callable[[str], str], _depth: int = 0) -> Any:
