@@ -4,6 +4,7 @@
 
     PullwrightError
     ├── ConfigurationError            the user's input: flags, files, keys, the repository named
+    │   └── SandboxMissingError       commands may run, but this machine has no sandbox for them
     ├── ModelError                    a model provider did not give a usable answer
     │   ├── AuthenticationError       the key is missing, wrong or expired
     │   ├── PermissionDeniedError     the key is good but may not use this
@@ -50,6 +51,10 @@ class PullwrightError(Exception):
 
 class ConfigurationError(PullwrightError):
     """What the user asked for cannot be done as asked."""
+
+
+class SandboxMissingError(ConfigurationError):
+    """No sandbox is to be had on this machine, so no command runs; the message says what to install."""
 
 
 class ModelError(PullwrightError):

@@ -24,6 +24,8 @@ class ExecResult:
 
     Attributes:
         output: standard output and standard error together, in the order of arrival.
+        refused_hosts: `host:port` of connections that the sandbox did not allow.
+        killed_for: the limit of the sandbox that it passed, such as `more than 1,024 processes`.
     """
 
     stdout: str
@@ -32,6 +34,8 @@ class ExecResult:
     exit_code: int
     timed_out: bool
     duration_ms: int
+    refused_hosts: tuple[str, ...] = ()
+    killed_for: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,16 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import FileUnreadableError, ToolError
 from orchestrator.environments.base import DirEntry, ExecResult, GrepMatch, GrepOptions
 from orchestrator.environments.command import Command, RunningCommand
 from orchestrator.environments.confined import ConfinedTree
+from orchestrator.environments.confinement import Place, Sandbox
 from orchestrator.environments.paths import shown
+from orchestrator.environments.sandbox import find_sandbox
 from orchestrator.environments.search import find_ripgrep, glob_files, grep
 from orchestrator.environments.variables import EnvPolicy, child_variables
 
@@ -25,10 +27,11 @@ if TYPE_CHECKING:
 
 
 class LocalEnvironment:
-    """An `ExecutionEnvironment` without walls around its commands: they run as the user does.
+    """An `ExecutionEnvironment` of this machine: files through `ConfinedTree`, commands in a sandbox.
 
-    Files go through `ConfinedTree`. A command sees the machine; what it leaves behind in its
-    process group ends with it, what makes a session of its own (`setsid`) does not.
+    In the sandbox a command sees programs and the folder, changes the folder but no `.git`, and
+    everything that it started ends with it. With `sandbox="off"` it runs as the user does: it sees
+    the machine, and what makes a session of its own (`setsid`) does not end with it.
 
     Example::
 
@@ -37,10 +40,13 @@ class LocalEnvironment:
     Args:
         root: the folder.
         clock: measures how long commands take.
-        env_policy: which of this program's variables commands are given.
+        env_policy: which of this program's variables commands are given. In a sandbox the default
+            and `CORE` are `SANDBOXED`.
         inherited: this program's variables; None reads them when the first command runs.
         submodules: relative paths of other repositories inside; nothing is written there.
         use_ripgrep: False searches in Python even where there is an `rg`.
+        sandbox: `auto` looks for the machine's when the first command runs, and runs none without.
+        on_refused: is told `host:port` and the command for each connection that was not allowed.
 
     Raises:
         FileMissingError, FileUnreadableError: there is no folder at `root`.
@@ -55,7 +61,14 @@ class LocalEnvironment:
         inherited: Mapping[str, str] | None = None,
         submodules: Collection[str] = (),
         use_ripgrep: bool = True,
+        sandbox: Sandbox | Literal["auto", "off"] = "auto",
+        on_refused: Callable[[str, str], None] | None = None,
     ) -> None:
+        self._protected = (".git", *(f"{path}/.git" for path in submodules))
+        self._looks_for_sandbox = sandbox == "auto"
+        self._sandbox = None if isinstance(sandbox, str) else sandbox
+        self._finding = asyncio.Lock()
+        self._on_refused = on_refused
         self._tree = ConfinedTree(Path(root), submodules=submodules)
         self._clock = clock or SystemClock()
         self._env_policy = env_policy
@@ -132,20 +145,43 @@ class LocalEnvironment:
         Raises:
             ToolError: the command cannot be started, `working_dir` is no folder of the tree, or
                 this was cleaned up.
+            SandboxMissingError: it was to run in a sandbox, and this machine has none.
         """
         if timeout_ms <= 0:
             raise ToolError(f"the time-out must be over 0 ms, not {timeout_ms}")
         folder = await asyncio.to_thread(self._folder, working_dir or ".")
+        sandbox = await self._found_sandbox()
         if self._closed:
             raise ToolError("the environment was closed, so nothing runs in it any more")
-        inherited = os.environ if self._inherited is None else self._inherited
-        variables = {**child_variables(inherited, self._env_policy), **(env or {})}
-        running = RunningCommand(Command(command, folder, variables, timeout_ms), self._clock, on_output)
+        variables = {**self._variables(sandbox), **(env or {})}
+        walls = None if sandbox is None else (sandbox, Place(self._tree.root, self._protected))
+        running = RunningCommand(
+            Command(command, folder, variables, timeout_ms), self._clock, on_output, walls
+        )
         self._running.add(running)
         try:
-            return await running.run()
+            result = await running.run()
         finally:
             self._running.discard(running)
+        if self._on_refused is not None:
+            for host in result.refused_hosts:
+                self._on_refused(host, command)
+        return result
+
+    async def _found_sandbox(self) -> Sandbox | None:
+        async with self._finding:
+            if self._looks_for_sandbox:
+                self._sandbox = await asyncio.to_thread(find_sandbox, inherited=self._inherited)
+                self._looks_for_sandbox = False
+        return self._sandbox
+
+    def _variables(self, sandbox: Sandbox | None) -> dict[str, str]:
+        inherited = os.environ if self._inherited is None else self._inherited
+        if sandbox is None:
+            return child_variables(inherited, self._env_policy)
+        wide = self._env_policy in {EnvPolicy.FILTERED, EnvPolicy.CORE}
+        policy = EnvPolicy.SANDBOXED if wide else self._env_policy
+        return {**child_variables(inherited, policy), **sandbox.variables()}
 
     def _folder(self, path: str) -> str:
         if not self._tree.stat(path).is_dir:

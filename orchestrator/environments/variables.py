@@ -15,6 +15,8 @@ class EnvPolicy(StrEnum):
 
     FILTERED = "filtered"
     """Everything that does not look like a secret."""
+    SANDBOXED = "sandboxed"
+    """Only what is on the list of harmless ones, and no path of anybody's home."""
     CORE = "core"
     """Only what programs need to run: `PATH`, `HOME` and the like."""
     NONE = "none"
@@ -29,6 +31,12 @@ CORE = frozenset(
     | {"RBENV_ROOT", "GEM_HOME", "JAVA_HOME", "ANDROID_HOME", "DOTNET_ROOT", "VIRTUAL_ENV", "SSL_CERT_FILE"}
 )
 """Variables that are always inherited, unless nothing is; and every `LC_*`."""
+
+_HARMLESS = frozenset(
+    {"PATH", "SHELL", "LANG", "LANGUAGE", "TERM", "TZ", "CI", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}
+    | {"PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONUNBUFFERED", "PYTHONUTF8", "SOURCE_DATE_EPOCH"}
+    | {"GOROOT", "JAVA_HOME", "NVM_DIR", "PYENV_ROOT", "PYENV_VERSION", "VIRTUAL_ENV"}
+)
 
 _SECRET_PART = re.compile(r"SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|API_?KEY", re.IGNORECASE)
 _SECRET_WORD = re.compile(r"(?:^|_)(?:KEY|KEYS|PAT|AUTH|PWD)(?=_|$)", re.IGNORECASE)
@@ -51,6 +59,12 @@ def child_variables(inherited: Mapping[str, str], policy: EnvPolicy) -> dict[str
             return {}
         case EnvPolicy.CORE:
             return {name: value for name, value in inherited.items() if _is_core(name)}
+        case EnvPolicy.SANDBOXED:
+            return {
+                name: value
+                for name, value in inherited.items()
+                if (name in _HARMLESS or name.startswith("LC_")) and not _URL_WITH_USER.search(value)
+            }
         case EnvPolicy.FILTERED:
             return {
                 name: value

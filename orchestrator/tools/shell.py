@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 DEFAULT_TIMEOUT_MS = 120_000
 
+_SHOWN_HOSTS = 10
+_WEB_PORTS = ("80", "443")
 _NOTHING_PRINTED = "The command printed nothing.\n"
 
 
@@ -66,6 +68,7 @@ async def run_command(
             f"[ERROR: Command timed out after {limit_ms}ms. Partial output is shown above. You can retry "
             "with a longer timeout by setting the timeout_ms parameter.]"
         )
+    ending = "\n".join([*_network_lines(result.refused_hosts), *_limit_lines(result.killed_for), ending])
     nothing = "" if result.timed_out else _NOTHING_PRINTED
     full = (_with_line_end(result.output) or nothing) + ending
     told, kept = full, None
@@ -73,6 +76,25 @@ async def run_command(
         told, kept = (_with_line_end(_cut(result.output, max_output_chars)) or nothing) + ending, full
     failed = result.timed_out or result.exit_code != 0
     return Failed(told, full=kept) if failed else Ok(told, full=kept)
+
+
+def _network_lines(refused: tuple[str, ...]) -> list[str]:
+    """Which connections the sandbox refused, and what a person could do about it."""
+    lines = [
+        f"[network: refused connection to {place}; the person who runs this can allow it with {_flag(place)}]"
+        for place in refused[:_SHOWN_HOSTS]
+    ]
+    more = len(refused) - _SHOWN_HOSTS
+    return [*lines, f"[network: refused connections to {more} other places]"] if more > 0 else lines
+
+
+def _flag(place: str) -> str:
+    host, _, port = place.rpartition(":")
+    return f"--allow-host {host if port in _WEB_PORTS else place}"
+
+
+def _limit_lines(killed_for: str) -> list[str]:
+    return [f"[the command was killed: it used {killed_for}]"] if killed_for else []
 
 
 def _with_line_end(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from orchestrator.environments.docker import DockerEnvironment, FreshContainer, RunningContainer
 from orchestrator.environments.local import LocalEnvironment
 from orchestrator.environments.remote import RemoteEnvironment
+from orchestrator.environments.sandbox import find_sandbox
 from orchestrator.environments.scoped import ScopedEnvironment
 from orchestrator.environments.ssh import SshEnvironment
 from orchestrator.environments.wrappers import LoggingEnvironment
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.environments.base import ExecutionEnvironment
+    from orchestrator.environments.confinement import Sandbox
     from tests.doubles.sshd import SshServer
 
 Place: TypeAlias = Callable[["Path", pytest.FixtureRequest], "ExecutionEnvironment"]
@@ -29,22 +32,32 @@ Place: TypeAlias = Callable[["Path", pytest.FixtureRequest], "ExecutionEnvironme
 
 
 def local(folder: Path, _request: pytest.FixtureRequest) -> ExecutionEnvironment:
-    return LocalEnvironment(_root(folder))
+    return LocalEnvironment(_root(folder), sandbox="off")
+
+
+def sandboxed(folder: Path, _request: pytest.FixtureRequest) -> ExecutionEnvironment:
+    return LocalEnvironment(_root(folder), sandbox=this_machines_sandbox())
+
+
+@functools.cache
+def this_machines_sandbox() -> Sandbox:
+    """A test that needs it fails where there is none: skipped, it would prove nothing."""
+    return find_sandbox()
 
 
 def local_without_ripgrep(folder: Path, _request: pytest.FixtureRequest) -> ExecutionEnvironment:
-    return LocalEnvironment(str(_root(folder)), use_ripgrep=False)
+    return LocalEnvironment(str(_root(folder)), use_ripgrep=False, sandbox="off")
 
 
 def logging(folder: Path, _request: pytest.FixtureRequest) -> ExecutionEnvironment:
     lines: list[str] = []
-    return LoggingEnvironment(LocalEnvironment(_root(folder)), lines.append)
+    return LoggingEnvironment(LocalEnvironment(_root(folder), sandbox="off"), lines.append)
 
 
 def scoped(folder: Path, _request: pytest.FixtureRequest) -> ExecutionEnvironment:
     root = _root(folder)
     (root / "in side").mkdir()
-    return ScopedEnvironment(LocalEnvironment(root), "in side")
+    return ScopedEnvironment(LocalEnvironment(root, sandbox="off"), "in side")
 
 
 def docker_by_a_double(folder: Path, _request: pytest.FixtureRequest) -> ExecutionEnvironment:
@@ -81,6 +94,7 @@ def busybox(folder: Path, _request: pytest.FixtureRequest) -> ExecutionEnvironme
 
 PLACES: list[Place] = [
     local,
+    sandboxed,
     local_without_ripgrep,
     logging,
     scoped,
@@ -92,7 +106,7 @@ PLACES: list[Place] = [
 ]
 
 
-COMMAND_PLACES: list[Place] = [local, docker_by_a_double, ssh, busybox]
+COMMAND_PLACES: list[Place] = [local, sandboxed, docker_by_a_double, ssh, busybox]
 """Those that run commands each in their own way; cases that take seconds run only there."""
 
 

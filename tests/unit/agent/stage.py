@@ -113,7 +113,7 @@ async def session_in(
     arguments = {key: fields.pop(key) for key in ("contract", "clock") if key in fields}
     async with Session(
         profile=profile(*tools, **fields),
-        environment=LocalEnvironment(folder),
+        environment=LocalEnvironment(folder, sandbox="off"),
         model=model,
         config=config,
         host=host or Host(system=lambda _shown: "You are tested."),

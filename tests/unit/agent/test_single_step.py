@@ -39,7 +39,7 @@ async def one_step(
 ) -> AsyncGenerator[tuple[Session, ScriptedModel]]:
     model = ScriptedModel(list(steps), hangs=hangs)
     profile = minimal(**{"submit": True, **options})
-    environment = LocalEnvironment(folder)
+    environment = LocalEnvironment(folder, sandbox="off")
     async with Session(profile=profile, environment=environment, model=model, config=config) as session:
         yield session, model
 

@@ -29,6 +29,7 @@ async def local(tmp_path: Path) -> AsyncIterator[LocalEnvironment]:
         tmp_path,
         clock=SystemClock(),
         inherited={"PATH": os.environ["PATH"], "GH_TOKEN": "hidden", "COLOUR": "blue"},
+        sandbox="off",
     )
     await environment.initialize()
     yield environment
@@ -138,7 +139,7 @@ async def test_cancelling_ends_the_command(local: LocalEnvironment) -> None:
 
 
 async def test_cleanup_ends_what_still_runs(tmp_path: Path) -> None:
-    environment = LocalEnvironment(tmp_path, clock=SystemClock())
+    environment = LocalEnvironment(tmp_path, clock=SystemClock(), sandbox="off")
     started = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(
         environment.exec_command(
@@ -152,7 +153,7 @@ async def test_cleanup_ends_what_still_runs(tmp_path: Path) -> None:
 
 
 async def test_cleanup_is_over_within_three_seconds(tmp_path: Path) -> None:
-    environment = LocalEnvironment(str(tmp_path))
+    environment = LocalEnvironment(str(tmp_path), sandbox="off")
     started = asyncio.Event()
     command = "trap '' TERM; echo on; while :; do sleep 0.1; done"
     task = asyncio.create_task(
@@ -232,7 +233,7 @@ def descriptors() -> list[str]:
 @pytest.mark.skipif(not DESCRIPTORS.is_dir(), reason="this system does not list a process's descriptors")
 async def test_a_command_cancelled_while_it_is_being_started_leaves_no_descriptor(tmp_path: Path) -> None:
     """Cancelled after each number of steps of the event loop until it is under way."""
-    environment = LocalEnvironment(tmp_path)
+    environment = LocalEnvironment(tmp_path, sandbox="off")
     await environment.exec_command("true", timeout_ms=LONG_MS)
     before = descriptors()
     for steps in range(60):

@@ -60,7 +60,7 @@ class PlacedEnvironment(LocalEnvironment):
 
     def __init__(self, folder: Path, machine: Machine, change: Callable[[ExecResult], ExecResult]) -> None:
         variables = {"PATH": machine.path, "HOME": str(folder)}
-        super().__init__(folder, clock=ManualClock(), inherited=variables)
+        super().__init__(folder, clock=ManualClock(), inherited=variables, sandbox="off")
         self._shell = machine.shell
         self._change = change
         self.commands = 0

@@ -1,0 +1,70 @@
+"""Runs inside the sandbox, before the command: sets limits, hands descriptors out, becomes the command.
+
+It is a script for `python -I -S` and imports nothing but what an interpreter has built in.
+The request is a length of 8 bytes and then texts with NUL between them: port, limits as
+`number:value` with blanks between, shell, folder, line, and `NAME=value` for each variable.
+"""
+
+import os
+import sys
+
+
+def main() -> None:
+    """Answer `R` with the listening socket and `/proc`, then become the command, or say why not."""
+    import _socket
+    import resource
+
+    signals = __import__("_signal")  # `signal` itself would load `enum`, which takes longer than all of this
+
+    channel = _socket.socket(fileno=int(sys.argv[1]))
+    channel_fd = channel.fileno()
+    os.set_inheritable(channel_fd, False)
+    length = int.from_bytes(_read(channel_fd, 8), "big")
+    port, limits, shell, folder, line, *variables = _read(channel_fd, length).split(b"\0")
+    try:
+        for pair in limits.split():
+            number, value = map(int, pair.split(b":"))
+            _, most = resource.getrlimit(number)
+            allowed = value if most == resource.RLIM_INFINITY else min(value, most)
+            resource.setrlimit(number, (allowed, allowed))
+        handed = _open(int(port)) if port else []
+        ancillary = [
+            (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, b"".join(fd.to_bytes(4, sys.byteorder) for fd in handed))
+        ]
+        channel.sendmsg([b"R"], ancillary if handed else [])
+        for descriptor in handed:
+            os.close(descriptor)
+        for number in (signals.SIGPIPE, signals.SIGXFSZ):  # which Python ignores, and a program would inherit
+            signals.signal(number, signals.SIG_DFL)
+        os.chdir(folder)
+        environment = dict(pair.split(b"=", 1) for pair in variables)
+        os.execve(shell, [os.path.basename(shell), b"-c", line], environment)  # noqa: PTH119, S606  what it is for
+    except OSError as error:
+        channel.send((error.strerror or "unknown").encode())
+        os._exit(126)
+
+
+def _open(port: int) -> list[int]:
+    import _socket
+
+    with open("/proc/self/oom_score_adj", "w") as score:  # noqa: PTH123  out of memory: these first
+        score.write("1000")
+    listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+    listener.bind(("127.0.0.1", port))
+    listener.listen(64)
+    return [listener.detach(), os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)]
+
+
+def _read(descriptor: int, size: int) -> bytes:
+    pieces = []
+    while size:
+        piece = os.read(descriptor, min(size, 1 << 20))
+        if not piece:
+            os._exit(125)
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
+
+
+if __name__ == "__main__":
+    main()
