@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -10,124 +11,226 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import WorkspaceError
+from orchestrator.workspace.base import Screen
+from orchestrator.workspace.credential import GitCredential
 from orchestrator.workspace.local import LocalRepository
+from tests.unit.workspace.plants import HOOKS, PLANTS, STATUS, Field, Plant
 from tests.unit.workspace.rig import clone, git, make_source, write
+from tests.unit.workspace.smart_http import SmartHttp
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from orchestrator.workspace.clone import Clone
 
 BRANCH = "pullwright/x"
-HOOKS = (
-    *("pre-commit", "prepare-commit-msg", "commit-msg", "post-commit", "post-checkout", "pre-push"),
-    *("reference-transaction", "post-index-change", "fsmonitor-watchman", "post-rewrite", "pre-auto-gc"),
-)
+CONFIGURED = [plant for plant in PLANTS if plant.config]
+VARIABLES = [plant for plant in PLANTS if plant.variables]
+ATTRIBUTES = "* filter=trap diff=trap merge=trap\n"
 
 
-def traps(folder: Path, marker: Path) -> str:
-    """A configuration in which everything that can run a program does."""
-    script = folder / "trap.sh"
-    script.write_text(f'#!/bin/sh\necho "$0 $*" >> {marker}\ncat\n')
-    script.chmod(0o755)
-    hooks = folder / "hooks"
-    hooks.mkdir(exist_ok=True)
-    for name in HOOKS:
-        (hooks / name).write_text(f"#!/bin/sh\necho hook {name} >> {marker}\n")
-        (hooks / name).chmod(0o755)
-    return f"""
-[core]
-\thooksPath = {hooks}
-\tfsmonitor = {script}
-\tsshCommand = {script}
-\tpager = {script}
-\teditor = {script}
-\taskPass = {script}
-\talternateRefsCommand = {script}
-\tattributesFile = {folder / "attributes"}
-[credential]
-\thelper = !{script}
-[diff]
-\texternal = {script}
-[diff "trap"]
-\ttextconv = {script}
-\tcommand = {script}
-[filter "trap"]
-\tclean = {script}
-\tsmudge = {script}
-\tprocess = {script}
-\trequired = true
-[merge "trap"]
-\tdriver = {script}
-[gpg]
-\tprogram = {script}
-[commit]
-\tgpgSign = true
-[log]
-\tshowSignature = true
-[uploadpack]
-\tpackObjectsHook = {script}
-[url "ext::{script} "]
-\tinsteadOf = file://
-\tinsteadOf = http://
-[protocol]
-\tallow = always
-[alias]
-\tstatus = !{script}
-\tcommit-tree = !{script}
-[include]
-\tpath = {folder / "more"}
-"""
+def steps(opened: Clone) -> dict[str, Callable[[], object]]:
+    """Every operation of a clone, in the order of a cycle."""
+    paths = {"src/calc.py", "new.txt", ".gitattributes"}
+
+    def change() -> None:
+        write(opened.tree, {"src/calc.py": "fixed\n", "new.txt": "new\n"})
+
+    def commit() -> None:
+        outcome = opened.commit(paths, "fix", include_commands=True)
+        assert {"src/calc.py", "new.txt"} <= set(outcome.files)
+
+    def change_and_hold() -> None:
+        write(opened.tree, {"src/calc.py": "held\n", "src/gone.py": "x\n", "more.txt": "x\n"})
+        screen = Screen(hold=lambda change: "held" if change.path.startswith("src/") else None)
+        outcome = opened.commit(paths | {"src/gone.py"}, "more", include_commands=True, screen=screen)
+        assert outcome.held
+        assert outcome.held_patch
+
+    return {
+        "tracked_files": opened.tracked_files,
+        "recent_commits": lambda: opened.recent_commits(5),
+        "a change": change,
+        "changed_paths": opened.changed_paths,
+        "pending_patch": lambda: opened.pending_patch(paths, include_commands=True),
+        "commit": commit,
+        "commit and hold": change_and_hold,
+        "diff": opened.diff,
+        "remote_tip of no branch": lambda: opened.remote_tip(BRANCH),
+        "push": lambda: opened.push(BRANCH, expected=None),
+        "remote_tip": lambda: opened.remote_tip(BRANCH),
+        "pending_patch after the push": lambda: opened.pending_patch(set(), include_commands=True),
+    }
 
 
-def work(opened: Clone) -> None:
-    """Everything that a cycle does."""
-    opened.tracked_files()
-    opened.recent_commits(5)
-    write(opened.tree, {"src/calc.py": "fixed\n", "new.txt": "new\n"})
-    opened.changed_paths()
-    opened.pending_patch({"src/calc.py"}, include_commands=True)
-    outcome = opened.commit({"src/calc.py", "new.txt"}, "fix", include_commands=True)
-    assert {"src/calc.py", "new.txt"} <= set(outcome.files)
-    opened.diff()
-    opened.pending_patch(set(), include_commands=False)
-    opened.remote_tip(BRANCH)
-    opened.push(BRANCH, expected=None)
-    opened.pending_patch({"src/calc.py"}, include_commands=True)
+def work(opened: Clone, ran: Callable[[], str]) -> None:
+    """Do all of it; nothing may run at any step."""
+    for name, step in steps(opened).items():
+        step()
+        assert not ran(), f"{name} ran {ran()}"
 
 
 @pytest.fixture
 def trapped(tmp_path: Path) -> Path:
     """A remote whose attributes name the drivers of the traps."""
-    attributes = "* filter=trap diff=trap merge=trap\n"
-    return make_source(tmp_path / "source", {".gitattributes": attributes, "src/calc.py": "x\n"})
+    return make_source(tmp_path / "source", {".gitattributes": ATTRIBUTES, "src/calc.py": "x\n"})
 
 
-def test_the_traps_work(trapped: Path, tmp_path: Path) -> None:
-    # A test of the tests: a git without our hardening does run them.
-    (trapped / ".git" / "config").write_text(traps(tmp_path, tmp_path / "marker"))
-    write(trapped, {"src/calc.py": "changed\n"})
-    for arguments in (["status"], ["diff"], ["add", "."]):
-        subprocess.run(["git", "-C", str(trapped), *arguments], capture_output=True, check=False, timeout=20)
-    assert "trap.sh" in (tmp_path / "marker").read_text()
+@pytest.fixture
+def served(trapped: Path, tmp_path: Path) -> Iterator[SmartHttp]:
+    """The same over HTTP."""
+    git(tmp_path, "clone", "-q", "--bare", str(trapped), "served/repo.git")
+    git(tmp_path / "served/repo.git", "config", "http.receivepack", "true")
+    with SmartHttp(tmp_path / "served").running() as running:
+        yield running
 
 
-def test_a_users_and_a_systems_configuration(
-    trapped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("plant", PLANTS, ids=str)
+def test_a_plain_git_runs_what_is_planted(
+    plant: Plant, trapped: Path, served: SmartHttp, tmp_path: Path
 ) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
-    marker = tmp_path / "marker"
-    (home / ".gitconfig").write_text(traps(home, marker))
-    (home / "more").write_text(traps(home, marker))
-    (home / "attributes").write_text("* filter=trap\n")
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(home / ".gitconfig"))
-    monkeypatch.setenv("GIT_CONFIG_SYSTEM", str(home / ".gitconfig"))
-    with clone(trapped, tmp_path / "runs") as opened:
-        work(opened)
-        LocalRepository(trapped).default_branch()
-    assert not marker.exists()
+    # A test of the test below: each plant is alive.
+    field = Field(tmp_path, [plant], served.url)
+    write(trapped, {"src/calc.py": "changed\n"})
+    field.run(trapped, plant.trigger)
+    assert field.ran()
+
+
+def test_a_plain_git_runs_hooks_of_many_names(trapped: Path, tmp_path: Path) -> None:
+    field = Field(tmp_path, PLANTS[:1])
+    write(trapped, {"src/calc.py": "changed\n"})
+    field.run(trapped, "git commit -qam x; git push file://@folder/source HEAD:y; git checkout -q HEAD~1")
+    names = {"pre-commit", "commit-msg", "post-commit", "post-checkout", "pre-push", "reference-transaction"}
+    assert names <= {name for name in HOOKS if f"/{name} " in field.ran()}
+
+
+def plant_in(tree: Path, field: Field) -> None:
+    """Put a plant wherever a command of the model could write."""
+    git(tree, "init", "-q", "nested")
+    for own in (tree / ".git", tree / "nested" / ".git"):
+        with (own / "config").open("a") as file:
+            file.write(field.configuration)
+        write(
+            own,
+            {
+                "info/attributes": ATTRIBUTES,
+                "objects/info/alternates": f"{field.folder}/source/.git/objects\n",
+            },
+        )
+        shutil.copytree(field.folder / "hooks", own / "hooks", dirs_exist_ok=True)
+    write(
+        tree,
+        {
+            ".gitattributes": f"{ATTRIBUTES}* text=auto\n",
+            ".gitmodules": field.filled(
+                '[submodule "x"]\n\tpath = x\n\turl = ext::@script\n\tupdate = !@script\n'
+            ),
+            ".gitconfig": field.configuration,
+        },
+    )
+
+
+@pytest.mark.parametrize("remote", ["file", "http", "ssh"])
+@pytest.mark.parametrize("plants", [CONFIGURED, VARIABLES], ids=["configured", "variables"])
+def test_nothing_that_is_planted_runs(
+    plants: list[Plant], remote: str, served: SmartHttp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = served.root / "repo.git"
+    field = Field(tmp_path, plants, served.url)
+    # What is on the PATH is the user's own, and plays the server.
+    write(tmp_path, {"bin/ssh": '#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n'})
+    (tmp_path / "bin/ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
+    user = {name: str(tmp_path / "home/.gitconfig") for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM")}
+    planted = {**user, **field.variables}
+    for name, value in planted.items():
+        monkeypatch.setenv(name, value)
+    urls = {
+        "file": str(repository),
+        "http": f"{served.url}/repo.git",
+        "ssh": f"ssh://nowhere.invalid{repository}",
+    }
+    credential = GitCredential("127.0.0.1", served.user, served.password)
+    with clone(urls[remote], tmp_path / "runs", with_git=True, credential=lambda: credential) as opened:
+        assert not field.ran(), f"the clone ran {field.ran()}"
+        with monkeypatch.context() as plain:
+            for name in planted:
+                plain.delenv(name)
+            plant_in(opened.tree, field)
+        work(opened, field.ran)
+        LocalRepository(repository).default_branch()
+    assert not field.ran()
+
+
+def git_file(tree: Path, trap: Path) -> str:
+    shutil.rmtree(tree / ".git")
+    (tree / ".git").write_text(f"gitdir: {trap / '.git'}\n")
+    return "."
+
+
+def git_link(tree: Path, trap: Path) -> str:
+    shutil.rmtree(tree / ".git")
+    (tree / ".git").symlink_to(trap / ".git")
+    return "."
+
+
+def own_git(tree: Path, trap: Path) -> str:
+    shutil.copyfile(trap / ".git/config", tree / ".git/config")
+    return "."
+
+
+def nested(tree: Path, trap: Path) -> str:
+    shutil.copytree(trap, tree / "nested")
+    return "nested"
+
+
+def nested_git_file(tree: Path, trap: Path) -> str:
+    write(tree, {"inner/x.txt": "x", "inner/.git": f"gitdir: {trap / '.git'}\n"})
+    return "inner"
+
+
+def bare_repository(tree: Path, trap: Path) -> str:
+    shutil.copytree(trap / ".git", tree / "bare")
+    git(tree / "bare", "config", "core.worktree", str(tree))
+    return "bare"
+
+
+def bare_top(tree: Path, trap: Path) -> str:
+    shutil.rmtree(tree / ".git")
+    shutil.copytree(trap / ".git", tree, dirs_exist_ok=True)
+    git(tree, "config", "core.worktree", str(tree))
+    return "."
+
+
+PLACES = (git_file, git_link, own_git, nested, nested_git_file, bare_repository, bare_top)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_no_repository_in_the_tree_is_obeyed(
+    place: Callable[[Path, Path], str], trapped: Path, tmp_path: Path
+) -> None:
+    field = Field(tmp_path / "field", [plant for plant in PLANTS if plant.name == "core.fsmonitor"])
+    trap = make_source(tmp_path / "trap", {"x.txt": "x"})
+    with (trap / ".git/config").open("a") as file:
+        file.write(field.configuration)
+    write(field.folder, {"home/.gitconfig": ""})
+    with clone(trapped, tmp_path / "runs", with_git=True) as opened:
+        where = place(opened.tree, trap)
+        field.run(opened.tree / where, STATUS)
+        assert field.ran(), "the plant is dead"
+        field.marker.unlink()
+        work(opened, field.ran)
+
+
+def test_a_work_tree_elsewhere_is_not_taken(trapped: Path, tmp_path: Path) -> None:
+    write(tmp_path, {"elsewhere/private.txt": "private\n"})
+    with clone(trapped, tmp_path / "runs", with_git=True) as opened:
+        git(opened.tree, "config", "core.worktree", str(tmp_path / "elsewhere"))
+        assert "private.txt" in git(opened.tree, "status", "--porcelain")
+        write(opened.tree, {"a.txt": "a"})
+        assert opened.commit(set(), "m", include_commands=True).files == ["a.txt"]
+        assert opened.changed_paths() == set()
 
 
 _FRESH = """
@@ -149,101 +252,41 @@ def test_a_broken_configuration_does_not_matter_even_while_gitpython_loads(
     assert (done.stdout, done.stderr) == ("main\n", "")
 
 
-def test_variables(trapped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    marker = tmp_path / "marker"
-    script = tmp_path / "trap.sh"
-    traps(tmp_path, marker)
-    (tmp_path / "template").mkdir()
-    (tmp_path / "hooks").rename(tmp_path / "template" / "hooks")
-    for name in (
-        "GIT_SSH_COMMAND",
-        "GIT_EXTERNAL_DIFF",
-        "GIT_EDITOR",
-        "GIT_PAGER",
-        "GIT_ASKPASS",
-        "GIT_PROXY_COMMAND",
-    ):
-        monkeypatch.setenv(name, str(script))
-    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
-    monkeypatch.setenv("GIT_CONFIG_KEY_0", "core.fsmonitor")
-    monkeypatch.setenv("GIT_CONFIG_VALUE_0", str(script))
-    monkeypatch.setenv("GIT_CONFIG_PARAMETERS", f"'core.fsmonitor'='{script}'")
-    monkeypatch.setenv("GIT_TEMPLATE_DIR", str(tmp_path / "template"))
-    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
-    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "elsewhere" / "index"))
-    monkeypatch.setenv("GIT_EXEC_PATH", str(tmp_path))
-    with clone(trapped, tmp_path / "runs") as opened:
-        work(opened)
-    assert not marker.exists()
-    assert not (tmp_path / "elsewhere").exists()
-
-
-def test_the_models_own_repository(trapped: Path, tmp_path: Path) -> None:
-    marker = tmp_path / "marker"
-    with clone(trapped, tmp_path / "runs", with_git=True) as opened:
-        write(opened.tree, {"by_model.txt": "x\n"})
-        git(opened.tree, "add", "by_model.txt")
-        git(opened.tree, "commit", "-qm", "by the model")
-        own = opened.tree / ".git"
-        (own / "config").write_text(traps(tmp_path, marker))
-        (own / "info").mkdir(exist_ok=True)
-        (own / "info" / "attributes").write_text("* filter=trap\n")
-        (tmp_path / "hooks").rename(own / "hooks")
-        work(opened)
-        assert git(trapped, "log", "--format=%s", BRANCH).split("\n") == ["fix", "first"]
-    assert not marker.exists()
-
-
-def test_what_tools_can_write_into_the_tree(trapped: Path, tmp_path: Path) -> None:
-    marker = tmp_path / "marker"
-    with clone(trapped, tmp_path / "runs") as opened:
-        # A `.git` that appears where there was none is not used either.
-        git(opened.tree, "init", "-q")
-        (opened.tree / ".git" / "config").write_text(traps(tmp_path, marker))
-        (opened.tree / ".gitattributes").write_text("* filter=trap diff=trap text eol=lf\n")
-        (opened.tree / ".gitmodules").write_text(
-            '[submodule "x"]\n\tpath = x\n\turl = ext::sh\n\tupdate = !false\n'
-        )
-        nested = opened.tree / "nested"
-        nested.mkdir()
-        git(nested, "init", "-q")
-        (nested / ".git" / "config").write_text(traps(tmp_path, marker))
-        work(opened)
-    assert not marker.exists()
-
-
 def test_a_submodule_that_the_model_filled(tmp_path: Path) -> None:
-    marker = tmp_path / "marker"
+    field = Field(tmp_path / "field", CONFIGURED)
+    write(field.folder, {"home/.gitconfig": ""})
     inner = make_source(tmp_path / "inner", {"a": "a"})
     source = make_source(tmp_path / "source", {"src/calc.py": "x\n"})
     git(source, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "sub")
     git(source, "commit", "-qm", "sub")
-    with clone(source, tmp_path / "runs") as opened:
+    with clone(source, tmp_path / "runs", with_git=True) as opened:
         filled = opened.tree / "sub"
         git(filled, "init", "-q")
         write(filled, {"a": "new"})
         git(filled, "add", "a")
         git(filled, "commit", "-qm", "new")
-        write(filled, {"a": "old"})
-        (filled / ".git" / "config").write_text(traps(tmp_path, marker))
-        (filled / ".git" / "info").mkdir(exist_ok=True)
-        (filled / ".git" / "info" / "attributes").write_text("* filter=trap\n")
-        work(opened)
-    assert not marker.exists()
+        write(filled, {"a": "old", ".git/info/attributes": ATTRIBUTES})
+        (filled / ".git" / "config").write_text(field.configuration)
+        field.run(opened.tree, STATUS)
+        assert field.ran(), "the plant is dead"
+        field.marker.unlink()
+        work(opened, field.ran)
 
 
 def test_a_local_repository_with_traps_is_read_safely(trapped: Path, tmp_path: Path) -> None:
-    marker = tmp_path / "marker"
-    (trapped / ".git" / "config").write_text(traps(tmp_path, marker))
+    field = Field(tmp_path, CONFIGURED)
+    (trapped / ".git" / "config").write_text(field.configuration)
+    shutil.copytree(tmp_path / "hooks", trapped / ".git" / "hooks", dirs_exist_ok=True)
+    base = (trapped / ".git/refs/heads/main").read_text().strip()
     repository = LocalRepository(trapped)
     assert repository.default_branch() == "main"
     assert repository.read_file("src/calc.py", "main") == "x\n"
-    assert repository.contains(git(trapped, "rev-parse", "HEAD"), "main")
-    # What the two git commands of this test itself set off.
-    marker.unlink(missing_ok=True)
+    assert repository.contains(base, "main")
     with clone(trapped, tmp_path / "runs") as opened:
         assert opened.base_branch == "main"
-    assert not marker.exists()
+    assert not field.ran()
+    field.run(trapped, STATUS)
+    assert field.ran(), "the plants are dead"
 
 
 def test_a_partial_clone_fetches_nothing_by_itself(source: Path, tmp_path: Path) -> None:
@@ -268,10 +311,10 @@ def test_a_program_called_git_in_the_clone_is_not_run(
     marker = tmp_path / "marker"
     with clone(trapped, tmp_path / "runs") as opened:
         for folder in (opened.tree, opened.tree.parent):
-            (folder / "git").write_text(f"#!/bin/sh\ntouch {marker}\n")
+            (folder / "git").write_text(f"#!/bin/sh\necho git > {marker}\n")
             (folder / "git").chmod(0o755)
         monkeypatch.chdir(opened.tree)
         monkeypatch.setenv("PATH", f".{os.pathsep}{os.pathsep}{os.environ['PATH']}")
-        work(opened)
+        work(opened, lambda: marker.read_text() if marker.exists() else "")
         monkeypatch.chdir(tmp_path)
     assert not marker.exists()
