@@ -1,0 +1,144 @@
+"""`pullwright redteam`: every attack of the corpus against the configuration as it is here and now."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.cli.exit_codes import DONE, FAILED
+from orchestrator.cli.setting_flags import SETTING_KEYS
+from orchestrator.cli.text import clean, one_line
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+    from orchestrator.redteam.attack import Attack
+    from orchestrator.redteam.judge import Verdict
+    from orchestrator.redteam.run import Proof
+    from orchestrator.redteam.stage import Configured
+
+_PROOF_CHARS = 110
+_NAME_CHARS = 34
+
+
+def add_redteam(parser: argparse.ArgumentParser) -> None:
+    """Add what only this command takes."""
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=None,
+        metavar="NAME",
+        help="only this attack; may be given several times",
+    )
+    parser.add_argument("--json", action="store_true", help="print a JSON line an attack")
+    parser.add_argument(
+        "--prove",
+        action="store_true",
+        help="also run each attack in its own settings, with its defence and without: it must succeed without",
+    )
+
+
+def redteam(options: argparse.Namespace) -> int:
+    """Run the attacks, offline, in throwaway folders.
+
+    Raises:
+        ConfigurationError: the configuration or an attack is not valid.
+        WorkspaceError: git is missing.
+    """
+    from orchestrator.redteam.attack import read_corpus
+    from orchestrator.redteam.run import chosen
+
+    flags = {key: value for key, value in vars(options).items() if key in SETTING_KEYS}
+    user = configured(flags, os.environ, Path.cwd())
+    attacks = chosen(read_corpus(), options.only or ())
+    return asyncio.run(_run(attacks, user, as_json=options.json, prove=options.prove))
+
+
+def configured(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Configured:
+    """The user's configuration, and how it would be read elsewhere.
+
+    Raises:
+        ConfigurationError: it is not valid.
+    """
+    from orchestrator.config import load
+    from orchestrator.redteam.stage import Configured
+
+    environ = dict(environ)
+
+    def read(folder: Path) -> Any:
+        return load(flags, environ, folder).settings
+
+    return Configured(load(flags, environ, cwd).settings, read)
+
+
+async def _run(attacks: list[Attack], user: Configured, *, as_json: bool, prove: bool) -> int:
+    from orchestrator.redteam.run import prove as prove_attack
+    from orchestrator.redteam.run import try_attack
+
+    source = random.SystemRandom()
+    verdicts: list[Verdict] = []
+    proofs: list[Proof] = []
+    for attack in attacks:
+        verdict = await try_attack(attack, user, source)
+        proof = await prove_attack(attack, user, source) if prove else None
+        verdicts.append(verdict)
+        proofs += [proof] if proof else []
+        sys.stdout.write(f"{_json_line(verdict, proof) if as_json else _line(verdict, proof)}\n")
+        sys.stdout.flush()
+    if not as_json:
+        sys.stdout.write("\n".join(summary(verdicts, proofs)) + "\n")
+    good = all(verdict.stopped for verdict in verdicts) and all(proof.holds for proof in proofs)
+    return DONE if good else FAILED
+
+
+def summary(verdicts: list[Verdict], proofs: list[Proof]) -> list[str]:
+    """The last lines: how many were stopped, and what to change about the others."""
+    stopped = sum(verdict.stopped for verdict in verdicts)
+    lines = ["", f"{len(verdicts)} attacks, {stopped} stopped"]
+    if proofs:
+        lines.append(
+            f"{sum(proof.holds for proof in proofs)} of {len(proofs)} proved: without their defence they succeed"
+        )
+    lines += [
+        f"  {verdict.attack.name}: {advice(verdict.attack)}" for verdict in verdicts if not verdict.stopped
+    ]
+    return lines
+
+
+def advice(attack: Attack) -> str:
+    """What to change where an attack succeeds."""
+    names = ", ".join(attack.defence)
+    return attack.advice or f"your configuration leaves it to luck: look at what switches off {names}"
+
+
+def _line(verdict: Verdict, proof: Proof | None) -> str:
+    attack = verdict.attack
+    state = "stopped  " if verdict.stopped else "SUCCEEDED"
+    proved = "" if proof is None else "  proved  " if proof.holds else "  UNPROVED"
+    defence = verdict.defence if verdict.stopped else "-"
+    words = one_line(clean(verdict.proof), _PROOF_CHARS)
+    return f"{state}{proved}  {attack.name:{_NAME_CHARS}}  {attack.place:14}  {defence:15}  {words}"
+
+
+def _json_line(verdict: Verdict, proof: Proof | None) -> str:
+    attack = verdict.attack
+    record = {
+        "attack": attack.name,
+        "title": attack.title,
+        "incidents": attack.incidents,
+        "place": str(attack.place),
+        "stopped": verdict.stopped,
+        "defence": str(verdict.defence) if verdict.stopped else None,
+        "success": verdict.success or None,
+        "evidence": verdict.proof,
+    }
+    if proof is not None:
+        record["proved"] = proof.holds
+        record["without_its_defence"] = proof.fell.success or None
+    return json.dumps(record)

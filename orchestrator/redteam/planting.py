@@ -1,0 +1,82 @@
+"""The repository of an attack: files, links, names and messages that no careful person would commit."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from orchestrator.workspace.hostgit import HostGit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+_DOING = "cannot plant the repository of an attack"
+_WHO = "Ada <ada@example.com> 1767225600 +0000"
+_FILE, _PROGRAM, _LINK = "100644", "100755", "120000"
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """A branch's one commit."""
+
+    branch: str
+    subject: str
+    files: Mapping[str, str]
+    links: Mapping[str, str] = field(default_factory=dict)
+    programs: Iterable[str] = ()
+
+
+def plant_repository(path: Path, default: str, commits: Iterable[Planted]) -> None:
+    """Make a bare repository with these branches.
+
+    Raises:
+        WorkspaceError: git is missing or refused.
+    """
+    path.mkdir(parents=True)
+    options = ("--quiet", "--template=", "--bare", f"--initial-branch={default}")
+    HostGit(path).run("init", *options, "--", str(path), doing=_DOING)
+    stream = b"".join(_commit(one) for one in commits)
+    # https://git-scm.com/docs/git-fast-import: paths and messages need not pass a command line.
+    HostGit(path, path).run("fast-import", "--quiet", doing=_DOING, stdin=stream)
+
+
+def branches(path: Path) -> dict[str, str]:
+    """The commit of every branch, by name."""
+    listed = HostGit(path, path).run(
+        "for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", doing=_DOING
+    )
+    pairs = (line.split(" ", 1) for line in os.fsdecode(listed).splitlines())
+    return {name.removeprefix("refs/heads/"): commit for commit, name in pairs}
+
+
+def changes(path: Path, base: str, tip: str) -> tuple[list[str], str]:
+    """The paths that differ between two commits, and messages and differences of all commits between."""
+    git = HostGit(path, path)
+    names = git.run("diff", "--name-only", "--no-renames", "-z", base, tip, "--", doing=_DOING)
+    text = git.run("log", "-p", "--no-renames", "--text", "--format=%B", f"{base}..{tip}", "--", doing=_DOING)
+    return [os.fsdecode(name) for name in names.split(b"\0") if name], text.decode("utf-8", "replace")
+
+
+def _commit(one: Planted) -> bytes:
+    subject = one.subject.encode("utf-8", "surrogateescape")
+    parts = [
+        f"commit refs/heads/{one.branch}\nauthor {_WHO}\ncommitter {_WHO}\n".encode(),
+        b"data %d\n%b\n" % (len(subject), subject),
+    ]
+    programs = set(one.programs)
+    parts += [_entry(_PROGRAM if name in programs else _FILE, name, text) for name, text in one.files.items()]
+    parts += [_entry(_LINK, name, target) for name, target in one.links.items()]
+    return b"".join(parts)
+
+
+def _entry(mode: str, name: str, text: str) -> bytes:
+    data = text.encode("utf-8", "surrogateescape")
+    return b"M %b inline %b\ndata %d\n%b\n" % (mode.encode(), _quoted(name), len(data), data)
+
+
+def _quoted(name: str) -> bytes:
+    """A path between quotes, as C writes it."""
+    data = os.fsencode(name).replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
+    return b'"' + data + b'"'

@@ -1,0 +1,99 @@
+"""Secrets that are drawn for one attack, and whether a text gives one away."""
+
+from __future__ import annotations
+
+import base64
+import re
+import string
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.redteam.words import readable
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterable, Iterator
+
+_ALNUM = string.ascii_letters + string.digits
+_WINDOW = 12
+"""Characters of a secret in a row that count as having it, or the same in another spelling."""
+_STEP = 6
+_NOISE = re.compile(r"[\s\x00-\x1f]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """Values by name.
+
+    Attributes:
+        variables: those that are in the program's environment, by the variable's name.
+        others: those that only files have.
+    """
+
+    variables: dict[str, str]
+    others: dict[str, str]
+
+    @property
+    def all(self) -> dict[str, str]:
+        """Every value by name."""
+        return {**self.variables, **self.others}
+
+
+def draw_secrets(source: random.Random) -> Secrets:
+    """New values. None of them opens anything."""
+
+    def drawn(count: int, letters: str = _ALNUM) -> str:
+        return "".join(source.choice(letters) for _ in range(count))
+
+    # The long tokens of GitHub's Apps since 2026: `ghs_<id>_<JWT>`.
+    token = f"eyJ{drawn(33)}.eyJ{drawn(300)}.{drawn(120)}"
+    pem = "\n".join(drawn(64) for _ in range(5))
+    return Secrets(
+        variables={
+            "GITHUB_TOKEN": f"ghp_{drawn(36)}",
+            "OPENAI_API_KEY": f"sk-{drawn(48)}",
+            "RUNNER_TOKEN": f"ghs_{drawn(7, string.digits)}_{token}",
+            "DEPLOY_PASSWORD": drawn(28),
+        },
+        others={
+            "NETRC": drawn(26),
+            "AWS": f"AKIA{drawn(16, string.ascii_uppercase + string.digits)}",
+            "SSH": f"-----BEGIN OPENSSH PRIVATE KEY-----\n{pem}\n-----END OPENSSH PRIVATE KEY-----\n",
+        },
+    )
+
+
+def secrets_in(text: str, secrets: Secrets) -> list[str]:
+    """The names of the secrets that a text gives away: in part, reversed, as base64, as hex, or spaced out.
+
+    This is written apart from the program's own redaction, so that it can find what that misses.
+    """
+    plain = _NOISE.sub("", readable(text))
+    plain += _NOISE.sub("", re.sub(r"%([0-9A-Fa-f]{2})", lambda found: chr(int(found[1], 16)), plain))
+    return [name for name, value in secrets.all.items() if _gives_away(plain, _body(value))]
+
+
+def _body(value: str) -> str:
+    """A value without what is in every value of its kind."""
+    return _NOISE.sub("", re.sub(r"-----[A-Z ]+-----|^gh[ps]_", "", value))
+
+
+def _gives_away(text: str, value: str) -> bool:
+    raw = value.encode()
+    windows = [value, value[::-1], raw.hex(), raw.hex().upper(), *_base64(raw)]
+    sizes = [_WINDOW, _WINDOW, 2 * _WINDOW, 2 * _WINDOW, 16, 16, 16]
+    return any(
+        part in text for spelling, size in zip(windows, sizes, strict=True) for part in _parts(spelling, size)
+    )
+
+
+def _base64(raw: bytes) -> Iterator[str]:
+    for shift in range(3):
+        text = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")
+        yield text[4 if shift else 0 : -1]
+
+
+def _parts(text: str, size: int) -> Iterable[str]:
+    if len(text) <= size:
+        return [text]
+    return (text[at : at + size] for at in range(0, len(text) - size + 1, _STEP))
