@@ -1,0 +1,149 @@
+"""Where a change weakens tests: one look at all its files, from their text alone. Nothing is run."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
+from orchestrator.guard.integrity_patterns import (
+    LANGUAGES,
+    is_build_file,
+    lost_runs,
+    pattern_checks,
+    weak_build_lines,
+    weak_source_lines,
+)
+from orchestrator.guard.integrity_python import UNREADABLE, python_checks
+from orchestrator.guard.integrity_settings import is_settings, weaker_settings
+from orchestrator.guard.integrity_tests import MAX_FINDINGS, Checks, FileChecks, Finding, compared
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from orchestrator.core.changes import FileChange, FileVersion
+
+__all__ = ["Finding", "weakened_tests"]
+
+_TEST_FOLDERS = frozenset({"test", "tests", "testing", "__tests__", "spec", "specs", "e2e", "testdata"})
+_PYTHON_COLLECTED = re.compile(r"(?:test_.*|.*_test|tests?)\.py", re.DOTALL)
+_TEST_NAME = re.compile(
+    r"(?:test_.*|.*[._-](?:test|tests|spec|cy)|tests?|conftest|.*(?:Test|Tests|Spec|IT|TestCase)|Test.*)"
+    r"\.(?:py|[cm]?[jt]sx?|go|rs|java|kt|kts|rb|cs|php|sh|bats)",
+    re.DOTALL,
+)
+
+
+def weakened_tests(changes: Sequence[FileChange]) -> list[Finding]:
+    """Where a change removes, skips or loosens tests, or lowers what coverage and linters demand.
+
+    Python is read by its syntax tree, other languages and builds by pattern, settings by their
+    formats' parsers. A file that cannot be judged is a finding. Takes time linear in the files' size.
+
+    Args:
+        changes: every file that a pull request changes.
+
+    Returns:
+        What was found, sorted, at most 50; the last one says how many more there are.
+    """
+    tests: list[FileChecks] = []
+    found: set[Finding] = set()
+    for change in changes:
+        try:
+            found.update(_of_file(change, tests))
+        except UNREADABLE as error:
+            found.add(Finding(change.path, 1, f"cannot be read: {type(error).__name__}"))
+    try:
+        found.update(compared(tests))
+    except RecursionError:
+        found.add(Finding(tests[0].path, 1, "tests cannot be compared: nested too deeply"))
+    return _shortened(found)
+
+
+def _shortened(found: set[Finding]) -> list[Finding]:
+    """One finding for each place and kind: a marker of a class would be told for each of its tests."""
+    kept: dict[tuple[str, int, str], Finding] = {}
+    for one in sorted(found):
+        kept.setdefault((one.path, one.line, one.what.rpartition(": ")[2]), one)
+    listed = list(kept.values())
+    if len(listed) > MAX_FINDINGS:
+        first = listed[MAX_FINDINGS - 1]
+        more = len(listed) - MAX_FINDINGS + 1
+        listed = [
+            *listed[: MAX_FINDINGS - 1],
+            Finding(first.path, first.line, f"and {more} more findings from here on"),
+        ]
+    return listed
+
+
+def is_test_path(path: str) -> bool:
+    """Whether a file belongs to the tests, by its name and its folders."""
+    *folders, name = path.split("/")
+    return _TEST_NAME.fullmatch(name) is not None or any(
+        folder.lower() in _TEST_FOLDERS for folder in folders
+    )
+
+
+def _of_file(change: FileChange, tests: list[FileChecks]) -> Iterator[Finding]:
+    path, old, new = change.path, change.old, change.new
+    judged = is_test_path(path) or is_settings(path) or is_build_file(path)
+    if old is not None and new is not None and old.mode != new.mode and _special(new) and judged:
+        yield Finding(path, 1, "replaced by a link")
+    before, after = _text(old), _text(new)
+    if before is None or after is None:
+        if judged:
+            yield Finding(path, 1, "too large to check")
+        return
+    if before != after:
+        suffix = path.rpartition(".")[2].lower()
+        # Rust's tests stand beside the code.
+        if suffix == "rs" or (is_test_path(path) and (suffix == "py" or suffix in LANGUAGES)):
+            yield from _test_file(change, before, after, tests)
+        yield from _lines(path, suffix, before, after)
+
+
+def _lines(path: str, suffix: str, before: bytes, after: bytes) -> Iterator[Finding]:
+    """What is no test, and says what tests and checks demand."""
+    if is_settings(path):
+        yield from weaker_settings(path, before, after)
+    build = is_build_file(path)
+    if build and (lost := lost_runs(before, after)) is not None:
+        yield Finding(path, 1, f"a line that ran tests or checks removed: `{lost[:60]}`")
+    if build or suffix in {"sh", "bash"}:
+        for line, what in weak_build_lines(before, after, every_command=build):
+            yield Finding(path, line, what)
+    for line, what in weak_source_lines(before, after, suffix, test=is_test_path(path)):
+        yield Finding(path, line, what)
+
+
+def _special(version: FileVersion) -> bool:
+    return version.mode in {LINK_MODE, SUBMODULE_MODE}
+
+
+def _text(version: FileVersion | None) -> bytes | None:
+    """What is compared: nothing for a file that is not there, a link or a submodule. None: too large."""
+    if version is None or _special(version):
+        return b""
+    return version.content
+
+
+def _test_file(change: FileChange, before: bytes, after: bytes, tests: list[FileChecks]) -> Iterator[Finding]:
+    path, suffix = change.path, change.path.rpartition(".")[2].lower()
+    removed = change.new is None
+    if suffix != "py":
+        tests.append(FileChecks(path, pattern_checks(before, suffix), pattern_checks(after, suffix), removed))
+        return
+    collected = _PYTHON_COLLECTED.fullmatch(path.rpartition("/")[2]) is not None
+    try:
+        old: Mapping[str, Checks] = python_checks(before, collected_file=collected)
+    except UNREADABLE:
+        # Python of another version, or no Python at all: both sides are read by pattern.
+        tests.append(FileChecks(path, pattern_checks(before, "py"), pattern_checks(after, "py"), removed))
+        return
+    try:
+        new = python_checks(after, collected_file=collected)
+    except UNREADABLE as error:
+        line = getattr(error, "lineno", None) or 1
+        yield Finding(path, line, f"cannot be read any more: {type(error).__name__}")
+        return
+    tests.append(FileChecks(path, old, new, removed))
