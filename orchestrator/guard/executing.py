@@ -1,0 +1,251 @@
+"""Options by which well-known programs run another program, or write where they like.
+
+A star of a rule never grants them; a rule that names them does. The table is small on purpose: an
+interpreter, a build tool or a test runner runs what the clone holds, and a rule such as `python *`
+grants that. For git see `git_options`, whose refusals no rule lifts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from posixpath import basename, isabs
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a program must be granted by name.
+
+    Attributes:
+        short: letters, also inside of a cluster such as `-xvc`.
+        takes: letters whose value may follow in the same word, where a cluster ends.
+        long: names without dashes; `--name=value` counts too.
+        cut: whether the program takes a long name that is cut short.
+        starts: beginnings of a word.
+        words: whole words.
+    """
+
+    short: str = ""
+    takes: str = ""
+    long: tuple[str, ...] = ()
+    cut: bool = False
+    starts: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+
+    def holds(self, word: str) -> bool:
+        """Whether a word is such an option."""
+        if word in self.words or (self.starts and word.startswith(self.starts)):
+            return True
+        if word.startswith("--"):
+            return has_long(word, self.long, cut=self.cut)
+        return word.startswith("-") and has_short(word[1:], self.short, self.takes)
+
+
+def has_long(word: str, names: Sequence[str], *, cut: bool) -> bool:
+    """Whether `--word` or `--word=value` is one of these options, or (if `cut`) the beginning of one."""
+    name = word[2:].partition("=")[0]
+    if not name:
+        return False
+    return any(known == name or (cut and known.startswith(name)) for known in names)
+
+
+def has_short(cluster: str, letters: str, takes: str) -> bool:
+    """Whether a cluster of one-letter options holds one of `letters`, before a value begins."""
+    for letter in cluster:
+        if letter in letters:
+            return True
+        if letter in takes:
+            return False
+    return False
+
+
+_FIND = Options(starts=("-exec", "-ok", "-delete", "-fprint", "-fls", "-files0-from"))
+_TAR = Options(
+    short="IF",
+    takes="bCfgHKLNTVX",
+    long=(
+        "to-command",
+        "checkpoint-action",
+        "use-compress-program",
+        "info-script",
+        "new-volume-script",
+        "rsh-command",
+        "rmt-command",
+    ),
+    cut=True,
+)
+_NODE = Options(
+    short="epr", long=("eval", "print", "require", "import", "loader", "experimental-loader"), words=("-",)
+)
+_PACKAGES = Options(
+    long=("script-shell", "node-options", "prefix", "userconfig", "globalconfig"),
+    words=("config", "c", "set", "exec", "x", "explore", "dlx"),
+)
+_SHELL = Options(short="cs", long=("init-file", "rcfile"), words=("-",))
+
+_TABLE: dict[str, Options] = {
+    "find": _FIND,
+    "fd": Options(short="xX", takes="dteEcjS", long=("exec", "exec-batch")),
+    "tar": _TAR,
+    "bsdtar": _TAR,
+    "zip": Options(starts=("-T",), long=("unzip-command", "test")),
+    "rg": Options(long=("pre", "hostname-bin")),
+    "sort": Options(short="oT", takes="kSt", long=("compress-program", "output", "files0-from"), cut=True),
+    "python": Options(short="c", takes="mWX", words=("-",)),
+    "pypy": Options(short="c", takes="mWX", words=("-",)),
+    "node": _NODE,
+    "perl": Options(short="eEMmIid", words=("-",)),
+    "ruby": Options(short="eriI", words=("-",)),
+    "php": Options(short="rdBREF"),
+    "sh": _SHELL,
+    "bash": _SHELL,
+    "dash": _SHELL,
+    "zsh": _SHELL,
+    "pytest": Options(
+        short="pco",
+        takes="kmrnW",
+        long=(
+            "rootdir",
+            "confcutdir",
+            "config-file",
+            "override-ini",
+            "basetemp",
+            "pastebin",
+            "log-file",
+            "junitxml",
+            "junit-xml",
+        ),
+    ),
+    "make": Options(
+        short="fCIE", takes="joWl", long=("file", "makefile", "directory", "include-dir", "eval"), cut=True
+    ),
+    "npm": _PACKAGES,
+    "pnpm": _PACKAGES,
+    "yarn": _PACKAGES,
+    "pip": Options(long=("python", "config-settings", "global-option"), cut=True, words=("config",)),
+    "go": Options(
+        starts=tuple(f"{dash}{name}" for dash in ("-", "--") for name in ("exec", "toolexec", "vettool"))
+    ),
+    "curl": Options(
+        short="KoOTDcJ",
+        takes="dHXAbeEFmruUwxYyzQP",
+        long=(
+            "config",
+            "output",
+            "remote-name",
+            "upload-file",
+            "dump-header",
+            "cookie-jar",
+            "libcurl",
+            "trace",
+            "trace-ascii",
+            "output-dir",
+            "remote-name-all",
+            "stderr",
+            "etag-save",
+            "hsts",
+            "alt-svc",
+        ),
+        cut=True,
+    ),
+    "wget": Options(
+        short="OoaPei",
+        takes="tTwQUlABDIXR",
+        long=(
+            "output-document",
+            "output-file",
+            "append-output",
+            "directory-prefix",
+            "execute",
+            "use-askpass",
+            "post-file",
+            "body-file",
+            "config",
+            "input-file",
+        ),
+        cut=True,
+    ),
+    "ssh": Options(short="oFEwSI", takes="bcDeiJLlmOpQRW"),
+    "scp": Options(short="oFSD", takes="cilPX"),
+    "rsync": Options(short="eM", takes="fT", long=("rsh", "rsync-path", "remote-option"), cut=True),
+    "test": Options(starts=("-v", "-R")),
+    "printf": Options(starts=("-v",)),
+}
+
+_SUBSCRIPTS = frozenset(
+    "printf test read unset export readonly declare typeset local let getopts wait mapfile readarray".split()  # noqa: SIM905  words read best without quotes
+)
+"""Of bash: they evaluate `name[...]`, and with it any `$()` inside, also where it came in quotes."""
+
+_SED_OPTION = re.compile(
+    r"-[nErsuz]+|--(?:quiet|silent|regexp-extended|separate|unbuffered|null-data|posix|sandbox)"
+)
+_ADDRESS = r"(?:\d+|\$|/(?:[^/\\\n]|\\.)*/)"
+_SED_SCRIPT = re.compile(
+    rf"(?:{_ADDRESS}(?:,{_ADDRESS})?)?\s*(?:[pdq=]|s([/|#,@:])(?:(?!\1)[^\\\n]|\\.)*\1(?:(?!\1)[^\\\n]|\\.)*\1[gpiI0-9]*)"
+)
+"""One command that prints, deletes a line or replaces: no `e`, `w`, `r` or `W`, which run or touch files."""
+
+
+def named_only(argv: Sequence[str]) -> dict[int, str]:
+    """Which words of a command a star must not grant, by their place, with the reason."""
+    name = program(argv[0])
+    reasons: dict[int, str] = {}
+    if options := _TABLE.get(name):
+        for place, word in enumerate(argv[1:], 1):
+            if options.holds(word):
+                reasons[place] = f"{word[:60]} of {name} runs a program or writes a file: a rule must name it"
+    for place, reason in _special(name, argv):
+        reasons.setdefault(place, reason)
+    return reasons
+
+
+def program(word: str) -> str:
+    """The name under which a program is known: no folder, no version as in `python3.11`."""
+    name = basename(word)
+    return re.sub(r"(?<=[a-z])[0-9.]+\Z", "", name) or name
+
+
+def _special(name: str, argv: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """What takes more than a list of options to see."""
+    if name == "sed":
+        yield from _sed(argv)
+    for place, word in enumerate(argv[1:], 1):
+        if name == "tar" and place == 1 and word[:1] != "-" and has_short(word, "IF", ""):
+            yield place, "I and F of tar run a program: a rule must name them"
+        if name == "make" and "=" in word:
+            yield place, f"{word[:60]} sets a variable of make: a rule must name it"
+        if name == "tee" and word[:1] != "-" and not stays_inside(word):
+            yield place, f"tee would write {word[:60]}, which is outside of the clone"
+        if name in _SUBSCRIPTS and "[" in word and ("$" in word or "`" in word):
+            yield place, f"{name} would evaluate {word[:60]}"
+
+
+def _sed(argv: Sequence[str]) -> Iterator[tuple[int, str]]:
+    script_came = False
+    for place, word in enumerate(argv[1:], 1):
+        is_script = argv[place - 1] in {"-e", "--expression"}
+        if word.startswith("-") and len(word) > 1 and not is_script:
+            if not _SED_OPTION.fullmatch(word):
+                yield place, f"{word[:60]} of sed: a rule must name it"
+        elif is_script or not script_came:
+            script_came = True
+            if not _SED_SCRIPT.fullmatch(word):
+                yield place, "a script of sed may run programs and write files: a rule must name it"
+
+
+def stays_inside(path: str) -> bool:
+    """Whether a path is relative, never goes up, and enters no `.git` (in any case of its letters)."""
+    if not path or isabs(path):
+        return False
+    parts = path.split("/")
+    return ".." not in parts and not any(
+        part.casefold().startswith(".git") and part[4:5] in _AFTER_GIT for part in parts
+    )
+
+
+_AFTER_GIT = frozenset({"", ".", " ", ":", "~"})
