@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from orchestrator.assembly.around import Around
 from orchestrator.assembly.demo import as_demo, make_demo
 from orchestrator.assembly.forge import choose_site
+from orchestrator.assembly.guards import GuardMaker, choose_sandbox
 from orchestrator.assembly.model import choose_model
 from orchestrator.assembly.program import Program
 from orchestrator.assembly.relay import Relay
@@ -69,16 +70,22 @@ def build_program(
         raise ConfigurationError(
             "no repository is named: pass --repo owner/name or --repo PATH, or try --demo"
         )
+    settings = as_demo(loaded.settings) if errand.demo else loaded.settings
+    redactor = Redactor(secret_values(environ))
+    guards = GuardMaker(redactor)
+    guards(settings)  # a rule that makes no sense is said now
     return Program(
         repository=errand.repository,
-        settings=as_demo(loaded.settings) if errand.demo else loaded.settings,
+        settings=settings,
         dry_run=errand.dry_run,
         site=choose_site(errand.repository, around, writes=not errand.dry_run),
         chosen=chosen,
         web=None if errand.demo else choose_web(around),
         wanted=Wanted(errand.issue, errand.text),
         home=home,
-        redactor=Redactor(secret_values(environ)),
+        redactor=redactor,
+        guards=guards,
+        sandbox=choose_sandbox(settings),
         clock=clock,
         relay=relay,
         stop=stop,

@@ -26,7 +26,9 @@ _AUTHOR = Identity("Ada", "ada@example.com")
 
 def as_demo(settings: Settings) -> Settings:
     """The settings with the contract and the profile for which the replies were prepared."""
-    return settings.model_copy(update={"contract": "json-plan", "profile": None})
+    return settings.model_copy(
+        update={"contract": "json-plan", "profile": None, "permission": "safe", "allow_command": ()}
+    )
 
 
 def make_demo(home: Home, clock: Clock) -> tuple[str, ChosenModel]:

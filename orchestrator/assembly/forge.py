@@ -128,21 +128,21 @@ def _named(branch: str | None, repository: str) -> str:
 def _local_forge(repository: LocalRepository, folder: Path, base: str | None, clock: Clock) -> LocalForge:
     from orchestrator.forge.local import LocalForge
 
-    def branch() -> str | None:
-        return base or repository.default_branch()
+    def default_branch() -> str | None:
+        return repository.default_branch() or base
 
     def read_file(path: str) -> str | None:
-        name = branch()
+        name = default_branch()
         return repository.read_file(path, name) if name else None
 
     def is_merged(commit: str) -> bool:
-        name = branch()
+        name = base or default_branch()
         return bool(name) and repository.contains(commit, name or "")
 
     return LocalForge(
         folder,
         repository.path,
-        default_branch=branch,
+        default_branch=default_branch,
         read_file=read_file,
         is_merged=is_merged,
         branch_commit=repository.branch_commit,

@@ -2,10 +2,11 @@
 
 from orchestrator.config.keys import ApiKeys, secret_values
 from orchestrator.config.settings import Settings
-from orchestrator.config.sources import Kind, Loaded, Origin, load
+from orchestrator.config.sources import LOCAL_FILE, Kind, Loaded, Origin, load
 from orchestrator.config.tighten import tightened
 
 __all__ = [
+    "LOCAL_FILE",
     "ApiKeys",
     "Kind",
     "Loaded",

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 _MAX_ROUNDS = 10_000
 _MAX_TOKENS = 1_000_000_000
@@ -77,7 +77,7 @@ class Reach(StrEnum):
 
 def _option(default: Any, description: str, allowed: str, reach: Reach = Reach.FREE, **bounds: Any) -> Any:
     """A field. `allowed` ends the sentence "must be ..."."""
-    extra = {"allowed": allowed, "reach": reach}
+    extra: dict[str, JsonValue] = {"allowed": allowed, "reach": str(reach)}
     return Field(default, description=description, json_schema_extra=extra, **bounds)
 
 

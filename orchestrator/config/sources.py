@@ -254,7 +254,8 @@ def _within_reach(key: str, value: Any, present: Any, origin: Origin) -> Any:
                     f"{origin.names(key)} may only be stricter there{_BROUGHT}{_elsewhere(key)}"
                 )
             return stricter(key, present, value)
-    return value
+        case _:
+            return value
 
 
 _BROUGHT = ", because a repository may bring that file along; "

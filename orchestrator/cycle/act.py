@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator.agent.config import Host, SessionConfig
 from orchestrator.agent.session import Session
+from orchestrator.core.defences import Defence, Guarded
+from orchestrator.core.errors import ToolError
 from orchestrator.core.events import Phase, PhaseEntered, PlanAccepted
 from orchestrator.core.messages import Message
 from orchestrator.core.prompts import render
@@ -15,7 +17,7 @@ from orchestrator.cycle.briefing import first_message
 from orchestrator.cycle.evidence import Evidence
 from orchestrator.cycle.propose import Proposer
 from orchestrator.cycle.template import find_template
-from orchestrator.tools.base import Ledger
+from orchestrator.tools.base import Ledger, Order
 
 if TYPE_CHECKING:
     from orchestrator.agent.loop import SessionEnd
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from orchestrator.workspace.clone import Clone
 
 _RECENT_COMMITS = 8
+_REPORTED = 20
+_TEMPLATE_BYTES = 64_000
+_OTHER_BASE = "instruction files count from the default branch only, so those of this branch are plain files"
 
 
 class Act:
@@ -50,17 +55,16 @@ class Act:
         self._proposer = Proposer(
             clone=clone,
             forge=parts.forge,
-            environment=self._environment,
             task=task,
             ledger=self.ledger,
             evidence=self._evidence,
             result=result,
             emit=self._emit,
-            hold_back=parts.hold_back,
-            redact=parts.redact,
+            guards=parts.guards,
+            strict_tests=parts.manner.strict_tests,
             author_email=parts.manner.author_email,
             model=parts.model.name,
-            template=find_template([file.path for file in files]),
+            template=None,
             draft=parts.manner.draft,
             dry_run=parts.manner.dry_run,
         )
@@ -74,6 +78,7 @@ class Act:
         parts = self._parts
         await self._environment.initialize()
         self._emit(PhaseEntered(Phase.PLAN))
+        self._proposer.template = await self._template()
         profile = parts.profile(self._proposer.propose, self._may_finish)
         self._session = Session(
             profile=replace(profile, documents=()),  # the first message has them
@@ -107,8 +112,9 @@ class Act:
             return f"{profile.base_prompt}\n\n{parts.contract.describe(shown)}"
 
         return Host(
-            gate=parts.gate,
-            shows_dangerous=parts.manner.allow_dangerous_tools,
+            gate=parts.guards.gate,
+            shows=parts.guards.shows,
+            clean=self._clean_output,
             price=parts.price,
             stopped=parts.stop,
             may_end=self._may_end,
@@ -128,21 +134,59 @@ class Act:
             self._result.rounds, self._result.usage, self._result.usd = spent.rounds, spent.usage, spent.usd
         await self._environment.cleanup()
 
+    async def _template(self) -> str | None:
+        """The repository's pull-request template, read before the model can change it."""
+        path = find_template([file.path for file in self._files])
+        if path is None:
+            return None
+        try:
+            raw = await self._environment.read_file(path, max_bytes=_TEMPLATE_BYTES)
+        except ToolError:
+            return None  # a template that cannot be read is no reason to lose the change
+        return raw.decode("utf-8", "replace")
+
+    def _clean_output(self, tool: str, text: str) -> str:
+        """What a tool answers as the model may see it."""
+        return self._visible(f"the answer of {tool}", text)
+
+    def _visible(self, where: str, text: str) -> str:
+        """Text of files and programs without secrets, and with what a reader would not see made visible."""
+        cleaned = self._parts.guards.output(text)
+        if cleaned.removed:
+            found = tuple(str(one) for one in cleaned.removed[:_REPORTED])
+            self._emit(Guarded(Defence.HIDDEN_TEXT, f"hidden characters in {where} are shown", found))
+        return self._parts.guards.redact(cleaned.text)
+
     async def _brief(self, profile: Profile) -> Message:
         commits = await asyncio.to_thread(self.clone.recent_commits, _RECENT_COMMITS)
+        documents = profile.documents
+        if self._parts.manner.other_base and not await asyncio.to_thread(self._on_default_branch):
+            self._emit(Guarded(Defence.INSTRUCTIONS, _OTHER_BASE))
+            documents = ()
         briefing = await first_message(
             task=self._task,
             files=self._files,
             read=lambda path, limit: self._environment.read_file(path, max_bytes=limit),
-            commits=[(line.commit[:8], line.subject) for line in commits],
+            visible=self._visible,
+            commits=[(line.commit[:8], self._words(line.subject)) for line in commits],
             budget=self._parts.manner.context_characters,
-            documents=profile.documents,
+            documents=documents,
+            looks_only=not any(
+                self._parts.guards.shows(tool) and (tool.dangerous or tool.order is Order.ALONE)
+                for tool in profile.tools
+            ),
         )
         self.ledger.shown |= briefing.shown
         text = briefing.text
         if self._parts.limits.rounds == 1:
             text = f"{text}\n\n{render('agent/last_round')}"
         return Message.user(text)
+
+    def _on_default_branch(self) -> bool:
+        return self._parts.forge.repository().default_branch == self.clone.base_branch
+
+    def _words(self, text: str) -> str:
+        return self._parts.guards.redact(self._parts.guards.words(text).text)
 
     async def _may_end(self, _text: str) -> str | None:
         """Nobody reads what the model only says: tell it so once, unless all is proposed."""

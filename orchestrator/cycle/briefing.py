@@ -60,6 +60,26 @@ class TaskWords(Protocol):
     def number(self) -> int | None:
         """The issue's number, if it is one."""
 
+    @property
+    def remarks(self) -> Sequence[RemarkWords]:
+        """What people said about it, oldest first."""
+
+
+class RemarkWords(Protocol):
+    """A comment on a task."""
+
+    @property
+    def author(self) -> str:
+        """Who wrote it."""
+
+    @property
+    def text(self) -> str:
+        """Their words."""
+
+    @property
+    def trusted(self) -> bool:
+        """Whether they may write to the repository."""
+
 
 @dataclass(frozen=True, slots=True)
 class Briefing:
@@ -89,6 +109,8 @@ async def first_message(  # noqa: PLR0913  all by name
     commits: Sequence[tuple[str, str]],
     budget: int,
     documents: Sequence[str] = (UNIVERSAL_DOCUMENT,),
+    visible: Callable[[str, str], str] = lambda _path, text: text,
+    looks_only: bool = False,
 ) -> Briefing:
     """Write the first message.
 
@@ -100,8 +122,10 @@ async def first_message(  # noqa: PLR0913  all by name
         budget: most characters of file text. The map may have up to 8,000 more, the project's
             instructions 32 KB, the task 20,000; each of them less where the budget is small.
         documents: the names of instruction files, by path below a folder; in one folder in this order.
+        visible: gives the text of a file, by path and text, as the model may see it.
+        looks_only: no tool changes a file.
     """
-    library = _Library(files, read, documents)
+    library = _Library(files, read, documents, visible)
     everything = sum(file.size + len(file.path) + _HEADING_CHARS for file in library.files.values()) <= budget
     order = sorted(library.files) if everything else await _most_likely(task, library)
     pages = await _pages(library, order, budget)
@@ -112,6 +136,10 @@ async def first_message(  # noqa: PLR0913  all by name
     text = render(
         "cycle/first",
         task=task,
+        remarks=[
+            (one_line(said.author, limit=_SUBJECT_CHARS), said.trusted, fenced(said.text))
+            for said in task.remarks
+        ],
         task_block=fenced(_task_text(task, min(_TASK_CHARS, max(budget, _LEAST_TASK_CHARS)))),
         instructions=instructions,
         cut_at=(_instructions_limit(instructions_bytes) if cut else None),
@@ -121,6 +149,7 @@ async def first_message(  # noqa: PLR0913  all by name
         commits=[(commit, one_line(subject, limit=_SUBJECT_CHARS)) for commit, subject in commits],
         pages=pages,
         everything=everything,
+        looks_only=looks_only,
     )
     empty = {file.path for file in files if file.kind == "file" and file.size == 0}
     return Briefing(text, {page.path for page in pages} | whole | empty)
@@ -134,13 +163,14 @@ class _Library:
         files: Sequence[TrackedFile],
         read: Callable[[str, int], Awaitable[bytes]],
         documents: Sequence[str],
+        visible: Callable[[str, str], str],
     ) -> None:
         shown = [file for file in files if may_show(file)]
         suffixes = tuple(f"/{name}" for name in documents)
         self.documents = documents
         self.instructions = {file.path for file in shown if f"/{file.path}".endswith(suffixes)}
         self.files = {file.path: file for file in shown if file.path not in self.instructions}
-        self._read = read
+        self._read, self._visible = read, visible
         self._texts: dict[str, str | None] = {}
 
     async def text(self, path: str) -> str | None:
@@ -151,6 +181,11 @@ class _Library:
             except ToolError:
                 self._texts[path] = None
         return self._texts[path]
+
+    async def page(self, path: str) -> str | None:
+        """The file's text as the model may see it, or None where it cannot be shown."""
+        text = await self.text(path)
+        return None if text is None else self._visible(path, text)
 
 
 async def _most_likely(task: TaskWords, library: _Library) -> list[str]:
@@ -186,7 +221,7 @@ async def _pages(library: _Library, order: Sequence[str], budget: int) -> list[_
     for path in order:
         if library.files[path].size > 4 * left:  # UTF-8 has at most four bytes a character
             continue
-        text = await library.text(path)
+        text = await library.page(path)
         if text is None:
             continue
         page = _Page(path, fenced(text))
@@ -216,7 +251,7 @@ async def _instructions(
     from_the_root = sorted({"", *folders}, key=lambda folder: (folder.count("/"), folder))
     chain = [folder + name for folder in from_the_root for name in library.documents]
     for path in (path for path in chain if path in library.instructions):
-        text = await library.text(path)
+        text = await library.page(path)
         if text is None:
             continue
         content = text.encode()

@@ -27,7 +27,7 @@ from orchestrator.cycle.result import CycleResult, Outcome
 from orchestrator.cycle.salvage import save_work
 
 if TYPE_CHECKING:
-    from orchestrator.cycle.parts import Choose, CycleParts
+    from orchestrator.cycle.parts import Choose, CycleParts, Tighten
     from orchestrator.cycle.tasks import Task
     from orchestrator.workspace.clone import Clone
 
@@ -35,12 +35,16 @@ _WORDS_CHARS = 300
 _NO_TASK_WORDS = ("no task", "no_task", "no eligible", "no open task", "no more task", "nothing to do")
 
 
-async def run_cycle(parts: CycleParts, choose: Choose) -> CycleResult:
+async def _as_they_are(parts: CycleParts) -> CycleParts:
+    return parts
+
+
+async def run_cycle(parts: CycleParts, choose: Choose, tighten: Tighten = _as_they_are) -> CycleResult:
     """Run one cycle. Whatever happens, there is a result, and changes that were made are kept."""
     result = CycleResult(parts.run)
     parts.emit(CycleStarted(parts.run, parts.repository, parts.model.name, parts.contract.name))
     try:
-        await _story(parts, choose, result)
+        await _story(await tighten(parts), choose, result)
     except asyncio.CancelledError:
         if not parts.stop.requested:
             raise
@@ -120,8 +124,9 @@ async def _finish(parts: CycleParts, task: Task, end: SessionEnd, result: CycleR
 
 async def _post_question(parts: CycleParts, task: Task, question: str) -> None:
     url = None
-    if not parts.manner.dry_run and not parts.hold_back(question):
-        body = render("cycle/question", question=question, run=parts.run)
+    if not parts.manner.dry_run and not parts.guards.hold_back(question):
+        words = parts.guards.wording.text(question, issue=None)
+        body = render("cycle/question", question=words, run=parts.run)
         url = await asyncio.to_thread(parts.forge.ensure_question, task.number, task.key, body)
     parts.emit(QuestionAsked(question, url))
 

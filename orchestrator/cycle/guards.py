@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from orchestrator.core.changes import FileChange
     from orchestrator.guard.incoming import Cleaned
     from orchestrator.guard.integrity import Finding
+    from orchestrator.tools.base import Tool
 
 
 class Wording(Protocol):
@@ -33,10 +34,12 @@ class Guards:
 
     Attributes:
         words: what people wrote, without what a reader would not see.
+        names: the same for what is one line: titles, names of files and branches.
         output: what a tool answers, with what a reader would not see made visible.
         redact: a text without secrets.
         hold_back: whether a text holds a secret.
         gate: may a call run?
+        shows: which tools exist for the model.
         protect: why the change to a path waits for a person, or None.
         size: why a change is too large, or None.
         weakened: where a change weakens tests.
@@ -44,10 +47,12 @@ class Guards:
     """
 
     words: Callable[[str], Cleaned]
+    names: Callable[[str], Cleaned]
     output: Callable[[str], Cleaned]
     redact: Callable[[str], str]
     hold_back: Callable[[str], bool]
     gate: Gate
+    shows: Callable[[Tool], bool]
     protect: Callable[[FileChange], str | None]
     size: Callable[[Sequence[FileChange]], str | None]
     weakened: Callable[[Sequence[FileChange]], list[Finding]]

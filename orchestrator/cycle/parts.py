@@ -12,12 +12,12 @@ from orchestrator.core.errors import ForgeUnavailableError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.agent.gate import Gate
     from orchestrator.agent.limits import Limits
     from orchestrator.contracts.base import Contract
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import Usage
+    from orchestrator.cycle.guards import Guards
     from orchestrator.cycle.tasks import Task
     from orchestrator.environments.base import ExecutionEnvironment
     from orchestrator.forge.base import Forge
@@ -38,6 +38,8 @@ class Choice:
 
 
 Choose: TypeAlias = Callable[[], Awaitable[Choice]]
+Tighten: TypeAlias = Callable[["CycleParts"], Awaitable["CycleParts"]]
+"""Gives the parts as the repository's own rules make them stricter."""
 
 
 class Stop:
@@ -81,20 +83,22 @@ class Manner:
     Attributes:
         dry_run: nothing is pushed and nothing is written to the forge.
         draft: new pull requests are drafts.
-        allow_dangerous_tools: dangerous tools are shown to the model and run.
         context_characters: how much file text the first prompt may hold.
         author_email: whose commits on a task's branch are ours.
+        strict_tests: a change that weakens tests is refused.
+        other_base: a branch was named to start from, which may not be the default one.
     """
 
     dry_run: bool
     draft: bool
-    allow_dangerous_tools: bool
     stream: bool
     context_characters: int
     author_email: str
     temperature: float | None = None
     max_output_tokens: int | None = None
     reasoning_effort: str | None = None
+    strict_tests: bool = False
+    other_base: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +112,6 @@ class CycleParts:
         environment: the place where tools act, for a work tree and the submodules in it.
         profile: the tools and words, given what `create_pull_request` and `finish` ask the host.
         price: what a reply cost in USD, or None where the model's price is unknown.
-        hold_back: whether a text holds a secret.
-        redact: the text without secrets.
         stop: whether somebody asked for an end.
     """
 
@@ -122,11 +124,9 @@ class CycleParts:
     open_clone: Callable[[Path], Clone]
     environment: Callable[[Path, list[str]], ExecutionEnvironment]
     profile: Callable[[Propose, MayFinish], Profile]
-    gate: Gate
+    guards: Guards
     limits: Limits
     price: Callable[[Usage], float | None]
-    hold_back: Callable[[str], bool]
-    redact: Callable[[str], str]
     manner: Manner
     clock: Clock
     emit: Emit

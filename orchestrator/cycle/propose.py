@@ -6,9 +6,12 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from orchestrator.contracts.fence import fenced, one_line
+from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import PushRejectedError, ToolError
 from orchestrator.core.events import Phase, PhaseEntered, Proposed, Warned
 from orchestrator.core.prompts import render
+from orchestrator.cycle.documents import shown_path
 from orchestrator.cycle.result import PullRequestResult
 from orchestrator.cycle.template import fill_template
 from orchestrator.forge.base import Proposal
@@ -16,22 +19,27 @@ from orchestrator.guard.outgoing import places_of_secrets
 from orchestrator.workspace.base import Screen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
+    from orchestrator.core.changes import FileChange
     from orchestrator.core.events import Emit
     from orchestrator.cycle.evidence import Evidence
+    from orchestrator.cycle.guards import Guards
     from orchestrator.cycle.result import CycleResult
     from orchestrator.cycle.tasks import Task
-    from orchestrator.environments.base import ExecutionEnvironment
     from orchestrator.forge.base import Forge, PullRequest
+    from orchestrator.guard.integrity import Finding
     from orchestrator.tools.base import Ledger
     from orchestrator.workspace.base import CommitOutcome
     from orchestrator.workspace.clone import Clone
 
-_BODY_CHARACTERS = 40_000
-"""GitHub takes 65,536; the template and the footer need room."""
-_TEMPLATE_BYTES = 64_000
 _MESSAGE_CHARACTERS = 2_000
+_PATCH_CHARACTERS = 50_000
+"""GitHub takes 65,536 in a comment."""
+_FINDING_CHARACTERS = 300
+_HELD_KEY = "held"
+WEAKENED_LABEL = "tests-weakened"
+"""On a pull request whose change weakens tests."""
 
 
 @dataclass(slots=True)
@@ -39,24 +47,23 @@ class Proposer:
     """Makes the cycle's pull request, as often as the model asks; the second time updates it.
 
     Attributes:
-        hold_back: tells whether a text holds a secret that must not leave.
-        redact: takes secrets out of a text, for the messages of commits that the model made.
+        guards: what the change and its words pass before they leave.
+        strict_tests: a change that weakens tests is refused.
         author_email: whose commits on the task's branch may be replaced.
-        template: the path of the repository's pull-request template, if it has one.
+        template: the repository's pull-request template as it was before the session, if it has one.
         pushed: the commit that the remote's branch holds by our doing, if any.
         left_out: changes that are not proposed although they are there, by path.
     """
 
     clone: Clone
     forge: Forge
-    environment: ExecutionEnvironment
     task: Task
     ledger: Ledger
     evidence: Evidence
     result: CycleResult
     emit: Emit
-    hold_back: Callable[[str], bool]
-    redact: Callable[[str], str]
+    guards: Guards
+    strict_tests: bool
     author_email: str
     model: str
     template: str | None
@@ -65,6 +72,7 @@ class Proposer:
     pushed: str | None = None
     left_out: set[str] = field(default_factory=set)
     _is_committed: bool = False
+    _weakened: list[Finding] = field(default_factory=list)
 
     async def propose(self, title: str, body: str) -> str:
         """Commit, push and open the pull request; returns what the model is told.
@@ -75,23 +83,27 @@ class Proposer:
             ForgeError: the forge failed.
         """
         self.emit(PhaseEntered(Phase.PROPOSE))
-        title = " ".join(title.split())
         for name, text in (("title", title), ("body", body)):
-            if self.hold_back(text):
+            if self.guards.hold_back(text):
+                self.emit(
+                    Guarded(Defence.SECRETS, f"the pull request's {name} holds what looks like a secret")
+                )
                 raise ToolError(f"The {name} holds something that looks like a secret. Write it without.")
+        issue, wording = self.task.number, self.guards.wording
+        title, body = wording.line(" ".join(title.split())), wording.text(body.strip(), issue=issue)
         outcome = await asyncio.to_thread(
             self.clone.commit,
             set(self.ledger.touched),
             self._message(title, body),
             include_commands=self.ledger.shell_used,
-            screen=Screen(self.redact, lambda diff: places_of_secrets(diff, self.hold_back)),
+            screen=Screen(self._secrets, self.guards.protect, self._refusal),
         )
         for note in outcome.notes:
             self.emit(Warned(note))
-        self.left_out = {item.path for item in outcome.left_out}
+        self.left_out = {item.path for item in (*outcome.left_out, *outcome.held)}
         self._is_committed |= outcome.commit is not None
         self._check(outcome)
-        full_body = await self._body(body)
+        full_body = self._body(body)
         if self.dry_run:
             self.result.branch, self.result.commit = self.task.branch, outcome.commit or self.result.commit
             self.result.pull_request = PullRequestResult(title, full_body, self.draft)
@@ -99,30 +111,54 @@ class Proposer:
             words = "Dry run: the pull request would be opened now."
         else:
             words = await self._publish(title, full_body)
+            await self._attach(outcome)
         return self._answer(words, outcome)
+
+    def _secrets(self, diff: str) -> list[str]:
+        return places_of_secrets(diff, self.guards.hold_back)
+
+    def _refusal(self, changes: Sequence[FileChange]) -> str | None:
+        """Why the whole change may not be proposed. Looks at all of it, however often it was proposed."""
+        if too_much := self.guards.size(changes):
+            self.emit(Guarded(Defence.CHANGE_SIZE, too_much))
+            return too_much
+        self._weakened = self.guards.weakened(changes)
+        if not self._weakened:
+            return None
+        places = tuple(str(finding) for finding in self._weakened)
+        self.emit(Guarded(Defence.TEST_INTEGRITY, "the change weakens tests", places))
+        if self.strict_tests:
+            return f"The change weakens tests, which is refused here (--strict-tests): {'; '.join(places)}"
+        return None
 
     def _check(self, outcome: CommitOutcome) -> None:
         if outcome.held_back:
             where = ", ".join(outcome.held_back)
+            self.emit(
+                Guarded(Defence.SECRETS, "the change adds what looks like a secret", tuple(outcome.held_back))
+            )
             raise ToolError(
                 f"The change adds something that looks like a secret, at {where}. Take it out first."
             )
+        if outcome.refused:
+            raise ToolError(outcome.refused)
+        if outcome.held:
+            held = tuple(f"{item.path}: {item.reason}" for item in outcome.held)
+            self.emit(Guarded(Defence.PROTECTED_PATHS, "changes wait for a person", held))
         if not self._is_committed:
-            left_out = "".join(f" {item.path} is left out: {item.reason}." for item in outcome.left_out)
-            raise ToolError(f"Nothing has changed, so there is nothing to propose.{left_out}")
+            left_out = "".join(
+                f" {item.path} is left out: {item.reason}." for item in (*outcome.left_out, *outcome.held)
+            )
+            raise ToolError(f"Nothing has changed that may be proposed.{left_out}")
 
     def _message(self, title: str, body: str) -> str:
         closing = f"\n\nFixes #{self.task.number}" if self.task.number else ""
-        return f"{title}\n\n{body.strip()[:_MESSAGE_CHARACTERS]}".strip() + closing
+        text = f"{title}\n\n{body.strip()[:_MESSAGE_CHARACTERS]}".strip()
+        return self.guards.wording.message(text, issue=self.task.number) + closing
 
-    async def _body(self, body: str) -> str:
-        body = body.strip()[:_BODY_CHARACTERS]
+    def _body(self, body: str) -> str:
         if self.template is not None:
-            try:
-                raw = await self.environment.read_file(self.template, max_bytes=_TEMPLATE_BYTES)
-                body = fill_template(raw.decode("utf-8", "replace"), body)
-            except ToolError:
-                pass  # a template that cannot be read is no reason to lose the change
+            body = fill_template(self.template, body)
         full = render(
             "cycle/pull_request_body",
             body=body,
@@ -130,8 +166,9 @@ class Proposer:
             run=self.result.run,
             model=self.model,
             commands=self.evidence.commands,
+            weakened=[one_line(str(finding), limit=_FINDING_CHARACTERS) for finding in self._weakened],
         )
-        return f"{full}\n\n{self.task.marker}"
+        return f"{self.guards.redact(full)}\n\n{self.task.marker}"
 
     async def _publish(self, title: str, body: str) -> str:
         branch = self.task.branch
@@ -141,9 +178,28 @@ class Proposer:
         self.result.branch, self.result.commit = branch, self.pushed
         proposal = Proposal(branch, self.clone.base_branch, title, body, self.draft)
         pull, created = await asyncio.to_thread(self.forge.ensure_pull_request, proposal)
+        if self._weakened:
+            await asyncio.to_thread(self.forge.ensure_label, pull.number, WEAKENED_LABEL)
         self.result.pull_request = _as_result(pull)
         self.emit(Proposed(pull.number, pull.title, pull.url, branch, self.pushed, created))
         return f"Pull request #{pull.number} is {'open' if created else 'updated'}: {pull.url}"
+
+    async def _attach(self, outcome: CommitOutcome) -> None:
+        """Show what was held in a comment on the pull request, as a patch that a person can apply."""
+        pull = self.result.pull_request
+        if not outcome.held or pull is None or pull.number is None:
+            return
+        patch = outcome.held_patch.decode("utf-8", "replace")
+        # A patch that is cut or changed does not apply; the run's folder has it whole.
+        whole = len(patch) <= _PATCH_CHARACTERS and patch.encode() == outcome.held_patch
+        comment = render(
+            "cycle/held_changes",
+            held=[(shown_path(item.path), item.reason) for item in outcome.held],
+            patch=fenced(patch) if whole else None,
+            run=self.result.run,
+        )
+        body = self.guards.redact(comment)
+        await asyncio.to_thread(self.forge.ensure_comment, pull.number, _HELD_KEY, body)
 
     async def _look_at_branch(self, branch: str) -> None:
         """A branch that an earlier run left behind may be replaced; other people's work may not."""
@@ -161,6 +217,7 @@ class Proposer:
     def _answer(words: str, outcome: CommitOutcome) -> str:
         files = f"Committed: {', '.join(outcome.files)}." if outcome.files else "No further change to commit."
         left_out = "".join(f"\nLeft out: {item.path} ({item.reason})." for item in outcome.left_out)
+        left_out += "".join(f"\nWaits for a person: {item.path} ({item.reason})." for item in outcome.held)
         notes = "".join(f"\n{note}" for note in outcome.notes)
         return f"{words}\n{files}{left_out}{notes}\nIf the task is done, call finish."
 

@@ -26,7 +26,7 @@ MAX_SHOWN_CHARS = 40_000
 """Of a file whose replacement was refused; below what a model is shown of `read_file`."""
 
 _GUARDED_LINES = 20
-_MARKS = (REPLACEMENT, "<U+")
+_MARKS = (REPLACEMENT, "<U+", '<hidden: "')
 """What the model is shown in place of secrets and of characters that nobody sees."""
 
 

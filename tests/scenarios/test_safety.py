@@ -115,13 +115,26 @@ def test_dropping_half_of_a_file_needs_the_same_call_twice(stage: Stage, reposit
     assert content(repository, branch, "long.py") == "x = 1"
 
 
-def test_the_models_own_commits_are_kept(stage: Stage, repository: Path) -> None:
+def test_commands_look_at_the_history_and_cannot_change_it(stage: Stage, repository: Path) -> None:
+    commit = shell("git add -A && git -c user.name=M -c user.email=m@x.y commit -qm 'Mine'")
+    stage.script(
+        do(shell("git log --format=%s"), FIX, shell("git diff --stat")), do(commit), do(PROPOSE, FINISH)
+    )
+    assert stage.run("--repo", str(repository), *TASK, DANGEROUS).code == 0
+    assert "First commit" in stage.told(1)
+    assert "calc.py | 2 +-" in stage.told(1)
+    assert "Read-only file system" in stage.told(2)
+    (branch,) = branches(repository)
+    assert git(repository, "log", "--format=%s|%cn", f"main..{branch}") == "Make add() add|Pullwright"
+
+
+def test_without_the_sandbox_the_models_commits_become_one_of_ours(stage: Stage, repository: Path) -> None:
     commit = shell("git add -A && git -c user.name=M -c user.email=m@x.y commit -qm 'A commit of the model'")
     stage.script(do(FIX, commit, ("write_file", {"path": "new.txt", "content": "n\n"}), PROPOSE, FINISH))
-    assert stage.run("--repo", str(repository), *TASK, DANGEROUS).code == 0
+    assert stage.run("--repo", str(repository), *TASK, DANGEROUS, "--sandbox", "off").code == 0
     (branch,) = branches(repository)
-    log = git(repository, "log", "--format=%s|%cn", f"main..{branch}").splitlines()
-    assert log == ["Make add() add|Pullwright", "A commit of the model|Pullwright"]
+    assert git(repository, "log", "--format=%s|%cn", f"main..{branch}") == "Make add() add|Pullwright"
+    assert git(repository, "diff", "--name-only", f"main..{branch}").splitlines() == ["calc.py", "new.txt"]
 
 
 def test_what_commands_changed_is_committed_unless_ignored(stage: Stage, repository: Path) -> None:
@@ -175,20 +188,6 @@ def test_a_secret_that_was_taken_out_again_is_in_no_commit(
     assert "sk-made-up" not in git(repository, "log", "-p", f"main..{branch}")
 
 
-def test_a_secret_in_a_commit_of_the_model_is_in_no_commit(
-    stage: Stage, repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-made-up-key-for-this-test-1234567890")
-    leak = ("write_file", {"path": "key.txt", "content": "sk-made-up-key-for-this-test-1234567890\n"})
-    clean = ("write_file", {"path": "key.txt", "content": "from the environment\n"})
-    commit = shell("git add -A && git -c user.name=M -c user.email=m@x.y commit -qm step")
-    stage.script(do(leak, commit, clean, commit, PROPOSE, FINISH))
-    assert stage.run("--repo", str(repository), *TASK, DANGEROUS).code == 0
-    (branch,) = branches(repository)
-    assert "sk-made-up" not in git(repository, "log", "-p", f"main..{branch}")
-    assert content(repository, branch, "key.txt") == "from the environment"
-
-
 @pytest.mark.parametrize("field", ["title", "body"])
 def test_a_secret_in_the_words_of_the_pull_request_is_held_back(
     stage: Stage, repository: Path, monkeypatch: pytest.MonkeyPatch, field: str
@@ -208,15 +207,3 @@ def test_three_replies_that_are_no_plan_end_the_cycle(stage: Stage, repository: 
     done = stage.run("--repo", str(repository), *TASK)
     assert done.code == 1
     assert "3 replies in a row" in done.result["error"]
-
-
-def test_a_secret_in_the_models_own_commit_message_does_not_leave(
-    stage: Stage, repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-made-up-key-for-this-test-1234567890")
-    message = "'A commit with sk-made-up-key-for-this-test-1234567890'"
-    commit = shell(f"git add -A && git -c user.name=M -c user.email=m@x.y commit -qm {message}")
-    stage.script(do(FIX, commit, PROPOSE, FINISH))
-    assert stage.run("--repo", str(repository), *TASK, DANGEROUS).code == 0
-    (branch,) = branches(repository)
-    assert git(repository, "log", "--format=%s", f"main..{branch}") == "A commit with [redacted]"

@@ -1,0 +1,116 @@
+"""The checks of a run, from its settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from orchestrator.agent.gate import Gatekeeper
+from orchestrator.core.defences import Defence, Guarded
+from orchestrator.cycle.guards import Guards
+from orchestrator.guard.change_size import ChangeLimits
+from orchestrator.guard.command_rules import CommandRules, Level
+from orchestrator.guard.incoming import clean_name, clean_words, show_hidden
+from orchestrator.guard.integrity import weakened_tests
+from orchestrator.guard.protected import PathPolicy
+from orchestrator.guard.wording import Wording
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from orchestrator.config import Settings
+    from orchestrator.core.events import Emit
+    from orchestrator.environments.confinement import Sandbox, SandboxOptions
+    from orchestrator.guard.incoming import Cleaned
+    from orchestrator.guard.secrets import Redactor
+
+
+@dataclass(frozen=True, slots=True)
+class GuardMaker:
+    """Makes the checks for settings, as they are or as a repository's own file makes them stricter."""
+
+    redactor: Redactor
+
+    def __call__(self, settings: Settings) -> Guards:
+        """The checks.
+
+        Raises:
+            ConfigurationError: a rule for commands or a pattern for paths is none.
+        """
+        web = urlsplit(settings.github_url).hostname or ""
+        keeper = gatekeeper(settings, self.redactor.holds_secret)
+        return Guards(
+            words=clean_words,
+            names=clean_name,
+            output=show_hidden,
+            redact=self.redactor.redact,
+            hold_back=self.redactor.holds_secret,
+            gate=keeper,
+            shows=keeper.shows,
+            protect=PathPolicy(settings.allow_path, settings.protect_path),
+            size=ChangeLimits(settings.max_files, settings.max_lines, settings.max_bytes),
+            weakened=weakened_tests,
+            wording=Wording((web, *settings.allow_link)),
+        )
+
+
+def gatekeeper(settings: Settings, holds_secret: Callable[[str], bool]) -> Gatekeeper:
+    """The gate for these settings.
+
+    Raises:
+        ConfigurationError: a rule is no command.
+    """
+    rules = CommandRules.parse(settings.allow_command, settings.deny_command)
+    return Gatekeeper(Level(settings.permission), rules, holds_secret)
+
+
+def runs_commands(settings: Settings) -> bool:
+    """Whether any command can run at all."""
+    return settings.permission == "dangerous" or (
+        settings.permission == "safe" and bool(settings.allow_command)
+    )
+
+
+def choose_sandbox(settings: Settings) -> Sandbox | None:
+    """The sandbox for commands; None where none can run, or where a person typed that there is to be none.
+
+    Raises:
+        SandboxMissingError: this machine has none.
+        ConfigurationError: a host or a folder that was granted makes no sense.
+    """
+    if settings.sandbox == "off" or not runs_commands(settings):
+        return None
+    from orchestrator.environments.sandbox import find_sandbox
+
+    return find_sandbox(sandbox_options(settings))
+
+
+def sandbox_options(settings: Settings) -> SandboxOptions:
+    """What the person grants to commands in the sandbox."""
+    from orchestrator.environments.confinement import SandboxOptions
+
+    return SandboxOptions(settings.allow_host, settings.sandbox_read)
+
+
+def told_of_refusals(emit: Emit) -> Callable[[str, str], None]:
+    """Reports connections that were refused."""
+    from orchestrator.environments.hosts import flag_for
+
+    def on_refused(place: str, command: str) -> None:
+        message = f"refused a connection to {place}; {flag_for(place)} allows it"
+        emit(Guarded(Defence.NETWORK, message, (command,)))
+
+    return on_refused
+
+
+def as_lines(
+    clean: Callable[[str], Cleaned], redact: Callable[[str], str]
+) -> Callable[[str], tuple[str, list[str]]]:
+    """A check of people's words as the backlog asks for it: the text, and what was taken out in lines."""
+
+    def told(text: str) -> tuple[str, list[str]]:
+        cleaned = clean(text)
+        return redact(cleaned.text), [str(one) for one in cleaned.removed]
+
+    return told
