@@ -24,7 +24,7 @@ class Admission:
         self._forge = forge
         self._label = label
         self._wanted = {part.strip().lower() for part in label.split(",")}
-        self._allowed = {_same(name.strip()) for name in allow_actors} - {""}
+        self._allowed = {_same(name.strip()) for name in allow_actors}
 
     def may(self, login: str | None) -> bool:
         """Whether this person or bot may cause work. Nobody, an account that is gone, never may."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -42,6 +43,14 @@ class World(ABC):
         """Somebody says no."""
 
     @abstractmethod
+    def comments(self, number: int) -> list[str]:
+        """The first lines of a pull request's comments."""
+
+    @abstractmethod
+    def labels(self, number: int) -> list[str]:
+        """A pull request's labels."""
+
+    @abstractmethod
     def empty(self) -> Forge:
         """The forge of a repository without a commit."""
 
@@ -61,6 +70,12 @@ class OnGitHub(World):
 
     def close(self, number: int) -> None:
         self.github.close(self.repo, number)
+
+    def comments(self, number: int) -> list[str]:
+        return [comment.body.splitlines()[0] for comment in self.repo.threads[number].comments]
+
+    def labels(self, number: int) -> list[str]:
+        return self.repo.threads[number].labels
 
     def empty(self) -> Forge:
         self.github.add_repository("octo/empty", None)
@@ -94,6 +109,18 @@ class OnDisk(World):
 
     def close(self, number: int) -> None:
         self.local.close(number)
+
+    def comments(self, number: int) -> list[str]:
+        return [comment["body"] for comment in self._record(number)["comments"]]
+
+    def labels(self, number: int) -> list[str]:
+        found: list[str] = self._record(number)["labels"]
+        return found
+
+    def _record(self, number: int) -> dict[str, Any]:
+        file = self.folder / "state" / "demo" / "pulls" / f"{number}.json"
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return found
 
     def empty(self) -> Forge:
         bare.create(self.folder / "empty.git", "main")
@@ -251,6 +278,43 @@ def an_issue_that_does_not_exist_is_not_found(world: World) -> None:
     assert world.forge.open_issues("no-such-label") == []
 
 
+def nobody_is_known_to_write_who_was_not_let_in(world: World) -> None:
+    for login in ("mallory", "evil[bot]", "", "../user"):
+        assert not world.forge.permission(login).may_write
+
+
+def what_is_said_on_an_issue_that_does_not_exist_is_not_found(world: World) -> None:
+    with pytest.raises(ForgeNotFoundError):
+        world.forge.history(999, "pullwright")
+    with pytest.raises(ForgeNotFoundError):
+        world.forge.comments(999)
+
+
+def a_comment_is_made_once_for_a_key(world: World) -> None:
+    pull, _ = world.forge.ensure_pull_request(FIX)
+    first = world.forge.ensure_comment(pull.number, "held", "Two files wait.")
+    assert world.forge.ensure_comment(pull.number, "held", "One file waits.") == first
+    assert world.forge.ensure_comment(pull.number, "other -->", "More.") != first
+    assert "://" in first
+    assert world.forge.our_pull_requests("") == [pull]
+    assert world.comments(pull.number) == ["One file waits.", "More."]
+
+
+def a_label_is_put_on_once(world: World) -> None:
+    pull, _ = world.forge.ensure_pull_request(FIX)
+    for label in ("weaker-tests", "Weaker-Tests", "bug"):
+        world.forge.ensure_label(pull.number, label)
+    assert world.forge.our_pull_requests("") == [pull]
+    assert world.labels(pull.number) == ["weaker-tests", "bug"]
+
+
+def nothing_is_said_or_labelled_where_there_is_nothing(world: World) -> None:
+    with pytest.raises(ForgeNotFoundError):
+        world.forge.ensure_comment(999, "held", "Hello")
+    with pytest.raises(ForgeNotFoundError):
+        world.forge.ensure_label(999, "bug")
+
+
 CASES: list[Callable[[World], None]] = [
     the_repository_can_be_cloned,
     an_empty_repository_has_no_default_branch,
@@ -264,6 +328,11 @@ CASES: list[Callable[[World], None]] = [
     a_branch_without_a_commit_of_its_own_is_an_error,
     a_question_is_asked_once_for_a_key,
     an_issue_that_does_not_exist_is_not_found,
+    nobody_is_known_to_write_who_was_not_let_in,
+    what_is_said_on_an_issue_that_does_not_exist_is_not_found,
+    a_comment_is_made_once_for_a_key,
+    a_label_is_put_on_once,
+    nothing_is_said_or_labelled_where_there_is_nothing,
 ]
 
 

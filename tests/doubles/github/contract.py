@@ -137,7 +137,9 @@ class Contract:
     def _body_problems(self, operation: Operation, schema: Mapping[str, Any], body: Any) -> Iterable[str]:
         where = operation.pointer("requestBody", "content", "application/json", "schema")
         yield from (f"body: {problem}" for problem in self._problems({"$ref": where}, body))
-        properties = self._resolved(schema).get("properties", {})
+        whole = self._resolved(schema)
+        parts = [whole, *map(self._resolved, (*whole.get("oneOf", ()), *whole.get("anyOf", ())))]
+        properties = {name for part in parts for name in part.get("properties", {})}
         unknown = sorted(set(body) - set(properties)) if isinstance(body, dict) else []
         yield from (f"body: {name!r} is not in the description" for name in unknown)
 

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.cycle.tasks import Task, checklist, from_text, slug
+from orchestrator.cycle.tasks import Remark, Task, checklist, from_issue, from_text, slug
+from orchestrator.forge.base import Issue
 
 BACKLOG = """# Backlog
 
@@ -88,3 +90,23 @@ def test_every_text_is_a_task_with_a_title_of_one_line(text: str) -> None:
 def test_no_tasks_branches_are_mistaken_for_anothers() -> None:
     one, twelve = (Task(f"issue-{number}", "Fix it", "", "issue", number) for number in (1, 12))
     assert not twelve.branch.startswith(one.branch_prefix)
+
+
+def issue(number: int, title: str, body: str = "") -> Issue:
+    made = datetime(2026, 1, 1, tzinfo=UTC)
+    return Issue(number, title, body, True, (), "ada", "https://example.com/1", made)
+
+
+def test_an_issue_is_a_task_with_what_was_said_about_it() -> None:
+    said = (Remark("ada", "Floats too.", trusted=True), Remark("bob", "Why?", trusted=False))
+    task = from_issue(issue(7, " Fix\n it ", "Now."), said)
+    assert (task.key, task.title, task.body, task.number) == ("issue-7", "Fix it", "Now.", 7)
+    assert task.remarks == said
+    assert from_issue(issue(7, "Fix it")).remarks == ()
+
+
+def test_the_title_of_an_issue_is_in_the_branch_and_not_in_the_key() -> None:
+    old, new = from_issue(issue(7, "Fix it")), from_issue(issue(7, " \u200b "))
+    assert old.key == new.key
+    assert old.branch == "pullwright/issue-7-fix-it"
+    assert new.branch.startswith(old.branch_prefix)

@@ -24,7 +24,8 @@ def ask(
 ) -> tuple[int, Any]:
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     data = None if body is None else json.dumps(body).encode()
-    request = Request(github.url + path, data, headers, method=method)  # noqa: S310  our own loopback server
+    address = (github.web_url if path == "/api/graphql" else github.url) + path
+    request = Request(address, data, headers, method=method)  # noqa: S310  our own loopback server
     try:
         with urlopen(request, timeout=10) as reply:  # noqa: S310  the same
             return reply.status, json.loads(reply.read())
@@ -166,3 +167,41 @@ def test_faults_strike_in_their_order_and_as_often_as_told(github: GitHub) -> No
     statuses = [ask(github, "GET", "/repos/octo/demo")[0] for _ in range(4)]
     assert statuses == [418, 500, 200, 200]
     assert [seen.status for seen in github.requests] == statuses
+
+
+QUERY = "query($number: Int!, $owner: String!, $name: String!, $after: String) { %s }"
+NAMED = "repository(owner: $owner, name: $name)"
+WELL = f"{NAMED} {{ issue(number: $number) {{ userContentEdits(first: 9, after: $after) {{ nodes {{ %s }} }} }} }}"
+
+
+@pytest.mark.parametrize(
+    ("query", "variables", "violation"),
+    [
+        (QUERY % (WELL % "editdAt"), {}, "UserContentEdit has no field 'editdAt'"),
+        (QUERY % (WELL % "editedAt") + "}", {}, "after the end"),
+        (QUERY % (WELL % "editedAt"), {"number": "1"}, "$number is no Int!"),
+        (QUERY % (WELL % "editedAt"), {"owner": None}, "$owner is no String!"),
+        (QUERY % (WELL % "editedAt"), {"more": 1}, "differ"),
+        (QUERY % f"{NAMED} {{ issue {{ title }} }}", {}, "issue needs number"),
+        (QUERY % f"{NAMED} {{ issue(number: $owner) {{ title }} }}", {}, "$owner cannot be"),
+        (QUERY % f"{NAMED} {{ issue(nr: $number) {{ title }} }}", {}, "issue takes no 'nr'"),
+        (QUERY % WELL.replace("first: 9", "first: 101") % "editedAt", {}, "'101' cannot be"),
+        (QUERY % "viewer { login }", {}, "Query has no field 'viewer'"),
+        (QUERY % NAMED, {}, "instead of {"),
+        ("mutation { x }", {}, "'mutation' instead of query"),
+        ("query(", {}, "the end"),
+        ("query ; {}", {}, "cannot read"),
+    ],
+)
+def test_a_query_that_github_would_reject_is_a_violation(
+    broken: GitHub, query: str, variables: dict[str, Any], violation: str
+) -> None:
+    given = {"owner": "octo", "name": "demo", "number": 1, "after": None, **variables}
+    body = {"query": query, "variables": given}
+    status, answer = ask(broken, "POST", "/api/graphql", body, broken.token())
+    assert (status, list(answer)) == (200, ["errors"])
+    assert violation in broken.violations[0]
+
+
+def test_a_query_needs_a_token(github: GitHub) -> None:
+    assert ask(github, "POST", "/api/graphql", {})[0] == 401

@@ -59,6 +59,29 @@ def test_a_pull_request_is_a_file_that_people_can_read(tmp_path: Path) -> None:
     }
 
 
+def test_comments_and_labels_stay_when_the_pull_request_changes(tmp_path: Path) -> None:
+    forge = forge_for(tmp_path / "forge")
+    pull, _ = forge.ensure_pull_request(PROPOSAL)
+    file = Path(unquote(urlsplit(pull.url).path))
+    old = json.loads(file.read_text())
+    del old["comments"], old["labels"]
+    file.write_text(json.dumps(old))  # as an earlier version wrote it
+
+    url = forge.ensure_comment(1, "a b", "Held back.")
+    forge.ensure_label(1, "bug")
+    before = file.stat().st_mtime_ns
+    forge.ensure_comment(1, "a b", "Held back.")
+    forge.ensure_label(1, "BUG")
+    assert file.stat().st_mtime_ns == before
+    forge.ensure_pull_request(replace(PROPOSAL, title="Fix it well"))
+    forge.close(1)
+
+    kept = json.loads(file.read_text())
+    assert url == f"{file.as_uri()}#a%20b"
+    assert kept["comments"] == [{"key": "a b", "body": "Held back."}]
+    assert (kept["labels"], kept["title"], kept["is_closed"]) == (["bug"], "Fix it well", True)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -270,6 +270,14 @@ def test_a_label_that_went_on_after_the_issue_was_read_does_not_count(world: Wor
     assert Admission(world.forge, "pullwright").refusal(read) is not None
 
 
+def test_nor_does_it_for_a_writers_issue_that_a_stranger_edited(world: World) -> None:
+    issue = world.issue("ada")
+    world.edit(issue, "mallory")
+    read = world.forge.issue(issue.number)
+    world.label(issue, "grace")
+    assert "edited by mallory" in str(Admission(world.forge, "pullwright").refusal(read))
+
+
 def test_a_label_that_came_off_after_the_issue_was_read_does_not_count(world: World) -> None:
     issue = labelled("mallory", "ada")(world)
     read = world.forge.issue(issue.number)
@@ -301,6 +309,25 @@ def test_of_two_labels_the_one_that_makes_them_complete_counts(world: World) -> 
     world.unlabel(first, "tess", "bug")
     world.label(first, "tess", "bug")
     assert "tess put the label on" in str(refusal(world, first, label="bug,pullwright"))
+    third = world.issue()
+    world.label(third, "ada")
+    third.labels.append("bug")
+    assert "nobody is known to have put" in str(refusal(world, third, label="bug,pullwright"))
+
+
+def test_a_history_without_an_end_lets_nobody_in(world: World) -> None:
+    issue = labelled("ada", "ada")(world)
+    path = f"/repos/octo/demo/issues/{issue.number}/events"
+    endless = {"Link": f'<{world.github.url}{path}?page=2>; rel="next"'}
+    world.github.faults.append(Fault("GET", path, 999, status=200, body=[], headers=endless))
+    assert "more edits than can be judged" in str(refusal(world, issue))
+
+
+def test_letters_that_only_look_alike_name_nobody(world: World) -> None:
+    read = replace(world.forge.issue(world.issue().number), author="mic\u212aey")
+    assert Admission(world.forge, "pullwright", ["mickey"]).refusal(read) is not None
+    named = replace(read, author="mickey")
+    assert Admission(world.forge, "pullwright", ["mic\u212aey"]).refusal(named) is not None
 
 
 def test_a_strangers_issue_costs_one_question_once(world: World) -> None:
