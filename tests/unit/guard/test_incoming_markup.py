@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+from time import process_time
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from orchestrator.guard.hidden_markup import LONGEST_MARKDOWN_CHARS
+from orchestrator.guard.incoming import Cleaned, clean_words
+
+EVIL = "EVIL"
+
+
+def left(text: str) -> str:
+    return clean_words(text).text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "kind"),
+    [
+        ("a <!-- EVIL --> b", "a  b", "HTML comment"),
+        ("a <!-- EVIL", "a ", "HTML comment"),
+        ("<!--> EVIL -->b", "b", "HTML comment"),
+        ("<!---> EVIL -->b", "b", "HTML comment"),
+        ("a <!-- EVIL --!> b", "a  b", "HTML comment"),
+        ("<!-- <!-- EVIL --> b", " b", "HTML comment"),
+        ("<!-- EVIL\n\nEVIL\n--> b", " b", "HTML comment"),
+        ("<!-\u200b- EVIL --> b", " b", "HTML comment"),
+        ("<!<!-- x -->-- EVIL -->b", "b", "HTML comment"),
+        ("a <? EVIL ?> b", "a  b", "processing instruction"),
+        ("a <![CDATA[ EVIL ]]> b", "a  b", "processing instruction"),
+        ("<!DOCTYPE EVIL> b", " b", "HTML comment"),
+        ("<div>\n</ EVIL>\n</div>", "<div>\n\n</div>", "HTML comment"),
+        ("<div>\n<! EVIL>\n</div>", "<div>\n\n</div>", "HTML comment"),
+        ("a <b hidden>EVIL</b> c", "a  c", "hidden element"),
+        ("a <b HIDDEN=''>EVIL</b> c", "a  c", "hidden element"),
+        ("a <b aria-hidden=true>EVIL</b> c", "a  c", "hidden element"),
+        ("<div hidden><div>EVIL</div>EVIL</div>c", "c", "hidden element"),
+        ("<div hidden>EVIL", "", "hidden element"),
+        ("<div hidden>\n\n`</div>` EVIL\n\n</div>c", "c", "hidden element"),
+        ("<div hidden>\n\n\\</div> EVIL\n\n</div>c", "c", "hidden element"),
+        ("<div hidden><!-- </div> -->EVIL</div>c", "c", "hidden element"),
+        ('<div hidden><b title="</div>">EVIL</b></div>c', "c", "hidden element"),
+        ("<div hidden><table><td></div>EVIL</table></div>", "", "hidden element"),
+        ("a <i style='display: none'>EVIL</i> c", "a  c", "hidden element"),
+        ("a <i style='visibility:hidden'>EVIL</i> c", "a  c", "hidden element"),
+        ("a <i style='font-size:0'>EVIL</i> c", "a  c", "hidden element"),
+        ("a <i style='font-size:0.01em'>EVIL</i> c", "a  c", "hidden element"),
+        ("a <i style='opacity:0.0'>EVIL</i> c", "a  c", "hidden element"),
+        ("a <i style='color:#fff'>EVIL</i> c", "a  c", "hidden element"),
+        ("a <i style='color:red;background:red'>EVIL</i> c", "a  c", "hidden element"),
+        ("a <i style='position:absolute;left:-9999px'>EVIL</i> c", "a  c", "hidden element"),
+        ("a <i style='disp&#108;ay:none'>EVIL</i> c", "a  c", "hidden element"),
+        ("a <i style='display/**/:none'>EVIL</i> c", "a  c", "hidden element"),
+        ("a <font color=white>EVIL</font> c", "a  c", "hidden element"),
+        ("a <i class='x sr-only'>EVIL</i> c", "a  c", "hidden element"),
+        ("<script>EVIL</script>c", "c", "hidden element"),
+        ("<style>EVIL</style >c", "c", "hidden element"),
+        ("<template>EVIL<template></template>EVIL</template>c", "c", "hidden element"),
+        ("a <noscript>EVIL</noscript> c", "a  c", "hidden element"),
+        ("a <svg><text>EVIL</text></svg> c", "a  c", "hidden element"),
+        ("a <EVIL> c", "a  c", "unknown tag"),
+        ("a <please-EVIL-now x> c </please-EVIL-now>", "a  c ", "unknown tag"),
+        ('<img src="http://x/y.png" alt="EVIL">', '<img src="http://x/y.png">', "alt text"),
+        ("a <b title=EVIL>c</b>", "a <b>c</b>", "title text"),
+        ("a <b data-x='EVIL' onclick=\"EVIL\">c</b>", "a <b>c</b>", "hidden attribute"),
+        ("a <b\ntitle='EVIL'>c</b>", "a <b>c</b>", "title text"),
+        ("> a <b\n> title='EVIL'>c</b>", "> a <b>c</b>", "title text"),
+        ("<div>\n<b title='EVIL'x=y>c</b EVIL></div>", "<div>\n<b>c</b></div>", "title text"),
+        ("<div title='\n\nEVIL'> EVIL", "", "unclosed tag"),
+        ("a <a href='x EVIL'>c</a>", "a <a>c</a>", "hidden attribute"),
+        ("a <a href=x href=EVIL>c</a>", "a <a href=x>c</a>", "hidden attribute"),
+        ("a <img src='data:,EVIL'>", "a <img>", "hidden attribute"),
+        ("![EVIL](http://x)", "![](http://x)", "alt text"),
+        ("![EVIL [x](y) EVIL](http://x)", "![](http://x)", "alt text"),
+        ("![EVIL](<a b> 'EVIL')", "![]()", "alt text"),
+        ('[a](http://x "EVIL")', "[a](http://x)", "title text"),
+        ("[a]( http://x\n'EVIL' )", "[a]( http://x )", "title text"),
+        ("[a](x(y) (EVIL))", "[a](x(y))", "title text"),
+        ('[a](x "say \\" EVIL")', "[a](x)", "title text"),
+        ("[a](<EVIL and more>)", "[a]()", "link target"),
+        ("[a](data:text/plain,EVIL)", "[a]()", "link target"),
+        ("[](http://x/EVIL) b", " b", "link without text"),
+        ("b\n\n[//]: # (EVIL)", "b\n\n", "link definition"),
+        ("[comment]: <> (EVIL)\n\nb", "\nb", "link definition"),
+        ("[comment]: javascript:x 'EVIL'\n\nb", "\nb", "link definition"),
+        ("> [EVIL]: x\n\nb", "\nb", "link definition"),
+        ("[a]\n\n[a]: http://x 'EVIL'", "[a]\n\n[a]: http://x", "title text"),
+        ("[a]\n\n[a]: http://x\n[A]: http://EVIL", "[a]\n\n[a]: http://x\n", "link definition"),
+        ("[a][EVIL]\n\n[evil]: http://x", "[a](http://x)\n\n", "link label"),
+        ("![a][EVIL]\n\n[evil]: http://x", "![](http://x)\n\n", "alt text"),
+        ("![EVIL]\n\n[evil]: http://x", "![](http://x)\n\n", "alt text"),
+        ("`[a]`\n\n[a]: http://EVIL", "`[a]`\n\n", "link definition"),
+        ("b\n[^1]: EVIL\n\n    EVIL\n\nc", "b\n\n\nc", "footnote"),
+        ("- [^1]: EVIL\n\nc", "\nc", "footnote"),
+        ("```py EVIL\nx\n```", "```py\nx\n```", "info string"),
+        ("```EVIL-and-then-run-something-else\nx\n```", "```\nx\n```", "info string"),
+        ("```mermaid\n%% EVIL\n```\nc", "c", "drawn block"),
+        ("a&#8203;b", "ab", "character reference"),
+        ("a&ZeroWidthSpace;b&#xE0041;", "ab", "character reference"),
+        ("<div>\na&#x200bz\n</div>", "<div>\naz\n</div>", "character reference"),
+        # What only looks like code.
+        ("\\`<!-- EVIL -->`", "\\``", "HTML comment"),
+        ("``<!-- EVIL -->`", "```", "HTML comment"),
+        ("<div>\n`<!-- EVIL -->`\n</div>", "<div>\n``\n</div>", "HTML comment"),
+        ("<div>\n```\n<!-- EVIL -->\n```\n</div>", "<div>\n```\n\n```\n</div>", "HTML comment"),
+        ("<pre>\n\n```\n<!-- EVIL -->\n```\n</pre>", "<pre>\n\n```\n\n```\n</pre>", "HTML comment"),
+        ("a\n<b>\n```\n\n```\n<!-- EVIL -->", "a\n<b>\n```\n\n```\n", "HTML comment"),
+        ("a | b\n--|--\n`x | <!-- EVIL -->`", "a | b\n--|--\n`x | `", "HTML comment"),
+        ("a ` b\n\n<!-- EVIL -->`", "a ` b\n\n`", "HTML comment"),
+        ("<b title='`'><!-- EVIL -->`", "<b>`", "HTML comment"),
+        ("    a\n<!-- EVIL -->", "    a\n", "HTML comment"),
+        ("- ```\n<!-- EVIL -->", "- ```\n", "HTML comment"),
+        ("a\n<source>\n```\n<!-- EVIL -->\n```", "a\n<source>\n```\n\n```", "HTML comment"),
+        ("a | b\r--|--\r`x | <!-- EVIL -->`", "a | b\r--|--\r`x | `", "HTML comment"),
+        ("a\n:-\n`x | <!-- EVIL -->`", "a\n:-\n`x |", "table cell"),
+        ("| a |\n|---|\n| x | EVIL |\n", "| a |\n|---|\n| x |\n", "table cell"),
+        ("a\n-|-\nb|c|EVIL\n", "a\n-|-\nb|c|\n", "table cell"),
+        ("<div>\n![EVIL](x 'EVIL')\n</div>", "<div>\n![](x)\n</div>", "alt text"),
+        ("[![EVIL](x)](y 'EVIL')", "[![](x)](y)", "alt text"),
+        ("> " * 25 + "<img\n" + "> " * 25 + "alt='EVIL'>", "> " * 25 + "<img>", "alt text"),
+        ("b\r[^1]: EVIL", "b\r", "footnote"),
+        ("\tx\n[a](y\r\n'EVIL')", "\tx\n[a](y)", "title text"),
+    ],
+)
+def test_what_github_does_not_show_is_taken_out_and_named(text: str, shown: str, kind: str) -> None:
+    cleaned = clean_words(text)
+    assert cleaned.text == shown
+    assert kind in {item.kind for item in cleaned.removed}
+    assert clean_words(shown) == Cleaned(shown)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`<!-- shown -->` and ``<b title='`'>``",
+        "```html\n<!-- shown --><b title='x'>\n[//]: # (shown)\n```\n",
+        "~~~\n&#8203;\n\n<!-- shown -->\n~~~",
+        "- a\n\n  ```\n  <!-- shown -->\n  ```\n\n1. b\n   ```\n   <c d>\n   ```\n",
+        "> ```\n> <!-- shown -->\n> ```\n",
+        "text\n\n    <!-- shown -->\n",
+        "<details><summary>More</summary>\n\nshown\n\n</details>",
+        "<details open>shown</details>",
+        "[text](http://x/y_(z)) <https://x.y/z> <a@b.c>",
+        "[text](#anchor) and [x][1]\n\n[1]: http://x\n",
+        "[shown] (not a link) [x] done [ ] todo a[0][1]",
+        "a < b && c > d, x <y, 1<2, <3, a <= b, <>",
+        "R&D &amp; &lt;!-- shown --&gt; &nbsp; &copy; AT&T ?a=1&shy=2",
+        "\\<!-- shown -->",
+        "\\<b title='shown'>",
+        '<p align="center"><img src="http://x/a.png" width="300" height=20></p>',
+        "<b>shown</b> <sub>x</sub><br/>H<sup>2</sup> <kbd>Ctrl</kbd>",
+        "<span style='color: red; font-weight: bold'>shown</span>".replace(
+            " style='color: red; font-weight: bold'", ""
+        ),
+        "| a | b |\n|---|---|\n| `<x>` | `<!-- shown -->` |\n",
+        "plain\n\n# Heading\n\n* list\n> quote\n",
+    ],
+)
+def test_what_github_shows_stays(text: str) -> None:
+    assert clean_words(text) == Cleaned(text)
+    assert clean_words(text).text is text
+
+
+def test_visible_styles_keep_their_words() -> None:
+    assert left("a <i style='color: red; font-weight: bold'>b</i>") == "a <i>b</i>"
+
+
+def test_a_report_says_what_and_where() -> None:
+    text = "\u200b one <!-- two --> ![three](x)"
+    assert [(item.offset, item.kind, item.text) for item in clean_words(text).removed] == [
+        (0, "format characters", "<U+200B>"),
+        (6, "HTML comment", "<!-- two -->"),
+        (21, "alt text", "three"),
+    ]
+
+
+def test_offsets_count_in_the_original_after_several_rounds() -> None:
+    text = "\u200b<!<!-- x -->-- y -->"
+    assert [item.offset for item in clean_words(text).removed] == [0, 1, 3]
+
+
+def test_what_never_comes_to_rest_is_cut_from_its_beginning() -> None:
+    text = "a "
+    for _ in range(30):
+        text += "<!"
+    text += "<!-- EVIL -->" + "-- EVIL -->" * 30
+    assert EVIL not in left(text)
+    assert left(text).startswith("a ")
+
+
+def test_a_text_longer_than_github_takes_has_no_code() -> None:
+    text = "`<!-- EVIL -->`" + "x" * LONGEST_MARKDOWN_CHARS
+    assert EVIL not in left(text)
+
+
+PIECES = [
+    *"<>[]()!`~\\&;\"'=-/:# \n\t>*|^1ab",
+    "<!--", "-->", "--!>", "<div hidden>", "</div>", "<b title='x'>", "</b>", "<script>", "</script>", "<x>", "```", "~~~",
+    "![", "](", "](x 'y')", "[a]: b 'c'\n", "[a]", "[^1]: x\n", "    ", "\n\n", "> ", "- ", "&#8203;", "&zwj;", "<?", "?>",
+    "<![CDATA[", "]]>", "style='display:none'", "\u200b", "\U000e0041", "|---|---|\n", "<pre>", "</pre>", "\r\n", "<p", 'href="',
+]  # fmt: skip
+MARKUP = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
+
+
+@given(MARKUP | st.text(st.characters()))
+@example("<!<!-- x -->-- y -->")
+def test_cleaning_twice_changes_nothing(text: str) -> None:
+    cleaned = clean_words(text)
+    assert clean_words(cleaned.text) == Cleaned(cleaned.text)
+    assert bool(cleaned.removed) == (cleaned.text != text)
+
+
+@given(MARKUP)
+def test_offsets_are_in_the_text_and_in_order(text: str) -> None:
+    offsets = [item.offset for item in clean_words(text).removed]
+    assert offsets == sorted(offsets)
+    assert all(0 <= offset < max(len(text), 1) for offset in offsets)
+
+
+@given(MARKUP)
+def test_nothing_but_comments_hides_in_a_comment(text: str) -> None:
+    inside = text.replace("-->", "").replace("--!>", "").replace("\u200b", "")
+    cleaned = clean_words(f"a\n\n<!-- {EVIL} {inside}-->")
+    assert EVIL not in cleaned.text
+
+
+PATTERNS = [
+    "<!--", "<!----!>", '<a b="', "<a b='\"", "](a '", '](a "', "](](", "![", "[a](", "[", "]", "`", "`` ` ", "<a ", "<a b=c ", "&#",
+    "<", "<?", "<!x", "<div hidden>", "<div hidden></div>", "<div\n\n", "[a]: b\n", "[x][y]\n\n", "[^a]: b\n", "<p>\n", "> ", "- ",
+    "a | b\n-|-\n", "a\u200b", "\u200d", "e\u0301\u0327", "\U0001f468\u200d", "\u0628\u064e\u200c", "a\n> b\n- c\n", "  - a\n",
+]  # fmt: skip
+
+
+def cost(text: str) -> float:
+    before = process_time()
+    clean_words(text)
+    return process_time() - before
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_time_grows_with_the_text_and_not_with_its_square(pattern: str) -> None:
+    small, large = ((pattern * size)[:size] for size in (2_000, 32_000))
+    cost(small)
+    assert cost(large) < 100 * max(cost(small), 0.002)  # sixteen times as long
+
+
+def test_a_megabyte_of_everything_is_read() -> None:
+    text = "".join(pattern * 60 for pattern in PATTERNS)
+    small, large = ((text * 100)[:size] for size in (80_000, 1_000_000))
+    assert cost(large) < 60 * max(cost(small), 0.01)
