@@ -18,7 +18,7 @@ def row(key: str, help_text: str) -> str:
     name = f"--{key.replace('_', '-')}"
     flag = f"`{name}`" if f" {name}" in help_text else ""
     value = Settings.model_fields[key].default
-    shown = "" if value is None else f"`{str(value).lower() if isinstance(value, bool) else value}`"
+    shown = "" if value in (None, ()) else f"`{str(value).lower() if isinstance(value, bool) else value}`"
     return f"| `{key}` | {flag} | {shown} | {description(key)} |"
 
 
