@@ -14,12 +14,12 @@ from orchestrator.guard.integrity_patterns import (
     weak_build_lines,
     weak_source_lines,
 )
-from orchestrator.guard.integrity_python import UNREADABLE, python_checks
+from orchestrator.guard.integrity_python import UNREADABLE, python_pair
 from orchestrator.guard.integrity_settings import is_settings, weaker_settings
-from orchestrator.guard.integrity_tests import MAX_FINDINGS, Checks, FileChecks, Finding, compared
+from orchestrator.guard.integrity_tests import MAX_FINDINGS, FileChecks, Finding, compared
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from orchestrator.core.changes import FileChange, FileVersion
 
@@ -135,15 +135,21 @@ def _test_file(change: FileChange, before: bytes, after: bytes, tests: list[File
         return
     collected = _PYTHON_COLLECTED.fullmatch(path.rpartition("/")[2]) is not None
     try:
-        old: Mapping[str, Checks] = python_checks(before, collected_file=collected)
-    except UNREADABLE:
+        old, new = python_pair(before, after, collected_file=collected)
+    except UNREADABLE as error:
+        if _readable(before):
+            line = getattr(error, "lineno", None) or 1
+            yield Finding(path, line, f"cannot be read any more: {type(error).__name__}")
+            return
         # Python of another version, or no Python at all: both sides are read by pattern.
         tests.append(FileChecks(path, pattern_checks(before, "py"), pattern_checks(after, "py"), removed))
         return
-    try:
-        new = python_checks(after, collected_file=collected)
-    except UNREADABLE as error:
-        line = getattr(error, "lineno", None) or 1
-        yield Finding(path, line, f"cannot be read any more: {type(error).__name__}")
-        return
     tests.append(FileChecks(path, old, new, removed))
+
+
+def _readable(source: bytes) -> bool:
+    try:
+        python_pair(b"", source, collected_file=True)
+    except UNREADABLE:
+        return False
+    return True

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 EXITS = frozenset({"os._exit", "sys.exit", "pytest.exit", "exit", "quit", "SystemExit"})
 _SKIPS = {
@@ -71,11 +71,43 @@ class Names:
         return "skip added" if full in {"pytest.skip", "pytest.xfail"} else told
 
 
+def statements(body: Sequence[ast.stmt], *, into_definitions: bool = True) -> Iterator[ast.stmt]:
+    """All statements at any depth, without a look into expressions; in their order within a block."""
+    todo: list[ast.AST] = [*reversed(body)]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.stmt):
+            yield node
+        if not into_definitions and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        for part in ("body", "orelse", "handlers", "finalbody", "cases"):
+            inner = getattr(node, part, None)
+            if isinstance(inner, list):
+                todo.extend(reversed(inner))
+
+
+def calls_in(node: ast.AST) -> Iterator[ast.Call]:
+    """All calls inside of a node. As `ast.walk`, in a third of its time."""
+    todo: list[Any] = [node]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, ast.Call):
+            yield one
+        for part in one._fields:
+            value = getattr(one, part, None)
+            if isinstance(value, ast.expr):
+                todo.append(value)
+            elif isinstance(value, list):
+                todo.extend(inner for inner in value if isinstance(inner, ast.AST))
+            elif isinstance(value, ast.AST) and not isinstance(value, ast.expr_context | ast.operator):
+                todo.append(value)
+
+
 def names_of(tree: ast.Module) -> Names:
     """What a file imports, and what it gives another name."""
     known: dict[str, str] = {}
     names = Names(known)
-    for node in ast.walk(tree):
+    for node in statements(tree.body):
         match node:
             case ast.Import(names=aliases):
                 known.update({one.asname: one.name for one in aliases if one.asname})

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.guard.integrity_assertions import never_holds
-from orchestrator.guard.integrity_names import EXITS, names_of, without_reason
+from orchestrator.guard.integrity_names import EXITS, calls_in, names_of, statements, without_reason
 from orchestrator.guard.integrity_tests import Checks
 from orchestrator.guard.integrity_walk import Found, Walk
 
@@ -32,14 +32,23 @@ _SKIPPING_NAME = re.compile(r"skip|xfail|(?:^|_)disabled?(?:_|$)", re.IGNORECASE
 _CHECKING_NAME = re.compile(r"_*(?:assert|check|verify|expect|ensure)", re.IGNORECASE)
 
 
-def python_checks(source: bytes, *, collected_file: bool) -> dict[str, Checks]:
-    """The functions of a test file by qualified name; what stands outside of functions has the empty name.
+def python_pair(
+    before: bytes, after: bytes, *, collected_file: bool
+) -> tuple[dict[str, Checks], dict[str, Checks]]:
+    """The functions of a test file by qualified name, before and after; what stands outside has the empty name.
+
+    Functions that are the same on both sides are not looked into.
 
     Raises:
-        SyntaxError, ValueError, RecursionError, MemoryError: the source is no Python, or nested too deeply.
+        SyntaxError, ValueError, RecursionError, MemoryError: one of the two is no Python, or nested too deeply.
     """
-    tree = parsed(source)
-    return _Reader(tree, source, collected_file=collected_file).read()
+    old = _Reader(parsed(before), before, collected_file=collected_file)
+    new = _Reader(parsed(after), after, collected_file=collected_file)
+    if old.context == new.context:
+        after_texts = new.texts()
+        same = frozenset(name for name, texts in old.texts().items() if after_texts.get(name) == texts)
+        return old.read(same), new.read(same)
+    return old.read(), new.read()
 
 
 def parsed(source: bytes) -> ast.Module:
@@ -64,15 +73,46 @@ class _Reader:
             for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
             if isinstance(target, ast.Name)
         }
-        self._empty = {name for name, number in _demands(tree).items() if not number}
+        self._empty = frozenset(_without_demands(tree))
         self._checks: dict[str, Checks] = {}
+        self._order: list[str] = []
+        self._judged: dict[str, tuple[list[tuple[str, str]], list[str] | None]] = {}
+        self._same: frozenset[str] = frozenset()
         self._outer = Found()
 
-    def read(self) -> dict[str, Checks]:
+    @property
+    def context(self) -> object:
+        """What a function's meaning depends on outside of its own text."""
+        skips = {
+            name: full for name, full in self._names.known.items() if self._names.skip(ast.Name(id=name))
+        }
+        return skips, self._empty
+
+    def texts(self) -> dict[str, list[str]]:
+        """The texts of all functions of a name, which may be defined more than once: the last one counts."""
+        found: dict[str, list[str]] = {}
+        todo: list[tuple[str, Sequence[ast.stmt]]] = [("", self._tree.body)]
+        while todo:
+            prefix, body = todo.pop()
+            for node in statements(body, into_definitions=False):
+                if isinstance(node, ast.ClassDef):
+                    todo.append((f"{prefix}{node.name}.", node.body))
+                elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    found.setdefault(f"{prefix}{node.name}", []).append(self._text(node))
+        return found
+
+    def _text(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+        first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+        lines = self._lines[first - 1 : node.end_lineno or node.lineno]
+        return b"\n".join(lines).decode("utf-8", "replace")
+
+    def read(self, same: frozenset[str] = frozenset()) -> dict[str, Checks]:
+        """The functions; those in `same`, by name, without their assertions."""
+        self._same = same
         outside, whole = Found(), Found()
         self._outer = outside
         self._block(self._tree.body, "", whole, collected=self._collected_file)
-        self._inherit("", whole)
+        self._inherit(0, whole)
         words = frozenset[str]()
         # Its text is what was found there, so that other code outside of tests does not count as a change.
         text = repr((outside.skips, [one.key for one in outside.assertions]))
@@ -88,7 +128,13 @@ class _Reader:
                     self._function(node, prefix, collected=collected)
                 case ast.ClassDef():
                     self._class(node, prefix, collected=collected)
-                case ast.If(test=ast.Compare(left=ast.Name(id="__name__"))):
+                case ast.If(
+                    test=ast.Compare(
+                        left=ast.Name(id="__name__"),
+                        ops=[ast.Eq()],
+                        comparators=[ast.Constant(value="__main__")],
+                    )
+                ):
                     pass  # runs only where the file is a program
                 case ast.If(test=test, body=then, orelse=otherwise):
                     self._block(then, prefix, outside, collected=collected and not never_holds(test))
@@ -107,17 +153,18 @@ class _Reader:
         runs = collected and (node.name.startswith("Test") or bool(node.bases))
         mine = Found()
         name = f"{prefix}{node.name}"
+        start = len(self._order)
         for decorator in node.decorator_list:
             mine.skips.extend(self._markers(decorator, name))
         self._block(node.body, f"{name}.", mine, collected=runs)
-        self._inherit(f"{name}.", mine)
+        self._inherit(start, mine)
 
-    def _inherit(self, prefix: str, mine: Found) -> None:
+    def _inherit(self, start: int, mine: Found) -> None:
         """What keeps a class or a file from running keeps each of its functions from running."""
         if not mine.skips:
             return
-        for name, checks in self._checks.items():
-            if name.startswith(prefix):
+        for name in dict.fromkeys(self._order[start:]):
+            if (checks := self._checks.get(name)) is not None:
                 text = checks.text + repr([what for what, _ in mine.skips])
                 self._checks[name] = replace(checks, skips=(*checks.skips, *mine.skips), text=text)
 
@@ -181,11 +228,13 @@ class _Reader:
         found = Found()
         for decorator in node.decorator_list:
             found.skips.extend(self._markers(decorator, ""))
-        walk = Walk(self._names, self._demands, found)
-        walk.block(node.body, conditional=False)
-        found.skips.extend(walk.early_exits())
-        first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-        text = b"\n".join(self._lines[first - 1 : node.end_lineno or node.lineno]).decode("utf-8", "replace")
+        text = self._text(node)
+        if name not in self._same:
+            walk = Walk(self._names, self._demands, found)
+            walk.block(node.body, conditional=False)
+            found.skips.extend(walk.early_exits())
+        text += repr([what for what, _ in found.skips])
+        self._order.append(name)
         cases = self._cases(node)
         runs = collected and node.name.startswith("test")
         words = frozenset(_WORD.findall(text)) - _COMMON - {node.name}
@@ -199,9 +248,16 @@ class _Reader:
 
     def _markers(self, node: ast.expr, where: str) -> Iterator[tuple[str, int]]:
         """Skips anywhere inside a decorator, the marks of single cases included."""
-        seen: set[int] = set()
         table = self._table(node)
-        for one in [*ast.walk(node), *(ast.walk(table) if table is not None else ())]:
+        line = node.lineno
+        yield from ((f"{told}\0{where}{key}", line) for told, key in self._marked(node))
+        if isinstance(table, ast.Name):
+            marks, _ = self._of_table(table.id)
+            yield from ((f"{told}\0{where}{key}", line) for told, key in marks)
+
+    def _marked(self, node: ast.expr) -> Iterator[tuple[str, str]]:
+        seen: set[int] = set()
+        for one in ast.walk(node):
             if id(one) in seen or not isinstance(one, ast.Call | ast.Attribute | ast.Name):
                 continue
             told = self._names.skip(one)
@@ -209,14 +265,17 @@ class _Reader:
                 told = "skip marker added"
             if told is not None:
                 seen.update(map(id, ast.walk(one)))
-                yield f"{told}\0{where}{without_reason(one)}", node.lineno
+                yield told, without_reason(one)
+
+    def _of_table(self, name: str) -> tuple[list[tuple[str, str]], list[str] | None]:
+        """The marks and cases of a table that has a name, looked at once however many tests use it."""
+        if name not in self._judged:
+            value = self._tables.get(name)
+            self._judged[name] = ([], None) if value is None else (list(self._marked(value)), _listed(value))
+        return self._judged[name]
 
     def _table(self, decorator: ast.expr) -> ast.expr | None:
         match decorator:
-            case ast.Call(args=[_, ast.Name(id=name), *_]) if self._names.of(decorator).endswith(
-                "parametrize"
-            ):
-                return self._tables.get(name)
             case ast.Call(args=[_, value, *_]) if self._names.of(decorator).endswith("parametrize"):
                 return value
             case _:
@@ -225,13 +284,24 @@ class _Reader:
     def _cases(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[str, ...] | None:
         cases: list[str] | None = None
         for decorator in node.decorator_list:
-            match self._table(decorator):
-                case ast.List(elts=every) | ast.Tuple(elts=every) | ast.Set(elts=every):
-                    if not any(isinstance(one, ast.Starred) for one in every):
-                        cases = [*(cases or ()), *map(ast.dump, every)]
-                case _:
-                    continue
+            table = self._table(decorator)
+            listed = self._of_table(table.id)[1] if isinstance(table, ast.Name) else _listed(table)
+            if listed is not None:
+                cases = [*(cases or ()), *listed]
         return None if cases is None else tuple(cases)
+
+
+_MAX_CASES = 500
+"""Longer tables are made by programs, and are not compared."""
+
+
+def _listed(table: ast.expr | None) -> list[str] | None:
+    match table:
+        case ast.List(elts=every) | ast.Tuple(elts=every) | ast.Set(elts=every):
+            known = len(every) <= _MAX_CASES and not any(isinstance(one, ast.Starred) for one in every)
+            return [ast.dump(one) for one in every] if known else None
+        case _:
+            return None
 
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+")
@@ -241,11 +311,11 @@ _COMMON = frozenset({
 })  # fmt: skip
 
 
-def _demands(tree: ast.Module) -> dict[str, int]:
-    """How many assertions each function that the file defines holds; calls of other functions count."""
-    numbers: dict[str, int] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            kinds = (ast.Assert, ast.Raise, ast.Call)
-            numbers[node.name] = sum(isinstance(one, kinds) for part in node.body for one in ast.walk(part))
-    return numbers
+def _without_demands(tree: ast.Module) -> Iterator[str]:
+    """The functions whose names say that they check something, and that do nothing of the kind."""
+    for node in statements(tree.body):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _CHECKING_NAME.match(node.name):
+            inside = [one for part in node.body for one in statements([part])]
+            asserts = any(isinstance(one, ast.Assert | ast.Raise) for one in inside)
+            if not asserts and not any(True for part in node.body for _ in calls_in(part)):
+                yield node.name

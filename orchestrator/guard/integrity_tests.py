@@ -138,7 +138,7 @@ def compared(files: Iterable[FileChecks]) -> Iterator[Finding]:
     removed = {file.path for file in files if file.removed}
     lost: Counter[str] = Counter()
     for number, (_, checks) in enumerate(change.fresh):
-        for word in checks.words:
+        for word in (*checks.words, _definition(checks)):
             change.by_words.setdefault(word, []).append(number)
     for path, old in change.gone:
         found = _fate(path, old, change)
@@ -206,7 +206,7 @@ _COMMON_WORD = 40
 def _heirs(old: Checks, change: _Change) -> list[int]:
     """The fresh functions that may be this test under another name or in another file, the likeliest first."""
     shared: Counter[int] = Counter()
-    for word in old.words:
+    for word in (*old.words, _definition(old)):
         numbers = change.by_words.get(word, ())
         if len(numbers) <= _COMMON_WORD:
             shared.update(numbers)
@@ -219,6 +219,11 @@ def _heirs(old: Checks, change: _Change) -> list[int]:
         if same_name or share >= _ALIKE:
             ranked.append((same_name, share, -number))
     return [-number for *_, number in sorted(ranked, reverse=True)[:_MOST_HEIRS]]
+
+
+def _definition(checks: Checks) -> str:
+    """A word for the name of a function, whatever class it is in."""
+    return f"def {checks.name.rpartition('.')[2]}"
 
 
 def _same_body(old: Checks, new: Checks) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.guard.integrity_assertions import call_judged, judged, never_holds
-from orchestrator.guard.integrity_names import EXITS, without_reason
+from orchestrator.guard.integrity_names import EXITS, calls_in, without_reason
 from orchestrator.guard.integrity_tests import Assertion, Strength
 
 if TYPE_CHECKING:
@@ -105,9 +105,8 @@ class Walk:
         self._expression(node, conditional=conditional)
 
     def _expression(self, node: ast.AST, *, conditional: bool) -> None:
-        for one in ast.walk(node):
-            if isinstance(one, ast.Call):
-                self._call(one, conditional=conditional)
+        for one in calls_in(node):
+            self._call(one, conditional=conditional)
 
     def _call(self, call: ast.Call, *, conditional: bool) -> None:
         told = self._names.skip(call)

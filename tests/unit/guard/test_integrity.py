@@ -247,7 +247,7 @@ def test_time_is_linear(path: str, suffix: str) -> None:
         changes = change(path, old, old.replace(b"total", b"sum_of").replace(b"test_", b"test_it_"))
         return min(measured(changes) for _ in range(2))
 
-    small, large = of(50_000), of(400_000)
+    small, large = of(15_000), of(120_000)
     assert large < small * 8 * 4 + 0.2
 
 
