@@ -68,14 +68,15 @@ class Contents:
     Args:
         git: git on our objects.
         listed: the differences whose entries may be asked for.
+        links: ids of links whose targets may be asked for as well.
 
     Raises:
         WorkspaceError: an object is missing, or git failed.
     """
 
-    def __init__(self, git: HostGit, listed: Iterable[Difference]) -> None:
+    def __init__(self, git: HostGit, listed: Iterable[Difference], links: Iterable[str] = ()) -> None:
         entries = {entry for difference in listed for entry in (difference.old, difference.new) if entry}
-        blobs = sorted({entry.object_id for entry in entries if entry.mode != SUBMODULE_MODE})
+        blobs = sorted({entry.object_id for entry in entries if entry.mode != SUBMODULE_MODE} | set(links))
         self._sizes = _sizes(git, blobs) if blobs else {}
         wanted = _affordable(self._sizes)
         self._contents = _contents(git, wanted) if wanted else {}
@@ -83,6 +84,10 @@ class Contents:
     def change(self, difference: Difference) -> FileChange:
         """The difference with what both versions hold; None for what is over 1 MB, or over 100 MB together."""
         return FileChange(difference.path, self._version(difference.old), self._version(difference.new))
+
+    def target(self, link: str) -> bytes:
+        """What a link says; empty where it is too long for any system."""
+        return self._contents.get(link) or b""
 
     def _version(self, entry: Entry | None) -> FileVersion | None:
         if entry is None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import WorkspaceError
+from orchestrator.workspace.aliases import MOST_NAMES, Aliases
 from orchestrator.workspace.base import LeftOut
 from orchestrator.workspace.changes import DIFFERENCES, Contents, differences
 from orchestrator.workspace.selection import folders_above
 from orchestrator.workspace.staging import COMMITTING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from orchestrator.core.changes import FileChange
@@ -71,9 +73,11 @@ class Screening:
         new = differences(self.git, self.tip, staged)
         whole = self._since_base(staged, new)
         # A held path goes back to what the tip or the base has; both are among these.
-        contents = Contents(self.git, [*new, *whole])
+        links = self.stager.links if new else {}
+        contents = Contents(self.git, [*new, *whole], links.values())
+        aliases = Aliases({link: contents.target(object_id) for link, object_id in links.items()})
         judged = [contents.change(difference) for difference in new]
-        held = held_paths(judged, self.screen)
+        held = held_paths(judged, lambda change: self._hold(change, aliases))
         size = sum(_size(change) for change in judged if change.path in held)
         if held:
             self.stager.restore([difference for difference in new if difference.path in held], index)
@@ -99,6 +103,16 @@ class Screening:
         secrets += self._secrets(tree, staged) if patch else []
         return Screened(tree, files, changes, waiting, notes, secrets, b"" if secrets else patch)
 
+    def _hold(self, change: FileChange, aliases: Aliases) -> str | None:
+        """Why a change waits, under its own name or another that links of the repository give it."""
+        if (reason := self.screen.hold(change)) is not None:
+            return reason
+        names = aliases.of(change.path)
+        if len(names) > MOST_NAMES:
+            return "symbolic links give it too many names"
+        judged = ((name, self.screen.hold(replace(change, path=name))) for name in names)
+        return next((f"{found}, as {name}" for name, found in judged if found is not None), None)
+
     def _since_base(self, tree: str, new: list[Difference]) -> list[Difference]:
         return new if self.tip == self.base else differences(self.git, self.base, tree)
 
@@ -106,13 +120,13 @@ class Screening:
         return self.screen.find_secrets(diff(self.git, old, new, "--text").decode("utf-8", "replace"))
 
 
-def held_paths(changes: list[FileChange], screen: Screen) -> dict[str, str]:
+def held_paths(changes: list[FileChange], hold: Callable[[FileChange], str | None]) -> dict[str, str]:
     """Which paths wait for a person, and why.
 
     Where a file makes way for a folder of its name, or a folder for a file, no tree can have one half of
     that: with one path the others are held as well.
     """
-    held = {change.path: reason for change in changes if (reason := screen.hold(change)) is not None}
+    held = {change.path: reason for change in changes if (reason := hold(change)) is not None}
     pending = list(held)
     below: dict[str, list[str]] = {}
     for change in changes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from orchestrator.core.changes import LINK_MODE
 from orchestrator.core.errors import DiskFullError
 from orchestrator.workspace.base import LeftOut
 from orchestrator.workspace.failures import error_for, main_line, storage_errors
@@ -29,9 +30,13 @@ class Stager:
     Args:
         files: git on our objects and the work tree.
         tree: the work tree.
+
+    Attributes:
+        links: the links of the index that was read last, with their objects.
     """
 
     def __init__(self, files: HostGit, tree: Path) -> None:
+        self.links: dict[str, str] = {}
         self._git = files.without_tree()
         self._files = files
         self._tree = tree
@@ -90,8 +95,13 @@ class Stager:
     def _tracked(self, index: Path) -> dict[str, str]:
         """Paths of the index with their modes, from lines `<mode> <object> <stage>TAB<path>`."""
         output = self._git.run("ls-files", "-z", "--stage", doing=COMMITTING, variables=_on(index))
-        lines = (line.partition("\t") for line in decode_paths(output))
-        return {path: fields.split()[0] for fields, _, path in lines}
+        lines = (
+            (path, *fields.split())
+            for fields, _, path in (line.partition("\t") for line in decode_paths(output))
+        )
+        entries = {path: (mode, object_id) for path, mode, object_id, _ in lines}
+        self.links = {path: object_id for path, (mode, object_id) in entries.items() if mode == LINK_MODE}
+        return {path: mode for path, (mode, _) in entries.items()}
 
     def _ignored(self, paths: list[str], index: Path) -> set[str]:
         if not paths:

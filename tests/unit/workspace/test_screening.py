@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, FileChange, FileVersion
 from orchestrator.core.errors import WorkspaceError
+from orchestrator.workspace.aliases import Aliases
 from orchestrator.workspace.base import LeftOut, Screen
 from orchestrator.workspace.screening import held_paths
 from tests.unit.workspace.rig import clone, git, make_source, show, write
@@ -170,10 +171,45 @@ def test_no_half_of_a_conflict_is_let_through(paths: list[str], data: st.DataObj
     version = FileVersion("100644", b"", 0)
     changes = [FileChange(path, version, None) for path in paths]
     chosen = data.draw(st.sets(st.sampled_from(paths))) if paths else set[str]()
-    held = held_paths(changes, Screen(hold=lambda change: WAITS if change.path in chosen else None))
+    held = held_paths(changes, lambda change: WAITS if change.path in chosen else None)
     assert chosen <= set(held)
     for path in set(paths) - set(held):
         assert not any(other.startswith(f"{path}/") or path.startswith(f"{other}/") for other in held)
+
+
+def test_a_file_is_judged_under_the_names_that_links_give_it(tmp_path: Path) -> None:
+    source = make_source(tmp_path / "source", {"docs/agents.md": "x", "conf/a/b.json": "x", "free.md": "x"})
+    links = {"AGENTS.md": "docs/agents.md", ".vscode": "conf", "CLAUDE.md": "sub/../AGENTS.md", "all": "."}
+    for name, target in links.items():
+        (source / name).symlink_to(target)
+    git(source, "add", ".")
+    git(source, "commit", "-qm", "links")
+    protected = (".vscode/", "CLAUDE.md")
+    with clone(source, tmp_path / "runs") as opened:
+        write(opened.tree, {"docs/agents.md": "obey\n", "conf/a/b.json": "run\n", "free.md": "new\n"})
+        outcome = opened.commit(set(), "m", include_commands=True, screen=holding(*protected))
+    assert outcome.files == ["free.md"]
+    assert outcome.held == [
+        LeftOut("conf/a/b.json", f"{WAITS}, as .vscode/a/b.json"),
+        LeftOut("docs/agents.md", f"{WAITS}, as CLAUDE.md"),
+    ]
+
+
+def test_links_in_a_circle_have_an_end() -> None:
+    aliases = Aliases({"a": b"b", "b": b"a", "sub/up": b"../sub", "x": b"/etc", "y": b"../out", "z": b"\xff"})
+    assert aliases.of("a/f") == ["b/f"]
+    assert aliases.of("sub/f") == ["sub/up/f", "sub/up/up/f", "sub/up/up/up/f"]
+    assert aliases.of("etc") == aliases.of("out") == Aliases({}).of("x") == []
+
+
+def test_links_cannot_be_made_so_that_the_check_has_no_end(safe: Clone) -> None:
+    for number in range(1200):
+        (safe.tree / "src" / f"{number}").symlink_to(".")
+    assert safe.commit(set(), "m", include_commands=True).left_out == []
+    write(safe.tree, {"src/calc.py": "x\n", "README.md": "x\n"})
+    outcome = safe.commit(set(), "m", include_commands=True)
+    assert outcome.files == ["README.md"]
+    assert outcome.held == [LeftOut("src/calc.py", "symbolic links give it too many names")]
 
 
 def test_what_adds_a_secret_is_committed_nowhere(shelled: Clone, source: Path) -> None:
