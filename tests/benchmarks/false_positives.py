@@ -2,8 +2,8 @@
 
 `python -m tests.benchmarks.false_positives REPOSITORY...` looks at the last 500 commits of each git
 repository against their first parents and prints how many have findings, and of which kinds. With
-`--list` it prints each finding. `--fixtures FOLDER PACKAGE.deb` first unpacks the repositories that
-Debian's golang-github-go-git-go-git-fixtures-dev brings, and looks at them too.
+`--list` it prints each finding. `--fixtures PACKAGE.deb` looks at the repositories too that Debian's
+golang-github-go-git-go-git-fixtures-dev brings (`apt-get download` it).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -19,7 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.changes import SUBMODULE_MODE, FileChange, FileVersion
+from orchestrator.guard.incoming import clean_words, show_hidden
 from orchestrator.guard.integrity import weakened_tests
+from orchestrator.guard.outgoing import places_of_secrets
+from orchestrator.guard.secrets import Redactor
+from orchestrator.guard.wording import Wording
+from tests.benchmarks.fixture_repositories import unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,16 +42,56 @@ class Commit:
     id: str
     message: str
     changes: tuple[FileChange, ...]
+    repository: Path
+
+    def diff(self) -> str:
+        command = ["git", "-C", str(self.repository), "show", "-m", "--first-parent", "--format=", self.id]
+        return subprocess.run(command, check=True, capture_output=True).stdout.decode("utf-8", "replace")
 
 
-Check = "Callable[[Commit], Sequence[str]]"
-
-
-def test_integrity(commit: Commit) -> list[str]:
+def weakened(commit: Commit) -> list[str]:
     return [str(finding) for finding in weakened_tests(commit.changes)]
 
 
-CHECKS: dict[str, Callable[[Commit], list[str]]] = {"test integrity": test_integrity}
+def words(commit: Commit) -> list[str]:
+    return [f"hidden: {one}" for one in clean_words(commit.message).removed]
+
+
+def files(commit: Commit) -> list[str]:
+    texts = [(one.path, one.new.content) for one in commit.changes if one.new is not None and one.new.content]
+    shown = [(path, show_hidden(content.decode("utf-8"))) for path, content in texts if _is_text(content)]
+    return [f"{path}:1: hidden characters" for path, cleaned in shown if cleaned.removed]
+
+
+def _is_text(content: bytes) -> bool:
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in content
+
+
+def secrets(commit: Commit) -> list[str]:
+    return [
+        f"{place}: looks like a secret" for place in places_of_secrets(commit.diff(), REDACTOR.holds_secret)
+    ]
+
+
+def wording(commit: Commit) -> list[str]:
+    subject, _, body = commit.message.strip().partition("\n")
+    found = [] if WORDING.line(subject) == subject else ["subject changed"]
+    return found if WORDING.message(body, issue=None) == body.strip() else [*found, "body changed"]
+
+
+REDACTOR = Redactor()
+WORDING = Wording()
+CHECKS: dict[str, Callable[[Commit], list[str]]] = {
+    "test integrity": weakened,
+    "intake: words": words,
+    "intake: files": files,
+    "outbound: secrets": secrets,
+    "outbound: wording": wording,
+}
 
 
 class _Objects:
@@ -99,7 +145,7 @@ def commits(repository: Path, number: int) -> Iterator[Commit]:
                 changes.append(
                     FileChange(path, objects.version(old_mode, old), objects.version(new_mode, new))
                 )
-            yield Commit(name, message, tuple(changes))
+            yield Commit(name, message, tuple(changes), repository)
     finally:
         objects.close()
 
@@ -139,11 +185,20 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("repositories", nargs="*", type=Path)
     parser.add_argument("--commits", type=int, default=_COMMITS)
     parser.add_argument("--list", action="store_true", help="print each finding")
+    parser.add_argument(
+        "--fixtures", type=Path, metavar="PACKAGE.deb", help="look at the histories that it brings, too"
+    )
     options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        brought = unpack(options.fixtures, Path(folder)) if options.fixtures else []
+        report([*options.repositories, *brought], options.commits, listed=options.list)
+
+
+def report(repositories: Sequence[Path], number: int, *, listed: bool) -> None:
     print(f"{'repository':<20}{'check':<18}{'commits':>8}{'flagged':>9}{'rate':>8}{'slowest':>10}  kinds")
-    for repository in options.repositories:
+    for repository in repositories:
         for name, check in CHECKS.items():
-            rate = measure(repository, check, options.commits, listed=options.list)
+            rate = measure(repository, check, number, listed=listed)
             share = rate.flagged / max(rate.looked_at, 1)
             kinds = ", ".join(f"{kind} {count}" for kind, count in rate.kinds.most_common(6))
             print(
