@@ -28,8 +28,7 @@ def save_work(parts: CycleParts, act: Act, result: CycleResult) -> None:
         if not patch:
             return
     except WorkspaceError as error:
-        act.clone.keep()
-        parts.emit(Warned(f"the changes could not be read ({error}); the clone is kept at {act.clone.tree}"))
+        _keep(parts, act, f"the changes could not be read ({error})")
         return
     for folder in (parts.folder, Path(tempfile.gettempdir())):
         target = folder / (PATCH_NAME if folder == parts.folder else f"pullwright-{parts.run}.patch")
@@ -40,5 +39,14 @@ def save_work(parts: CycleParts, act: Act, result: CycleResult) -> None:
         result.patch = str(target)
         parts.emit(WorkSaved(str(target)))
         return
-    act.clone.keep()
-    parts.emit(Warned(f"no space to save the changes; the clone is kept at {act.clone.tree}"))
+    _keep(parts, act, "no space to save the changes")
+
+
+def _keep(parts: CycleParts, act: Act, why: str) -> None:
+    """Leave the files where they are, without what git would run there for a person who looks at them."""
+    warning = ""
+    try:
+        act.clone.keep()
+    except WorkspaceError as error:
+        warning = f"; run no git there: {error}"
+    parts.emit(Warned(f"{why}; the clone is kept at {act.clone.tree}{warning}"))
