@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
+from orchestrator.environments.kernel_files import holds_kernel_files, kernel_devices
 from orchestrator.environments.paths import is_git_name, quoted, same_elsewhere, shown, split_path
 from orchestrator.environments.refusals import (
     explained,
@@ -65,12 +66,17 @@ class ConfinedTree:
 
     Raises:
         FileMissingError, FileUnreadableError: there is no folder at `root`.
+        PathRefusedError: `root` is in `/proc`, `/sys` or `/dev`, or above them.
     """  # noqa: D205  the summary needs two lines
 
     def __init__(self, root: Path, *, submodules: Collection[str] = ()) -> None:
         self._roots = (os.path.abspath(root), os.path.realpath(root))  # noqa: PTH100  lexical on purpose: links stay
         with explained(str(root), "opened"):
             self._root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._kernels = kernel_devices()
+        if holds_kernel_files(self._roots[1]) or os.fstat(self._root_fd).st_dev in self._kernels:
+            self.close()
+            raise PathRefusedError(f"{quoted(str(root))} is refused: it shows the system, not a project")
         self._submodules = frozenset(split_path(path) for path in submodules)
         self._numbers = itertools.count()
 
@@ -142,6 +148,7 @@ class ConfinedTree:
             with open(descriptor, "rb") as file:  # noqa: PTH123  a descriptor, not a path
                 found = os.fstat(descriptor)
                 require_file(label, found.st_mode)
+                self._require_disk(label, found)
                 content = file.read(found.st_size + 1) if found.st_size <= max_bytes else b""
         size = max(found.st_size, len(content))
         if size > max_bytes:
@@ -219,6 +226,11 @@ class ConfinedTree:
                     found.append(Entry(item.name, seen.st_mode, seen.st_size, seen.st_mtime_ns))
         return sorted(found, key=lambda entry: os.fsencode(entry.name))
 
+    def _require_disk(self, label: str, found: os.stat_result) -> None:
+        """Refuse what another file system shows that was mounted inside: processes, devices, the kernel."""
+        if found.st_dev in self._kernels:
+            raise PathRefusedError(f"{label} is refused: it is on a file system of processes or devices")
+
     def _refuse_submodules(self, names: tuple[str, ...], label: str) -> None:
         if any(names[: len(inner)] == inner for inner in self._submodules):
             raise other_repository(label)
@@ -240,9 +252,11 @@ class ConfinedTree:
                     _check_neighbours(folder, names[:depth], name)
                 if own:
                     _refuse_nested_clone(folder, names[:depth], shown("/".join(names)))
-                inner = _enter(folder, name, shown("/".join(names[: depth + 1])), create=create)
+                label = shown("/".join(names[: depth + 1]))
+                inner = _enter(folder, name, label, create=create)
                 folder, outer = inner, folder
                 os.close(outer)
+                self._require_disk(label, os.fstat(folder))
             yield folder
         finally:
             os.close(folder)

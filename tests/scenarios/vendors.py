@@ -254,7 +254,7 @@ async def played(
     with SseServer([answering(vendor, one) for one in turns]) as server:
         base = "" if vendor.protocol is Protocol.GEMINI else "/v1"
         profile = vendor.make(vendor.model, api_url=server.url + base, api_key=KEY)
-        session = Session(profile=profile, environment=LocalEnvironment(folder), config=config)
+        session = Session(profile=profile, environment=LocalEnvironment(folder, sandbox="off"), config=config)
         try:
             yield Game(vendor, session, server)
         finally:

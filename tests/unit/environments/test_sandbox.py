@@ -253,7 +253,9 @@ async def test_an_attack_fails_inside(attack: Attack, field: Field) -> None:
 
 
 @pytest.mark.parametrize(
-    "attack", [attack for attack in ATTACKS if attack.bare or (WHEN_ROOT and attack.gentle)], ids=lambda attack: attack.name
+    "attack",
+    [attack for attack in ATTACKS if attack.bare or (WHEN_ROOT and attack.gentle)],
+    ids=lambda attack: attack.name,
 )
 async def test_the_same_attack_succeeds_outside(attack: Attack, field: Field) -> None:
     result = await field.run(attack.gentle or attack.line, None)

@@ -6,7 +6,6 @@ import asyncio
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -27,14 +26,16 @@ from orchestrator.profiles.orientation import orient
 from tests.conformance.environments import this_machines_sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from orchestrator.environments.base import ExecResult
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is for Linux")
 MS = 20_000
 MIB = 1 << 20
-LIMITS = Limits(memory_bytes=300 * MIB, processes=60, file_bytes=2 * MIB, open_files=50, scratch_bytes=4 * MIB)
+LIMITS = Limits(
+    memory_bytes=300 * MIB, processes=60, file_bytes=2 * MIB, open_files=50, scratch_bytes=4 * MIB
+)
 PYTHON = shlex.quote(sys.executable)
 
 
@@ -64,7 +65,9 @@ import threading, time
 for _ in range(1000):
     threading.Thread(target=time.sleep, args=(30,)).start()'"""
 MEMORY = f"{PYTHON} -c 'x = bytearray(600_000_000); import time; time.sleep(30)'"
-MANY_MEMORIES = f"for n in 1 2 3 4; do {PYTHON} -c 'x = bytearray(200_000_000); import time; time.sleep(30)' & done; wait"
+MANY_MEMORIES = (
+    f"for n in 1 2 3 4; do {PYTHON} -c 'x = bytearray(200_000_000); import time; time.sleep(30)' & done; wait"
+)
 SHARED = f"""{PYTHON} -c '
 import os, time
 for _ in range(400):
@@ -87,7 +90,9 @@ async def test_a_bomb_is_put_out(bomb: str, tmp_path: Path) -> None:
     line, limit = BOMBS[bomb]
     began = time.monotonic()
     result = await run(tmp_path, line, SandboxOptions(limits=LIMITS), timeout_ms=5_000)
-    by_the_kernel = any(word in result.output for word in ("Resource temporarily", "can't start new", "MemoryError"))
+    by_the_kernel = any(
+        word in result.output for word in ("Resource temporarily", "can't start new", "MemoryError")
+    )
     assert limit in result.killed_for or by_the_kernel, result
     assert time.monotonic() - began < 10
 
@@ -129,7 +134,9 @@ async def test_sigterm_reaches_the_command_first(inside: LocalEnvironment) -> No
 
 async def test_a_daemon_ends_with_the_command(inside: LocalEnvironment, tmp_path: Path) -> None:
     daemon = "while :; do echo x >> beats; sleep 0.02; done"
-    line = f"(setsid sh -c {shlex.quote(f'({daemon}) &')} >/dev/null 2>&1 &); while ! test -s beats; do :; done"
+    line = (
+        f"(setsid sh -c {shlex.quote(f'({daemon}) &')} >/dev/null 2>&1 &); while ! test -s beats; do :; done"
+    )
     result = await inside.exec_command(line, timeout_ms=MS)
     assert result.exit_code == 0
     beats = tmp_path / "beats"
@@ -161,12 +168,17 @@ for _ in range(100):
 """
 
 
-async def test_git_reads_the_clone(tmp_path: Path) -> None:
-    subprocess.run(["git", "init", "-q", "-b", "trunk", tmp_path], check=True)
+async def test_git_reads_the_clone(tmp_path: Path, git: Callable[..., str]) -> None:
+    git("init", "-q", "-b", "trunk", str(tmp_path))
     (tmp_path / "file").touch()
     environment = LocalEnvironment(tmp_path, sandbox=this_machines_sandbox())
     seen = await orient(
-        environment, documents=(), from_root=False, clock=SystemClock(), model_name="Test", knowledge_cutoff=None
+        environment,
+        documents=(),
+        from_root=False,
+        clock=SystemClock(),
+        model_name="Test",
+        knowledge_cutoff="2025-10",
     )
     await environment.cleanup()
     assert "trunk" in repr(seen)
@@ -245,7 +257,7 @@ def test_too_much_is_not_granted(path: str) -> None:
 
 
 def test_which_folders_are_no_project() -> None:
-    for root in ("/", "/usr", "/usr/lib", "/etc/ssl", "/home", "/tmp", "/proc/1", "/sys/kernel", "/home/me"):
+    for root in ("/", "/usr", "/usr/lib", "/etc/ssl", "/home", "/tmp", "/proc/1", "/sys/kernel", "/home/me"):  # noqa: S108  refused
         assert refuse_root(root, {"HOME": "/home/me"}), root
     assert not refuse_root("/home/me/project", {"HOME": "/home/me"})
 
@@ -268,7 +280,15 @@ def test_of_a_home_only_programs_are_readable(tmp_path: Path) -> None:
 
 
 def test_variables_inside_are_those_of_a_list() -> None:
-    secret = ("STRIPE_SK", "KUBECONFIG", "BUNDLE_GEMS__EXAMPLE", "AWS_PROFILE", "SENTRY_DSN", "DATABASE_URL", "HOME")
+    secret = (
+        "STRIPE_SK",
+        "KUBECONFIG",
+        "BUNDLE_GEMS__EXAMPLE",
+        "AWS_PROFILE",
+        "SENTRY_DSN",
+        "DATABASE_URL",
+        "HOME",
+    )
     variables = {"PATH": "/bin", "LC_ALL": "C", "CI": "1", **dict.fromkeys(secret, "x")}
     variables["LC_NAME"] = "https://me:pass@host"
     assert child_variables(variables, EnvPolicy.SANDBOXED) == {"PATH": "/bin", "LC_ALL": "C", "CI": "1"}

@@ -1,0 +1,56 @@
+"""The start of a command: plain, in bubblewrap with all its mounts, and as it really runs. Aim: below 60 ms more.
+
+Run: python -m tests.benchmarks.sandbox
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+from orchestrator.environments.bubblewrap import BubblewrapSandbox
+from orchestrator.environments.command import Command
+from orchestrator.environments.confinement import Place
+from orchestrator.environments.local import LocalEnvironment
+from orchestrator.environments.sandbox import find_sandbox
+from tests.benchmarks.measure import in_turns, table
+
+RUNS = 20
+
+
+def walls_only(sandbox: BubblewrapSandbox, root: str) -> None:
+    """The mounts and namespaces, with `true` in place of the launcher."""
+    cell = sandbox.launch(Command("true", root, {}, 1_000), Place(root))
+    try:
+        words = [*cell.argv[: cell.argv.index("--") + 1], "/usr/bin/true"]
+        subprocess.run(words, env={}, pass_fds=cell.pass_fds, check=True)
+    finally:
+        cell.abandon()
+
+
+def main() -> None:
+    """Print the table."""
+    sandbox = find_sandbox()
+    if not isinstance(sandbox, BubblewrapSandbox):
+        raise SystemExit("this measures bubblewrap, which is for Linux")
+    with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
+        root = os.path.realpath(folder)
+        Path(root, ".git").mkdir()
+        inside = LocalEnvironment(root, sandbox=sandbox)
+        outside = LocalEnvironment(root, sandbox="off")
+        jobs = {
+            "bash -c true": lambda: subprocess.run(["/bin/bash", "-c", "true"], check=True),
+            "bubblewrap": lambda: walls_only(sandbox, root),
+            "exec_command, sandbox off": lambda: runner.run(outside.exec_command("true", timeout_ms=9_000)),
+            "exec_command, sandbox": lambda: runner.run(inside.exec_command("true", timeout_ms=9_000)),
+        }
+        table("Start of a command", in_turns(jobs, RUNS), base="bash -c true")
+        runner.run(inside.cleanup())
+        runner.run(outside.cleanup())
+
+
+if __name__ == "__main__":
+    main()
