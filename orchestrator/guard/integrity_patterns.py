@@ -167,11 +167,10 @@ def pattern_checks(source: bytes, suffix: str) -> dict[str, Checks]:
             blocks.append((name.rstrip(" ,{(=>)'\"`;"), number, lead[::-1]))
         blocks[-1][2].append(line)
     checks: dict[str, Checks] = {}
+    named: Counter[str] = Counter()
     for name, number, body in blocks:
-        unique, times = name, 1
-        while unique in checks and times <= len(checks):
-            times += 1
-            unique = f"{name} ({times})"
+        named[name] += 1
+        unique = name if named[name] == 1 else f"{name} ({named[name]})"
         checks[unique] = _block(language, unique, number, body)
     return checks
 
