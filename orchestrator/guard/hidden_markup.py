@@ -108,14 +108,18 @@ _AUTOLINK = re.compile(
 )
 _TICKS = re.compile("`++")
 _REFERENCE = re.compile(r"&(?:#0*+\d{1,8}|#[xX]0*+[0-9a-fA-F]{1,8}|[A-Za-z][A-Za-z0-9]{1,31}+);?")
-_TARGET = r"(?:<(?:[^<>\n\\]|\\.)*+>|(?:(?!\]\()\S)*+)"
-_TITLE = r"(?:\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'|\((?:[^()\\]|\\.)*+\))"
-_TITLED = re.compile(rf"\(\s*+{_TARGET}(?P<title>\s++{_TITLE})\s*+\)", re.DOTALL)
-_BAD_TARGET = r"<[^<>\n]*?[ \t][^<>\n]*+>|<?(?:data|javascript|vbscript):"
-_WORDS_AS_TARGET = re.compile(rf"(?i)\(\s*+(?P<target>(?={_BAD_TARGET})(?:<(?:[^<>\n\\]|\\.)*+>|[^\s)]*+))")
-_EMPTY_LINK = re.compile(r"\(\s*+[^\s()]*+\s*+\)")
+_ESCAPED = r"\\[!-/:-@\[-`{-~]"
+_POINTED = re.compile(r"<(?:[^<>\n\\]|\\.)*+>")
+_SIGNS = re.compile(rf"{_ESCAPED}|[()\t\n ]")
+_BLANKS = re.compile(r"[ \t\n]*+")
+_TITLE_AND_END = re.compile(
+    r"(?P<title>[ \t\n]++(?:\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'|\((?:[^()\\]|\\.)*+\)))?+[ \t\n]*+\)",
+    re.DOTALL,
+)
+_BAD_TARGET = re.compile(r"(?i)<[^<>\n]*?[ \t][^<>\n]*+>|<?(?:data|javascript|vbscript):")
+_DEEPEST_PARENTHESES = 32
 _LABEL = re.compile(r"\[((?:[^\[\]\\]|\\.){0,999}+)\]", re.DOTALL)
-_DEFINITION = re.compile(rf"\[(?:[^\[\]\\]|\\.)++\]:\s*+(?!{_BAD_TARGET}){_TARGET}", re.DOTALL)
+_DEFINITION = re.compile(r"\[(?:[^\[\]\\]|\\.)++\]:\s*+(?P<target><(?:[^<>\n\\]|\\.)*+>|\S++)", re.DOTALL)
 _FOOTNOTE = re.compile(r"^[ \t>*+\-\d.)]*+\[\^[^\]\r\n]++\]:", re.MULTILINE)
 _FENCE = re.compile(r"(?:`{3,}+|~{3,}+)(?P<info>[ \t]*+(?P<language>[^\s`]*+)(?P<rest>[^\r\n]*))")
 _LANGUAGE = re.compile(r"[\w+#.-]{0,20}")
@@ -123,6 +127,8 @@ _TABLE_RULE = re.compile(
     r"^[ \t>]*+\|?[ \t]*+:?-++:?[ \t]*+(?:\|[ \t]*+:?-++:?[ \t]*+)*+\|?[ \t]*+$", re.MULTILINE
 )
 _BAR = re.compile(r"\\.|\|")
+_BLANK_LINE = re.compile(r"^[ \t]*+\n", re.MULTILINE)
+_LAZY_TAG = re.compile(r"\n[ \t>]*+<")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _HTML_START = re.compile(r"[<&\[\]]")
 _WORDS_START = re.compile(r"[`\\<&\[\]]")
@@ -157,6 +163,7 @@ class _Mark:
         attributes: where a tag's attributes begin and end.
         kind: of a cut.
         label: which is used.
+        in_table: of a tag.
     """
 
     start: int
@@ -167,6 +174,7 @@ class _Mark:
     kind: str = ""
     replacement: str = ""
     label: str = ""
+    in_table: bool = False
 
 
 def may_hold_markup(text: str) -> bool:
@@ -197,6 +205,14 @@ def _parser() -> MarkdownIt:
     # GitHub takes any address in a definition, and drops it later.
     parser.validateLink = lambda _: True  # type: ignore[method-assign]
     return parser
+
+
+@dataclass(slots=True)
+class _Brackets:
+    """Opening brackets that wait, each with whether it is an image's; the first `inactive` begin no link."""
+
+    waiting: list[tuple[int, bool]]
+    inactive: int = 0
 
 
 class _Page:
@@ -241,16 +257,25 @@ class _Page:
         """Blocks that cover the text. What the parser says nothing about is read as HTML."""
         modes = {"inline": "words", "fence": "code", "code_block": "code", "definition": "definition"}
         position = 0
+        is_doubtful = False
         for token in tokens:
             if token.map is None or token.type not in {*modes, "html_block"}:
                 continue
             start, end = self._lines[token.map[0]], self._lines[token.map[1]]
             if start > position:
                 yield _Block(position, start, "html")
-            mode = modes.get(token.type, "html")
+            mode = "html" if is_doubtful else modes.get(token.type, "html")
+            # GitHub begins a block of HTML in a line that a list or a quote continues lazily; other parsers
+            # do not. From there on nothing is sure to be code.
+            if token.type == "inline" and token.level > 1 and _LAZY_TAG.search(self.view, start, end):
+                mode, is_doubtful = "html", True
             if token.type == "definition":
                 self.addresses.setdefault(token.meta["id"], token.meta["url"])
-            if token.type == "fence" and _DRAWN.intersection(token.info.lower().split(maxsplit=1)[:1]):
+            if (
+                mode == "code"
+                and token.type == "fence"
+                and _DRAWN.intersection(token.info.lower().split(maxsplit=1)[:1])
+            ):
                 mode = "drawn"
             yield _Block(start, end, mode, token.meta.get("id", "") if mode == "definition" else "")
             position = end
@@ -259,16 +284,20 @@ class _Page:
 
     def _with_footnotes(self, blocks: Sequence[_Block]) -> Iterator[_Block]:
         """Footnotes are a part of GitHub's Markdown only. They go on over lines that are blank or indented."""
-        in_footnote = False
+        in_footnote = is_lazy = False
         for block in blocks:
             first = block.start
-            if not (in_footnote and self.view[first : first + 4].strip(" \t") in {"", "\n", "\r", "\r\n"}):
+            is_blank = not self.view[first : block.end].strip()
+            is_indented = not self.view[first : first + 4].strip(" \t\n")
+            if not (in_footnote and (is_lazy or is_blank or is_indented)):
                 words = block.mode in {"words", "definition"}
                 match = _FOOTNOTE.search(self.view, first, block.end) if words else None
                 first = match.start() if match else block.end
+                is_lazy = match is not None
             if first > block.start:
                 yield _Block(block.start, first, block.mode, block.label)
             in_footnote = first < block.end
+            is_lazy = is_lazy and not _BLANK_LINE.search(self.view, first, block.end)
             if in_footnote:
                 yield _Block(first, block.end, "footnote")
 
@@ -282,6 +311,7 @@ class _Reader:
         self._marks: list[_Mark] = []
         self._position = 0
         self._found: dict[str, int] = {}
+        self._in_table = False
 
     def marks(self) -> list[_Mark]:
         """What there is, in the order in which it was complete."""
@@ -289,6 +319,7 @@ class _Reader:
             self._position = max(self._position, block.start)
             if self._position >= block.end:
                 continue
+            self._in_table = False
             if block.mode == "words":
                 self._read_words(block.end)
             elif block.mode == "html":
@@ -329,7 +360,7 @@ class _Reader:
     def _read_html(self, end: int) -> None:
         """A block of HTML: browsers decide what is in it. What does not end in it swallows the rest."""
         view = self._view
-        brackets: list[int] = []
+        brackets = _Brackets([])
         while match := _HTML_START.search(view, self._position, end):
             start = self._position = match.start()
             if view[start] == "&":
@@ -354,7 +385,9 @@ class _Reader:
 
     def _read_tag(self, tag: re.Match[str]) -> None:
         opens, closes = (tag["name"] or "").lower(), (tag["close"] or "").lower()
-        self._marks.append(_Mark(tag.start(), tag.end(), opens, closes, tag.span("attributes")))
+        self._marks.append(
+            _Mark(tag.start(), tag.end(), opens, closes, tag.span("attributes"), in_table=self._in_table)
+        )
         self._position = tag.end()
 
     def _read_reference(self, *, needs_semicolon: bool) -> None:
@@ -373,17 +406,21 @@ class _Reader:
         """Comments, and what browsers take for comments."""
         view, start = self._view, self._position
         if view.startswith("<!--", start):
-            ends = [found for needle in ("-->", "--!>") if (found := self._find(needle, start + 4)) >= 0]
-            close = self._find(">", min(ends)) + 1 if ends else len(view)
-            self._cut(start, len(view) if raw and close > end else close, "HTML comment")
+            close, odd_close = (self._find(needle, start + 4) for needle in ("-->", "--!>"))
+            end_of_comment = close + 3 if close >= 0 else odd_close + 4 if odd_close >= 0 else len(view)
+            # Where two ends are possible, parsers do not agree on what is between them.
+            is_doubtful = (raw and end_of_comment > end) or 0 <= odd_close < close
+            self._cut(start, len(view) if is_doubtful else end_of_comment, "HTML comment")
             return
         needles = {"<!": (">",), "<?": ("?>", ">")}[view[start : start + 2]]
         if view.startswith("<![CDATA[", start):
             needles = ("]]>", ">")
         kind = "HTML comment" if needles == (">",) else "processing instruction"
-        for needle in needles:
+        for needle in needles if raw else needles[:1]:
             if 0 <= self._find(needle, start) < end:
-                self._cut(start, self._after(needle, start, end), kind)
+                close = self._after(needle, start, end)
+                is_plain = needle == ">" or not re.search("[<>]", view[start + 2 : close - len(needle)])
+                self._cut(start, close if is_plain else len(view), kind)
                 return
         if raw:
             self._cut(start, len(view), kind)
@@ -398,15 +435,15 @@ class _Reader:
             for run in _TICKS.finditer(view, start, end):
                 ticks.setdefault(len(run[0]), []).append(run.start())
         rule = _TABLE_RULE.search(view, start, end)
-        is_table = rule is not None
         if rule:
+            self._in_table = True
             self._cut_excess_cells(rule, end)
-        brackets: list[int] = []
+        brackets = _Brackets([])
         while match := _WORDS_START.search(view, self._position, end):
             place = self._position = match.start()
             match view[place]:
                 case "`":
-                    self._read_ticks(ticks, is_table=is_table)
+                    self._read_ticks(ticks)
                 case "\\":
                     self._position += 2 if view[place + 1 : place + 2] in _PUNCTUATION else 1
                 case "&":
@@ -426,7 +463,7 @@ class _Reader:
             if len(bars) >= columns and row[0][bars[columns - 1] + 1 :].strip():
                 self._marks.append(_Mark(row.start() + bars[columns - 1] + 1, row.end(), kind="table cell"))
 
-    def _read_ticks(self, ticks: dict[int, list[int]], *, is_table: bool) -> None:
+    def _read_ticks(self, ticks: dict[int, list[int]]) -> None:
         start = self._position
         run = _TICKS.match(self._view, start)
         self._position = run.end() if run else start + 1
@@ -436,7 +473,7 @@ class _Reader:
             return
         close = same[following]
         # A cell ends at a bar or a line's end, code or not.
-        if not (is_table and _CELL_END.search(self._view, start, close)):
+        if not (self._in_table and _CELL_END.search(self._view, start, close)):
             self._position = close + self._position - start
 
     def _read_angle(self, end: int) -> None:
@@ -450,60 +487,89 @@ class _Reader:
         else:
             self._position += 1
 
-    def _read_bracket(self, open_ones: list[int]) -> None:
-        place = self._position
+    def _read_bracket(self, brackets: _Brackets) -> None:
+        """https://spec.commonmark.org/0.31.2/#an-algorithm-for-parsing-nested-emphasis-and-links."""
+        view, place, waiting = self._view, self._position, brackets.waiting
         self._position += 1
-        if self._view[place] == "[":
-            open_ones.append(place)
-        else:
-            self._read_link(open_ones.pop() if open_ones else None, place)
+        if view[place] == "[":
+            waiting.append((place, place > 0 and view[place - 1] == "!" and not _is_escaped(view, place - 1)))
+        elif waiting:
+            opener, image = waiting.pop()
+            is_active = image or len(waiting) >= brackets.inactive
+            brackets.inactive = min(brackets.inactive, len(waiting))
+            if is_active and self._read_link(opener, place, image=image) and not image:
+                brackets.inactive = len(waiting)  # no link is inside another
 
-    def _read_link(self, opener: int | None, close: int) -> None:
-        """What follows a closing bracket: an address with a title, or a label."""
+    def _read_link(self, opener: int, close: int, *, image: bool) -> bool:
+        """What follows a closing bracket: an address with a title, or a label. Says whether it is a link."""
         view, after = self._view, close + 1
-        if opener is None:
-            opener = close
-        image = opener > 0 and view[opener - 1] == "!" and not _is_escaped(view, opener - 1)
         if view.startswith("(", after):
-            self._read_address(opener, close, image=image)
-            return
-        label = _LABEL.match(view, after)
+            if image and close > opener + 1:
+                self._marks.append(_Mark(opener + 1, close, kind="alt text"))
+            if self._read_address(opener, close, image=image):
+                return True
         inner = view[opener + 1 : close] if close - opener <= _LONGEST_LABEL_CHARS else ""
+        label = _LABEL.match(view, after)
         name = label[1] if label and label[1].strip() else inner
         address = self._address(name)
-        if address is None or label is None:
-            name, label, address = inner, None, self._address(inner)
         if address is None:
-            return
+            return False
+        end = label.end() if label else after
         if image:
-            self._cut(opener + 1, label.end() if label else after, "alt text", f"]({address})")
-        elif (
-            label
-            and label[1].strip()
-            and not (name.isascii() and name.isdigit() and len(name) <= _LONGEST_NUMBER)
-        ):
+            self._cut(opener + 1, end, "alt text", f"]({address})")
+        elif label and name is not inner and not _is_number(name):
             self._cut(*label.span(), "link label", f"({address})")
         else:
             self._marks.append(_Mark(opener, after, label=_normalised(name)))
-            self._position = label.end() if label else after
+            self._position = end
+        return True
 
-    def _read_address(self, opener: int, close: int, *, image: bool) -> None:
-        view, after = self._view, close + 1
-        if image and close > opener + 1:
-            self._cut(opener + 1, close, "alt text")
-        if bad := _WORDS_AS_TARGET.match(view, after):
-            self._cut(*bad.span("target"), "link target")
-        if titled := _TITLED.match(view, after):
-            self._cut(*titled.span("title"), "title text")
-        elif not image and close == opener + 1 and (empty := _EMPTY_LINK.match(view, after)):
-            self._cut(opener, empty.end(), "link without text")
-        elif not bad:
-            self._position = after
+    def _read_address(self, opener: int, close: int, *, image: bool) -> bool:
+        """`(address "title")`, if it is that: see https://spec.commonmark.org/0.31.2/#inline-link."""
+        view = self._view
+        start, end = self._target(close + 2)
+        tail = _TITLE_AND_END.match(view, end)
+        if tail is None:
+            return False
+        if _BAD_TARGET.match(view, start, end):
+            self._cut(start, end, "link target")
+        if tail["title"]:
+            self._cut(*tail.span("title"), "title text")
+        if not image and close == opener + 1:
+            self._cut(opener, tail.end(), "link without text")
+        self._position = tail.end()
+        return True
+
+    def _target(self, place: int) -> tuple[int, int]:
+        """Where an address begins and ends. Its parentheses are in pairs, as deep as GitHub's parser follows."""
+        view = self._view
+        start = end = _BLANKS.match(view, place).end()  # type: ignore[union-attr]
+        if pointed := _POINTED.match(view, start):
+            return start, pointed.end()
+        depth = 0
+        for sign in _SIGNS.finditer(view, start):
+            end = sign.start()
+            if sign[0] == "(":
+                depth += 1
+            elif sign[0] == ")":
+                depth -= 1
+            elif len(sign[0]) > 1:
+                continue
+            if depth < 0 or depth > _DEEPEST_PARENTHESES or sign[0] in " \t\n":
+                break
+        else:
+            end = len(view)
+        return start, end
 
     def _address(self, label: str) -> str | None:
         if not label or not self._page.addresses:
             return None
         return self._page.addresses.get(_normalised(label))
+
+
+def _is_number(label: str) -> bool:
+    """Whether the label is too short to say anything."""
+    return label.isascii() and label.isdigit() and len(label) <= _LONGEST_NUMBER
 
 
 def _normalised(label: str) -> str:
@@ -550,7 +616,9 @@ def _closing(marks: Sequence[_Mark], index: int) -> int:
         mark = marks[place]
         if mark.opens and mark.opens not in _VOID_TAGS and inside[-1] not in _RAW_TAGS:
             inside.append(mark.opens)
-        elif mark.closes == inside[-1]:
+        elif (
+            mark.closes == inside[-1] and mark.in_table <= marks[index].in_table
+        ):  # a cell closes nothing outside
             inside.pop()
             if not inside:
                 return place
@@ -619,7 +687,9 @@ def _definition_cuts(page: _Page, mark: _Mark, labels: set[str]) -> Iterator[Cut
     """A definition is not shown. It stays, without its title, where the reader sees its label."""
     text, end = page.text, mark.end
     address = _DEFINITION.search(page.view, mark.start, end)
-    if mark.label not in labels or address is None:  # the first one counts
+    if (
+        mark.label not in labels or address is None or _BAD_TARGET.match(address["target"])
+    ):  # the first one counts
         yield Cut(mark.start, end, "link definition", text[mark.start : end])
         return
     labels.remove(mark.label)

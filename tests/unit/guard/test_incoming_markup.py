@@ -121,6 +121,13 @@ def left(text: str) -> str:
         ("[![EVIL](x)](y 'EVIL')", "[![](x)](y)", "alt text"),
         ("> " * 25 + "<img\n" + "> " * 25 + "alt='EVIL'>", "> " * 25 + "<img>", "alt text"),
         ("b\r[^1]: EVIL", "b\r", "footnote"),
+        ("b\n[^1]: x\n===\nEVIL\n\nc", "b\n\nc", "footnote"),
+        ("[^1]: x\n|a|b|\nEVIL\n\nc", "\nc", "footnote"),
+        ("- a\n<b>\n```\n<!-- EVIL -->\n```", "- a\n<b>\n```\n\n```", "HTML comment"),
+        ("[a [b](u) ](<div hidden>) EVIL </div>c", "[a [b](u) ](c", "hidden element"),
+        ("](<div hidden> EVIL </div>c", "](c", "hidden element"),
+        ("a <![CDATA[ x <b hidden> EVIL", "a <![CDATA[ x ", "hidden element"),
+        ("<i hidden>\n\na | b\n--|--\n</i> EVIL | c", "", "hidden element"),
         ("\tx\n[a](y\r\n'EVIL')", "\tx\n[a](y)", "title text"),
     ],
 )
