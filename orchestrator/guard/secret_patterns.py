@@ -46,11 +46,13 @@ class Pattern:
         needles: in small letters; each text that matches has one of them. Looking for them is cheap.
         regex: matches UTF-8 in linear time. Where it has a group, only the group is secret.
         looks: what the secret has to look like besides.
+        run: so many letters, digits, `-` and `_` in a row are in each text that matches.
     """
 
     needles: tuple[bytes, ...]
     regex: bytes
     looks: _Looks = _Looks.ANY
+    run: int = 0
 
 
 _ASSIGNED = rb"[\"']?[ \t]{0,8}(?::|=>?|:=)[ \t]{0,8}[\"']?"
@@ -114,6 +116,7 @@ _IN_RUNS = (
         (b".",),
         rb"(?<![A-Za-z0-9_-])[MNO][A-Za-z0-9_-]{22,30}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,}+",
         _DRAWN,
+        run=27,
     ),
     Pattern((b"/api/webhooks/",), rb"discord(?:app)?\.com/api/webhooks/[0-9]{10,25}/([A-Za-z0-9_-]{40,}+)"),
     Pattern((b"age-secret-key-1",), rb"AGE-SECRET-KEY-1[A-Za-z0-9]{40,}+"),
@@ -128,7 +131,7 @@ _IN_RUNS = (
         rb"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]*+\.eyJ[A-Za-z0-9_-]{10,}+\.[A-Za-z0-9_-]{20,}+",
         _DRAWN,
     ),
-    Pattern((b".",), rb"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{4,}+\.[A-Za-z0-9_-]{85,}+", _DRAWN),
+    Pattern((b".",), rb"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{4,}+\.[A-Za-z0-9_-]{85,}+", _DRAWN, run=85),
     # Headers and settings with a name that says it.
     Pattern((b"bearer",), rb"(?i:bearer)[ \t]{1,8}([A-Za-z0-9._~+/=-]{20,}+)"),
     Pattern(
@@ -192,7 +195,7 @@ def _looks_drawn(text: bytes) -> bool:
     return len(set(text)) >= _MIN_DISTINCT and len(_CHANGE.findall(text)) >= _MIN_CHANGES
 
 
-_Compiled = tuple[tuple[bytes, ...], "re.Pattern[bytes]", _Looks]
+_Compiled = tuple[tuple[bytes, ...], "re.Pattern[bytes]", _Looks, bytes]
 
 
 class PatternIndex:
@@ -217,17 +220,22 @@ class PatternIndex:
 
 
 def _compiled(pattern: Pattern) -> _Compiled:
-    return pattern.needles, re.compile(pattern.regex), pattern.looks
+    return pattern.needles, re.compile(pattern.regex), pattern.looks, b"a" * pattern.run
 
 
 def _matches(patterns: Iterable[_Compiled], data: bytes) -> Iterator[Span]:
     small = data.lower()
-    for needles, regex, looks in patterns:
+    runs: bytes | None = None
+    for needles, regex, looks, run in patterns:
         for needle in needles:
             if needle in small:
                 break
         else:
             continue
+        if run:
+            runs = data.translate(_RUN_MAP) if runs is None else runs
+            if run not in runs:
+                continue
         for match in regex.finditer(data):
             secret = match[regex.groups]
             if looks is _Looks.MORE_THAN_WORDS and not _has_more_than_words(secret):

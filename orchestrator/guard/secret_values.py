@@ -50,6 +50,7 @@ _ORDINARY = re.compile(r"[A-Za-z0-9]{1,2}|[0-9]{1,5}|(?:(?:[A-Z]?[a-z]{2,}|[A-Z]
 _MOST_WORD_CHARS = 16
 _UNSPEAKABLE = re.compile(r"[bcdfghjklmnpqrstvwxz]{6}", re.IGNORECASE)
 _PART = re.compile(r"[A-Za-z0-9\u0080-\U0010ffff]+")
+_PATH_MARK = re.compile(r"[\s/:@]")
 _JWT_HEADER = re.compile(r"eyJ[A-Za-z0-9_-]+(?=\.eyJ)")
 
 
@@ -68,16 +69,20 @@ def _is_ordinary(part: str) -> bool:
 def _stretches(value: str) -> Iterator[str]:
     """The parts of a value that are not found in ordinary text: not its words, host names and headers."""
     headers = [match.span() for match in _JWT_HEADER.finditer(value)]
+    # In one word without the marks of a path or an address, what follows something random is random.
+    is_token = _PATH_MARK.search(value) is None
     spans: list[list[int]] = []
     for match in _PART.finditer(value):
         start, end = match.span()
         if _is_ordinary(match[0]) or any(first <= start and end <= last for first, last in headers):
             continue
-        if spans and start - _MARGIN_CHARS <= spans[-1][1] + _MARGIN_CHARS:
+        if spans and (is_token or start - _MARGIN_CHARS <= spans[-1][1] + _MARGIN_CHARS):
             spans[-1][1] = end
             spans[-1][2] += end - start
         else:
             spans.append([start, end, end - start])
+    if spans and is_token:
+        spans[-1][1] = len(value)
     for start, end, random in spans:
         if random >= _MIN_RANDOM_CHARS:
             yield value[max(start - _MARGIN_CHARS, 0) : end + _MARGIN_CHARS]
@@ -103,12 +108,13 @@ def _spellings(value: str) -> Iterator[str]:
     yield value
     yield value[::-1]
     yield json.dumps(value)[1:-1]
-    for escaped in (quote(data, safe=""), quote(data), quote_plus(data)):
-        yield escaped
+    yield from (quote(data, safe=""), quote(data), quote_plus(data))
     yield data.hex()
     yield from _cores(data, 3, 4, (base64.b64encode(bytes(offset) + data).decode() for offset in range(3)))
     if len(value) <= _RARELY_CHARS:
-        yield from _cores(data, 5, 8, (base64.b32encode(bytes(offset) + data).decode() for offset in range(5)))
+        yield from _cores(
+            data, 5, 8, (base64.b32encode(bytes(offset) + data).decode() for offset in range(5))
+        )
         yield "".join(f"x{byte:02x}" for byte in data)
         yield "".join(f"0x{byte:02x}" for byte in data)
         yield "".join(f"{byte}" for byte in data)
@@ -124,15 +130,14 @@ class ValueIndex:
 
     def __init__(self, values: Iterable[str], harmless: str) -> None:
         self._windows: set[bytes] = set()
+        self._grams: set[bytes] = set()
         self._wholes: dict[bytes, list[tuple[bytes, int]]] = {}
         self._exact: set[bytes] = set()
         self._harmless = harmless
         for value in {value.strip() for value in values}:
             if len(value) >= MIN_VALUE_CHARS:
                 self._learn(value)
-        self._grams = {
-            window[at : at + _GRAM] for window in self._windows for at in range(_WINDOW - _GRAM + 1)
-        } | set(self._wholes)
+        self._grams |= set(self._wholes)
         self._sample = Struct(f"{_GRAM}s{_STEP - _GRAM}x" * _SAMPLES)
 
     def _learn(self, value: str) -> None:
@@ -149,8 +154,10 @@ class ValueIndex:
             for offset in range(first, first + _STEP):
                 entries = self._wholes.setdefault(folded[offset : offset + _GRAM], [])
                 entries.append((folded, offset))
-        if len(value) < MIN_PARTED_CHARS:
-            return
+        if len(value) >= MIN_PARTED_CHARS:
+            self._learn_parts(value)
+
+    def _learn_parts(self, value: str) -> None:
         for stretch in _stretches(value):
             for spelling in set(_spellings(stretch)):
                 folded = _fold(spelling.encode("utf-8", "surrogatepass"))
@@ -160,6 +167,7 @@ class ValueIndex:
                     # Ten digits may be anybody's number; in other spellings they are letters.
                     if len(set(window)) >= _MIN_DISTINCT and not (is_plain and window.isdigit()):
                         self._windows.add(window)
+                self._grams.update(folded[at : at + _GRAM] for at in range(len(folded) - _GRAM + 1))
 
     def spans(self, data: bytes) -> Iterator[Span]:
         """Where the UTF-8 text holds a value or a part of one; spans may overlap and cut a character."""
@@ -176,16 +184,16 @@ class ValueIndex:
         text = folded.text
         size = self._sample.size
         padded = text + bytes(size)
-        for start in range(0, len(text), size):
-            grams = self._sample.unpack_from(padded, start)
+        for block in range(0, len(text), size):
+            grams = self._sample.unpack_from(padded, block)
             if self._grams.isdisjoint(grams):
                 continue
-            for at in compress(range(start, start + size, _STEP), map(self._grams.__contains__, grams)):
+            for at in compress(range(block, block + size, _STEP), map(self._grams.__contains__, grams)):
                 for first, last in self._around(text, at):
-                    start = folded.place(first)
-                    if data[start - 1 : start] == b"%":
-                        start -= 1  # of a URL-encoded byte
-                    yield start, folded.place(last - 1) + 1
+                    place = folded.place(first)
+                    if data[place - 1 : place] == b"%":
+                        place -= 1  # of a URL-encoded byte
+                    yield place, folded.place(last - 1) + 1
 
     def _around(self, text: bytes, at: int) -> Iterator[Span]:
         """What holds the gram at a place: windows, joined where they follow each other, and whole values."""
@@ -206,9 +214,7 @@ class _Folded:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        blocks = [
-            _fold(data[start : start + _BLOCK_BYTES]) for start in range(0, len(data), _BLOCK_BYTES)
-        ]
+        blocks = [_fold(data[start : start + _BLOCK_BYTES]) for start in range(0, len(data), _BLOCK_BYTES)]
         self.text = b"".join(blocks)
         self._starts: list[int] = []
         at = 0
