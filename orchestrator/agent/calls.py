@@ -1,4 +1,4 @@
-"""One call: look up, validate, gate, execute, emit in full, truncate, return."""
+"""One call: look up, validate, gate, execute, emit in full, truncate, return. A hidden tool is refused at once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
+from orchestrator.agent.gate import Refusal, not_available, shows_all
+from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import ForgeError, JournalError, ToolError, WorkspaceError
 from orchestrator.core.events import CallStatus, ToolCallEnded, ToolCallStarted, ToolOutputDelta
 from orchestrator.core.messages import Image, ToolResult
@@ -15,7 +17,10 @@ from orchestrator.tools.schema import argument_problems
 from orchestrator.tools.truncation import OutputLimits, truncate
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from orchestrator.agent.gate import Gate
+    from orchestrator.agent.limits import Budget
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import ToolCall
     from orchestrator.environments.base import ExecutionEnvironment
@@ -24,6 +29,12 @@ if TYPE_CHECKING:
 
 DEFAULT_TOOL_SECONDS = 660.0
 """For one call of any tool: a minute more than a command may take."""
+
+_TOO_MANY_DENIALS = "Not run: too many calls of this session were refused before it."
+
+
+def _as_it_is(_tool: str, text: str) -> str:
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +50,9 @@ class Workbench:
         times: how long commands may run.
         limits: what replaces the defaults of truncation.
         tool_seconds: how long a call of any tool may take.
+        shows: which tools exist for the model.
+        budget: counts the calls that are refused; None counts nothing.
+        clean: what a tool answers, by its name and text, as the model may see it.
     """
 
     tools: ToolRegistry
@@ -49,6 +63,9 @@ class Workbench:
     times: CommandTimes = field(default_factory=CommandTimes)
     limits: OutputLimits = field(default_factory=OutputLimits)
     tool_seconds: float = DEFAULT_TOOL_SECONDS
+    shows: Callable[[Tool], bool] = shows_all
+    budget: Budget | None = None
+    clean: Callable[[str, str], str] = _as_it_is
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +84,13 @@ class CallEnd:
 async def run_call(bench: Workbench, call: ToolCall) -> CallEnd:
     """Run one call. A tool that fails, breaks or hangs gives a result that says so.
 
+    None runs any more once the limit of refused calls is reached.
+
     Raises:
         ForgeError, WorkspaceError, JournalError: the host's own trouble, which no model can mend.
     """
+    if bench.budget and bench.budget.denied:
+        return skip_call(bench, call, _TOO_MANY_DENIALS)
     bench.emit(ToolCallStarted(call.id, call.name, call.arguments))
     status, outcome = await _outcome(bench, call)
     ending = outcome if isinstance(outcome, Ends) else None
@@ -87,10 +108,20 @@ async def _outcome(bench: Workbench, call: ToolCall) -> tuple[CallStatus, ToolOu
     if tool is None:
         known = ", ".join(bench.tools.names())
         return CallStatus.FAILED, Failed(f"There is no tool named {call.name[:200]!r}. Known are: {known}.")
-    if refusal := bench.gate(tool, call):
-        return CallStatus.REFUSED, Failed(refusal)
+    if not bench.shows(tool):
+        return _refuse(bench, not_available(call))
     outcome = await _execute(bench, tool, call)
+    if isinstance(outcome, Refusal):
+        return _refuse(bench, outcome)
     return (CallStatus.FAILED if isinstance(outcome, Failed) else CallStatus.OK), outcome
+
+
+def _refuse(bench: Workbench, refusal: Refusal) -> tuple[CallStatus, ToolOutcome]:
+    """Count the refusal, and say by an event which defence it was."""
+    if bench.budget:
+        bench.budget.deny()
+    bench.emit(Guarded(refusal.defence, str(refusal)))
+    return CallStatus.REFUSED, Failed(str(refusal))
 
 
 def _argument_problem(tool: Tool, call: ToolCall) -> str:
@@ -100,16 +131,25 @@ def _argument_problem(tool: Tool, call: ToolCall) -> str:
     return f"Invalid arguments for {call.name}: {'; '.join(problems)}" if problems else ""
 
 
-async def _execute(bench: Workbench, tool: Tool, call: ToolCall) -> ToolOutcome:
-    """Check the arguments and run the tool. A host's own tool may have a broken schema, too."""
+def _obstacle(bench: Workbench, tool: Tool, call: ToolCall) -> Failed | Refusal | None:
+    if problem := _argument_problem(tool, call):
+        return Failed(problem)
+    reason = bench.gate(tool, call)
+    if reason is None or isinstance(reason, Refusal):
+        return reason
+    return Refusal(reason, Defence.LEVEL)
+
+
+async def _execute(bench: Workbench, tool: Tool, call: ToolCall) -> ToolOutcome | Refusal:
+    """Check the arguments, ask the gate and run the tool. A host's own may have a broken schema, or gate, too."""
 
     def show(text: str) -> None:
         bench.emit(ToolOutputDelta(call.id, text))
 
     deadline = asyncio.timeout(bench.tool_seconds)
     try:
-        if problem := _argument_problem(tool, call):
-            return Failed(problem)
+        if (obstacle := _obstacle(bench, tool, call)) is not None:
+            return obstacle
         async with deadline:
             context = ToolContext(bench.environment, bench.ledger, show, bench.times)
             return _sound(await tool.execute(call.arguments, context))
@@ -157,5 +197,6 @@ def _finish(bench: Workbench, call: ToolCall, status: CallStatus, outcome: ToolO
         case _:
             assert_never(outcome)
     bench.emit(ToolCallEnded(call.id, call.name, status, output if full is None else full))
-    shown = truncate(output, cut_as, bench.limits)
+    # After the cut, so that its cost does not grow with what a program prints.
+    shown = bench.clean(call.name, truncate(output, cut_as, bench.limits))
     return ToolResult(call.id, call.name, shown, is_error=status is not CallStatus.OK, images=images)

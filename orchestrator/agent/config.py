@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.agent.gate import allow_all
+from orchestrator.agent.gate import allow_all, shows_all
 from orchestrator.agent.limits import Limits
 from orchestrator.agent.repetition import DEFAULT_WINDOW
 from orchestrator.core.errors import ConfigurationError
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import ToolDefinition
     from orchestrator.profiles.base import OtherModel, Price, Profile
+    from orchestrator.tools.base import Tool
 
 _LEAST = {
     "max_turns": 0,
@@ -30,6 +31,7 @@ _LEAST = {
     "max_tokens": 0,
     "max_usd": 0,
     "max_minutes": 0,
+    "max_denials": 0,
     "max_output_tokens": 1,
 }
 """The smallest number that each setting may be."""
@@ -61,6 +63,8 @@ class SessionConfig:
         max_tokens: input and output of the session and its subagents together; None is no limit.
         max_usd: money, where the model's price is known.
         max_minutes: wall time since the session was made.
+        max_denials: calls that the gate may refuse in the whole session, subagents' included; the last of
+            them ends it. 0 is no limit.
         max_output_tokens: of one reply.
         temperature: sent only if set; so is `top_p`.
         stream: whether replies are taken in pieces.
@@ -83,6 +87,7 @@ class SessionConfig:
     max_tokens: int | None = None
     max_usd: float | None = None
     max_minutes: float | None = None
+    max_denials: int = 3
     max_output_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -107,6 +112,7 @@ class SessionConfig:
             usd=self.max_usd,
             minutes=self.max_minutes,
             tool_rounds=self.max_tool_rounds_per_input or None,
+            denials=self.max_denials or None,
         )
 
     @property
@@ -129,11 +135,16 @@ class SessionConfig:
             max_tokens=None,
             max_usd=None,
             max_minutes=None,
+            max_denials=0,
         )
 
 
 async def _may_end(_text: str) -> str | None:
     return None
+
+
+def _as_it_is(_tool: str, text: str) -> str:
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +153,10 @@ class Host:
 
     Attributes:
         gate: which calls may run.
-        shows_dangerous: whether dangerous tools are shown to the model at all.
+        shows: which tools exist for the model: the others are not shown, and do not run if it guesses their
+            names. A `Gatekeeper` is `Host(gate=keeper, shows=keeper.shows)`.
+        shows_dangerous: False hides all dangerous tools beside.
+        clean: the answer of a tool, by its name and text, as the model may see it. The event has it as it was.
         price: what a reply cost; None takes the profile's word.
         stopped: whether somebody asked for an end after the round that is running.
         may_end: asked when a reply in words would end the work; see `Hooks.may_end`.
@@ -156,7 +170,9 @@ class Host:
     """
 
     gate: Gate = allow_all
+    shows: Callable[[Tool], bool] = shows_all
     shows_dangerous: bool = True
+    clean: Callable[[str, str], str] = _as_it_is
     price: Price | None = None
     stopped: Callable[[], bool] = lambda: False
     may_end: Callable[[str], Awaitable[str | None]] = _may_end
@@ -167,11 +183,17 @@ class Host:
     emit: Emit | None = None
     owns_environment: bool = True
 
+    def is_shown(self, tool: Tool) -> bool:
+        """Whether a tool exists for the model."""
+        return self.shows(tool) and (self.shows_dangerous or not tool.dangerous)
+
     def for_subagent(self, ledger: Ledger, price: Price) -> Host:
         """What a session below may ask for."""
         return Host(
             gate=self.gate,
+            shows=self.shows,
             shows_dangerous=self.shows_dangerous,
+            clean=self.clean,
             price=price,
             stopped=self.stopped,
             other_model=self.other_model,

@@ -26,6 +26,7 @@ class Limits:
         tokens: input and output together, as the provider counts them.
         usd: money, where the model's price is known.
         minutes: wall time.
+        denials: calls that the gate refused.
     """
 
     rounds: int | None = None
@@ -33,6 +34,7 @@ class Limits:
     usd: float | None = None
     minutes: float | None = None
     tool_rounds: int | None = None
+    denials: int | None = None
 
 
 @dataclass(slots=True)
@@ -49,6 +51,7 @@ class Budget:
     parent: Budget | None = None
     rounds: int = 0
     tool_rounds: int = 0
+    denials: int = 0
     usage: Usage = field(default_factory=Usage)
     usd: float | None = 0.0
     _started: float = field(init=False)
@@ -62,6 +65,20 @@ class Budget:
         self.usd = None if usd is None or self.usd is None else self.usd + usd
         if self.parent:
             self.parent.spend(usage, usd)
+
+    def deny(self) -> None:
+        """Count one call that the gate refused."""
+        self.denials += 1
+        if self.parent:
+            self.parent.deny()
+
+    @property
+    def denied(self) -> LimitReached | None:
+        """The limit of denials, here or above, if it is reached: no further call runs."""
+        most = self.limits.denials
+        if most is not None and self.denials >= most:
+            return LimitReached("denials", f"{self.denials} calls were refused, and {most} end the session")
+        return self.parent.denied if self.parent else None
 
     @property
     def seconds_left(self) -> float | None:
@@ -82,7 +99,9 @@ class Budget:
             return LimitReached(
                 "tool_rounds", f"{self.tool_rounds} of {limits.tool_rounds} tool rounds are used"
             )
-        return self._spent() or (self.parent._spent() if self.parent else None)  # noqa: SLF001  its own class
+        return (
+            self.denied or self._spent() or (self.parent._spent() if self.parent else None)  # noqa: SLF001  its own class
+        )
 
     def _spent(self) -> LimitReached | None:
         limits = self.limits

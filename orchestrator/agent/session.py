@@ -292,7 +292,7 @@ class Session:
         check_price(self.budget, self.price, self.model.name)
         may_spawn = setting.profile.subagents and self._depth < setting.config.max_subagent_depth
         tools = self._subagents.tools() if may_spawn and setting.contract.text_ends else ()
-        talk = await begin(setting, self.model.name, self._events, tools)
+        talk = await begin(setting, self.model.name, self._events, tools, self.budget)
         self._events(SessionStarted(self.id, talk.system))
         self._bracketed = True
         return talk

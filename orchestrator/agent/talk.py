@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from orchestrator.agent.config import Host, SessionConfig
+    from orchestrator.agent.limits import Budget
     from orchestrator.contracts.base import Contract
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
@@ -80,7 +81,9 @@ class Talk:
         )
 
 
-async def begin(setting: Setting, model_name: str, emit: Emit, more_tools: Iterable[Tool]) -> Talk:
+async def begin(
+    setting: Setting, model_name: str, emit: Emit, more_tools: Iterable[Tool], budget: Budget
+) -> Talk:
     """Build the system prompt and the tools. The environment is ready.
 
     Args:
@@ -88,10 +91,11 @@ async def begin(setting: Setting, model_name: str, emit: Emit, more_tools: Itera
         model_name: what the prompt calls the model.
         emit: takes the events of the tools.
         more_tools: come after the profile's.
+        budget: counts the calls that are refused.
     """
     profile, config, host = setting.profile, setting.config, setting.host
     tools = ToolRegistry([*profile.tools, *more_tools])
-    shown = tools.definitions(dangerous=host.shows_dangerous)
+    shown = tuple(tool.definition for tool in tools if host.is_shown(tool))
     system = host.system(shown) if host.system else await _system(setting, model_name, shown)
     request = Request(
         system=system,
@@ -110,6 +114,9 @@ async def begin(setting: Setting, model_name: str, emit: Emit, more_tools: Itera
         emit,
         config.command_times(profile),
         config.output_limits,
+        shows=host.is_shown,
+        budget=budget,
+        clean=host.clean,
     )
     return Talk(system, bench, setting, shown, setting.contract.shape(request, shown))
 
