@@ -64,6 +64,7 @@ _HARMLESS_STYLES = {
     "height": _LENGTH,
     "max-width": _LENGTH,
     "min-width": _LENGTH,
+    "background": r"none",
     "font-family": r"[\w ,'\"-]{1,100}",
 }
 _HARMLESS_STYLES |= dict.fromkeys(
@@ -127,7 +128,7 @@ _TABLE_RULE = re.compile(
     r"^[ \t>]*+\|?[ \t]*+:?-++:?[ \t]*+(?:\|[ \t]*+:?-++:?[ \t]*+)*+\|?[ \t]*+$", re.MULTILINE
 )
 _BAR = re.compile(r"\\.|\|")
-_BLANK_LINE = re.compile(r"^[ \t]*+\n", re.MULTILINE)
+_INDENTED = re.compile(r" {0,3}\t| {4}")
 _LAZY_TAG = re.compile(r"\n[ \t>]*+<")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _HTML_START = re.compile(r"[<&\[\]]")
@@ -284,20 +285,18 @@ class _Page:
 
     def _with_footnotes(self, blocks: Sequence[_Block]) -> Iterator[_Block]:
         """Footnotes are a part of GitHub's Markdown only. They go on over lines that are blank or indented."""
-        in_footnote = is_lazy = False
+        view, in_footnote = self.view, False
         for block in blocks:
             first = block.start
-            is_blank = not self.view[first : block.end].strip()
-            is_indented = not self.view[first : first + 4].strip(" \t\n")
-            if not (in_footnote and (is_lazy or is_blank or is_indented)):
+            before = view[view.rfind("\n", 0, max(first - 1, 0)) + 1 : first]
+            goes_on = before.strip() or not view[first : block.end].strip() or _INDENTED.match(view, first)
+            if not (in_footnote and goes_on):
                 words = block.mode in {"words", "definition"}
-                match = _FOOTNOTE.search(self.view, first, block.end) if words else None
+                match = _FOOTNOTE.search(view, first, block.end) if words else None
                 first = match.start() if match else block.end
-                is_lazy = match is not None
             if first > block.start:
                 yield _Block(block.start, first, block.mode, block.label)
             in_footnote = first < block.end
-            is_lazy = is_lazy and not _BLANK_LINE.search(self.view, first, block.end)
             if in_footnote:
                 yield _Block(first, block.end, "footnote")
 
@@ -409,7 +408,7 @@ class _Reader:
             close, odd_close = (self._find(needle, start + 4) for needle in ("-->", "--!>"))
             end_of_comment = close + 3 if close >= 0 else odd_close + 4 if odd_close >= 0 else len(view)
             # Where two ends are possible, parsers do not agree on what is between them.
-            is_doubtful = (raw and end_of_comment > end) or 0 <= odd_close < close
+            is_doubtful = end_of_comment > end or 0 <= odd_close < close
             self._cut(start, len(view) if is_doubtful else end_of_comment, "HTML comment")
             return
         needles = {"<!": (">",), "<?": ("?>", ">")}[view[start : start + 2]]
@@ -598,7 +597,7 @@ def _decided(page: _Page, marks: Sequence[_Mark]) -> Iterator[Cut]:
         elif mark.label:
             labels.add(mark.label)
         elif mark.opens and _hides_content(mark.opens, page.view[slice(*mark.attributes)]):
-            last = index if mark.opens in _VOID_TAGS else _closing(marks, index)
+            last = index if mark.opens in _VOID_TAGS else _closing(page, marks, index)
             end = marks[last].end if last < len(marks) else len(text)
             yield Cut(mark.start, end, "hidden element", text[mark.start : end])
             for _ in range(index, min(last, len(marks) - 1)):
@@ -609,16 +608,17 @@ def _decided(page: _Page, marks: Sequence[_Mark]) -> Iterator[Cut]:
         yield from _definition_cuts(page, mark, labels)
 
 
-def _closing(marks: Sequence[_Mark], index: int) -> int:
+def _closing(page: _Page, marks: Sequence[_Mark], index: int) -> int:
     """Where the element that opens here ends. Tags that do not match close nothing."""
     inside = [marks[index].opens]
     for place in range(index + 1, len(marks)):
         mark = marks[place]
         if mark.opens and mark.opens not in _VOID_TAGS and inside[-1] not in _RAW_TAGS:
             inside.append(mark.opens)
-        elif (
-            mark.closes == inside[-1] and mark.in_table <= marks[index].in_table
-        ):  # a cell closes nothing outside
+        elif mark.closes == inside[-1]:
+            # The cell of a table closes nothing that began in another line.
+            if mark.in_table and page.view.find("\n", marks[index].end, mark.start) >= 0:
+                continue
             inside.pop()
             if not inside:
                 return place
