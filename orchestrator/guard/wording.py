@@ -120,7 +120,7 @@ def _seen(text: str) -> str:
         cuts = hidden_characters(text)
         if not cuts:
             break
-        pieces = []
+        pieces: list[str] = []
         at = 0
         for cut in cuts:
             pieces += text[at : cut.start], cut.replacement

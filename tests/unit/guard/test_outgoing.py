@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import difflib
+import subprocess
+import time
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -8,6 +11,9 @@ from hypothesis import strategies as st
 
 from orchestrator.guard.outgoing import places_of_secrets
 from orchestrator.guard.secrets import Redactor
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SECRET = "made-up-" + "value-0123456789"
 HOLDS = Redactor([SECRET]).holds_secret
@@ -55,3 +61,47 @@ def test_no_added_line_hides_a_secret(lines: list[str], data: st.DataObject) -> 
     after = [*lines[:at], f"x {SECRET}", *lines[at:]]
     before = "".join(f"{line}\n" for line in lines)
     assert places_of_secrets(diff(before, "".join(f"{line}\n" for line in after)), HOLDS)
+
+
+def git_diff(folder: Path, files: dict[str, bytes]) -> str:
+    """What git says of files that are new."""
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    for words in (("init", "-q"), ("add", "-A")):
+        subprocess.run(["git", *words], cwd=folder, check=True)
+    done = subprocess.run(["git", "diff", "--text", "--cached"], cwd=folder, check=True, capture_output=True)
+    return done.stdout.decode("utf-8", "replace")
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (f"a\n{SECRET}\n".encode("utf-16"), 2),
+        (b"\x00\xff\n" + SECRET.encode(), 2),
+        (f'x = "{SECRET[:6]}" +\n  "{SECRET[6:]}"\n'.encode(), 2),
+        (b'x = ["ghp" + "_",\n "' + b"a1B2" * 9 + b'"]', 1),
+        (f"a\r{SECRET}\u2028\x0c\n".encode(), 1),
+        ("\n".join(SECRET).encode(), 1),
+    ],
+)
+def test_what_git_calls_binary_and_what_is_in_parts(tmp_path: Path, content: bytes, line: int) -> None:
+    assert places_of_secrets(git_diff(tmp_path, {"f": content}), HOLDS) == [f"f:{line}"]
+
+
+@pytest.mark.parametrize("name", [f"{SECRET}.txt", f"\u00fc {SECRET}"])
+@pytest.mark.parametrize("content", [b"", b"x\n", b"\0"])
+def test_the_name_of_a_new_file_counts_and_is_not_repeated(tmp_path: Path, name: str, content: bytes) -> None:
+    assert places_of_secrets(git_diff(tmp_path, {name: content}), HOLDS) == ["the name of a file"]
+
+
+def test_a_new_name_counts_and_an_old_one_does_not() -> None:
+    head = f"diff --git a/x b/{SECRET}\nsimilarity index 100%\nrename from x\nrename to {SECRET}\n"
+    assert places_of_secrets(head, HOLDS) == ["the name of a file"]
+    assert places_of_secrets(diff("a\n", "b\n", SECRET), HOLDS) == []
+
+
+def test_five_megabytes_take_linear_time() -> None:
+    text = diff("", "".join(f"line {number} of it is here\n" for number in range(180_000)))
+    start = time.process_time()
+    assert places_of_secrets(text, HOLDS) == []
+    assert time.process_time() - start < 5
