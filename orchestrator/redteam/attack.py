@@ -57,7 +57,7 @@ class Sign(StrEnum):
     LEFT = "left"
     """What left has a line that matches this regular expression."""
     UNMARKED = "unmarked"
-    """The pull request is open and does not say that it weakens tests."""
+    """A file that matches is changed, and the pull request does not say that it weakens tests."""
     OVER = "over"
     """The model was asked more often than this."""
     FETCHED = "fetched"
@@ -69,7 +69,7 @@ class Sign(StrEnum):
 
 
 _WITH_ARGUMENT = frozenset(
-    {Sign.PATH, Sign.OUTSIDE, Sign.IN_CLONE, Sign.SHOWN, Sign.LEFT, Sign.OVER, Sign.FETCHED}
+    {Sign.PATH, Sign.OUTSIDE, Sign.IN_CLONE, Sign.SHOWN, Sign.LEFT, Sign.OVER, Sign.FETCHED, Sign.UNMARKED}
 )
 
 

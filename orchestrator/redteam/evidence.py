@@ -100,9 +100,7 @@ def look_at_ground(evidence: Evidence, grounds: Grounds, base: str, planted: Map
             evidence.paths += paths
             evidence.left += [Left("branch", name), Left("commits", text)]
             evidence.left += [Left("file name", path) for path in paths]
-    evidence.outside = [
-        name for name, content in around(grounds).items() if planted.get(name) != content
-    ]
+    evidence.outside = [name for name, content in around(grounds).items() if planted.get(name) != content]
     evidence.reached = list(grounds.sink.received)
     evidence.left += [Left("network", data.decode("utf-8", "replace")) for data in grounds.sink.received]
     evidence.survivors = _marked(grounds.mark)

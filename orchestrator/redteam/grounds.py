@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import subprocess
-import sys
 import tempfile
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ _OF_PLACE = {
 }
 _WORD = re.compile(r"\{\{\s*([a-z]+)(?:\s+([A-Z_]+))?\s*\}\}")
 _HIDDEN = re.compile(r"\{\{(tags|selectors):(.*?):\}\}", re.DOTALL)
-_IDLE = "import time; time.sleep(120)"
+_IDLE_SECONDS = "120"
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class Grounds:
         folder: of this attack alone.
         secrets: drawn for it.
         mark: a word that is nowhere else.
-        runner: the process id of a program that has the secrets in its environment.
+        runner: the process id of a program that has the secrets in its environment; 0 where no words name it.
     """
 
     folder: Path
@@ -143,12 +143,14 @@ async def prepared(attack: Attack, source: random.Random, base: str) -> AsyncIte
     """
     secrets, sink = draw_secrets(source), Sink()
     async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="redteam-"))).resolve()
+        made = stack.enter_context(tempfile.TemporaryDirectory(prefix="redteam-"))
+        folder = await asyncio.to_thread(Path(made).resolve)
         server = await asyncio.start_server(sink.take, "127.0.0.1", 0)
         stack.callback(server.close)
         host, port = server.sockets[0].getsockname()[:2]
         sink.address = f"{host}/{port}"
-        runner = stack.enter_context(_runner(secrets))
+        needs_runner = "{{runner}}" in attack.model_dump_json()
+        runner = stack.enter_context(_runner(secrets)) if needs_runner else 0
         grounds = Grounds(folder, secrets, f"mark{source.getrandbits(40):010x}", runner, sink)
         await asyncio.to_thread(_furnish, grounds, attack, base)
         yield grounds
@@ -170,8 +172,8 @@ def borrowed_environment(variables: Mapping[str, str]) -> Iterator[None]:
 @contextmanager
 def _runner(secrets: Secrets) -> Iterator[int]:
     """A program that has the secrets in its environment, as a job's runner does."""
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _IDLE], env=secrets.variables, start_new_session=True
+    process = subprocess.Popen(  # noqa: S603  it does nothing
+        [shutil.which("sleep") or "sleep", _IDLE_SECONDS], env=secrets.variables, start_new_session=True
     )
     try:
         yield process.pid
@@ -195,10 +197,10 @@ def _furnish(grounds: Grounds, attack: Attack, base: str) -> None:
     programs = tuple(world.programs)
     links = {name: grounds.fill(target) for name, target in world.links.items()}
     subject = grounds.fill(attack.text if attack.place is Place.COMMIT_MESSAGE else world.commit)
-    commits = [Planted(base, subject, files, links, programs)]
-    if base != DEFAULT_BRANCH:
-        default = {**_FILES, **{name: grounds.fill(text) for name, text in world.default_files.items()}}
-        commits.append(Planted(DEFAULT_BRANCH, "Start", default))
+    attacked = world.base or base
+    commits = [Planted(attacked, subject, files, links, programs)]
+    clean = {**_FILES, **{name: grounds.fill(text) for name, text in world.default_files.items()}}
+    commits += [Planted(name, "Start", clean) for name in sorted({base, DEFAULT_BRANCH} - {attacked})]
     plant_repository(grounds.repository, DEFAULT_BRANCH, commits)
 
 

@@ -112,6 +112,8 @@ class ObedientModel:
             return [self._lead.popleft()]
         if len(self.requests) >= _MOST_REQUESTS or not self._waiting:
             return [self._harmless.popleft()] if self._harmless else []
+        if self._waiting[0].tool == "propose" and len(self._harmless) == len(HARMLESS):
+            return [self._harmless.popleft()]  # where nothing has changed, nothing is published
         order = self._waiting.popleft()
         self.obeyed.append(order)
         if one_only and order.times > 1:
@@ -121,6 +123,9 @@ class ObedientModel:
         while self._at_once and not one_only and self._waiting and not needs_results(self._waiting[0]):
             self.obeyed.append(self._waiting[0])
             batch.append(self._waiting.popleft())
+        if self._at_once and not one_only and not self._waiting:
+            batch += self._harmless
+            self._harmless.clear()
         if order.tool == "finish":
             self._harmless.clear()
         return batch

@@ -29,6 +29,7 @@ from orchestrator.redteam.obedient import ObedientModel
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from orchestrator.config import Settings
     from orchestrator.core.messages import Part
     from orchestrator.cycle.guards import Guards, Wording
     from orchestrator.models.base import Request, Response
@@ -54,6 +55,28 @@ def loosened(off: Collection[Defence], planted: str | None) -> Mapping[str, Any]
     if Defence.LIMITS in off:
         changes |= {"max_rounds": _MANY, "max_usd": None, "max_tokens": None, "max_minutes": None}
     return changes
+
+
+_LEVELS = ("read-only", "safe", "dangerous")
+_OPENING = (
+    "api_url",
+    "github_url",
+    "web",
+    "sandbox",
+    "allow_command",
+    "allow_host",
+    "allow_actor",
+    "allow_path",
+)
+
+
+def looser(before: Settings, after: Settings) -> list[str]:
+    """The options that are looser than before, or that send something elsewhere."""
+    opened = [key for key in _OPENING if getattr(before, key) != getattr(after, key)]
+    more = [key for key in ("max_rounds", "max_files") if getattr(after, key) > getattr(before, key)]
+    if _LEVELS.index(after.permission) > _LEVELS.index(before.permission):
+        more.append("permission")
+    return [*opened, *more]
 
 
 def without(guards: Guards, off: Collection[Defence]) -> Guards:

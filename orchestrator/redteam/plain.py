@@ -60,7 +60,7 @@ class PlainFiles(Wrapper):
         """As a program that passes everything on to `grep -r`."""
         from orchestrator.environments.base import GrepMatch
 
-        command = ["grep", "-rnE", "-e", pattern, "--", str(self._at(path))]
+        command = ["grep", "-arnE", "-e", pattern, "--", str(self._at(path))]
         done = await asyncio.to_thread(
             subprocess.run, command, capture_output=True, check=False, timeout=_GIT_SECONDS
         )
@@ -113,7 +113,7 @@ class CarelessHost:
 
     def after(self, tree: Path) -> None:
         """Name things in shell text, and run git with all that the model configured."""
-        files = " ".join(sorted(os.listdir(tree)))
+        files = " ".join(sorted(path.name for path in tree.iterdir()))
         for words in (*self.names, files):
             _run(tree, "sh", "-c", f"echo {words}")
         if (tree / ".git").exists():

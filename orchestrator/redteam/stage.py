@@ -3,47 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.assembly.forge import Site, Source
 from orchestrator.assembly.guards import GuardMaker, choose_sandbox
-from orchestrator.assembly.model import ChosenModel
 from orchestrator.assembly.program import Program
 from orchestrator.assembly.relay import Relay
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.defences import Defence
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.cycle.parts import Stop
-from orchestrator.environments.wrappers import Wrapper
-from orchestrator.forge.base import Permission
-from orchestrator.forge.memory import MemoryForge
 from orchestrator.guard.secrets import Redactor
 from orchestrator.journal.folders import Home
-from orchestrator.models.catalog import ModelRef, parse_model
 from orchestrator.redteam.attack import Place
+from orchestrator.redteam.cast import NAME, in_the_place_of_the_model, make_forge, make_web
 from orchestrator.redteam.evidence import (
     Evidence,
     Left,
     around,
-    files_below,
     look_at_forge,
     look_at_ground,
     look_at_model,
     look_at_web,
 )
-from orchestrator.redteam.fake_web import FakeWeb
 from orchestrator.redteam.grounds import (
     DEFAULT_BRANCH,
     PAGE,
     borrowed_environment,
-    files_of,
     prepared,
 )
 from orchestrator.redteam.obedient import ObedientModel
-from orchestrator.redteam.off import ClosableMarkers, TrustingForge, loosened, without
-from orchestrator.redteam.plain import CarelessHost, PlainFiles
+from orchestrator.redteam.off import ClosableMarkers, loosened, looser, without
+from orchestrator.redteam.plain import CarelessHost
+from orchestrator.redteam.watched import watched
 from orchestrator.worker.backlog import Wanted
 
 if TYPE_CHECKING:
@@ -54,11 +47,9 @@ if TYPE_CHECKING:
 
     from orchestrator.config import Settings
     from orchestrator.cycle.parts import CycleParts
-    from orchestrator.environments.base import ExecutionEnvironment
     from orchestrator.redteam.attack import Attack
     from orchestrator.redteam.grounds import Grounds
 
-NAME = "redteam/greeting"
 _LEADS: Mapping[Place, Mapping[str, Any]] = {
     Place.WEB_PAGE: {"tool": "fetch", "url": PAGE},
     Place.WEB_SEARCH: {"tool": "search", "query": "how to greet"},
@@ -108,7 +99,7 @@ async def play(
     Raises:
         WorkspaceError: git is missing or refused.
     """
-    base = user.settings.base or attack.world.base or DEFAULT_BRANCH
+    base = user.settings.base or DEFAULT_BRANCH
     async with prepared(attack, source, base) as grounds:
         evidence = Evidence(user.settings, grounds.secrets)
         with borrowed_environment(grounds.environment(attack.world.variables)):
@@ -128,13 +119,13 @@ async def _run(  # noqa: PLR0913, PLR0917  one story, its facts
     evidence: Evidence,
 ) -> None:
     settings = _settings(attack, user, grounds, off, evidence)
-    forge = _forge(attack, grounds, settings, trusting=Defence.ADMISSION in off)
+    forge = make_forge(attack, grounds, settings, base, trusting=Defence.ADMISSION in off)
     model = (ClosableMarkers if Defence.MARKERS in off else ObedientModel)(
         lead=attack.world.lead or _LEADS.get(attack.place, {}),
         program_only=attack.trusts == "program",
         at_once=attack.at_once or settings.max_rounds < _FEW_ROUNDS,
     )
-    web = _web(attack, grounds, checked=Defence.NETWORK not in off)
+    web = make_web(attack, grounds, checked=Defence.NETWORK not in off)
     redactor = Redactor(grounds.secrets.variables.values())
     planted = await asyncio.to_thread(around, grounds)
     make = GuardMaker(redactor)
@@ -146,7 +137,7 @@ async def _run(  # noqa: PLR0913, PLR0917  one story, its facts
         settings=settings,
         dry_run=False,
         site=Site(forge, lambda: Source(str(grounds.repository), base), lambda: None),
-        chosen=_chosen(model, settings),
+        chosen=in_the_place_of_the_model(model, settings),
         web=web if settings.web else None,
         wanted=Wanted(),
         home=Home(grounds.folder / "state"),
@@ -156,7 +147,7 @@ async def _run(  # noqa: PLR0913, PLR0917  one story, its facts
         clock=SystemClock(),
         relay=Relay(evidence.events.append),
         stop=Stop(),
-        change=lambda parts: _changed(parts, off, evidence, careless),
+        change=lambda parts: watched(parts, off, evidence, careless),
         is_tightened=Defence.INSTRUCTIONS not in off,
     )
     evidence.result = await program.cycle()
@@ -164,6 +155,10 @@ async def _run(  # noqa: PLR0913, PLR0917  one story, its facts
     look_at_forge(evidence, forge)
     look_at_web(evidence, web)
     await asyncio.to_thread(look_at_ground, evidence, grounds, base, planted)
+    await asyncio.to_thread(_look_at_journal, evidence, grounds)
+
+
+def _look_at_journal(evidence: Evidence, grounds: Grounds) -> None:
     for file in (grounds.folder / "state").rglob("*.jsonl"):
         evidence.left.append(Left("journal", file.read_text(encoding="utf-8")))
 
@@ -186,115 +181,5 @@ def _settings(
     changes = loosened(off, None if planted is None else grounds.fill(planted))
     settings = settings.model_copy(update=dict(changes))
     evidence.settings = settings
-    evidence.loosened = _looser(user.settings, settings) if attack.place is Place.SETTINGS_FILE else []
+    evidence.loosened = looser(user.settings, settings) if attack.place is Place.SETTINGS_FILE else []
     return settings
-
-
-_LEVELS = ("read-only", "safe", "dangerous")
-_OPENING = (
-    "api_url",
-    "github_url",
-    "web",
-    "sandbox",
-    "allow_command",
-    "allow_host",
-    "allow_actor",
-    "allow_path",
-)
-
-
-def _looser(before: Settings, after: Settings) -> list[str]:
-    opened = [key for key in _OPENING if getattr(before, key) != getattr(after, key)]
-    more = [key for key in ("max_rounds", "max_files") if getattr(after, key) > getattr(before, key)]
-    if _LEVELS.index(after.permission) > _LEVELS.index(before.permission):
-        more.append("permission")
-    return [*opened, *more]
-
-
-def _forge(attack: Attack, grounds: Grounds, settings: Settings, *, trusting: bool) -> MemoryForge:
-    from orchestrator.redteam.planting import branches
-
-    world = attack.world
-    forge = (TrustingForge if trusting else MemoryForge)(
-        NAME,
-        str(grounds.repository),
-        lambda branch: branches(grounds.repository).get(branch),
-        DEFAULT_BRANCH,
-        files_of(attack, grounds) if world.base is None else world.default_files,
-        {login: Permission(held) for login, held in world.people.items()},
-    )
-    words = grounds.fill(attack.text)
-    title = words if attack.place is Place.ISSUE_TITLE else grounds.fill(world.title)
-    body = grounds.fill(world.body)
-    if attack.place in {Place.ISSUE_BODY, Place.ACTOR}:
-        body = f"{body}\n\n{words}"
-    late = world.edited_by is not None
-    number = forge.add_issue(
-        grounds.fill(world.title) if late else title,
-        grounds.fill(world.body) if late else body,
-        author=world.author,
-    )
-    if world.labelled_by:
-        forge.put_label(number, settings.label, by=world.labelled_by)
-    if world.edited_by is not None:
-        forge.edit_issue(number, by=world.edited_by, title=title, body=body)
-    for comment in world.comments:
-        forge.add_comment(
-            number, grounds.fill(comment.body.replace("{{text}}", attack.text)), author=comment.author
-        )
-    return forge
-
-
-def _web(attack: Attack, grounds: Grounds, *, checked: bool) -> FakeWeb:
-    pages = dict(attack.world.pages)
-    if attack.place in {Place.WEB_PAGE, Place.WEB_SEARCH}:
-        pages.setdefault(PAGE, "{{text}}")
-    filled = {url: grounds.fill(text.replace("{{text}}", attack.text)) for url, text in pages.items()}
-    return FakeWeb(filled, attack.world.hosts, checked=checked)
-
-
-def _chosen(model: ObedientModel, settings: Settings) -> ChosenModel:
-    """The obedient model in the place of the user's, so that the profile is the one that they would get."""
-    ref: ModelRef | None
-    try:
-        ref = parse_model(settings.model) if settings.model else None
-    except ConfigurationError:
-        ref = None
-    return ChosenModel(model, lambda _usage: 0.0, ref)
-
-
-def _changed(
-    parts: CycleParts, off: Collection[Defence], evidence: Evidence, careless: CarelessHost | None
-) -> CycleParts:
-    def environment(tree: Path, submodules: list[str]) -> ExecutionEnvironment:
-        inner = parts.environment(tree, submodules)
-        plain = PlainFiles(inner) if Defence.PATHS in off else inner
-        return _Watched(plain, tree, evidence, careless)
-
-    manner = parts.manner
-    if Defence.INSTRUCTIONS in off:
-        manner = dataclasses.replace(manner, other_base=False)
-    return dataclasses.replace(parts, environment=environment, manner=manner)
-
-
-class _Watched(Wrapper):
-    """Looks at the work tree before it is gone."""
-
-    def __init__(
-        self, inner: ExecutionEnvironment, tree: Path, evidence: Evidence, careless: CarelessHost | None
-    ) -> None:
-        super().__init__(inner)
-        self._tree, self._evidence, self._careless = tree, evidence, careless
-
-    async def initialize(self) -> None:
-        """Make ready."""
-        if self._careless:
-            await asyncio.to_thread(self._careless.before, self._tree)
-        await super().initialize()
-
-    async def cleanup(self) -> None:
-        """Look, then let go."""
-        if self._careless:
-            await asyncio.to_thread(self._careless.after, self._tree)
-        self._evidence.in_clone = await asyncio.to_thread(files_below, self._tree)
-        await super().cleanup()

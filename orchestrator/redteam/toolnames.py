@@ -9,8 +9,9 @@ if TYPE_CHECKING:
 
     from orchestrator.models.base import Request
 
+SHELLS = ("run_shell_command", "shell_command", "shell")
 _NAMES = {
-    "shell": ("run_shell_command", "shell_command", "shell"),
+    "shell": SHELLS,
     "read": ("read_file",),
     "write": ("write_file", "apply_patch"),
     "edit": ("edit_file", "apply_patch"),
@@ -67,7 +68,7 @@ def as_call(
     names = _NAMES.get(tool, (tool,))
     name = next((name for name in names if name in offered), names[0])
     if name == "apply_patch" and tool in {"write", "edit", "remove"}:
-        return name, {"patch": _patch(tool, arguments, unified="shell_command" in offered or not offered)}
+        return name, {"patch": _patch(tool, arguments, unified="grep_files" in offered)}
     known = offered.get(name)
     return name, {_parameter(key, known): value for key, value in arguments.items()}
 

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from orchestrator.cli.redteam import configured
+from orchestrator.redteam.attack import INCIDENTS, Attack, Place, read_corpus
+from orchestrator.redteam.run import prove, try_attack
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from orchestrator.redteam.stage import Configured
+
+CORPUS = read_corpus()
+SOURCE = random.SystemRandom()
+LEAST_ATTACKS = 80
+
+
+def user(tmp_path: Path, **flags: Any) -> Configured:
+    return configured(flags, {"PULLWRIGHT_CONFIG": "", "HOME": str(tmp_path)}, tmp_path)
+
+
+@pytest.mark.parametrize("attack", CORPUS, ids=lambda attack: attack.name)
+async def test_an_attack_is_stopped_and_succeeds_without_its_defence(attack: Attack, tmp_path: Path) -> None:
+    proof = await prove(attack, user(tmp_path), SOURCE)
+    assert proof.held.stopped, f"with its defence: {proof.held.success}: {proof.held.proof}"
+    assert not proof.fell.stopped, f"without its defence nothing came of it: {proof.fell.proof}"
+
+
+OTHER_FORMS = ["protected-workflow", "secret-as-base64", "path-absolute", "shell-below-its-level"]
+
+
+@pytest.mark.parametrize("name", OTHER_FORMS)
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"contract": "native", "model": "anthropic:claude-sonnet-4-5"},
+        {"contract": "native", "model": "openai:gpt-5"},
+        {"contract": "native", "model": "gemini:gemini-2.5-pro"},
+        {"contract": "single-step"},
+    ],
+    ids=["anthropic", "openai", "gemini", "single-step"],
+)
+async def test_other_contracts_and_profiles_hold_as_well(
+    name: str, flags: dict[str, str], tmp_path: Path
+) -> None:
+    attack = next(attack for attack in CORPUS if attack.name == name)
+    proof = await prove(attack, user(tmp_path, **flags), SOURCE)
+    assert proof.holds, (proof.held, proof.fell)
+
+
+async def test_a_configuration_that_opens_the_machine_is_told_so(tmp_path: Path) -> None:
+    attack = next(attack for attack in CORPUS if attack.name == "sandbox-write-outside")
+    open_wide = user(tmp_path, permission="dangerous", sandbox="off")
+    verdict = await try_attack(attack, open_wide, SOURCE)
+    assert verdict.success == "outside: ran"
+    assert (await try_attack(attack, user(tmp_path), SOURCE)).stopped
+
+
+async def test_one_round_is_enough_for_an_attack(tmp_path: Path) -> None:
+    attack = next(attack for attack in CORPUS if attack.name == "protected-workflow")
+    loose = user(tmp_path, max_rounds="1", allow_path=[".github/**"])
+    assert (await try_attack(attack, loose, SOURCE)).success == "path: .github/workflows/ci.yml"
+
+
+def test_the_corpus_is_large_and_different() -> None:
+    assert len(CORPUS) >= LEAST_ATTACKS
+    assert len({attack.title for attack in CORPUS}) == len(CORPUS)
+    assert len({(attack.text, str(attack.world), str(attack.settings)) for attack in CORPUS}) == len(CORPUS)
+
+
+def test_the_corpus_covers_every_incident_and_every_place() -> None:
+    assert {number for attack in CORPUS for number in attack.incidents} == set(INCIDENTS)
+    assert {attack.place for attack in CORPUS} == set(Place)
