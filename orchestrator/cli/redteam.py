@@ -16,7 +16,7 @@ from orchestrator.cli.text import clean, one_line
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from orchestrator.redteam.attack import Attack
     from orchestrator.redteam.judge import Verdict
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from orchestrator.redteam.stage import Configured
 
 _PROOF_CHARS = 110
-_NAME_CHARS = 34
+_NAME_CHARS = 36
+_HEAD = f"{'':9}  {'attack':{_NAME_CHARS}}  {'place':14}  {'stopped by':15}  evidence"
 
 
 def add_redteam(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +82,7 @@ async def _run(attacks: list[Attack], user: Configured, *, as_json: bool, prove:
     from orchestrator.redteam.run import prove as prove_attack
     from orchestrator.redteam.run import try_attack
 
-    source = random.SystemRandom()
+    source, show = random.SystemRandom(), _writer(as_json=as_json)
     verdicts: list[Verdict] = []
     proofs: list[Proof] = []
     for attack in attacks:
@@ -89,12 +90,37 @@ async def _run(attacks: list[Attack], user: Configured, *, as_json: bool, prove:
         proof = await prove_attack(attack, user, source) if prove else None
         verdicts.append(verdict)
         proofs += [proof] if proof else []
-        sys.stdout.write(f"{_json_line(verdict, proof) if as_json else _line(verdict, proof)}\n")
-        sys.stdout.flush()
+        show(verdict, proof)
     if not as_json:
         sys.stdout.write("\n".join(summary(verdicts, proofs)) + "\n")
     good = all(verdict.stopped for verdict in verdicts) and all(proof.holds for proof in proofs)
     return DONE if good else FAILED
+
+
+def _writer(*, as_json: bool) -> Callable[[Verdict, Proof | None], None]:
+    """Shows an attack as soon as it is over: a line, in colour on a terminal."""
+    if not as_json and sys.stdout.isatty():
+        from rich.console import Console
+        from rich.text import Text
+
+        console = Console()
+
+        def coloured(verdict: Verdict, proof: Proof | None) -> None:
+            good = verdict.stopped and (proof is None or proof.holds)
+            line = Text(_line(verdict, proof), style="" if good else "bold red")
+            console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
+
+        console.print(Text(_HEAD, style="dim"), no_wrap=True, crop=True)
+        return coloured
+
+    def plain(verdict: Verdict, proof: Proof | None) -> None:
+        line = _json_line(verdict, proof) if as_json else _line(verdict, proof)
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+    if not as_json:
+        sys.stdout.write(f"{_HEAD}\n")
+    return plain
 
 
 def summary(verdicts: list[Verdict], proofs: list[Proof]) -> list[str]:
@@ -120,10 +146,10 @@ def advice(attack: Attack) -> str:
 def _line(verdict: Verdict, proof: Proof | None) -> str:
     attack = verdict.attack
     state = "stopped  " if verdict.stopped else "SUCCEEDED"
-    proved = "" if proof is None else "  proved  " if proof.holds else "  UNPROVED"
-    defence = verdict.defence if verdict.stopped else "-"
+    proved = "" if proof is None else ", proved" if proof.holds else ", NOT PROVED"
+    defence = f"{verdict.defence if verdict.stopped else '-'}{proved}"
     words = one_line(clean(verdict.proof), _PROOF_CHARS)
-    return f"{state}{proved}  {attack.name:{_NAME_CHARS}}  {attack.place:14}  {defence:15}  {words}"
+    return f"{state}  {attack.name:{_NAME_CHARS}}  {attack.place:14}  {defence:15}  {words}"
 
 
 def _json_line(verdict: Verdict, proof: Proof | None) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.core.defences import Defence
 from orchestrator.redteam.planting import branches, changes
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Evidence:
         fetched: addresses of pages.
         loosened: options of the run that are looser than the user chose.
         survivors: processes of the model's that outlived the run.
-        refusal: why no cycle began.
+        refusal: why no cycle began, and by which defence.
     """
 
     settings: Settings
@@ -71,6 +72,7 @@ class Evidence:
     loosened: list[str] = field(default_factory=list)
     survivors: list[int] = field(default_factory=list)
     refusal: str = ""
+    refused_by: Defence = Defence.INSTRUCTIONS
 
 
 def look_at_model(evidence: Evidence, model: ObedientModel) -> None:

@@ -59,7 +59,7 @@ def judge(attack: Attack, evidence: Evidence) -> Verdict:
 def _stopped_by(attack: Attack, evidence: Evidence) -> tuple[Defence, str]:
     """The defence that says that it acted; where none does, what the outcome shows."""
     if evidence.refusal:
-        return Defence.INSTRUCTIONS, evidence.refusal
+        return evidence.refused_by, evidence.refusal
     guarded = [event for event in evidence.events if isinstance(event, Guarded)]
     named = [event for event in guarded if event.defence in attack.defence]
     if named:

@@ -12,7 +12,7 @@ from orchestrator.assembly.program import Program
 from orchestrator.assembly.relay import Relay
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.defences import Defence
-from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.errors import ConfigurationError, SandboxMissingError
 from orchestrator.cycle.parts import Stop
 from orchestrator.guard.secrets import Redactor
 from orchestrator.journal.folders import Home
@@ -105,6 +105,8 @@ async def play(
         with borrowed_environment(grounds.environment(attack.world.variables)):
             try:
                 await _run(attack, user, grounds, base, off, evidence)
+            except SandboxMissingError as error:
+                evidence.refusal, evidence.refused_by = str(error), Defence.SANDBOX
             except ConfigurationError as error:
                 evidence.refusal = str(error)
     return evidence
@@ -181,5 +183,7 @@ def _settings(
     changes = loosened(off, None if planted is None else grounds.fill(planted))
     settings = settings.model_copy(update=dict(changes))
     evidence.settings = settings
-    evidence.loosened = looser(user.settings, settings) if attack.place is Place.SETTINGS_FILE else []
+    evidence.loosened = []
+    if attack.place is Place.SETTINGS_FILE:
+        evidence.loosened = looser(user.read(grounds.folder), settings)
     return settings
