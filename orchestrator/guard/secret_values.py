@@ -32,6 +32,8 @@ _BLOCK_BYTES = 4096
 _MIN_DISTINCT = 4
 _MARGIN_CHARS = 3
 _MIN_RANDOM_CHARS = 6
+_COUNTING = b"01234567890123456789 98765432109876543210"
+"""Digits in order are in many texts."""
 _RARELY_CHARS = 400
 
 # Characters without width, whose bytes are left out on both sides of the comparison.
@@ -51,6 +53,8 @@ _MOST_WORD_CHARS = 16
 _UNSPEAKABLE = re.compile(r"[bcdfghjklmnpqrstvwxz]{6}", re.IGNORECASE)
 _PART = re.compile(r"[A-Za-z0-9\u0080-\U0010ffff]+")
 _PATH_MARK = re.compile(r"[\s/:@]")
+_IN_WORDS = re.compile(r"://|^[/~.]|\s")
+_ISSUERS = re.compile(r"(?:sk-ant-[a-z]+\d\d-|github_pat_|pypi-AgEIcHlwaS5vcmc)?")
 _JWT_HEADER = re.compile(r"eyJ[A-Za-z0-9_-]+(?=\.eyJ)")
 
 
@@ -67,7 +71,14 @@ def _is_ordinary(part: str) -> bool:
 
 
 def _stretches(value: str) -> Iterator[str]:
-    """The parts of a value that are not found in ordinary text: not its words, host names and headers."""
+    """The parts of a value that give it away.
+
+    That is all of it but what its issuer puts before every key. Of an address, a path, or a text in
+    several words, such as a key file, it is what is not found in ordinary text.
+    """
+    if _IN_WORDS.search(value) is None and _JWT_HEADER.search(value) is None:
+        yield value[_ISSUERS.match(value).end() :]  # type: ignore[union-attr]  it matches nothing, too
+        return
     headers = [match.span() for match in _JWT_HEADER.finditer(value)]
     # In one word without the marks of a path or an address, what follows something random is random.
     is_token = _PATH_MARK.search(value) is None
@@ -158,14 +169,19 @@ class ValueIndex:
             self._learn_parts(value)
 
     def _learn_parts(self, value: str) -> None:
+        words = [_fold(part.encode()) for part in _PART.findall(value) if _is_ordinary(part)]
+        words = [word for word in words if len(word) >= _WINDOW]
+        words += [word[::-1] for word in words]
         for stretch in _stretches(value):
             for spelling in set(_spellings(stretch)):
                 folded = _fold(spelling.encode("utf-8", "surrogatepass"))
                 is_plain = spelling in (stretch, stretch[::-1])
                 for at in range(len(folded) - _WINDOW + 1):
                     window = folded[at : at + _WINDOW]
-                    # Ten digits may be anybody's number; in other spellings they are letters.
-                    if len(set(window)) >= _MIN_DISTINCT and not (is_plain and window.isdigit()):
+                    # Ten letters of one word are anybody's word.
+                    if is_plain and (window in _COUNTING or any(window in word for word in words)):
+                        continue
+                    if len(set(window)) >= _MIN_DISTINCT:
                         self._windows.add(window)
                 self._grams.update(folded[at : at + _GRAM] for at in range(len(folded) - _GRAM + 1))
 

@@ -54,6 +54,7 @@ STRUCTURED = [
     "postgres://admin:" + key("", 16) + "@localhost:5432/production",
     "correct-horse-battery-staple",
     "development-only-password",
+    "authentication-by-nobody",
 ]
 TOKENS = REALISTIC[:9]
 
@@ -142,7 +143,7 @@ def test_values_of_words_are_found_as_a_whole(value: str) -> None:
         "/home/user/.config/other/file",
         "/var/run/secrets/kubernetes.io",
         "postgres://localhost:5432/production",
-        "a correct-horse and a battery",
+        "in development, by authentication",
         "-----BEGIN RSA PUBLIC KEY-----",
         "sk-ant-api03-",
         "export GITHUB_PAT=github_pat_11",
@@ -156,6 +157,16 @@ def test_what_values_have_in_common_with_other_texts_is_left_alone(text: str) ->
     jwt = "eyJhbGciOiJSUzI1NiIsInR5cCI6IkpXVCJ9" + key(".eyJ", 60) + key(".", 80)
     redactor = Redactor([*REALISTIC, *STRUCTURED, jwt, "x" * 20])
     assert redactor.redact(text) == text
+
+
+@pytest.mark.parametrize("value", ["correct-horse-battery-staple", "made-up-key-for-this-test-1234567890"])
+def test_of_words_in_a_row_any_twelve_characters_count(value: str) -> None:
+    redactor = Redactor([value])
+    for start in range(len(value) - 11):
+        window = value[start : start + 12]
+        for text in (window, window[::-1]):
+            found = redactor.holds_secret(f"({text})")
+            assert found or sum(map(str.isalnum, window)) < 10, window  # the rest are separators
 
 
 def test_this_repository_holds_no_part_of_a_made_up_value() -> None:
