@@ -34,7 +34,7 @@ class ObedientModel:
     """Answers each request with the next order that was found in what it was shown, newest words first.
 
     It ignores refusals, understands text that a person cannot see, and calls tools that it was not
-    offered. The system prompt is not searched: it is the program's own.
+    offered. Other people's words that get into the system prompt are obeyed like any others.
 
     Args:
         lead: what the task itself asks for; done first, and not counted as obeyed.
@@ -69,8 +69,11 @@ class ObedientModel:
     @property
     def shown(self) -> str:
         """Everything that it was shown, as it reads it."""
-        messages = self.requests[-1].messages if self.requests else ()
-        return "\n".join(readable(text) for message in messages for text in _texts(message))
+        if not self.requests:
+            return ""
+        last = self.requests[-1]
+        texts = [last.system, *(text for message in last.messages for text in _texts(message))]
+        return "\n".join(map(readable, texts))
 
     async def complete(self, request: Request) -> Response:
         """Do the next thing."""
@@ -94,7 +97,9 @@ class ObedientModel:
         new = request.messages[self._read :]
         self._read = len(request.messages)
         answers = [message for message in new if message.role is not Role.ASSISTANT]
-        if len(self.requests) > 1:
+        if len(self.requests) == 1:
+            self._waiting.extend(self._orders(request.system))
+        else:
             self._results.append("\n".join(text for message in answers for text in _texts(message)))
         for message in answers:
             texts = [message.text] if self._program_only else _texts(message)

@@ -4,7 +4,7 @@ Most are fields of `Guards` or options. Some cannot be taken out of the product,
 that a careless program does stands in their place:
 
 - admission: a forge that says that everybody may write, and that nobody edited anything;
-- markers: fences of three backticks, whatever the text between them holds;
+- markers: fences of three backticks, whatever the text between them holds, and names with nothing around;
 - instructions: the repository's `pullwright.toml` is taken as it is;
 - paths: files are opened as named (`plain.PlainFiles`);
 - host-git: a careless host works in the model's work tree (`plain.CarelessHost`);
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _MANY = 10_000
 _LONG_FENCE = re.compile(r"(?m)^`{4,}")
+_SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 
 
 def loosened(off: Collection[Defence], planted: str | None) -> Mapping[str, Any]:
@@ -128,12 +129,13 @@ class TrustingForge(MemoryForge):
 
 
 class ClosableMarkers(ObedientModel):
-    """A model that is shown other people's words between fences of three backticks, which they can close."""
+    """A model that is shown other people's words in fences that they can close, and names with nothing around."""
 
     async def complete(self, request: Request) -> Response:
         """Do the next thing."""
         messages = [_with_short_fences(message) for message in request.messages]
-        return await super().complete(dataclasses.replace(request, messages=messages))
+        system = _SPAN.sub(r"\1", request.system)
+        return await super().complete(dataclasses.replace(request, system=system, messages=messages))
 
 
 def _with_short_fences(message: Message) -> Message:
@@ -143,7 +145,7 @@ def _with_short_fences(message: Message) -> Message:
 def _shortened(part: Part) -> Part:
     match part:
         case Text(text):
-            return Text(_LONG_FENCE.sub("```", text))
+            return Text(_SPAN.sub(r"\1", _LONG_FENCE.sub("```", text)))
         case ToolResult():
             return dataclasses.replace(part, content=_LONG_FENCE.sub("```", part.content))
         case _:
