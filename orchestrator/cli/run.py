@@ -95,9 +95,13 @@ def _report(program: Program, result: CycleResult, *, as_json: bool) -> None:
 
 def _refuse(error: PullwrightError, *, as_json: bool) -> int:
     """One line for what cannot even begin; with `--json` a result as well."""
-    print(f"pullwright: {error}", file=sys.stderr)
+    from orchestrator.config import secret_values
+    from orchestrator.guard.secrets import Redactor
+
+    said = Redactor(secret_values(os.environ)).redact(str(error))
+    print(f"pullwright: {said}", file=sys.stderr)
     if as_json:
         from orchestrator.cycle.result import CycleResult
 
-        print(json.dumps(CycleResult(None, error=str(error)).to_json(), ensure_ascii=False))
+        print(json.dumps(CycleResult(None, error=said).to_json(), ensure_ascii=False))
     return for_error(error)

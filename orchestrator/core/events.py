@@ -202,7 +202,7 @@ class ToolCallEnded:
 
 @dataclass(frozen=True, slots=True)
 class LimitReached:
-    """A budget is spent. `limit` is `rounds`, `tool_rounds`, `replies`, `tokens`, `usd` or `minutes`."""
+    """A budget is spent. `limit` is `rounds`, `tool_rounds`, `replies`, `tokens`, `usd`, `minutes` or `denials`."""
 
     limit: str
     detail: str

@@ -186,7 +186,7 @@ class Act:
         return self._parts.forge.repository().default_branch == self.clone.base_branch
 
     def _words(self, text: str) -> str:
-        return self._parts.guards.redact(self._parts.guards.words(text).text)
+        return self._parts.guards.redact(self._parts.guards.names(text).text)
 
     async def _may_end(self, _text: str) -> str | None:
         """Nobody reads what the model only says: tell it so once, unless all is proposed."""

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.arguments import SETTING_KEYS, UsageError, given_settings, parse
+from orchestrator.cli.arguments import UsageError, given_settings, parse
+from orchestrator.cli.setting_flags import SETTING_KEYS
 from orchestrator.config.settings import KEYS
 from orchestrator.guard.secrets import Redactor
 

@@ -168,7 +168,9 @@ async def test_what_stands_for_text_that_was_not_shown_is_written_at_the_second_
 ) -> None:
     (tmp_path / "a.txt").write_text("key = 1\n" * 21)
     await read(context, "a.txt")
-    assert "which stands for text that you were not shown" in await refused(context, "a.txt", f"key = {mark}\n")
+    assert "which stands for text that you were not shown" in await refused(
+        context, "a.txt", f"key = {mark}\n"
+    )
     await written(context, "a.txt", f"key = {mark}\n")
     await written(context, "a.txt", f"x = {mark}\n")  # it is there already
     await written(context, "new.txt", mark)
