@@ -62,7 +62,9 @@ def choose_site(repository: str, around: Around, *, writes: bool) -> Site:
         return _on_disk(place, around)
     if writes and not around.keys.github and around.settings.github_app_id is None:
         # Said before anything is paid for: the push would fail at the end.
-        raise ConfigurationError("no token for GitHub: set GITHUB_TOKEN, or try --dry-run with --task, which only reads")
+        raise ConfigurationError(
+            "no token for GitHub: set GITHUB_TOKEN, or try --dry-run with --task, which only reads"
+        )
     return _on_github(place, around)
 
 

@@ -204,7 +204,7 @@ def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"inline_definitions": True})
     parser.core.ruler.enableOnly(["normalize", "block"])
     # GitHub takes any address in a definition, and drops it later.
-    parser.validateLink = _any_address  # type: ignore[method-assign]  the parser's own way to say so
+    parser.validateLink = _any_address  # type: ignore[method-assign]
     return parser
 
 
