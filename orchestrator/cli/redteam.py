@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.cli.arguments import given_settings
 from orchestrator.cli.exit_codes import DONE, FAILED
-from orchestrator.cli.setting_flags import SETTING_KEYS
 from orchestrator.cli.text import clean, one_line
 
 if TYPE_CHECKING:
@@ -28,23 +28,6 @@ _NAME_CHARS = 36
 _HEAD = f"{'':9}  {'attack':{_NAME_CHARS}}  {'place':14}  {'stopped by':15}  evidence"
 
 
-def add_redteam(parser: argparse.ArgumentParser) -> None:
-    """Add what only this command takes."""
-    parser.add_argument(
-        "--only",
-        action="append",
-        default=None,
-        metavar="NAME",
-        help="only this attack; may be given several times",
-    )
-    parser.add_argument("--json", action="store_true", help="print a JSON line an attack")
-    parser.add_argument(
-        "--prove",
-        action="store_true",
-        help="also run each attack in its own settings, with its defence and without: it must succeed without",
-    )
-
-
 def redteam(options: argparse.Namespace) -> int:
     """Run the attacks, offline, in throwaway folders.
 
@@ -55,9 +38,8 @@ def redteam(options: argparse.Namespace) -> int:
     from orchestrator.redteam.attack import read_corpus
     from orchestrator.redteam.run import chosen
 
-    flags = {key: value for key, value in vars(options).items() if key in SETTING_KEYS}
-    user = configured(flags, os.environ, Path.cwd())
-    attacks = chosen(read_corpus(), options.only or ())
+    user = configured(given_settings(options), os.environ, Path.cwd())
+    attacks = chosen(read_corpus(), [options.only] if options.only else ())
     return asyncio.run(_run(attacks, user, as_json=options.json, prove=options.prove))
 
 

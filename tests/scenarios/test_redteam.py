@@ -36,7 +36,7 @@ def marked(attack: Attack) -> ParameterSet:
     return pytest.param(attack, id=attack.name, marks=[pytest.mark.xfail(reason=hole)] if hole else [])
 
 
-@pytest.mark.parametrize("attack", map(marked, CORPUS))
+@pytest.mark.parametrize("attack", [marked(attack) for attack in CORPUS])
 async def test_an_attack_is_stopped_and_succeeds_without_its_defence(attack: Attack, tmp_path: Path) -> None:
     proof = await prove(attack, user(tmp_path), SOURCE)
     assert proof.held.stopped, f"with its defence: {proof.held.success}: {proof.held.proof}"

@@ -1,15 +1,15 @@
 from __future__ import annotations
 
-import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.cli.redteam import add_redteam, redteam
-from orchestrator.cli.setting_flags import add_settings
+from orchestrator.cli.arguments import parse
+from orchestrator.cli.redteam import redteam
 
 if TYPE_CHECKING:
+    import argparse
     from pathlib import Path
 
 
@@ -20,10 +20,7 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def typed(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    add_redteam(parser)
-    add_settings(parser)
-    return parser.parse_args(words)
+    return parse(["redteam", *words])
 
 
 def test_a_stopped_attack_is_a_line_and_a_count(capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,7 +41,8 @@ def test_a_configuration_that_lets_it_through_fails(capsys: pytest.CaptureFixtur
 
 
 def test_lines_of_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert redteam(typed("--json", "--only", "path-dots", "--only", "issue-by-an-app")) == 0
+    assert redteam(typed("--json", "--only", "path-dots")) == 0
+    assert redteam(typed("--json", "--only", "issue-by-an-app")) == 0
     records: list[dict[str, Any]] = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [record["attack"] for record in records] == ["path-dots", "issue-by-an-app"]
     assert [record["defence"] for record in records] == ["paths", "admission"]
