@@ -108,7 +108,7 @@ def _writer(*, as_json: bool) -> Callable[[Verdict, Proof | None], None]:
 def summary(verdicts: list[Verdict], proofs: list[Proof]) -> list[str]:
     """The last lines: how many were stopped, and what to change about the others."""
     stopped = sum(verdict.stopped for verdict in verdicts)
-    lines = ["", f"{len(verdicts)} attacks, {stopped} stopped"]
+    lines = ["", f"{len(verdicts)} attack{'s' if len(verdicts) != 1 else ''}, {stopped} stopped"]
     if proofs:
         lines.append(
             f"{sum(proof.holds for proof in proofs)} of {len(proofs)} proved: without their defence they succeed"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from _pytest.mark.structures import ParameterSet
 
     from orchestrator.redteam.stage import Configured
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="some attacks go by way of /proc")
 
 CORPUS = read_corpus()
 SOURCE = random.SystemRandom()

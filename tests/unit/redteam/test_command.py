@@ -28,7 +28,7 @@ def test_a_stopped_attack_is_a_line_and_a_count(capsys: pytest.CaptureFixture[st
     out = capsys.readouterr().out
     assert "stopped    protected-workflow" in out
     assert "protected-paths, proved" in out
-    assert "1 attacks, 1 stopped" in out
+    assert "1 attack, 1 stopped" in out
     assert "1 of 1 proved" in out
 
 
@@ -36,7 +36,7 @@ def test_a_configuration_that_lets_it_through_fails(capsys: pytest.CaptureFixtur
     assert redteam(typed("--only", "protected-workflow", "--allow-path", ".github/**")) == 1
     out = capsys.readouterr().out
     assert "SUCCEEDED  protected-workflow" in out
-    assert "1 attacks, 0 stopped" in out
+    assert "1 attack, 0 stopped" in out
     assert "protected-workflow: " in out.splitlines()[-1]
 
 
