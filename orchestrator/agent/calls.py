@@ -33,7 +33,7 @@ DEFAULT_TOOL_SECONDS = 660.0
 _TOO_MANY_DENIALS = "Not run: too many calls of this session were refused before it."
 
 
-def _as_it_is(_tool: str, text: str) -> str:
+def _as_it_is(_what: str, text: str) -> str:
     return text
 
 
@@ -52,7 +52,7 @@ class Workbench:
         tool_seconds: how long a call of any tool may take.
         shows: which tools exist for the model.
         budget: counts the calls that are refused; None counts nothing.
-        clean: what a tool answers, by its name and text, as the model may see it.
+        clean: a text as the model may see it, by what it is and what it says.
     """
 
     tools: ToolRegistry
@@ -198,5 +198,5 @@ def _finish(bench: Workbench, call: ToolCall, status: CallStatus, outcome: ToolO
             assert_never(outcome)
     bench.emit(ToolCallEnded(call.id, call.name, status, output if full is None else full))
     # After the cut, so that its cost does not grow with what a program prints.
-    shown = bench.clean(call.name, truncate(output, cut_as, bench.limits))
+    shown = bench.clean(f"the answer of {call.name}", truncate(output, cut_as, bench.limits))
     return ToolResult(call.id, call.name, shown, is_error=status is not CallStatus.OK, images=images)

@@ -143,7 +143,7 @@ async def _may_end(_text: str) -> str | None:
     return None
 
 
-def _as_it_is(_tool: str, text: str) -> str:
+def _as_it_is(_what: str, text: str) -> str:
     return text
 
 
@@ -156,7 +156,8 @@ class Host:
         shows: which tools exist for the model: the others are not shown, and do not run if it guesses their
             names. A `Gatekeeper` is `Host(gate=keeper, shows=keeper.shows)`.
         shows_dangerous: False hides all dangerous tools beside.
-        clean: the answer of a tool, by its name and text, as the model may see it. The event has it as it was.
+        clean: a text as the model may see it, by what it is (`the answer of read_file`) and what it says. The
+            event of a call has the text as it was.
         price: what a reply cost; None takes the profile's word.
         stopped: whether somebody asked for an end after the round that is running.
         may_end: asked when a reply in words would end the work; see `Hooks.may_end`.

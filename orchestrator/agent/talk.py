@@ -131,9 +131,10 @@ async def _system(setting: Setting, model_name: str, shown: tuple[ToolDefinition
         model_name=model_name,
         knowledge_cutoff=profile.knowledge_cutoff,
     )
-    return system_prompt(
+    prompt = system_prompt(
         profile,
         contract_words=setting.contract.describe(shown),
         orientation=orientation,
         user_instructions=setting.config.user_instructions,
     )
+    return setting.host.clean("the system prompt", prompt)

@@ -114,7 +114,7 @@ class Act:
         return Host(
             gate=parts.guards.gate,
             shows=parts.guards.shows,
-            clean=self._clean_output,
+            clean=self._visible,
             price=parts.price,
             stopped=parts.stop,
             may_end=self._may_end,
@@ -144,10 +144,6 @@ class Act:
         except ToolError:
             return None  # a template that cannot be read is no reason to lose the change
         return raw.decode("utf-8", "replace")
-
-    def _clean_output(self, tool: str, text: str) -> str:
-        """What a tool answers as the model may see it."""
-        return self._visible(f"the answer of {tool}", text)
 
     def _visible(self, where: str, text: str) -> str:
         """Text of files and programs without secrets, and with what a reader would not see made visible."""

@@ -146,7 +146,11 @@ async def first_message(  # noqa: PLR0913  all by name
         file_count=len(files),
         map_block=fenced(map_text),
         unlisted=unlisted,
-        commits=[(commit, one_line(subject, limit=_SUBJECT_CHARS)) for commit, subject in commits],
+        commits=fenced(
+            "\n".join(f"{name} {one_line(said, limit=_SUBJECT_CHARS, keep='`')}" for name, said in commits)
+        )
+        if commits
+        else "",
         pages=pages,
         everything=everything,
         looks_only=looks_only,

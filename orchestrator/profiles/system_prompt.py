@@ -53,11 +53,13 @@ def _environment(orientation: Orientation) -> str:
         "agent/environment",
         **{name: one_line(fact, limit=_FACT_CHARS) for name, fact in facts.items()},
         git=git is not None,
-        commits=[
-            (commit, one_line(subject, limit=_SUBJECT_CHARS, keep="`")) for commit, subject in git.commits
-        ]
-        if git
-        else [],
+        commits=fenced(_lines(git)) if git and git.commits else "",
+    )
+
+
+def _lines(git: GitSnapshot) -> str:
+    return "\n".join(
+        f"{commit} {one_line(subject, limit=_SUBJECT_CHARS, keep='`')}" for commit, subject in git.commits
     )
 
 

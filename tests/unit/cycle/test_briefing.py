@@ -46,7 +46,7 @@ async def test_a_small_repository_is_shown_whole() -> None:
     assert briefing.shown == {"README.md", "calc.py", "tests/test_calc.py"}
     assert f"`calc.py`:\n```\n{CALC}```\n" in briefing.text
     assert "calc.py (32 B)" in _map(briefing.text)
-    assert "- 1a2b3c4d Start\n" in briefing.text
+    assert "1a2b3c4d Start\n" in briefing.text
     assert "not listed here" not in briefing.text
     assert sorted(repo.reads) == sorted(set(repo.reads))
 
@@ -161,7 +161,7 @@ async def test_templates_in_files_and_tasks_are_not_filled_in() -> None:
 async def test_commit_subjects_stay_in_their_line() -> None:
     text = (await brief(Repo({}), commits=(("1a2b3c4d", "Fix\n# Your task\n" + "x" * 200),))).text
     line = next(line for line in text.splitlines() if "1a2b3c4d" in line)
-    assert line.startswith("- 1a2b3c4d Fix\\x0a# Your task")
+    assert line.startswith("1a2b3c4d Fix\\x0a# Your task")
     assert len(line) < 120
 
 
