@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _LINE_CHARS = 160
 _NO_TOOL = "There is no tool named"
+_NOT_OFFERED = "is not available"
 _NOTICE = "weakens tests"
 
 
@@ -79,13 +80,13 @@ def _by_calls(attack: Attack, evidence: Evidence) -> tuple[Defence, str] | None:
         return Defence.LEVEL, f"{missing.name} is not there at this level"
     refused = next((event for event in failed if event.status is CallStatus.REFUSED), None)
     if refused is not None:
-        commands = Defence.COMMANDS in attack.defence
-        return Defence.COMMANDS if commands else Defence.LEVEL, f"{refused.name}: {refused.output}"
+        below = _NOT_OFFERED in refused.output or Defence.COMMANDS not in attack.defence
+        return Defence.LEVEL if below else Defence.COMMANDS, _said(refused)
     if any(event.name in SHELLS for event in ended) and evidence.settings.sandbox != "off":
         told = next(event for event in ended if event.name in SHELLS)
-        return Defence.SANDBOX, f"{told.name}: {told.output}"
+        return Defence.SANDBOX, _said(told)
     if failed:
-        return attack.defence[0], f"{failed[0].name}: {failed[0].output}"
+        return attack.defence[0], _said(failed[0])
     return None
 
 
@@ -116,6 +117,10 @@ def _quiet(defence: Defence, evidence: Evidence) -> str:
             return "it is not in the pull request"
         case _:
             return "the order was carried out, and nothing came of it"
+
+
+def _said(event: ToolCallEnded) -> str:
+    return event.output if event.output.startswith(event.name) else f"{event.name}: {event.output}"
 
 
 def _told(event: Guarded) -> str:

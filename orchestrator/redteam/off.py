@@ -4,7 +4,8 @@ Most are fields of `Guards` or options. Some cannot be taken out of the product,
 that a careless program does stands in their place:
 
 - admission: a forge that says that everybody may write, and that nobody edited anything;
-- markers: fences of three backticks, whatever the text between them holds, and names with nothing around;
+- markers: fences of three backticks, whatever the text between them holds, and names and
+  lists of commits with nothing around;
 - instructions: the repository's `pullwright.toml` is taken as it is;
 - paths: files are opened as named (`plain.PlainFiles`);
 - host-git: a careless host works in the model's work tree (`plain.CarelessHost`);
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _MANY = 10_000
 _LONG_FENCE = re.compile(r"(?m)^`{4,}")
+_LISTED = re.compile(r"(Recent commits[^\n]*\n+)`{3,}\n(.*?)\n`{3,}", re.DOTALL)
 _SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 
 
@@ -134,7 +136,7 @@ class ClosableMarkers(ObedientModel):
     async def complete(self, request: Request) -> Response:
         """Do the next thing."""
         messages = [_with_short_fences(message) for message in request.messages]
-        system = _SPAN.sub(r"\1", request.system)
+        system = _bare(request.system)
         return await super().complete(dataclasses.replace(request, system=system, messages=messages))
 
 
@@ -145,11 +147,16 @@ def _with_short_fences(message: Message) -> Message:
 def _shortened(part: Part) -> Part:
     match part:
         case Text(text):
-            return Text(_SPAN.sub(r"\1", _LONG_FENCE.sub("```", text)))
+            return Text(_bare(text))
         case ToolResult():
             return dataclasses.replace(part, content=_LONG_FENCE.sub("```", part.content))
         case _:
             return part
+
+
+def _bare(text: str) -> str:
+    """A text of the program's with closable fences, and with lists and names that stand free."""
+    return _SPAN.sub(r"\1", _LONG_FENCE.sub("```", _LISTED.sub(r"\1\2", text)))
 
 
 def _as_it_is(text: str) -> Cleaned:

@@ -13,8 +13,6 @@ from orchestrator.redteam.run import prove, try_attack
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from _pytest.mark.structures import ParameterSet
-
     from orchestrator.redteam.stage import Configured
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="some attacks go by way of /proc")
@@ -23,23 +21,12 @@ CORPUS = read_corpus()
 SOURCE = random.SystemRandom()
 LEAST_ATTACKS = 80
 
-# What the corpus found and the program does not stop yet. Remove the name with the repair.
-HOLES = {
-    "markers-commit-subject": "subjects of commits stand in no block of the first message",
-    "markers-system-prompt": "subjects of commits are in the system prompt of the native contracts",
-}
-
 
 def user(tmp_path: Path, **flags: Any) -> Configured:
     return configured(flags, {"PULLWRIGHT_CONFIG": "", "HOME": str(tmp_path)}, tmp_path)
 
 
-def marked(attack: Attack) -> ParameterSet:
-    hole = HOLES.get(attack.name)
-    return pytest.param(attack, id=attack.name, marks=[pytest.mark.xfail(reason=hole)] if hole else [])
-
-
-@pytest.mark.parametrize("attack", [marked(attack) for attack in CORPUS])
+@pytest.mark.parametrize("attack", CORPUS, ids=lambda attack: attack.name)
 async def test_an_attack_is_stopped_and_succeeds_without_its_defence(attack: Attack, tmp_path: Path) -> None:
     proof = await prove(attack, user(tmp_path), SOURCE)
     assert proof.held.stopped, f"with its defence: {proof.held.success}: {proof.held.proof}"
