@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -333,7 +334,7 @@ class TestTheSandbox:
 
     def test_without_one_the_run_does_not_begin(self, stage: Stage, repository: Path, tmp_path: Path) -> None:
         program = shutil.which("bwrap") or str(bwrap_path())
-        walls = "--bind / / --dev /dev --proc /proc --unshare-user --disable-userns --cap-drop ALL".split()
+        walls = shlex.split("--bind / / --dev /dev --proc /proc --unshare-user --disable-userns --cap-drop ALL")
         model = ("--model", "openai-chat:m", "--api-url", stage.model.url)
         argv = ["run", "--repo", str(repository), *TASK, *model, DANGEROUS]
         done = subprocess.run(
