@@ -72,6 +72,16 @@ def runs_commands(settings: Settings) -> bool:
     )
 
 
+def rules_in_words(settings: Settings, sandbox: Sandbox | None) -> str:
+    """What may run, in one line for the person who watches."""
+    if not runs_commands(settings):
+        return f"{settings.permission}: no commands"
+    granted = "every command" if settings.permission == "dangerous" else ", ".join(settings.allow_command)
+    walls = f"in {sandbox.name}" if sandbox else "WITHOUT a sandbox"
+    network = f", hosts: {', '.join(settings.allow_host)}" if sandbox and settings.allow_host else ""
+    return f"{settings.permission}: {granted}, {walls}{network}"
+
+
 def choose_sandbox(settings: Settings) -> Sandbox | None:
     """The sandbox for commands; None where none can run, or where a person typed that there is to be none.
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.agent.limits import Limits
-from orchestrator.assembly.guards import as_lines, runs_commands, told_of_refusals
+from orchestrator.assembly.guards import as_lines, rules_in_words, runs_commands, told_of_refusals
 from orchestrator.assembly.relay import Recorder
 from orchestrator.assembly.toolbox import choose_contract, cycle_profile, profile_name
 from orchestrator.config import LOCAL_FILE, tightened
@@ -133,6 +133,7 @@ class Program:
                 web=self.web,
             ),
             guards=guards,
+            rules=rules_in_words(settings, self.sandbox),
             limits=Limits(settings.max_rounds, settings.max_tokens, settings.max_usd, settings.max_minutes),
             price=self.chosen.price,
             manner=self._manner(settings),

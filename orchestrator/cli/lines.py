@@ -205,6 +205,7 @@ def _story_line(event: _StoryEvent, narrator: Narrator) -> Line:
     match event:
         case CycleStarted():
             text = f"run {event.run}: {one_line(event.repository)} with {one_line(event.model)}"
+            text += f" ({one_line(event.rules)})" if event.rules else ""
         case PhaseEntered():
             text = f"phase: {event.phase}"
         case TaskTaken():

@@ -40,12 +40,13 @@ class CallStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CycleStarted:
-    """A cycle begins. `run` names its folder; `repository` is what the user named."""
+    """A cycle begins. `run` names its folder; `repository` is what the user named; `rules` what may run."""
 
     run: str
     repository: str
     model: str
     contract: str
+    rules: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ class Act:
         self._parts, self._task, self._files, self._result = parts, task, files, result
         self.clone = clone
         self.ledger = Ledger()
-        self._evidence = Evidence()
+        self._evidence = Evidence(parts.guards.redact)
         self._session: Session | None = None
         self._reminded = False
         self._phase = Phase.PLAN
@@ -90,7 +90,13 @@ class Act:
             clock=parts.clock,
             session_id=parts.run,
         )
-        return await self._session.run(await self._brief(profile))
+        return self._as_read(await self._session.run(await self._brief(profile)))
+
+    def _as_read(self, end: SessionEnd) -> SessionEnd:
+        """A question that holds a secret once it is made harmless is judged by that."""
+        guards = self._parts.guards
+        text = guards.wording.text(end.text, issue=None)
+        return replace(end, text=text) if guards.hold_back(text) else end
 
     def _config(self) -> SessionConfig:
         manner, limits = self._parts.manner, self._parts.limits

@@ -42,7 +42,9 @@ async def _as_they_are(parts: CycleParts) -> CycleParts:
 async def run_cycle(parts: CycleParts, choose: Choose, tighten: Tighten = _as_they_are) -> CycleResult:
     """Run one cycle. Whatever happens, there is a result, and changes that were made are kept."""
     result = CycleResult(parts.run)
-    parts.emit(CycleStarted(parts.run, parts.repository, parts.model.name, parts.contract.name))
+    parts.emit(
+        CycleStarted(parts.run, parts.repository, parts.model.name, parts.contract.name, parts.rules)
+    )
     try:
         await _story(await tighten(parts), choose, result)
     except asyncio.CancelledError:

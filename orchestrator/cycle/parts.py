@@ -111,6 +111,7 @@ class CycleParts:
         open_clone: clones into a folder of its own below the one given.
         environment: the place where tools act, for a work tree and the submodules in it.
         profile: the tools and words, given what `create_pull_request` and `finish` ask the host.
+        rules: says in a few words what may run.
         price: what a reply cost in USD, or None where the model's price is unknown.
         stop: whether somebody asked for an end.
     """
@@ -125,6 +126,7 @@ class CycleParts:
     environment: Callable[[Path, list[str]], ExecutionEnvironment]
     profile: Callable[[Propose, MayFinish], Profile]
     guards: Guards
+    rules: str
     limits: Limits
     price: Callable[[Usage], float | None]
     manner: Manner

@@ -6,12 +6,12 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.contracts.fence import fenced, one_line
+from orchestrator.contracts.fence import one_line
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import PushRejectedError, ToolError
 from orchestrator.core.events import Phase, PhaseEntered, Proposed, Warned
 from orchestrator.core.prompts import render
-from orchestrator.cycle.documents import shown_path
+from orchestrator.cycle.attach import Attachments
 from orchestrator.cycle.result import PullRequestResult
 from orchestrator.cycle.template import fill_template
 from orchestrator.forge.base import Proposal
@@ -34,12 +34,9 @@ if TYPE_CHECKING:
     from orchestrator.workspace.clone import Clone
 
 _MESSAGE_CHARACTERS = 2_000
-_PATCH_CHARACTERS = 50_000
-"""GitHub takes 65,536 in a comment."""
-_FINDING_CHARACTERS = 300
-_HELD_KEY = "held"
-WEAKENED_LABEL = "tests-weakened"
-"""On a pull request whose change weakens tests."""
+# GitHub takes 65,536 in a body. With 40,000 of words and 50 findings there is room for all of this.
+_FINDING_CHARACTERS = 200
+_MOST_COMMANDS = 30
 
 
 @dataclass(slots=True)
@@ -73,6 +70,17 @@ class Proposer:
     left_out: set[str] = field(default_factory=set)
     _is_committed: bool = False
     _weakened: list[Finding] = field(default_factory=list)
+    _was_weakened: bool = False
+    _attachments: Attachments = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._attachments = Attachments(self.forge, self.guards, self.emit, self.result.run or "")
+
+    @property
+    def branch(self) -> str:
+        """The branch of the pull request; without the task's words where they hold a secret."""
+        branch = self.task.branch
+        return f"{self.task.branch_prefix}task" if self.guards.hold_back(branch) else branch
 
     async def propose(self, title: str, body: str) -> str:
         """Commit, push and open the pull request; returns what the model is told.
@@ -83,14 +91,7 @@ class Proposer:
             ForgeError: the forge failed.
         """
         self.emit(PhaseEntered(Phase.PROPOSE))
-        for name, text in (("title", title), ("body", body)):
-            if self.guards.hold_back(text):
-                self.emit(
-                    Guarded(Defence.SECRETS, f"the pull request's {name} holds what looks like a secret")
-                )
-                raise ToolError(f"The {name} holds something that looks like a secret. Write it without.")
-        issue, wording = self.task.number, self.guards.wording
-        title, body = wording.line(" ".join(title.split())), wording.text(body.strip(), issue=issue)
+        title, body = self._harmless(title, body)
         outcome = await asyncio.to_thread(
             self.clone.commit,
             set(self.ledger.touched),
@@ -105,14 +106,29 @@ class Proposer:
         self._check(outcome)
         full_body = self._body(body)
         if self.dry_run:
-            self.result.branch, self.result.commit = self.task.branch, outcome.commit or self.result.commit
+            self.result.branch, self.result.commit = self.branch, outcome.commit or self.result.commit
             self.result.pull_request = PullRequestResult(title, full_body, self.draft)
             self.result.diff = await asyncio.to_thread(self.clone.diff)
             words = "Dry run: the pull request would be opened now."
         else:
-            words = await self._publish(title, full_body)
-            await self._attach(outcome)
+            words = await self._publish(title, full_body, outcome)
         return self._answer(words, outcome)
+
+    def _harmless(self, title: str, body: str) -> tuple[str, str]:
+        """The words as they may leave. What is taken out of them may bring a secret together."""
+        wording = self.guards.wording
+        line = wording.line(" ".join(title.split()))
+        text = wording.text(body.strip(), issue=self.task.number)
+        message = self._message(line, text)
+        for name, texts in (("title", (title, line)), ("body", (body, text, message))):
+            if any(map(self.guards.hold_back, texts)):
+                self.emit(
+                    Guarded(Defence.SECRETS, f"the pull request's {name} holds what looks like a secret")
+                )
+                raise ToolError(f"The {name} holds something that looks like a secret. Write it without.")
+        if not line:
+            raise ToolError("The title is empty. Say in it what the change does.")
+        return line, text
 
     def _secrets(self, diff: str) -> list[str]:
         return places_of_secrets(diff, self.guards.hold_back)
@@ -158,48 +174,38 @@ class Proposer:
 
     def _body(self, body: str) -> str:
         if self.template is not None:
-            body = fill_template(self.template, body)
+            # Together, for a template may turn what is code in the body into words, and the other way round.
+            filled = fill_template(self.template, body)
+            body = self.guards.wording.text(filled, issue=self.task.number)
+        commands = self.evidence.commands
         full = render(
             "cycle/pull_request_body",
             body=body,
             number=self.task.number,
             run=self.result.run,
             model=self.model,
-            commands=self.evidence.commands,
+            commands=commands[-_MOST_COMMANDS:],
+            earlier=max(len(commands) - _MOST_COMMANDS, 0),
             weakened=[one_line(str(finding), limit=_FINDING_CHARACTERS) for finding in self._weakened],
+            was_weakened=self._was_weakened,
         )
         return f"{self.guards.redact(full)}\n\n{self.task.marker}"
 
-    async def _publish(self, title: str, body: str) -> str:
-        branch = self.task.branch
+    async def _publish(self, title: str, body: str, outcome: CommitOutcome) -> str:
+        branch = self.branch
         if self.pushed is None:
             await self._look_at_branch(branch)
         self.pushed = await asyncio.to_thread(self.clone.push, branch, expected=self.pushed)
         self.result.branch, self.result.commit = branch, self.pushed
         proposal = Proposal(branch, self.clone.base_branch, title, body, self.draft)
         pull, created = await asyncio.to_thread(self.forge.ensure_pull_request, proposal)
-        if self._weakened:
-            await asyncio.to_thread(self.forge.ensure_label, pull.number, WEAKENED_LABEL)
         self.result.pull_request = _as_result(pull)
         self.emit(Proposed(pull.number, pull.title, pull.url, branch, self.pushed, created))
+        if self._weakened:
+            self._was_weakened = True
+            await self._attachments.label(pull.number)
+        await self._attachments.comment(pull.number, outcome)
         return f"Pull request #{pull.number} is {'open' if created else 'updated'}: {pull.url}"
-
-    async def _attach(self, outcome: CommitOutcome) -> None:
-        """Show what was held in a comment on the pull request, as a patch that a person can apply."""
-        pull = self.result.pull_request
-        if not outcome.held or pull is None or pull.number is None:
-            return
-        patch = outcome.held_patch.decode("utf-8", "replace")
-        # A patch that is cut or changed does not apply; the run's folder has it whole.
-        whole = len(patch) <= _PATCH_CHARACTERS and patch.encode() == outcome.held_patch
-        comment = render(
-            "cycle/held_changes",
-            held=[(shown_path(item.path), item.reason) for item in outcome.held],
-            patch=fenced(patch) if whole else None,
-            run=self.result.run,
-        )
-        body = self.guards.redact(comment)
-        await asyncio.to_thread(self.forge.ensure_comment, pull.number, _HELD_KEY, body)
 
     async def _look_at_branch(self, branch: str) -> None:
         """A branch that an earlier run left behind may be replaced; other people's work may not."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,13 +34,22 @@ def save_work(parts: CycleParts, act: Act, result: CycleResult) -> None:
     for folder in (parts.folder, Path(tempfile.gettempdir())):
         target = folder / (PATCH_NAME if folder == parts.folder else f"pullwright-{parts.run}.patch")
         try:
-            target.write_bytes(patch)
+            _write(target, patch)
         except OSError:
             continue
         result.patch = str(target)
         parts.emit(WorkSaved(str(target)))
+        if parts.guards.hold_back(patch.decode("utf-8", "replace")):
+            parts.emit(Warned("the saved patch holds what looks like a secret: do not publish it"))
         return
     _keep(parts, act, "no space to save the changes")
+
+
+def _write(target: Path, patch: bytes) -> None:
+    """Write a new file that nobody else may read. A link that somebody put there is not followed."""
+    file = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(file, "wb") as stream:
+        stream.write(patch)
 
 
 def _keep(parts: CycleParts, act: Act, why: str) -> None:

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from orchestrator.assembly.guards import (
+    GuardMaker,
+    as_lines,
+    choose_sandbox,
+    rules_in_words,
+    told_of_refusals,
+)
+from orchestrator.config import Settings
+from orchestrator.core.errors import ConfigurationError
+from orchestrator.environments.sandbox import find_sandbox
+from orchestrator.guard.incoming import clean_words
+from orchestrator.guard.secrets import Redactor
+
+if TYPE_CHECKING:
+    from orchestrator.core.events import Event
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, "safe: no commands"),
+        ({"permission": "read-only", "allow_command": ("ls",)}, "read-only: no commands"),
+        ({"allow_command": ("pytest *", "ls")}, "safe: pytest *, ls, in bubblewrap"),
+        (
+            {"permission": "dangerous", "allow_host": ("pypi.org",)},
+            "dangerous: every command, in bubblewrap, hosts: pypi.org",
+        ),
+        ({"permission": "dangerous", "sandbox": "off"}, "dangerous: every command, WITHOUT a sandbox"),
+    ],
+)
+def test_what_may_run_is_said_in_a_line(settings: dict[str, Any], words: str) -> None:
+    chosen = Settings(**settings)
+    assert rules_in_words(chosen, choose_sandbox(chosen)) == words
+
+
+def test_a_sandbox_is_looked_for_only_where_commands_can_run() -> None:
+    assert choose_sandbox(Settings()) is None
+    found = choose_sandbox(Settings(permission="dangerous"))
+    assert found is not None
+    assert found.name == find_sandbox().name
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"allow_command": ("echo 'x",)},
+        {"allow_command": ("*",)},
+        {"deny_command": ("a && b",)},
+        {"permission": "dangerous", "sandbox_read": ("relative",)},
+    ],
+)
+def test_a_rule_that_makes_no_sense_is_said_before_anything_is_paid_for(settings: dict[str, Any]) -> None:
+    chosen = Settings(**settings)
+    with pytest.raises(ConfigurationError) as caught:
+        choose_sandbox(GuardMaker(Redactor())(chosen) and chosen)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_refused_connection_is_host_command_and_flag() -> None:
+    heard: list[Event] = []
+    told_of_refusals(heard.append)("pypi.org:443", "pip install x")
+    told_of_refusals(heard.append)("pypi.org:8443", "pip install x")
+    assert [(event.message, event.details) for event in heard] == [  # type: ignore[union-attr]
+        ("refused a connection to pypi.org:443; --allow-host pypi.org allows it", ("pip install x",)),
+        ("refused a connection to pypi.org:8443; --allow-host pypi.org:8443 allows it", ("pip install x",)),
+    ]
+
+
+def test_what_people_wrote_comes_clean_and_redacted_with_a_report() -> None:
+    clean = as_lines(clean_words, Redactor(["made-up-key-1234"]).redact)
+    text, lines = clean("Use made-up-key-1234<!-- x -->")
+    assert text == "Use [redacted]"
+    assert lines == ['HTML comment at 20: "<!-- x -->"']
