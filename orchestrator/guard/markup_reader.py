@@ -66,8 +66,7 @@ class Reader(LinkReader):
             elif block.mode == "html":
                 self._read_html(block.end)
             elif block.mode == "footnote":
-                if self._view[self._position : block.end].strip():
-                    self._cut(self._position, block.end, "footnote")
+                self._read_footnote(block.end)
             elif block.mode == "definition":
                 self._marks.append(Mark(block.start, block.end, kind="definition", label=block.label))
             else:
@@ -94,6 +93,17 @@ class Reader(LinkReader):
         if fence[first].strip():
             self._cut(block.start + fence.start(first), block.start + fence.end(first), "info string")
 
+    def _read_footnote(self, end: int) -> None:
+        """Nothing of it is shown in its place. Where it ends is doubtful, so what begins in it may go on behind it."""
+        first, known = self._position, len(self._marks)
+        while (start := self._view.find("<", self._position, end)) >= 0:
+            self._position = start
+            self._read_angle_of_html(end)
+        # What ends in it may be at the foot of the page, where it ends nothing.
+        self._marks[known:] = [mark for mark in self._marks[known:] if not mark.closes]
+        if self._view[first:end].strip():
+            self._cut(first, end, "footnote")
+
     def _read_html(self, end: int) -> None:
         """A block of HTML: browsers decide what is in it. What does not end in it swallows the rest."""
         view = self._view
@@ -104,16 +114,21 @@ class Reader(LinkReader):
                 self._read_reference(needs_semicolon=False)
             elif view[start] in "[]":
                 self._read_bracket(brackets)
-            elif view.startswith(("<!", "<?"), start):
-                self._read_declaration(end, raw=True)
-            elif (tag := _LOOSE_TAG.match(view, start)) and tag.end() <= end:
-                self._read_tag(tag)
-            elif _TAG_START.match(view, start):
-                self._cut(start, len(view), "unclosed tag")
-            elif view.startswith("</", start):
-                self._cut(start, self._after(">", start, end), "HTML comment")
             else:
-                self._position += 1
+                self._read_angle_of_html(end)
+
+    def _read_angle_of_html(self, end: int) -> None:
+        view, start = self._view, self._position
+        if view.startswith(("<!", "<?"), start):
+            self._read_declaration(end, raw=True)
+        elif (tag := _LOOSE_TAG.match(view, start)) and tag.end() <= end:
+            self._read_tag(tag)
+        elif _TAG_START.match(view, start):
+            self._cut(start, len(view), "unclosed tag")
+        elif view.startswith("</", start):
+            self._cut(start, self._after(">", start, end), "HTML comment")
+        else:
+            self._position += 1
 
     def _after(self, needle: str, start: int, end: int) -> int:
         """The place behind the needle, or the end of the text where this block does not have it."""

@@ -135,6 +135,12 @@ def left(text: str) -> str:
         ("a <![CDATA[ x <b hidden> EVIL", "a <![CDATA[ x ", "hidden element"),
         ("<i hidden>\n\na | b\n--|--\n</i> EVIL | c", "", "hidden element"),
         ("\tx\n[a](y\r\n'EVIL')", "\tx\n[a](y)", "title text"),
+        ("[^1]: <p\n<table>..<!--<div hidden>x\n\nEVIL", "", "footnote"),
+        ("[^1]: <p\n<b hidden>\n\nEVIL", "", "hidden element"),
+        ("[^a b]: x <b hidden>\n\nEVIL", "", "hidden element"),
+        ("<div hidden>\n\n1.[^1]: <div>\n\n</div>EVIL", "", "hidden element"),
+        ("<div hidden>\n\n[^1]: </div>\n\nEVIL</div>b", "b", "hidden element"),
+        ("[^1]: see <https://x.y> and <b>c</b>\n\nd", "\nd", "footnote"),
     ],
 )
 def test_what_github_does_not_show_is_taken_out_and_named(text: str, shown: str, kind: str) -> None:
