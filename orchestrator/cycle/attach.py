@@ -1,0 +1,91 @@
+"""What is put on a pull request besides its text: the label, and the comment on what waits for a person."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.contracts.fence import fenced, one_line
+from orchestrator.core.errors import ForgeError
+from orchestrator.core.events import Warned
+from orchestrator.core.prompts import render
+from orchestrator.cycle.documents import shown_path
+
+if TYPE_CHECKING:
+    from orchestrator.core.events import Emit
+    from orchestrator.cycle.guards import Guards
+    from orchestrator.forge.base import Forge
+    from orchestrator.workspace.base import CommitOutcome, LeftOut
+
+WEAKENED_LABEL = "tests-weakened"
+"""On a pull request whose change weakens tests."""
+
+_HELD_KEY = "held"
+_PATCH_CHARACTERS = 45_000
+"""GitHub takes 65,536 in a comment; the list of names needs some."""
+_MOST_LISTED = 20
+_REASON_CHARACTERS = 200
+
+
+@dataclass(slots=True)
+class Attachments:
+    """The pull request is there before these are. Where one cannot be put on it, a warning says so.
+
+    Attributes:
+        run: the run's name, in whose folder a person finds the whole patch.
+    """
+
+    forge: Forge
+    guards: Guards
+    emit: Emit
+    run: str
+    _has_comment: bool = False
+
+    async def label(self, number: int) -> None:
+        """Mark a pull request that weakens tests."""
+        try:
+            await asyncio.to_thread(self.forge.ensure_label, number, WEAKENED_LABEL)
+        except ForgeError as error:
+            self.emit(Warned(f"pull request #{number} has no label {WEAKENED_LABEL!r}: {error}"))
+
+    async def comment(self, number: int, outcome: CommitOutcome) -> None:
+        """Show what was held, as a patch that a person can apply; or that nothing is held any more."""
+        if not outcome.held and not self._has_comment:
+            return
+        body = self.guards.redact(self._text(outcome))
+        try:
+            await asyncio.to_thread(self.forge.ensure_comment, number, _HELD_KEY, body)
+            self._has_comment = True
+        except ForgeError as error:
+            names = ", ".join(shown_path(item.path) for item in outcome.held[:_MOST_LISTED]) or "nothing"
+            self.emit(
+                Warned(
+                    f"pull request #{number} has no comment that says what waits for a person ({names}): {error}"
+                )
+            )
+
+    def _text(self, outcome: CommitOutcome) -> str:
+        patch = outcome.held_patch.decode("utf-8", "replace")
+        return render(
+            "cycle/held_changes",
+            held=[self._line(item) for item in outcome.held[:_MOST_LISTED]],
+            more=max(len(outcome.held) - _MOST_LISTED, 0),
+            patch=fenced(patch) if self._survives(patch, outcome.held_patch) else None,
+            run=self.run,
+        )
+
+    def _line(self, item: LeftOut) -> tuple[str, str]:
+        # A reason may name other files, and a file may have any name.
+        reason = self.guards.wording.text(one_line(item.reason, limit=_REASON_CHARACTERS), issue=None)
+        return shown_path(item.path), reason
+
+    def _survives(self, patch: str, raw: bytes) -> bool:
+        """Whether a comment shows all of the patch as it is: one that is cut or changed does not apply."""
+        return (
+            0 < len(patch) <= _PATCH_CHARACTERS
+            and patch.encode() == raw
+            and "\r" not in patch
+            and not self.guards.output(patch).removed
+            and self.guards.redact(patch) == patch
+        )
