@@ -6,7 +6,7 @@ import re
 from posixpath import basename, join, normpath
 from typing import TYPE_CHECKING
 
-from orchestrator.guard.shell_scan import scan_deep
+from orchestrator.guard.shell_scan import TooManyShells, scan_deep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ def blocked(command: str) -> str | None:
 
     These are: more than 8,192 characters; deleting `/`, all of it or the home folder with everything below;
     changing the mode or owner of `/` and everything below; making file systems; `dd` from or onto a
-    device; writing over a disk; fork bombs.
+    device; writing over a disk; fork bombs; more shells inside of shells than are looked into.
     """
     if len(command) > LONGEST_COMMAND:
         return f"a command may have {LONGEST_COMMAND:,} characters, and this one has {len(command):,}"
@@ -40,6 +40,13 @@ def blocked(command: str) -> str | None:
         return "a command has no NUL characters"
     if _is_bomb(command):
         return "a function that starts itself again and again is a fork bomb"
+    try:
+        return _destruction(command)
+    except TooManyShells:
+        return "shells inside of shells, more or deeper than can be looked into"
+
+
+def _destruction(command: str) -> str | None:
     folder = _ANYWHERE
     for found in scan_deep(command):
         if reason := _destroys(found.words, folder) or _overwrites(found.targets):

@@ -51,7 +51,7 @@ def grants(rule: SimpleCommand, candidate: Candidate) -> bool:
 
 def _grants_value(rule: Word, word: Word) -> bool:
     """The value of a variable: nothing is expanded in it but `~`, which the parser refuses."""
-    return re.fullmatch(re.escape(rule.pattern).replace(STAR, ".*"), word.text, re.DOTALL) is not None
+    return _expression(rule.pattern, ".").fullmatch(word.text) is not None
 
 
 def _grants_redirect(rule: Redirect, redirect: Redirect) -> bool:
@@ -101,10 +101,18 @@ def _stands_for(rule: Word, word: Word, *, named: bool) -> bool:
     return not named and _expression(rule.pattern).fullmatch(word.pattern) is not None
 
 
-@lru_cache(maxsize=512)
-def _expression(pattern: str) -> re.Pattern[str]:
-    """A word with stars, for the `pattern` of a word: what the shell would expand is no letter of a rule's."""
-    return re.compile(re.escape(pattern).replace(STAR, "[^/]*"), re.DOTALL)
+@lru_cache(maxsize=4096)
+def _expression(pattern: str, letter: str = "[^/]") -> re.Pattern[str]:
+    """A word with stars, for the `pattern` of a word: what the shell would expand is no letter of a rule's.
+
+    Between two stars the first place that fits is taken for good, so that the time is linear.
+    """
+    first, *others = map(re.escape, pattern.split(STAR))
+    if not others:
+        return re.compile(first)
+    *middle, last = others
+    parts = "".join(f"(?>{letter}*?{part})" for part in middle if part)
+    return re.compile(f"{first}{parts}{letter}*{last}", re.DOTALL)
 
 
 def _by_name(command: SimpleCommand) -> dict[int, str]:
@@ -130,7 +138,7 @@ def denies(rule: SimpleCommand, words: Sequence[str]) -> bool:
         if word.pattern == STAR:
             reach = set(range(min(reach), len(words) + 1))
             continue
-        expression = re.compile(re.escape(word.pattern).replace(STAR, ".*"), re.DOTALL)
+        expression = _expression(word.pattern, ".")
         reach = {at + 1 for at in reach if at < len(words) and expression.fullmatch(words[at])}
         if not reach:
             return False

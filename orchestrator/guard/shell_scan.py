@@ -21,6 +21,8 @@ SUBSTITUTION = "$()"
 
 DEEPEST = 5
 """Shells inside of shells that are looked into."""
+MOST_SCRIPTS = 20
+"""That the shells of one command are told to run."""
 
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "fish"})
 
@@ -202,18 +204,31 @@ def scan(text: str) -> list[Found]:
     return _Scan(text).run()
 
 
-def scan_deep(text: str, depth: int = 0) -> Iterator[Found]:
+class TooManyShells(ValueError):  # noqa: N818  a verdict on a text, which the caller turns into its own words
+    """The text runs shells in more or deeper ways than are looked into."""
+
+
+def scan_deep(text: str) -> Iterator[Found]:
     """The same, with the commands that other programs run: `sudo`, `env`, `sh -c`, `eval` and their kin.
 
     Of a program that runs others every tail of its words is given, because nobody knows all options.
+
+    Raises:
+        TooManyShells: some of the commands are not looked at.
     """
+    yield from _deep(text, 0, iter(range(MOST_SCRIPTS)))
+
+
+def _deep(text: str, depth: int, left: Iterator[int]) -> Iterator[Found]:
     for found in scan(text):
         yield found
         for words in tails(found.words):
             if words is not found.words:
                 yield Found(tuple(words))
-            if depth < DEEPEST and (script := _script(words)):
-                yield from scan_deep(script, depth + 1)
+            if script := _script(words):
+                if depth == DEEPEST or next(left, None) is None:
+                    raise TooManyShells
+                yield from _deep(script, depth + 1, left)
 
 
 def tails(words: Sequence[str]) -> Iterator[Sequence[str]]:

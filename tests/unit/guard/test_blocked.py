@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shlex
 import time
 
 import pytest
@@ -12,6 +13,7 @@ DESTRUCTIVE = [
     "sudo rm --recursive --force /", "sudo -u root rm -rf /", "/bin/rm -rf //", "r\\m -rf /", "r''m -rf /",
     "rm -rf /./", "rm -rf /tmp/..", "rm -rf '/'*", "rm -rf /.*", "rm -rf $'/'", "rm -rf $'\\x2f'",
     "rm -rf ~", "rm -rf ~/*", "rm -rf $HOME", "rm -rf ${HOME}/../..", "cd / && rm -rf *", "cd /; rm -rf .",
+    "sh -c 'rm -rf *'; cd /; sh -c 'rm -rf *'; cd /tmp",
     "echo hi; rm -rf /", "true\nrm -rf /", "rm \\\n -rf /", "echo $(rm -rf /)", "echo `rm -rf /`",
     'echo "$(rm -rf /)"', "bash -c 'rm -rf /'", 'sh -lc "echo; rm -rf /"', "env -i bash -c 'sudo rm -rf /'",
     "eval 'rm -rf' /", "if true; then rm -rf /; fi", "(rm -rf /)", "{ rm -rf /; }", "! rm -rf /", "A=1 rm -rf /",
@@ -65,6 +67,7 @@ LONG = (
         "sudo sh -c 'a' ",
         "a|",
     ),
+    *("eval ", "sudo eval ", "eval 'a b' ", "time eval sh -c "),
     *("rm / ", "-", "f(){f|", '"$(', "sed 's/a/", "\\"),
 )
 
@@ -76,3 +79,12 @@ def test_no_command_takes_long_to_judge(piece: str, level: Level) -> None:
     begun = time.perf_counter()
     rules.refusal((piece * LONGEST_COMMAND)[:LONGEST_COMMAND], level)
     assert time.perf_counter() - begun < 2.0
+
+
+def test_shells_inside_of_shells_are_looked_into_or_refused() -> None:
+    deep = "rm -rf /"
+    for _ in range(12):
+        deep = f"sh -c {shlex.quote(deep)}"[: LONGEST_COMMAND - 20]
+        assert blocked(deep), deep
+    assert blocked("; ".join(f"sh -c 'echo {number}'" for number in range(30)))
+    assert blocked("; ".join(f"sh -c 'echo {number}'" for number in range(5))) is None

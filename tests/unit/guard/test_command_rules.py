@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -314,3 +315,39 @@ def test_the_attacks_that_are_refused_do_work(tmp_path: Path, command: str, *, i
     assert (tmp_path / "ran").exists()
     words = RULES.refusal(command) or ""
     assert ("never granted" in words) if is_git else words
+
+
+@pytest.mark.parametrize("where", ["allow", "deny", "value"])
+def test_stars_take_no_time(where: str) -> None:
+    stars = "*a" * 50 + "*b"
+    rules = {
+        "allow": CommandRules.parse([f"ls {stars}"]),
+        "deny": CommandRules.parse(["ls *"], [f"ls {stars}"]),
+        "value": CommandRules.parse([f"FOO={stars} ls"]),
+    }[where]
+    command = f"FOO={'a' * 8_000} ls" if where == "value" else f"ls {'a' * 8_000}"
+    begun = time.perf_counter()
+    rules.refusal(command)
+    assert time.perf_counter() - begun < 1.0
+
+
+@pytest.mark.parametrize(
+    ("rule", "word", "fits"),
+    [
+        ("a*b*c", "abc", True),
+        ("a*b*c", "axbxbxc", True),
+        ("a*b*c", "ab/c", False),
+        ("a*b*b", "ab", False),
+        ("a*b*b", "abb", True),
+        ("*a*", "a", True),
+        ("**a", "xa", True),
+        ("a*", "a", True),
+        ("x*", "a", False),
+        ("*ab*ab", "abab", True),
+        ("*ab*ab", "aab", False),
+    ],
+)
+def test_a_star_inside_a_word(rule: str, word: str, *, fits: bool) -> None:
+    assert (CommandRules.parse([f"ls {rule}"]).refusal(f"ls {word}") is None) is fits
+    if "/" not in word:
+        assert (CommandRules.parse(["ls *"], [f"ls {rule}"]).refusal(f"ls {word}") is not None) is fits
