@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
+from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
+from orchestrator.environments import mounts
 from orchestrator.environments.cell import PROXY_PORT, Cell
 from orchestrator.environments.hosts import host_rule
 from orchestrator.environments.proxy import Proxy
-from orchestrator.environments.readable import (
-    SYSTEM,
-    granted,
-    is_above,
-    program_folders,
-    refuse_root,
-    system_files,
-)
+from orchestrator.environments.readable import granted, is_above, program_folders, refuse_root
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from orchestrator.environments.command import Command
     from orchestrator.environments.confinement import Place, SandboxOptions
-
-HOME = "/home/sandbox"
-LAUNCHER = "/run/launcher.py"
-_HOST_NAME = "sandbox"
-_SMALL_BYTES = 16 << 20
-_SHARED_BYTES = 256 << 20
-_PLAIN_MODE = 0o444
-_TELLING = frozenset({"kallsyms", "kcore", "key-users", "keys", "kmsg", "sched_debug", "timer_list"})
-"""Files of `/proc` that speak of the machine and are readable by everybody or by root."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +58,24 @@ class BubblewrapSandbox:
         self._options = options
         self._inherited = dict(inherited)
         self._rules = [host_rule(text) for text in options.hosts]
-        self._readable = [*program_folders(inherited), *granted(options.readable, inherited)]
+        readable = [*program_folders(inherited), *granted(options.readable, inherited)]
+        self._rustup = [path for path in readable if path.endswith("/.rustup/toolchains")]
+        self._programs = mounts.programs(readable)
+        folders, copies = mounts.etc()
+        launcher = Path(__file__).with_name("launcher.py").read_bytes()
+        self._copies = {**copies, **mounts.accounts(), mounts.LAUNCHER: launcher}
         self._fixed = [
-            *_namespaces(walls), *_system(), *_proc(), *_scratch(options.limits.scratch_bytes),
+            *_namespaces(walls), *mounts.proc(), *mounts.system(inherited), *folders,
+            *mounts.scratch(options.limits.scratch_bytes),
         ]  # fmt: skip
+        self._made: Counter[str] = Counter()
 
     def variables(self) -> Mapping[str, str]:
         """See `Sandbox`. What is on this machine itself needs no proxy: inside, that is the sandbox."""
         user = "root" if os.getuid() == 0 else "sandbox"
-        fixed = {"HOME": HOME, "TMPDIR": "/tmp", "USER": user, "LOGNAME": user}  # noqa: S108  private
-        rustup = [path for path in self._readable if path.endswith("/.rustup/toolchains")]
-        if rustup:
-            fixed["RUSTUP_HOME"] = os.path.dirname(rustup[0])  # noqa: PTH120  a name
+        fixed = {"HOME": mounts.HOME, "TMPDIR": "/tmp", "USER": user, "LOGNAME": user}  # noqa: S108  private
+        if self._rustup:
+            fixed["RUSTUP_HOME"] = os.path.dirname(self._rustup[0])  # noqa: PTH120  a name
         return {**fixed, **proxy_variables(PROXY_PORT)}
 
     def launch(self, command: Command, place: Place) -> Cell:
@@ -91,17 +83,32 @@ class BubblewrapSandbox:
         problem = refuse_root(place.root, self._inherited)
         if problem:
             raise ToolError(problem)
-        walls = self.around(place)
-        files = {"seccomp": _memory(self._walls.filter)}
-        files |= {path: _memory(text.encode()) for path, text in _accounts().items()}
-        written = [
-            word for path, fd in files.items() if path != "seccomp" for word in ("--file", str(fd), path)
-        ]
-        ends = ["--remount-ro", "/dev", "--remount-ro", "/run", "--remount-ro", "/"]
+        files: list[int] = []
+
+        def file(content: bytes) -> str:
+            files.append(_memory(content))
+            return str(files[-1])
+
+        try:
+            walls, made = self._around(place, file)
+            copies = [
+                word
+                for path, text in self._copies.items()
+                for word in ("--perms", "0444", "--file", file(text), path)
+            ]
+            calls = file(self._walls.filter)
+        except BaseException:
+            for descriptor in files:
+                os.close(descriptor)
+            raise
+        ends = ["--remount-ro", "/dev", "--remount-ro", "/", "--seccomp", calls, "--"]
+        self._made.update(made)
 
         def build(channel: int) -> Sequence[str]:
-            head = [*self._fixed, *written, *walls, *ends, "--seccomp", str(files["seccomp"]), "--"]
-            return [*head, os.path.realpath(sys.executable), "-I", "-S", LAUNCHER, str(channel)]
+            python = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-X", "utf8"]
+            return [
+                *self._fixed, *copies, *walls, *ends, *python, mounts.LAUNCHER, str(channel), str(PROXY_PORT),
+            ]  # fmt: skip
 
         return Cell(
             command,
@@ -109,29 +116,38 @@ class BubblewrapSandbox:
             limits=self._options.limits,
             proxy=Proxy(self._rules, self._options.connect),
             build=build,
-            files=list(files.values()),
+            files=files,
+            at_end=lambda: self._take_away(made),
         )
 
-    def around(self, place: Place) -> list[str]:
-        """The mounts of one clone: itself, what is protected in it, and the readable folders.
+    def _around(self, place: Place, file: Callable[[bytes], str]) -> tuple[list[str], list[str]]:
+        """The mounts of one clone (programs, itself, what is protected in it), and folders made for them.
 
         Raises:
             ToolError: what is to be protected is a link.
         """
-        above = [path for path in self._readable if not is_above(place.root, path)]
-        inside = [path for path in self._readable if is_above(place.root, path)]
-        words = [word for path in sorted(above) for word in ("--ro-bind-try", path, path)]
+        outside = [words for path, words in self._programs if not is_above(place.root, path)]
+        inside = [words for path, words in self._programs if is_above(place.root, path)]
+        words = [word for mount in outside for word in mount]
         words += ["--bind", place.root, place.root]
-        words += [word for path in sorted(inside) for word in ("--ro-bind-try", path, path)]
+        words += [word for mount in inside for word in mount]
+        made: list[str] = []
         for name in place.protected:
+            mount, copy, missing = mounts.protection(place.root, name)
+            words += mount if copy is None else [mount[0], file(copy), *mount[1:]]
             path = os.path.join(place.root, name)  # noqa: PTH118  names, joined as they are
-            if os.path.islink(path):  # noqa: PTH114  the same
-                raise ToolError(
-                    f"{name} is a symbolic link, so a sandbox cannot protect it; no command runs here"
-                )
-            if os.path.lexists(path):
-                words += ["--ro-bind", path, path]
-        return words
+            if missing or self._made[path]:
+                made.append(path)
+        return words, made
+
+    def _take_away(self, made: Sequence[str]) -> None:
+        """Remove the empty folders that were made to be covered, with the last command that has them."""
+        self._made.subtract(made)
+        for path in made:
+            if self._made[path] <= 0:
+                del self._made[path]
+                with suppress(OSError):  # it is not empty, or not there: the mount was never made
+                    os.rmdir(path)  # noqa: PTH106  a name
 
 
 def proxy_variables(port: int) -> dict[str, str]:
@@ -146,61 +162,7 @@ def _namespaces(walls: Walls) -> list[str]:
     words = [walls.program, "--unshare-user", "--unshare-all", "--die-with-parent", "--new-session"]
     words += ["--disable-userns"] if walls.no_nested else []
     words += ["--uid", str(os.getuid()), "--gid", str(os.getgid())]  # else git takes the clone for another's
-    return [*words, "--cap-drop", "ALL", "--clearenv", "--hostname", _HOST_NAME, "--chdir", "/"]
-
-
-def _system() -> list[str]:
-    words: list[str] = []
-    for folder in SYSTEM:
-        if os.path.islink(folder):  # noqa: PTH114  a name
-            words += ["--symlink", os.readlink(folder), folder]  # noqa: PTH115  a name
-        elif os.path.isdir(folder):  # noqa: PTH112  a name
-            words += ["--ro-bind", folder, folder]
-    for path in system_files():
-        words += ["--ro-bind-try", path, path]
-    return words
-
-
-def _proc() -> list[str]:
-    """A new `/proc`, of which nothing but the processes can be changed.
-
-    Root keeps the right to write to the files of `/proc/sys` without any capability: they ask
-    for the user, not for capabilities. So what is not a process is covered.
-    """
-    words = ["--proc", "/proc", "--dev", "/dev"]
-    for entry in sorted(Path("/proc").iterdir()):
-        if entry.name.isdigit() or entry.is_symlink():
-            continue
-        mode = entry.lstat().st_mode
-        if stat.S_ISDIR(mode):
-            words += ["--ro-bind-try", str(entry), str(entry)]
-        elif stat.S_IMODE(mode) != _PLAIN_MODE or entry.name in _TELLING:
-            words += ["--ro-bind-try", "/dev/null", str(entry)]
-    return words
-
-
-def _scratch(size: int) -> list[str]:
-    sizes = {"/run": _SMALL_BYTES, "/dev/shm": _SHARED_BYTES, "/tmp": size, "/var/tmp": size, HOME: size}  # noqa: S108  private
-    words: list[str] = []
-    for folder, most in sizes.items():
-        mode = "0700" if folder == HOME else "0755" if folder == "/run" else "1777"
-        words += ["--perms", mode, "--size", str(most), "--tmpfs", folder]
-    return [*words, "--ro-bind", str(Path(__file__).with_name("launcher.py")), LAUNCHER]
-
-
-def _accounts() -> dict[str, str]:
-    """Files of `/etc` that say who is there: this user without a name of the host, and nobody."""
-    user, group = os.getuid(), os.getgid()
-    name = "root" if user == 0 else "sandbox"
-    people = [f"{name}:x:{user}:{group}::{HOME}:/bin/bash", "nobody:x:65534:65534::/nonexistent:/bin/false"]
-    groups = [f"{name}:x:{group}:", "nogroup:x:65534:"]
-    hosts = f"127.0.0.1 localhost {_HOST_NAME}\n::1 localhost\n"
-    return {
-        "/etc/passwd": "\n".join([*people, ""]),
-        "/etc/group": "\n".join([*groups, ""]),
-        "/etc/hosts": hosts,
-        "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
-    }
+    return [*words, "--cap-drop", "ALL", "--clearenv", "--hostname", mounts.HOST_NAME, "--chdir", "/"]
 
 
 def _memory(content: bytes) -> int:

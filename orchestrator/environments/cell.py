@@ -6,7 +6,9 @@ import asyncio
 import os
 import resource
 import socket
+import struct
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.environments.watch import Watch
@@ -24,6 +26,9 @@ PROXY_PORT = 61_080
 SHELLS = ("/bin/bash", "/bin/sh")
 _MAX_DESCRIPTORS = 4
 _RUNS = b"R"
+_INT_BYTES = 4
+_CREDENTIALS = 64
+"""Room for process, user and group, with its head."""
 
 
 class Cell:
@@ -57,17 +62,19 @@ class Cell:
         files: Sequence[int] = (),
         listener: socket.socket | None = None,
         more_variables: Mapping[str, str] | None = None,
-        at_end: Callable[[], None] = lambda: None,
+        at_end: Callable[[], None] | None = None,
     ) -> None:
         self._files = list(files)
         self._listener = listener
-        self._at_end = at_end
+        self._at_end = at_end or _nothing
         self._proxy = proxy
         self._watch: Watch | None = None
         self._watching: asyncio.Task[None] | None = None
         self._root, self._limits = root, limits
         self._ours, self._theirs = socket.socketpair()
         self._ours.setblocking(False)
+        if hasattr(socket, "SO_PASSCRED"):
+            self._ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self.variables: Mapping[str, str] = {}
         self.pass_fds: Sequence[int] = ()
         try:
@@ -75,7 +82,7 @@ class Cell:
                 command,
                 {**command.variables, **(more_variables or {})},
                 limits,
-                None if listener else PROXY_PORT,
+                own_processes=listener is None,
             )
             self.argv = build(self._theirs.fileno())
         except BaseException:
@@ -94,24 +101,24 @@ class Cell:
         return self._proxy.refused
 
     async def started(self, kill: Callable[[], None]) -> str:
-        """See `Launch`."""
+        """See `Launch`. The watch and the door to the network are there before the command is handed over."""
         self._close_theirs()
         loop = asyncio.get_running_loop()
-        with suppress(BrokenPipeError, ConnectionResetError):  # it died; what follows says so
-            await loop.sock_sendall(self._ours, self._request)
-        said, handed = await self._receive()
+        said, handed, process = await self._receive()
         if said != _RUNS or (self._listener is None and len(handed) != 2):  # noqa: PLR2004  socket and folder
             for descriptor in handed:
                 os.close(descriptor)
             return said.decode("ascii", "replace") or "the sandbox did not start"
         if handed:
             self._watch = Watch(handed[1], self._root, self._limits)
-            self._watching = loop.create_task(self._watch.run(kill))
             self._listener = socket.socket(fileno=handed[0])
+            first_to_go(process)
+            self._watching = loop.create_task(self._watch.run(kill))
         listener, self._listener = self._listener, None
         if listener is not None:
             await self._proxy.serve(listener)
-        with suppress(ConnectionResetError):
+        with suppress(BrokenPipeError, ConnectionResetError):  # it died, which its end will say
+            await loop.sock_sendall(self._ours, self._request)
             return (await loop.sock_recv(self._ours, 200)).decode("ascii", "replace")
         return ""
 
@@ -129,29 +136,17 @@ class Cell:
             self._watch.close()
         await self._proxy.close()
 
-    async def _receive(self) -> tuple[bytes, list[int]]:
-        """The launcher's first word, and the descriptors that came with it."""
+    async def _receive(self) -> tuple[bytes, list[int], int]:
+        """The launcher's first word, the descriptors that came with it, and its number outside."""
         loop = asyncio.get_running_loop()
-        ready: asyncio.Future[tuple[bytes, list[int]]] = loop.create_future()
+        ready: asyncio.Future[None] = loop.create_future()
         number = self._ours.fileno()
-
-        def take() -> None:
-            loop.remove_reader(number)
-            try:
-                said, handed, _, _ = socket.recv_fds(self._ours, 200, _MAX_DESCRIPTORS)
-            except OSError:
-                said, handed = b"", []
-            if ready.cancelled():
-                for descriptor in handed:
-                    os.close(descriptor)
-            else:
-                ready.set_result((said, handed))
-
-        loop.add_reader(number, take)
+        loop.add_reader(number, lambda: ready.done() or ready.set_result(None))
         try:
-            return await ready
+            await ready
         finally:
             loop.remove_reader(number)
+        return _receive(self._ours)
 
     def _close_theirs(self) -> None:
         self._theirs.close()
@@ -165,7 +160,8 @@ class Cell:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
-        self._at_end()
+        at_end, self._at_end = self._at_end, _nothing
+        at_end()
 
 
 def shell() -> str:
@@ -173,7 +169,37 @@ def shell() -> str:
     return SHELLS[0] if os.path.exists(SHELLS[0]) else SHELLS[1]  # noqa: PTH110  one stat
 
 
-def _request(command: Command, variables: Mapping[str, str], limits: Limits, port: int | None) -> bytes:
+def _nothing() -> None:
+    pass
+
+
+def _receive(channel: socket.socket) -> tuple[bytes, list[int], int]:
+    """A message, its descriptors, and the number of the process that sent it as the kernel says, or 0."""
+    handed: list[int] = []
+    process = 0
+    try:
+        said, ancillary, _, _ = channel.recvmsg(
+            200, socket.CMSG_SPACE(_MAX_DESCRIPTORS * _INT_BYTES) + _CREDENTIALS
+        )
+    except OSError:
+        return b"", handed, process
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            whole = len(data) // _INT_BYTES * _INT_BYTES
+            handed += struct.unpack(f"{whole // _INT_BYTES}i", data[:whole])
+        elif hasattr(socket, "SCM_CREDENTIALS") and kind == socket.SCM_CREDENTIALS:
+            process = struct.unpack("3i", data[: 3 * _INT_BYTES])[0]
+    return said, handed, process
+
+
+def first_to_go(process: int) -> None:
+    """Where the machine is out of memory, what runs inside ends before anything else."""
+    if process > 0:
+        with suppress(OSError):
+            Path(f"/proc/{process}/oom_score_adj").write_text("1000", "ascii")
+
+
+def _request(command: Command, variables: Mapping[str, str], limits: Limits, *, own_processes: bool) -> bytes:
     memory = limits.memory()
     values = {
         resource.RLIMIT_CORE: 0,
@@ -181,11 +207,11 @@ def _request(command: Command, variables: Mapping[str, str], limits: Limits, por
         resource.RLIMIT_FSIZE: limits.file_bytes,
         resource.RLIMIT_NOFILE: limits.open_files,
     }
-    if port is not None and _counts_by_namespace():
+    if own_processes and _counts_by_namespace():
         values[resource.RLIMIT_NPROC] = limits.processes
     pairs = [f"{name}={value}" for name, value in variables.items()]
     limit_words = " ".join(f"{number}:{value}" for number, value in values.items())
-    texts = [str(port or ""), limit_words, shell(), command.folder, command.line, *pairs]
+    texts = [limit_words, shell(), command.folder, command.line, *pairs]
     if any("\0" in text for text in texts):
         raise ValueError("embedded null byte")
     data = b"\0".join(os.fsencode(text) for text in texts)

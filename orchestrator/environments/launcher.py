@@ -1,8 +1,9 @@
-"""Runs inside the sandbox, before the command: sets limits, hands descriptors out, becomes the command.
+"""Runs inside the sandbox, before the command: hands descriptors out, sets limits, becomes the command.
 
 It is a script for `python -I -S` and imports nothing but what an interpreter has built in.
-The request is a length of 8 bytes and then texts with NUL between them: port, limits as
-`number:value` with blanks between, shell, folder, line, and `NAME=value` for each variable.
+Its arguments are the number of a socket and, where it is to listen, a port. It says `R`, with the
+listening socket and `/proc`; what it then reads is a length of 8 bytes and texts with NUL between
+them: limits as `number:value` with blanks between, shell, folder, line, `NAME=value` for each variable.
 """
 
 import os
@@ -10,7 +11,7 @@ import sys
 
 
 def main() -> None:
-    """Answer `R` with the listening socket and `/proc`, then become the command, or say why not."""
+    """Say that it runs, then become the command, or say why not."""
     import _socket
     import resource
 
@@ -19,21 +20,21 @@ def main() -> None:
     channel = _socket.socket(fileno=int(sys.argv[1]))
     channel_fd = channel.fileno()
     os.set_inheritable(channel_fd, False)
-    length = int.from_bytes(_read(channel_fd, 8), "big")
-    port, limits, shell, folder, line, *variables = _read(channel_fd, length).split(b"\0")
     try:
-        for pair in limits.split():
-            number, value = map(int, pair.split(b":"))
-            _, most = resource.getrlimit(number)
-            allowed = value if most == resource.RLIM_INFINITY else min(value, most)
-            resource.setrlimit(number, (allowed, allowed))
-        handed = _open(int(port)) if port else []
+        handed = _open(int(sys.argv[2])) if sys.argv[2:] else []
         ancillary = [
             (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, b"".join(fd.to_bytes(4, sys.byteorder) for fd in handed))
         ]
         channel.sendmsg([b"R"], ancillary if handed else [])
         for descriptor in handed:
             os.close(descriptor)
+        length = int.from_bytes(_read(channel_fd, 8), "big")
+        limits, shell, folder, line, *variables = _read(channel_fd, length).split(b"\0")
+        for pair in limits.split():
+            number, value = map(int, pair.split(b":"))
+            _, most = resource.getrlimit(number)
+            allowed = value if most == resource.RLIM_INFINITY else min(value, most)
+            resource.setrlimit(number, (allowed, allowed))
         for number in (signals.SIGPIPE, signals.SIGXFSZ):  # which Python ignores, and a program would inherit
             signals.signal(number, signals.SIG_DFL)
         os.chdir(folder)
@@ -47,8 +48,6 @@ def main() -> None:
 def _open(port: int) -> list[int]:
     import _socket
 
-    with open("/proc/self/oom_score_adj", "w") as score:  # noqa: PTH123  out of memory: these first
-        score.write("1000")
     listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
     listener.bind(("127.0.0.1", port))
     listener.listen(64)

@@ -19,16 +19,18 @@ if TYPE_CHECKING:
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
 _ETC = (
-    "alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version", "fonts",
-    "java-*-openjdk", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "lsb-release", "mime.types",
-    "os-release", "pki/ca-trust/extracted", "pki/tls/certs", "protocols", "services", "ssl/cert.pem",
+    "alternatives", "crypto-policies", "debian_version", "fonts", "java-*-openjdk", "ld.so.cache", "localtime",
+    "lsb-release", "mime.types", "os-release", "pki/ca-trust/extracted", "pki/tls/certs", "protocols", "services", "ssl/cert.pem",
     "ssl/certs", "ssl/openssl.cnf", "timezone",
 )  # fmt: skip
 _OF_A_PREFIX = ("bin", "conda-meta", "include", "lib", "lib64", "libexec", "pyvenv.cfg", "share")
 _OF_GO = ("VERSION", "go.env", "lib", "misc", "pkg", "src")
-_OF_PYENV = ("bin", "completions", "libexec", "pyenv.d", "shims", "version", "versions")
+_OF_PYENV = ("bin", "libexec", "pyenv.d", "shims", "version", "versions")
 _OF_RUSTUP = ("settings.toml", "toolchains", "update-hashes")
 _NEVER = ("/", "/boot", "/dev", "/etc", "/home", "/proc", "/root", "/run", "/srv", "/sys", "/tmp", "/var")  # noqa: S108  refused
+_BESIDE_PROGRAMS = ("/usr/etc", "/usr/home", "/usr/local/etc", "/usr/local/home")
+"""Configuration with keys of package registries, such as npm's, and homes."""
+_OF_A_VERSION = ("*/etc", "*/pip.conf", "*/.npmrc")
 _DEPTH_BELOW_HOME = 2
 """A prefix directly below the home, such as `~/.local`, holds keys and caches beside programs."""
 
@@ -50,6 +52,19 @@ def system_files() -> list[str]:
     """What is readable below `/etc`."""
     etc = Path("/etc")
     return [str(path) for pattern in _ETC for path in sorted(etc.glob(pattern)) if path.exists()]
+
+
+def hidden_in_system(inherited: Mapping[str, str]) -> list[str]:
+    """Folders in those of the system that are no programs."""
+    homes_there = [home for home in homes(inherited) if _is_covered(home) and home not in SYSTEM]
+    return [path for path in dict.fromkeys([*_BESIDE_PROGRAMS, *homes_there]) if Path(path).is_dir()]
+
+
+def hidden_in_versions(folder: str) -> list[str]:
+    """Configuration with keys in a folder that has a whole installation in each subfolder."""
+    if Path(folder).name != "versions":
+        return []
+    return sorted(str(path) for pattern in _OF_A_VERSION for path in Path(folder).glob(pattern))
 
 
 def program_folders(inherited: Mapping[str, str]) -> list[str]:

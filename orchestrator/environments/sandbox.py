@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from orchestrator.core.errors import SandboxMissingError
 from orchestrator.environments.bubblewrap import BubblewrapSandbox, Walls
 from orchestrator.environments.confinement import Place, SandboxOptions
+from orchestrator.environments.mounts import LAUNCHER
 from orchestrator.environments.seatbelt import SeatbeltSandbox
 from orchestrator.environments.seccomp import syscall_filter
 
@@ -95,7 +96,7 @@ def _try(sandbox: BubblewrapSandbox) -> str:
     with tempfile.TemporaryDirectory() as folder:
         root = os.path.realpath(folder)
         cell = sandbox.launch(Command("true", root, {}, 1), Place(root))
-        words = list(cell.argv[: cell.argv.index("--") + 4])
+        words = list(cell.argv[: -len((LAUNCHER, "socket", "port"))])
         try:
             ran = subprocess.run(  # noqa: S603  our own words
                 [*words, "-c", "pass"],

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.errors import ConfigurationError, SandboxMissingError, ToolError
-from orchestrator.environments.bubblewrap import BubblewrapSandbox
-from orchestrator.environments.confinement import Limits, Place, SandboxOptions
+from orchestrator.core.errors import ConfigurationError, SandboxMissingError
+from orchestrator.environments.confinement import Limits, SandboxOptions
 from orchestrator.environments.local import LocalEnvironment
 from orchestrator.environments.readable import program_folders, refuse_root
 from orchestrator.environments.sandbox import find_sandbox
@@ -292,12 +291,3 @@ def test_variables_inside_are_those_of_a_list() -> None:
     variables = {"PATH": "/bin", "LC_ALL": "C", "CI": "1", **dict.fromkeys(secret, "x")}
     variables["LC_NAME"] = "https://me:pass@host"
     assert child_variables(variables, EnvPolicy.SANDBOXED) == {"PATH": "/bin", "LC_ALL": "C", "CI": "1"}
-
-
-def test_a_git_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / ".git").symlink_to("elsewhere")
-    sandbox = this_machines_sandbox()
-    assert isinstance(sandbox, BubblewrapSandbox)
-    with pytest.raises(ToolError, match="symbolic link"):
-        sandbox.around(Place(str(tmp_path)))
