@@ -142,7 +142,10 @@ class Settings(BaseModel):
     github_url: _Address = _option(
         "https://github.com", "GitHub, or an Enterprise server.", _ADDRESS, Reach.NEVER
     )
-    label: _Line = _option("pullwright", "Open issues with this label are the backlog.", _ONE_LINE)
+    # Who puts this label on an issue lets it in, so that another label would be another permission.
+    label: _Line = _option(
+        "pullwright", "Open issues with this label are the backlog.", _ONE_LINE, Reach.NEVER
+    )
     base: _Branch | None = _option(
         None,
         "Branch to start from and to propose to; the default branch if not set.",

@@ -32,6 +32,7 @@ _SUBJECT_CHARS = 100
 _TITLE_CHARS = 300
 _CANDIDATES = 300
 _CANDIDATE_CHARS = 1_000_000
+_NAMES = "the names of files"
 _HEADING_CHARS = 20
 """What the template writes around a file's path and text, at most."""
 _WORTH_SHOWING = 0.25
@@ -122,7 +123,7 @@ async def first_message(  # noqa: PLR0913  all by name
         budget: most characters of file text. The map may have up to 8,000 more, the project's
             instructions 32 KB, the task 20,000; each of them less where the budget is small.
         documents: the names of instruction files, by path below a folder; in one folder in this order.
-        visible: gives the text of a file, by path and text, as the model may see it.
+        visible: gives the text of a file, by path and text, as the model may see it; also the names of all.
         looks_only: no tool changes a file.
     """
     library = _Library(files, read, documents, visible)
@@ -144,7 +145,7 @@ async def first_message(  # noqa: PLR0913  all by name
         instructions=instructions,
         cut_at=(_instructions_limit(instructions_bytes) if cut else None),
         file_count=len(files),
-        map_block=fenced(map_text),
+        map_block=fenced(visible(_NAMES, map_text)),
         unlisted=unlisted,
         commits=fenced(
             "\n".join(f"{name} {one_line(said, limit=_SUBJECT_CHARS, keep='`')}" for name, said in commits)
@@ -169,7 +170,7 @@ class _Library:
         documents: Sequence[str],
         visible: Callable[[str, str], str],
     ) -> None:
-        shown = [file for file in files if may_show(file)]
+        shown = _plainly_named([file for file in files if may_show(file)], visible)
         suffixes = tuple(f"/{name}" for name in documents)
         self.documents = documents
         self.instructions = {file.path for file in shown if f"/{file.path}".endswith(suffixes)}
@@ -190,6 +191,15 @@ class _Library:
         """The file's text as the model may see it, or None where it cannot be shown."""
         text = await self.text(path)
         return None if text is None else self._visible(path, text)
+
+
+def _plainly_named(files: Sequence[TrackedFile], visible: Callable[[str, str], str]) -> list[TrackedFile]:
+    """Those whose names the model may see as they are. The others are in the map only."""
+    names = [file.path for file in files]
+    seen = visible(_NAMES, "\n".join(names)).split("\n")
+    if len(seen) != len(names):
+        return []
+    return [file for file, name in zip(files, seen, strict=True) if file.path == name]
 
 
 async def _most_likely(task: TaskWords, library: _Library) -> list[str]:

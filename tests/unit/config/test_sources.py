@@ -260,6 +260,7 @@ _A_VALUE_OF = {
     "allow_link": "['collect.example']",
     "allow_path": "['.github/**']",
     "sandbox_read": "['/']",
+    "label": "'bug'",
 }
 
 
@@ -359,7 +360,7 @@ class TestTheFileOfTheRepository:
         assert notes == [f"{key} in the file has no effect: only the person who runs this may set it"]
 
     def test_its_other_options_are_passed_over(self) -> None:
-        text = "model = 'x:y'\nlabel = 'z'\nunknown = 1\ndeny_command = ['rm *']"
+        text = "model = 'x:y'\nstream = false\nunknown = 1\ndeny_command = ['rm *']"
         settings, notes = tightened(Settings(), text, "the file")
         assert settings == Settings(deny_command=("rm *",))
         assert notes == []
