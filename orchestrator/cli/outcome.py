@@ -19,7 +19,8 @@ _SHORT_COMMIT = 10
 def print_result(result: CycleResult, redact: Callable[[str], str], repository: str) -> None:
     """Print a result on standard output: the headline, then what there is to look at."""
     for line in (*_headline(result), *_details(result, repository)):
-        print(clean(redact(line)), flush=True)
+        # What a terminal obeys may stand between the letters of a secret.
+        print(redact(clean(line)), flush=True)
 
 
 def _headline(result: CycleResult) -> Iterator[str]:

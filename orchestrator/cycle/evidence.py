@@ -43,7 +43,9 @@ class Evidence:
         """Take note of an event."""
         if isinstance(event, ToolCallStarted) and "command" in event.arguments:
             line = " ".join(str(event.arguments["command"])[:_MOST_READ_CHARACTERS].split())
-            self._running[event.call_id] = one_line(self.redact(line), limit=_COMMAND_CHARACTERS) or "(nothing)"
+            self._running[event.call_id] = (
+                one_line(self.redact(line), limit=_COMMAND_CHARACTERS) or "(nothing)"
+            )
         elif isinstance(event, ToolCallEnded) and event.call_id in self._running:
             text = self._running.pop(event.call_id)
             if event.status in {CallStatus.OK, CallStatus.FAILED}:

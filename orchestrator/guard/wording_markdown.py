@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from html import unescape
 from typing import TYPE_CHECKING
 
 from orchestrator.guard.wording_links import as_code, host_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from orchestrator.guard.wording_links import Hosts
 
@@ -51,12 +52,13 @@ _BACKTICK = "&#96;"
 def harmless_markdown(text: str, hosts: Hosts, change: Callable[[str], str]) -> str:
     """The text in which links lead only to `hosts`, and `change` was applied to each line that is no code."""
     lines: list[str] = []
+    tags: list[str] = []
     is_fenced = False
     for is_code, part in _parts(text):
         new = part
         if not is_code:
             words = _without_comments("\n".join(part))
-            new = [_line(line, hosts, change) for line in words.split("\n")]
+            new = [_line(line, _Words(hosts, change, tags)) for line in words.split("\n")]
         for line in new:
             # An empty line ends a block of HTML, in which no code would be.
             if lines and line.strip() and not is_fenced and _HTML_START.match(lines[-1]):
@@ -64,7 +66,29 @@ def harmless_markdown(text: str, hosts: Hosts, change: Callable[[str], str]) -> 
             lines.append(line)
             is_fenced = is_code and line is not new[-1]
         is_fenced = False
+    if left_open := _left_open(tags):
+        lines += "", "".join(f"</{name}>" for name in left_open)
     return "\n".join(lines)
+
+
+def _left_open(tags: Iterable[str]) -> list[str]:
+    """Which tags are to be closed so that what follows is neither folded away nor crossed out, the last first."""
+    names: list[str] = []
+    opened: Counter[str] = Counter()
+    for tag in tags:
+        name = tag.strip("</> \t").lower()
+        if not tag.startswith("</"):
+            names.append(name)
+            opened[name] += 1
+        elif opened[name]:
+            opened[name] -= 1
+    opened["br"] = 0
+    left = []
+    for name in names:
+        if opened[name]:
+            opened[name] -= 1
+            left.append(name)
+    return left[::-1]
 
 
 def _parts(text: str) -> Iterator[tuple[bool, list[str]]]:
@@ -101,14 +125,14 @@ def _without_comments(text: str) -> str:
     return "".join([*kept, text[at:]])
 
 
-def _line(line: str, hosts: Hosts, change: Callable[[str], str]) -> str:
+def _line(line: str, words: _Words) -> str:
     pieces = list(_pieces(line))
     # A table is cut into cells and a definition is read before anybody looks for code.
     is_unsure = any(is_code and ("|" in piece or "]:" in piece) for is_code, piece in pieces)
     is_html = _HTML_START.match(line) is not None
     if is_unsure or is_html:
         pieces = [(False, line)]
-    words = _Words(hosts, change, _apart if is_html else as_code)
+    words = replace(words, quote=_apart if is_html else as_code)
     done = "".join(piece if is_code else words.harmless(piece) for is_code, piece in pieces)
     return _COMMAND.sub(rf"\1{_UNSEEN}/", done)
 
@@ -144,12 +168,14 @@ class _Words:
     Attributes:
         hosts: where links may lead.
         change: what else is done to the words.
+        tags: takes the tags that stay, in order.
         quote: shows an address that may be no link.
     """
 
     hosts: Hosts
     change: Callable[[str], str]
-    quote: Callable[[str], str]
+    tags: list[str]
+    quote: Callable[[str], str] = as_code
 
     def harmless(self, text: str) -> str:
         """The text with a little HTML at most."""
@@ -157,6 +183,7 @@ class _Words:
         at = 0
         for match in _TAG.finditer(text):
             done += self._plain(text[at : match.start()]), match[0]
+            self.tags.append(match[0])
             at = match.end()
         return "".join([*done, self._plain(text[at:])])
 

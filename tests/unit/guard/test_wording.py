@@ -317,3 +317,21 @@ def test_hosts(address: str, allowed: bool) -> None:  # noqa: FBT001  a case of 
 )
 def test_targets_that_leave_the_repository(target: str) -> None:
     assert not HOSTS.allow_target(target)
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("<details><summary>a</summary>\n\nb", "b\n\n</details>"),
+        ("<details>\n\n```\n</details>\n```", "```\n\n</details>"),
+        ("<details>\n\nsee `</details>` there", "there\n\n</details>"),
+        ("<DEL>a<b>b", "b\n\n</b></del>"),
+        ("<ul><li>a</ul>", "\n\n</li>"),
+        ("a<br>b<p>c</p>", "b<p>c</p>"),
+        ("a</details>b", "a</details>b"),
+    ],
+)
+def test_what_follows_is_not_folded_away(text: str, end: str) -> None:
+    done = Wording().text(text, issue=None)
+    assert done.endswith(end)
+    assert Wording().text(done, issue=None) == done
