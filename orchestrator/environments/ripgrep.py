@@ -8,7 +8,8 @@ import json
 import os
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.errors import ToolError
 from orchestrator.environments.base import GrepMatch
@@ -40,8 +41,15 @@ TROUBLE = 2
 _PLAIN_NAME_PATTERN = re.compile(r"[\w.*-]+")
 
 
-async def grep_with_ripgrep(program: str, root: str, search: Search) -> list[GrepMatch]:
-    """Search below `root`; the caller has checked the path and that it holds no link.
+Confirm: TypeAlias = Callable[[tuple[str, ...], list[GrepMatch]], list[GrepMatch]]
+"""Given a file's names and its matches: those that are really there. It may read the file."""
+
+
+async def grep_with_ripgrep(program: str, root: str, search: Search, confirm: Confirm) -> list[GrepMatch]:
+    """Search below `root`; the caller has checked the path.
+
+    Ripgrep opens files by their paths, so a folder that a command swaps for a link meanwhile leads it
+    outside. So what it found counts only where `confirm` finds it too, in a thread.
 
     Raises:
         ToolError: the expression is invalid, or the time limit passed.
@@ -53,7 +61,7 @@ async def grep_with_ripgrep(program: str, root: str, search: Search) -> list[Gre
     found: list[GrepMatch] = []
     try:
         async with asyncio.timeout(TIME_LIMIT_SECONDS):
-            async for match in matches_in(process.stdout, search):
+            async for match in matches_in(process.stdout, search, confirm):
                 found.append(match)
                 if len(found) >= search.options.max_results:
                     return found
@@ -127,9 +135,12 @@ def _quick_filter(search: Search) -> list[str]:
     return [f"--glob={name}" for name in names]
 
 
-async def matches_in(output: asyncio.StreamReader, search: Search) -> AsyncIterator[GrepMatch]:
+async def matches_in(
+    output: asyncio.StreamReader, search: Search, confirm: Confirm | None = None
+) -> AsyncIterator[GrepMatch]:
     """Matches of text files that count. Those of a file wait for its end, which says if it is binary."""
     waiting: list[GrepMatch] = []
+    names: tuple[str, ...] = ()
     accepted = False
     async for line in _lines(output):
         event = _event(line)
@@ -139,12 +150,14 @@ async def matches_in(output: asyncio.StreamReader, search: Search) -> AsyncItera
         match event["type"]:
             case "begin":
                 waiting = []
-                accepted = search.accepts(_names(data))
+                names = _names(data)
+                accepted = search.accepts(names)
             case "match" if accepted:
                 text = _text(data["lines"]).removesuffix("\n").removesuffix("\r")
-                waiting.append(GrepMatch(shown("/".join(_names(data))), data["line_number"], cut_line(text)))
+                waiting.append(GrepMatch(shown("/".join(names)), data["line_number"], cut_line(text)))
             case "end" if accepted and data["binary_offset"] is None:
-                for found in waiting:
+                standing = await asyncio.to_thread(confirm, names, waiting) if confirm and waiting else waiting
+                for found in standing:
                     yield found
             case _:
                 pass

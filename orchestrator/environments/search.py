@@ -7,6 +7,7 @@ both ways give the same answers.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 import shutil
 import sys
@@ -126,4 +127,15 @@ async def grep(
     search = await asyncio.to_thread(prepare, tree, pattern, path, options)
     if ripgrep is None:
         return await asyncio.to_thread(grep_in_python, tree, search)
-    return await grep_with_ripgrep(ripgrep, tree.root, search)
+
+    def confirm(names: tuple[str, ...], found: list[GrepMatch]) -> list[GrepMatch]:
+        wanted = {match.line: match for match in found}
+        last = max(wanted)
+        lines = itertools.islice(_text_lines(tree, names), last)
+        return [
+            wanted[number]
+            for number, line in lines
+            if number in wanted and wanted[number].text == cut_line(line)
+        ]
+
+    return await grep_with_ripgrep(ripgrep, tree.root, search, confirm)

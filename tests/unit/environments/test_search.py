@@ -240,6 +240,22 @@ async def test_a_line_that_matches_in_millions_of_places_is_one_match(
     assert found == await plain.grep("b,", "wide.csv", GrepOptions())
 
 
+@pytest.mark.parametrize("path", [".", "sub", "sub/file"])
+async def test_what_is_swapped_for_a_link_while_it_runs_shows_nothing(path: str, tmp_path: Path) -> None:
+    root, out = tmp_path / "clone", tmp_path / "out"
+    for folder in (root / "sub", out):
+        folder.mkdir(parents=True)
+        (folder / "file").write_text(f"needle {folder.name}\n")
+    program = tmp_path / "rg"
+    program.write_text(f'#!/bin/sh\nmv sub gone\nln -s {out} sub\nexec {find_ripgrep()} "$@"\n')
+    program.chmod(0o700)
+    environment = LocalEnvironment(root, clock=SystemClock())
+    environment._ripgrep = str(program)
+    found = await environment.grep("needle", path, GrepOptions())
+    await environment.cleanup()
+    assert {match.text for match in found} <= {"needle sub"}
+
+
 async def test_a_program_that_is_no_ripgrep_is_an_error(sample: Path) -> None:
     environment = LocalEnvironment(sample, clock=SystemClock())
     environment._ripgrep = str(sample / "README.md")
