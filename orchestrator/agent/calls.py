@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from orchestrator.agent.gate import Refusal, not_available, shows_all
 from orchestrator.core.defences import Defence, Guarded
-from orchestrator.core.errors import ForgeError, JournalError, ToolError, WorkspaceError
+from orchestrator.core.errors import ForgeError, JournalError, SandboxMissingError, ToolError, WorkspaceError
 from orchestrator.core.events import CallStatus, ToolCallEnded, ToolCallStarted, ToolOutputDelta
 from orchestrator.core.messages import Image, ToolResult
 from orchestrator.models.base import invalid_arguments
@@ -87,7 +87,7 @@ async def run_call(bench: Workbench, call: ToolCall) -> CallEnd:
     None runs any more once the limit of refused calls is reached.
 
     Raises:
-        ForgeError, WorkspaceError, JournalError: the host's own trouble, which no model can mend.
+        ForgeError, WorkspaceError, JournalError, SandboxMissingError: the host's own trouble, which no model can mend.
     """
     if bench.budget and bench.budget.denied:
         return skip_call(bench, call, _TOO_MANY_DENIALS)
@@ -155,7 +155,7 @@ async def _execute(bench: Workbench, tool: Tool, call: ToolCall) -> ToolOutcome 
             return _sound(await tool.execute(call.arguments, context))
     except ToolError as error:
         return Failed(str(error))
-    except (ForgeError, WorkspaceError, JournalError):
+    except (ForgeError, WorkspaceError, JournalError, SandboxMissingError):
         raise  # see run_call
     except TimeoutError as error:
         late = f"{call.name} gave no answer within {bench.tool_seconds:g} seconds and was stopped."

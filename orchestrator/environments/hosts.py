@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import re
 import socket
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeAlias
 
+from orchestrator.core.addresses import is_public
 from orchestrator.core.errors import ConfigurationError
 
 WEB_PORTS = frozenset({80, 443})
@@ -18,8 +16,6 @@ _MAX_PORT = 65_535
 _NAME = re.compile(
     r"(?=.{1,253}\Z)[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*\Z"
 )
-_NAT64 = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))
-_Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,27 +87,3 @@ async def connect_public(host: str, port: int) -> tuple[asyncio.StreamReader, as
         except OSError as error:  # a time-out is one
             failure = error
     raise failure
-
-
-def is_public(address: str) -> bool:
-    """Whether an address is on the public internet, whatever other address it carries inside."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    return all(inner.is_global and not (inner.is_multicast or inner.is_reserved) for inner in _inside(parsed))
-
-
-def _inside(address: _Address) -> list[_Address]:
-    if isinstance(address, ipaddress.IPv4Address):
-        return [address]
-    if address.ipv4_mapped:
-        return [address.ipv4_mapped]
-    if any(address in network for network in _NAT64):
-        return [ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)]
-    carried: list[_Address] = [address]
-    if address.sixtofour:
-        carried.append(address.sixtofour)
-    with suppress(TypeError):
-        carried += address.teredo or ()
-    return carried

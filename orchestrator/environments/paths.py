@@ -45,6 +45,8 @@ def split_path(path: str, roots: Sequence[str] = ()) -> tuple[str, ...]:
     names = _normalised(path, inside=not path.startswith("/"))
     if path.startswith("/"):
         names = _below_a_root(path, names, roots)
+    if names and _DRIVE.match(names[0]):
+        raise PathRefusedError(f"{quoted(path)} is refused: it becomes a path with a drive letter")
     if names and names[0] == "~":
         raise PathRefusedError(
             f"{quoted(path)} is refused: ~ is not expanded; use a path inside the repository"

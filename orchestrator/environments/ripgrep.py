@@ -156,7 +156,9 @@ async def matches_in(
                 text = _text(data["lines"]).removesuffix("\n").removesuffix("\r")
                 waiting.append(GrepMatch(shown("/".join(names)), data["line_number"], cut_line(text)))
             case "end" if accepted and data["binary_offset"] is None:
-                standing = await asyncio.to_thread(confirm, names, waiting) if confirm and waiting else waiting
+                standing = (
+                    await asyncio.to_thread(confirm, names, waiting) if confirm and waiting else waiting
+                )
                 for found in standing:
                     yield found
             case _:

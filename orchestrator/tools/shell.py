@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ToolError
+from orchestrator.environments.hosts import flag_for
 from orchestrator.tools.base import MAX_TIMEOUT_MS, Failed, Ok, Tool, ToolContext, ToolOutcome, define
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 DEFAULT_TIMEOUT_MS = 120_000
 
 _SHOWN_HOSTS = 10
-_WEB_PORTS = ("80", "443")
 _NOTHING_PRINTED = "The command printed nothing.\n"
 
 
@@ -81,16 +81,11 @@ async def run_command(
 def _network_lines(refused: tuple[str, ...]) -> list[str]:
     """Which connections the sandbox refused, and what a person could do about it."""
     lines = [
-        f"[network: refused connection to {place}; the person who runs this can allow it with {_flag(place)}]"
+        f"[network: refused connection to {place}; the person who runs this can allow it with {flag_for(place)}]"
         for place in refused[:_SHOWN_HOSTS]
     ]
     more = len(refused) - _SHOWN_HOSTS
     return [*lines, f"[network: refused connections to {more} other places]"] if more > 0 else lines
-
-
-def _flag(place: str) -> str:
-    host, _, port = place.rpartition(":")
-    return f"--allow-host {host if port in _WEB_PORTS else place}"
 
 
 def _limit_lines(killed_for: str) -> list[str]:

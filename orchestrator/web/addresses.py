@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import re
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from orchestrator.core.addresses import ip_address, is_public
 from orchestrator.core.errors import ToolError
 
 if TYPE_CHECKING:
@@ -26,44 +26,6 @@ Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
-_NOT_PUBLIC_V4 = tuple(
-    ipaddress.IPv4Network(network)
-    for network in (
-        # https://www.iana.org/assignments/iana-ipv4-special-registry
-        "0.0.0.0/8",
-        "10.0.0.0/8",
-        "100.64.0.0/10",
-        "127.0.0.0/8",
-        "169.254.0.0/16",
-        "172.16.0.0/12",
-        "192.0.0.0/24",
-        "192.0.2.0/24",
-        "192.88.99.0/24",
-        "192.168.0.0/16",
-        "198.18.0.0/15",
-        "198.51.100.0/24",
-        "203.0.113.0/24",
-        "224.0.0.0/4",
-        "240.0.0.0/4",
-        # The host's agent in Azure, public by its number only:
-        # https://learn.microsoft.com/azure/virtual-network/what-is-ip-address-168-63-129-16
-        "168.63.129.16/32",
-    )
-)
-_PUBLIC_V6 = ipaddress.IPv6Network("2000::/3")
-"""All that is handed out as global unicast. Loopback, link-local, unique local, multicast, and the forms that
-carry an IPv4 address (mapped, compatible, NAT64) lie outside."""
-
-_NOT_PUBLIC_V6 = tuple(
-    ipaddress.IPv6Network(network)
-    for network in (
-        # https://www.iana.org/assignments/iana-ipv6-special-registry
-        "2001::/23",  # Teredo, benchmarks, ORCHID and other protocols
-        "2001:db8::/32",
-        "2002::/16",  # 6to4 carries an IPv4 address
-        "3fff::/20",
-    )
-)
 _NOT_PUBLIC_NAMES = ("localhost", "local", "localdomain", "internal", "intranet", "lan", "home.arpa", "onion")
 
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII)
@@ -161,7 +123,9 @@ async def public_ips(address: Address, resolve: Resolver) -> tuple[str, ...]:
         ToolError: the host is unknown, or one of its addresses is not public.
     """
     try:
-        found = [address.host] if _literal(address.host) else list(await resolve(address.host, address.port))
+        found = (
+            [address.host] if ip_address(address.host) else list(await resolve(address.host, address.port))
+        )
     except (OSError, UnicodeError):
         found = []
     if not found:
@@ -170,17 +134,6 @@ async def public_ips(address: Address, resolve: Resolver) -> tuple[str, ...]:
         if not (address.trusted or is_public(ip)):
             raise _private(address.host, ip)
     return tuple(dict.fromkeys(found))
-
-
-def is_public(ip: str) -> bool:
-    """Whether an IP address belongs to the public internet. What is no IP address does not."""
-    parsed = _literal(ip)
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return not any(parsed in network for network in _NOT_PUBLIC_V4)
-    if isinstance(parsed, ipaddress.IPv6Address):
-        known = parsed.scope_id is None and parsed in _PUBLIC_V6
-        return known and not any(parsed in network for network in _NOT_PUBLIC_V6)
-    return False
 
 
 async def system_resolver(host: str, port: int) -> Sequence[str]:
@@ -199,17 +152,10 @@ def _parsed(text: str) -> httpx2.URL:
         raise ToolError(f"this is no valid address: {error}") from None
 
 
-def _literal(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
-
-
 def _check_host(host: str) -> None:
     if not host:
         raise ToolError("the address names no host")
-    if _literal(host):
+    if ip_address(host):
         if not is_public(host):
             raise _private(host, host)
         return

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.core.addresses import is_public
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.environments import proxy as proxy_module
-from orchestrator.environments.hosts import connect_public, flag_for, host_rule, is_public
+from orchestrator.environments.hosts import connect_public, flag_for, host_rule
 from orchestrator.environments.proxy import MAX_CONNECTIONS, MAX_HEAD_BYTES, Proxy
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def test_flags() -> None:
     "address",
     ["127.0.0.1", "10.0.0.1", "192.168.1.1", "172.16.0.1", "169.254.169.254", "0.0.0.1", "224.0.0.1", "255.255.255.255",
      "100.64.0.1", "::1", "::", "fe80::1", "fe80::1%eth0", "fc00::1", "ff02::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1",
-     "64:ff9b::a9fe:a9fe", "64:ff9b:1::7f00:1", "2002:7f00:1::", "nonsense", ""],
+     "64:ff9b::a9fe:a9fe", "64:ff9b:1::7f00:1", "2002:7f00:1::", "168.63.129.16", "nonsense", ""],
 )  # fmt: skip
 async def test_addresses_that_are_not_public(address: str) -> None:
     assert not is_public(address)

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.core.addresses import is_public
 from orchestrator.core.errors import ToolError
-from orchestrator.web.addresses import is_public, joined, parse_address, public_ips, system_resolver
+from orchestrator.web.addresses import joined, parse_address, public_ips, system_resolver
 
 PRIVATE = [
     "0.0.0.0/8",

@@ -1,0 +1,63 @@
+"""Which IP addresses belong to the public internet: the one rule for web tools and for commands."""
+
+from __future__ import annotations
+
+import ipaddress
+
+_NOT_PUBLIC_V4 = tuple(
+    ipaddress.IPv4Network(network)
+    for network in (
+        # https://www.iana.org/assignments/iana-ipv4-special-registry
+        "0.0.0.0/8",
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "127.0.0.0/8",
+        "169.254.0.0/16",
+        "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.0.2.0/24",
+        "192.88.99.0/24",
+        "192.168.0.0/16",
+        "198.18.0.0/15",
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/4",
+        "240.0.0.0/4",
+        # The host's agent in Azure, public by its number only:
+        # https://learn.microsoft.com/azure/virtual-network/what-is-ip-address-168-63-129-16
+        "168.63.129.16/32",
+    )
+)
+_PUBLIC_V6 = ipaddress.IPv6Network("2000::/3")
+"""All that is handed out as global unicast. Loopback, link-local, unique local, multicast, and the forms that
+carry an IPv4 address (mapped, compatible, NAT64) lie outside."""
+
+_NOT_PUBLIC_V6 = tuple(
+    ipaddress.IPv6Network(network)
+    for network in (
+        # https://www.iana.org/assignments/iana-ipv6-special-registry
+        "2001::/23",  # Teredo, benchmarks, ORCHID and other protocols
+        "2001:db8::/32",
+        "2002::/16",  # 6to4 carries an IPv4 address
+        "3fff::/20",
+    )
+)
+
+
+def is_public(ip: str) -> bool:
+    """Whether an IP address belongs to the public internet. What is no IP address does not."""
+    parsed = ip_address(ip)
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return not any(parsed in network for network in _NOT_PUBLIC_V4)
+    if isinstance(parsed, ipaddress.IPv6Address):
+        known = parsed.scope_id is None and parsed in _PUBLIC_V6
+        return known and not any(parsed in network for network in _NOT_PUBLIC_V6)
+    return False
+
+
+def ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address that a text writes, or None where it writes none."""
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
