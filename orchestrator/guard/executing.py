@@ -85,6 +85,7 @@ _PACKAGES = Options(
     long=("script-shell", "node-options", "prefix", "userconfig", "globalconfig"),
     words=("config", "c", "set", "exec", "x", "explore", "dlx"),
 )
+_VI = Options(short="cSuswWq", starts=("+", "--cmd"))
 _SHELL = Options(short="cs", long=("init-file", "rcfile"), words=("-",))
 
 _TABLE: dict[str, Options] = {
@@ -93,6 +94,22 @@ _TABLE: dict[str, Options] = {
     "tar": _TAR,
     "bsdtar": _TAR,
     "zip": Options(starts=("-T",), long=("unzip-command", "test")),
+    "split": Options(long=("filter",), cut=True),
+    "env": Options(short="S", takes="uC", long=("split-string",), cut=True),
+    "man": Options(
+        short="PHpCl", long=("pager", "html", "preprocessor", "config-file", "local-file"), cut=True
+    ),
+    "less": Options(
+        short="koO", starts=("+",), long=("lesskey-file", "lesskey-src", "log-file", "LOG-FILE"), cut=True
+    ),
+    "more": Options(starts=("+",)),
+    "vi": _VI,
+    "vim": _VI,
+    "nvim": _VI,
+    "view": _VI,
+    "ex": _VI,
+    "cargo": Options(short="C", long=("config", "manifest-path")),
+    "gradle": Options(short="IbpDPg", long=("init-script", "build-file", "project-dir", "gradle-user-home")),
     "rg": Options(long=("pre", "hostname-bin")),
     "sort": Options(short="oT", takes="kSt", long=("compress-program", "output", "files0-from"), cut=True),
     "python": Options(short="c", takes="mWX", words=("-",)),
@@ -106,6 +123,7 @@ _TABLE: dict[str, Options] = {
     "dash": _SHELL,
     "zsh": _SHELL,
     "pytest": Options(
+        starts=("@",),
         short="pco",
         takes="kmrnW",
         long=(
@@ -181,6 +199,10 @@ _SUBSCRIPTS = frozenset(
 )
 """Of bash: they evaluate `name[...]`, and with it any `$()` inside, also where it came in quotes."""
 
+_AWKS = frozenset({"awk", "gawk", "mawk", "nawk"})
+_AWK_RUNS = re.compile(r"system|getline|[|>@]|^-[fEeilDpdo]|^--")
+"""Pipes, redirections and calls; options that read a program or an extension from elsewhere."""
+
 _SED_OPTION = re.compile(
     r"-[nErsuz]+|--(?:quiet|silent|regexp-extended|separate|unbuffered|null-data|posix|sandbox)"
 )
@@ -214,6 +236,10 @@ def _special(name: str, argv: Sequence[str]) -> Iterator[tuple[int, str]]:
     """What takes more than a list of options to see."""
     if name == "sed":
         yield from _sed(argv)
+    if name in _AWKS:
+        for place, word in enumerate(argv[1:], 1):
+            if _AWK_RUNS.search(word):
+                yield place, "a program of awk may run others and write files: a rule must name it"
     for place, word in enumerate(argv[1:], 1):
         if name == "tar" and place == 1 and word[:1] != "-" and has_short(word, "IF", ""):
             yield place, "I and F of tar run a program: a rule must name them"

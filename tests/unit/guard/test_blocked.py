@@ -18,6 +18,7 @@ DESTRUCTIVE = [
     'echo "$(rm -rf /)"', "bash -c 'rm -rf /'", 'sh -lc "echo; rm -rf /"', "env -i bash -c 'sudo rm -rf /'",
     "eval 'rm -rf' /", "if true; then rm -rf /; fi", "(rm -rf /)", "{ rm -rf /; }", "! rm -rf /", "A=1 rm -rf /",
     "xargs rm -rf / < x", "timeout 5 rm -rf /", "bash <<EOF\nrm -rf /\nEOF", "find / -delete", "rm -rf / # hi",
+    "find . -exec rm -rf / ';'", "uv run sh -c 'rm -rf /'",
     "mkfs.ext4 /dev/sda1", "mkfs /dev/x", "sudo mkfs -t ext4 x", "dd if=/dev/zero of=x", "dd of=/dev/sda bs=1",
     "cat x > /dev/sda", "chmod -R 777 /", "chmod 777 --recursive /*", "chown -R a:b /",
     ":(){ :|:& };:", "bomb() { bomb | bomb & }; bomb", "f(){ f & f & };f", "function x { x|x& }; x", "$0 & $0",
