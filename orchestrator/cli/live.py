@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from rich.console import Group
 from rich.text import Text
 
 from orchestrator.cli.lines import Line, Narrator, duration, money, telling, waited
-from orchestrator.cli.text import one_line
+from orchestrator.cli.text import clean, one_line
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.events import (
     CycleEnded,
@@ -49,6 +49,16 @@ _PLAIN_SPINNER = "|/-\\"
 _PASSING = (PhaseEntered, TurnStarted, ReplyReceived)
 
 
+class _Stream(Protocol):
+    def add(self, piece: str) -> str:
+        """What may be shown now that this piece has come."""
+
+
+class _Everything:
+    def add(self, piece: str) -> str:
+        return piece
+
+
 class LiveView:
     """An `Emit` and a context manager that shows events on a console, which should be standard error.
 
@@ -60,6 +70,7 @@ class LiveView:
         plain: lines even on a terminal.
         clock: for the time elapsed.
         redact: takes the secrets out of what is shown.
+        stream: makes what takes the secrets out of a text that comes in pieces.
     """
 
     def __init__(
@@ -69,17 +80,19 @@ class LiveView:
         plain: bool = False,
         clock: Clock | None = None,
         redact: Callable[[str], str] = str,
+        stream: Callable[[], _Stream] = _Everything,
     ) -> None:
         self._console = console
         self._redact = redact
         self._clock = clock or SystemClock()
         self._ascii = not console.encoding.lower().startswith("utf")
         self._narrator = Narrator(plain_signs=self._ascii)
-        self._status = _Status(self._clock.monotonic())
+        self._plain = plain or not console.is_terminal or console.is_dumb_terminal
+        self._stream = _Everything if self._plain else stream  # without a status nobody sees the pieces
+        self._status = _Status(self._clock.monotonic(), self._stream)
         self._lock = threading.Lock()
         self._live: Live | None = None
         self._entered = False
-        self._plain = plain or not console.is_terminal or console.is_dumb_terminal
 
     @classmethod
     def on_stderr(cls, *, plain: bool = False) -> Self:
@@ -87,10 +100,11 @@ class LiveView:
         from rich.console import Console
 
         from orchestrator.config import secret_values
-        from orchestrator.guard.secrets import Redactor
+        from orchestrator.guard.secrets import RedactedStream, Redactor
 
         console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-        return cls(console, plain=plain, redact=Redactor(secret_values(os.environ)).redact)
+        redactor = Redactor(secret_values(os.environ))
+        return cls(console, plain=plain, redact=redactor.redact, stream=lambda: RedactedStream(redactor))
 
     def __enter__(self) -> Self:
         """Begin to show a status, if there is a terminal."""
@@ -130,7 +144,7 @@ class LiveView:
         """Show an event."""
         with self._lock:
             if isinstance(event, CycleStarted):
-                self._status = _Status(self._clock.monotonic())
+                self._status = _Status(self._clock.monotonic(), self._stream)
             self._status.take(event)
             line = self._narrator.line(event)
         self._resume()
@@ -160,14 +174,18 @@ class LiveView:
 class _Status:
     """What is going on, and what it has cost so far."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, now: float, stream: Callable[[], _Stream]) -> None:
         self.started = now
+        self._new_stream = stream
         self.phase = "starting"
         self.round = 0
         self.usage = Usage()
         self.usd: float | None = 0.0
-        self.doing = ""
         self.tail = ""
+        self._does("")
+
+    def _does(self, what: str) -> None:
+        self.doing, self.tail, self._stream = what, "", self._new_stream()
 
     def take(self, event: Event) -> None:
         """Bring the status up to date."""
@@ -175,21 +193,24 @@ class _Status:
             event = event.event
         match event:
             case PhaseEntered():
-                self.phase, self.doing, self.tail = event.phase.value, "", ""
+                self.phase = event.phase.value
+                self._does("")
             case TurnStarted():
-                self.round, self.doing, self.tail = event.round, "asking the model", ""
+                self.round = event.round
+                self._does("asking the model")
             case WaitStarted():
-                self.doing, self.tail = f"waiting {waited(event.seconds)}", ""
+                self._does(f"waiting {waited(event.seconds)}")
             case ReplyReceived():
                 self.usage += event.usage
                 self.usd = None if self.usd is None or event.usd is None else self.usd + event.usd
-                self.doing, self.tail = "", ""
+                self._does("")
             case ToolCallStarted():
-                self.doing, self.tail = f"{event.name} {telling(event.arguments)}", ""
+                self._does(f"{event.name} {telling(event.arguments)}")
             case ToolCallEnded():
-                self.doing, self.tail = "", ""
+                self._does("")
             case TextDelta() | ReasoningDelta() | ToolOutputDelta():
-                self.tail = (self.tail + event.text)[-_KEPT_CHARS:]
+                # Cleaned first: what a terminal obeys may stand between the letters of a secret.
+                self.tail = (self.tail + self._stream.add(clean(event.text)))[-_KEPT_CHARS:]
             case _:
                 pass
 

@@ -6,17 +6,12 @@ import re
 from typing import TYPE_CHECKING
 
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
-from orchestrator.guard.integrity_patterns import (
-    LANGUAGES,
-    is_build_file,
-    lost_runs,
-    pattern_checks,
-    weak_build_lines,
-    weak_source_lines,
-)
+from orchestrator.guard.integrity_builds import is_build_file, lost_runs, weak_build_lines, weak_source_lines
+from orchestrator.guard.integrity_compared import compared
+from orchestrator.guard.integrity_patterns import LANGUAGES, pattern_checks
 from orchestrator.guard.integrity_python import UNREADABLE, python_pair
 from orchestrator.guard.integrity_settings import is_settings, weaker_settings
-from orchestrator.guard.integrity_tests import MAX_FINDINGS, FileChecks, Finding, compared
+from orchestrator.guard.integrity_tests import MAX_FINDINGS, FileChecks, Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,13 +27,17 @@ _TEST_NAME = re.compile(
     r"\.(?:py|[cm]?[jt]sx?|go|rs|java|kt|kts|rb|cs|php|sh|bats)",
     re.DOTALL,
 )
+# Reading a megabyte of Python takes up to twenty seconds.
+_MOST_PYTHON_BYTES = 300_000
+_MOST_PYTHON_TOTAL_BYTES = 2_000_000
+_TOO_LARGE = "too large to check"
 
 
 def weakened_tests(changes: Sequence[FileChange]) -> list[Finding]:
     """Where a change removes, skips or loosens tests, or lowers what coverage and linters demand.
 
     Python is read by its syntax tree, other languages and builds by pattern, settings by their
-    formats' parsers. A file that cannot be judged is a finding. Takes time linear in the files' size.
+    formats' parsers. A file that cannot be judged, or is too large for that, is a finding.
 
     Args:
         changes: every file that a pull request changes.
@@ -47,10 +46,11 @@ def weakened_tests(changes: Sequence[FileChange]) -> list[Finding]:
         What was found, sorted, at most 50; the last one says how many more there are.
     """
     tests: list[FileChecks] = []
-    found: set[Finding] = set()
+    too_large = set(_too_large(changes))
+    found = {Finding(path, 1, _TOO_LARGE) for path in too_large}
     for change in changes:
         try:
-            found.update(_of_file(change, tests))
+            found.update(_of_file(change, tests, skips_syntax=change.path in too_large))
         except UNREADABLE as error:
             found.add(Finding(change.path, 1, f"cannot be read: {type(error).__name__}"))
     try:
@@ -58,6 +58,21 @@ def weakened_tests(changes: Sequence[FileChange]) -> list[Finding]:
     except RecursionError:
         found.add(Finding(tests[0].path, 1, "tests cannot be compared: nested too deeply"))
     return _shortened(found)
+
+
+def _too_large(changes: Sequence[FileChange]) -> Iterator[str]:
+    """Tests in Python that would take too long, one alone or all together."""
+    left = _MOST_PYTHON_TOTAL_BYTES
+    for change in changes:
+        if not (change.path.lower().endswith(".py") and is_test_path(change.path)):
+            continue
+        before, after = _text(change.old) or b"", _text(change.new) or b""
+        if before == after:
+            continue
+        size = len(before) + len(after)
+        left -= size
+        if size > 2 * _MOST_PYTHON_BYTES or left < 0:
+            yield change.path
 
 
 def _shortened(found: set[Finding]) -> list[Finding]:
@@ -84,7 +99,7 @@ def is_test_path(path: str) -> bool:
     )
 
 
-def _of_file(change: FileChange, tests: list[FileChecks]) -> Iterator[Finding]:
+def _of_file(change: FileChange, tests: list[FileChecks], *, skips_syntax: bool) -> Iterator[Finding]:
     path, old, new = change.path, change.old, change.new
     judged = is_test_path(path) or is_settings(path) or is_build_file(path)
     if old is not None and new is not None and old.mode != new.mode and _special(new) and judged:
@@ -92,12 +107,14 @@ def _of_file(change: FileChange, tests: list[FileChecks]) -> Iterator[Finding]:
     before, after = _text(old), _text(new)
     if before is None or after is None:
         if judged:
-            yield Finding(path, 1, "too large to check")
+            yield Finding(path, 1, _TOO_LARGE)
         return
     if before != after:
         suffix = path.rpartition(".")[2].lower()
         # Rust's tests stand beside the code.
-        if suffix == "rs" or (is_test_path(path) and (suffix == "py" or suffix in LANGUAGES)):
+        if skips_syntax:
+            pass
+        elif suffix == "rs" or (is_test_path(path) and (suffix == "py" or suffix in LANGUAGES)):
             yield from _test_file(change, before, after, tests)
         yield from _lines(path, suffix, before, after)
 

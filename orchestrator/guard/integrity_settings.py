@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import configparser
-import json
 import re
-import tomllib
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.guard.integrity_formats import read, reader_for
 from orchestrator.guard.integrity_patterns import added_lines, lines_of
 from orchestrator.guard.integrity_tests import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
 _NAMES = re.compile(
     r"pyproject\.toml|setup\.cfg|tox\.ini|pytest\.ini|\.?pytest\.toml|\.coveragerc|\.?mypy\.ini|\.?ruff\.toml|\.flake8|\.?pylintrc|"
@@ -62,8 +60,6 @@ _NUMBER_WORDS = re.compile(
 _LEVELS = {"off": 0, "0": 0, "allow": 0, "basic": 0, "warn": 1, "1": 1, "standard": 1, "error": 2, "2": 2, "deny": 2,
            "strict": 2, "forbid": 3}  # fmt: skip
 _RULE = re.compile(r"(?:^|\.)(?:rules|lints)\.|(?:^|\.)(?:typeCheckingMode|report\w+)$")
-_ERRORS = (ValueError, configparser.Error, RecursionError)
-_MANY = 20_000
 _TAKES_OVER = frozenset({"pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "mypy.ini", ".mypy.ini", "ruff.toml",
                          ".ruff.toml", ".coveragerc"})  # fmt: skip
 """Their tools read these and no others: https://docs.pytest.org/en/stable/reference/customize.html"""
@@ -79,13 +75,13 @@ def weaker_settings(path: str, before: bytes, after: bytes) -> Iterator[Finding]
     name = path.rpartition("/")[2]
     if not before and name in _TAKES_OVER:
         yield Finding(path, 1, "new settings take the place of those in other files")
-    reader = _reader(name)
-    old = None if reader is None else _read(reader, before)
+    reader = reader_for(name)
+    old = None if reader is None else read(reader, before)
     if reader is None or old is None:
         for line, what in _by_pattern(before, after):
             yield Finding(path, line, what)
         return
-    new = _read(reader, after)
+    new = read(reader, after)
     if new is None:
         yield Finding(path, 1, "cannot be read any more")
         return
@@ -94,68 +90,6 @@ def weaker_settings(path: str, before: bytes, after: bytes) -> Iterator[Finding]
         # A new file has nothing to compare with but commands and overrides.
         if before or what.endswith("added") or what.startswith("override"):
             yield Finding(path, _line_of(key, lines), what)
-
-
-def _read(reader: Callable[[bytes], Any], source: bytes) -> dict[str, Any] | None:
-    try:
-        return _flat(reader(source)) if source.strip() else {}
-    except _ERRORS:
-        return None
-
-
-def _reader(name: str) -> Callable[[bytes], Any] | None:
-    if name.endswith(".toml"):
-        return lambda source: tomllib.loads(source.decode("utf-8"))
-    if name.endswith((".json", ".jsonc")) or name in {
-        ".nycrc",
-        ".eslintrc",
-        ".mocharc",
-        ".jshintrc",
-        ".c8rc",
-    }:
-        return _json
-    if name.endswith((".cfg", ".ini")) or name in {
-        ".coveragerc",
-        ".flake8",
-        ".pylintrc",
-        "pylintrc",
-        ".importlinter",
-    }:
-        return _ini
-    return None
-
-
-def _json(source: bytes) -> Any:
-    """JSON with comments and trailing commas, as editors' settings have them."""
-    text = source.decode("utf-8-sig")
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        bare = "\n".join(line for line in text.split("\n") if not line.lstrip().startswith("//"))
-        return json.loads(re.sub(r",(\s*+[}\]])", r"\1", bare))
-
-
-def _ini(source: bytes) -> dict[str, dict[str, str]]:
-    parser = configparser.RawConfigParser(strict=False, allow_no_value=True)
-    parser.read_string(source.decode("utf-8"))
-    return {section: dict(parser.items(section)) for section in parser.sections()}
-
-
-def _flat(data: Any) -> dict[str, Any]:
-    """Each setting by its dotted key. Lists stay whole; overrides are named by their modules."""
-    flat: dict[str, Any] = {}
-    todo: list[tuple[str, Any]] = [("", data)]
-    while todo and len(flat) < _MANY:
-        key, value = todo.pop()
-        if isinstance(value, dict):
-            todo.extend((f"{key}.{name}" if key else str(name), inner) for name, inner in value.items())
-        elif isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
-            for one in value:
-                module = str(one.get("module", one.get("name", one.get("files", ""))))
-                todo.extend((f"{key}[{module}].{name}", inner) for name, inner in one.items())
-        else:
-            flat[key] = value
-    return flat
 
 
 def _compared(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -25,6 +25,7 @@ from orchestrator.core.events import (
     TurnStarted,
     Warned,
 )
+from orchestrator.guard.secrets import RedactedStream, Redactor
 from tests.unit.cli.examples import EVENTS, reply
 from tests.unit.journal.strategies import any_event
 
@@ -199,6 +200,31 @@ def test_secrets_are_not_shown() -> None:
     view = LiveView(console(file), redact=lambda text: text.replace("open-sesame", "[redacted]"))
     view(Warned("it is open-sesame"))
     assert file.getvalue() == "! it is [redacted]\n"
+
+
+@pytest.mark.parametrize("size", [1, 7, 5000])
+def test_secrets_that_come_in_pieces_are_not_shown(size: int) -> None:
+    value = "made-up-key-for-this-test-1234567890"
+    redactor = Redactor([value])
+    kind = "PRIVATE KEY-----"
+    block = "\n".join(["QmFzZTY0" * 8] * 60)
+    coloured = "\x1b[0m".join(value)
+    text = f"so {coloured} and -----BEGIN {kind}\n{block}\n-----END {kind} done"
+    view = LiveView(
+        console(io.StringIO(), terminal=True, width=200),
+        clock=ManualClock(),
+        redact=redactor.redact,
+        stream=lambda: RedactedStream(redactor),
+    )
+    screen = console(io.StringIO(), width=200)
+    view(TurnStarted(1))
+    for start in range(0, len(text), size):
+        view(TextDelta(text[start : start + size]))
+        if start % (29 * size) == 0 or start + size >= len(text):
+            with screen.capture() as shown_now:
+                screen.print(view._render())
+            assert "made-up" not in shown_now.get()
+            assert "mFzZTY0QmFz" not in shown_now.get()
 
 
 @given(any_event)

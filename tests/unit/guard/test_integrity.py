@@ -300,3 +300,21 @@ def test_time_is_linear(path: str, suffix: str) -> None:
 def test_no_line_stalls_the_check(path: str, line: str) -> None:
     assert measured(change(path, "x\n", line)) < 2.0
     assert measured(change(path, line, "x\n")) < 2.0
+
+
+def test_python_that_takes_too_long_is_a_finding() -> None:
+    source = "".join(f"def test_{n}():\n    assert total([{n}, {n}]) == {n}\n" for n in range(12_000))
+    start = time.process_time()
+    found = weakened_tests([FileChange("tests/test_a.py", version(source), version(source + "x = 1\n"))])
+    assert time.process_time() - start < 2
+    assert [str(one) for one in found] == ["tests/test_a.py:1: too large to check"]
+
+
+def test_many_large_files_of_python_are_a_finding() -> None:
+    """Here they are quick to read; the limit counts bytes."""
+    source = "def test_a():\n    assert total()\n" + "# more words\n" * 18_000
+    changes = [
+        FileChange(f"tests/test_{n}.py", version(source), version(source + "x = 1\n")) for n in range(6)
+    ]
+    told = [str(one) for one in weakened_tests(changes)]
+    assert told == ["tests/test_4.py:1: too large to check", "tests/test_5.py:1: too large to check"]
