@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.contracts.strict_json import BrokenJsonError, decode
+from orchestrator.contracts.strict_json import BrokenJsonError, decode, flaws
 from orchestrator.contracts.variants import plan_of
 from orchestrator.core.messages import ToolCall
 
@@ -18,8 +18,9 @@ WRITTEN = "written_"
 """How the ids of such calls begin. Their results go back as text, because no vendor knows these ids."""
 
 _LONGEST_CHARS = 200_000
-_TAGGED = re.compile(r"<(tool_calls?|tools?|function_call)>\s*(.*?)\s*</\1>", re.DOTALL)
-_FENCED = re.compile(r"^```[a-z]*[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
+_TAG = re.compile(r"<(tool_calls?|tools?|function_call)>")
+_FENCE = re.compile(r"^```[a-z]*[ \t]*\n", re.MULTILINE)
+_FENCE_END = re.compile(r"^```[ \t]*$", re.MULTILINE)
 
 
 def written_calls(text: str, tools: Iterable[ToolDefinition], round_number: int) -> tuple[ToolCall, ...]:
@@ -30,8 +31,8 @@ def written_calls(text: str, tools: Iterable[ToolDefinition], round_number: int)
     """
     if len(text) > _LONGEST_CHARS:
         return ()
-    tagged = [found.group(2) for found in _TAGGED.finditer(text)]
-    fenced = [] if tagged else _FENCED.findall(text)
+    tagged = _tagged(text)
+    fenced = [] if tagged else _fenced(text)
     if len(fenced) > 1:
         return ()
     offered = {tool.name for tool in tools}
@@ -47,12 +48,44 @@ def written_calls(text: str, tools: Iterable[ToolDefinition], round_number: int)
     return tuple(calls)
 
 
+def _tagged(text: str) -> list[str]:
+    """What elements hold. Each end is looked for once: one expression would take cubic time where there is none."""
+    blocks: list[str] = []
+    position, endless = 0, set[str]()
+    for begin in _TAG.finditer(text):
+        end = f"</{begin[1]}>"
+        if begin.start() < position or end in endless:
+            continue
+        place = text.find(end, begin.end())
+        if place < 0:
+            endless.add(end)
+            continue
+        blocks.append(text[begin.end() : place])
+        position = place + len(end)
+    return blocks
+
+
+def _fenced(text: str) -> list[str]:
+    """What fenced blocks hold."""
+    blocks: list[str] = []
+    position = 0
+    while begin := _FENCE.search(text, position):
+        end = _FENCE_END.search(text, begin.end())
+        if end is None:
+            break
+        blocks.append(text[begin.end() : end.start()])
+        position = end.end()
+    return blocks
+
+
 def _calls_of(block: str) -> list[dict[str, Any]]:
     if not block.startswith(("{", "[")):
         return []
     try:
         value = plan_of(decode(block))
     except BrokenJsonError:
+        return []
+    if flaws(value):
         return []
     listed = value.get("tool_calls") if isinstance(value, dict) else None
     if not isinstance(listed, list):

@@ -87,21 +87,19 @@ def unwrapped(patch: str) -> list[tuple[int, str]]:
     """
     raw = patch.removeprefix("\ufeff").split("\n")
     lines = [(number, line.removesuffix("\r")) for number, line in enumerate(raw, 1)]
-    while True:
-        lines = _without_blank_ends(lines)
-        if len(lines) < 2 or not _wraps(lines[0][1].strip(), lines[-1][1].strip()):  # noqa: PLR2004  first and last
-            return lines
-        lines = lines[1:-1]
+    first, last = _without_blank_ends(lines, 0, len(lines))
+    while last - first > 1 and _wraps(lines[first][1].strip(), lines[last - 1][1].strip()):
+        first, last = _without_blank_ends(lines, first + 1, last - 1)
+    return lines[first:last]
 
 
-def _without_blank_ends(lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Without blank lines before and empty ones behind; there, a single space may be context."""
-    first, last = 0, len(lines)
+def _without_blank_ends(lines: list[tuple[int, str]], first: int, last: int) -> tuple[int, int]:
+    """The range without blank lines before and empty ones behind; there, a single space may be context."""
     while first < last and not lines[first][1].strip():
         first += 1
     while first < last and not lines[last - 1][1]:
         last -= 1
-    return lines[first:last]
+    return first, last
 
 
 def _wraps(first: str, last: str) -> bool:

@@ -7,7 +7,7 @@ import re
 NOWHERE = "/dev/null"
 """Stands for the side on which the file does not exist."""
 
-_TIME_STAMP = re.compile(r"\s+\d{4}-\d\d-\d\d[ T]\d\d:\d\d.*$")
+_TIME_STAMP = re.compile(r"(?<!\s)\s+\d{4}-\d\d-\d\d[ T]\d\d:\d\d.*$")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
 _LETTERS = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
@@ -60,4 +60,4 @@ def _unquoted(text: str) -> str:
         code = escape[1]
         return bytes([int(code, 8) & 0xFF]) if len(code) > 1 else _LETTERS.get(code, code)
 
-    return _ESCAPE.sub(plain, text[1:-1].encode()).decode(errors="replace")
+    return _ESCAPE.sub(plain, text[1:-1].encode("utf-8", "surrogatepass")).decode(errors="replace")

@@ -46,6 +46,7 @@ class DiffReader:
         self._numbers = [number for number, _ in lines]
         self._lines = [line for _, line in lines]
         self._next = 0
+        self._behind_blank = 0  # the line behind the empty ones that were last looked at
         self._files: list[DiffFile] = []
 
     def files(self) -> list[DiffFile]:
@@ -138,9 +139,10 @@ class DiffReader:
 
     def _goes_on(self) -> bool:
         """Whether the lines of a hunk follow the empty lines here."""
-        at = self._next
+        at = max(self._next, self._behind_blank)
         while at < len(self._lines) and not self._lines[at]:
             at += 1
+        self._behind_blank = at
         return at < len(self._lines) and self._lines[at][:1] in _MARKS and not self._is_pair(at)
 
     def _following(self, distance: int) -> str | None:

@@ -19,6 +19,7 @@ _LINE_END = re.compile(r"\r?\n")
 _ANY_LINE_END = re.compile(r"\r\n|\n|\r")
 _LONE_CR = re.compile(r"\r(?!\n)")
 _CONTEXT_LINES = 2
+_MOST_BLANK_ENDS = 8
 
 _STEPS: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("", str),
@@ -259,12 +260,14 @@ def _places(lines: list[str], old: list[str], start: int) -> Iterator[int]:
 
 
 def _endings(chunk: Chunk) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """The chunk's old lines, then without blank ones at its end: models leave such between hunks.
+    """The chunk's old lines, then without blank ones at its end, a few at most: models leave such between hunks.
 
     Each with the number of lines of the chunk that count.
     """
     size, old = len(chunk.lines), chunk.old
     yield size, old
-    while size > 1 and len(old) > 1 and chunk.lines[size - 1].mark == " " and not old[-1].strip():
+    for _ in range(_MOST_BLANK_ENDS):
+        if len(old) <= 1 or chunk.lines[size - 1].mark != " " or old[-1].strip():
+            return
         size, old = size - 1, old[:-1]
         yield size, old

@@ -1,0 +1,1 @@
+"""Fuzzing of what reads text that a model wrote. Run: python -m tests.fuzz."""
