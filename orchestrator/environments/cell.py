@@ -141,7 +141,13 @@ class Cell:
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = loop.create_future()
         number = self._ours.fileno()
-        loop.add_reader(number, lambda: ready.done() or ready.set_result(None))
+
+        def come() -> None:
+            loop.remove_reader(number)
+            if not ready.done():  # cancelled meanwhile
+                ready.set_result(None)
+
+        loop.add_reader(number, come)
         try:
             await ready
         finally:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
 import os
 import signal
-from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
 from orchestrator.environments.base import ExecResult
+from orchestrator.environments.kept import Decoded, KeptText
 from orchestrator.environments.pipes import PipeReader, open_pipe
 
 if TYPE_CHECKING:
@@ -31,67 +30,10 @@ START_SECONDS = 20.0
 DRAIN_SECONDS = 0.5
 """How long output is awaited after the command's end, if a process that left its group holds the pipe."""
 
-MAX_KEPT_CHARS = 10_000_000
-"""Of each stream; half from its beginning, half from its end."""
-
 _SHOWN_CHARS = 500
 _SHELL_SIGNAL_BASE = 128
 _BASH = "/bin/bash"
 _SH = "/bin/sh"
-
-
-class KeptText:
-    """The beginning and the end of a long text, in bounded memory."""
-
-    def __init__(self, max_chars: int = MAX_KEPT_CHARS) -> None:
-        self._half = max_chars // 2
-        self._head: list[str] = []
-        self._head_room = self._half
-        self._tail: deque[str] = deque()
-        self._tail_chars = 0
-        self._dropped = 0
-
-    def add(self, text: str) -> None:
-        """Append a piece."""
-        if self._head_room and text:
-            self._head.append(text[: self._head_room])
-            text = text[self._head_room :]
-            self._head_room -= len(self._head[-1])
-        if not text:
-            return
-        self._tail.append(text)
-        self._tail_chars += len(text)
-        while self._tail_chars - len(self._tail[0]) >= self._half:
-            gone = len(self._tail.popleft())
-            self._tail_chars -= gone
-            self._dropped += gone
-
-    def text(self) -> str:
-        """What was kept, with a marker where something is missing."""
-        tail = "".join(self._tail)
-        surplus = max(0, len(tail) - self._half)
-        dropped = self._dropped + surplus
-        marker = f"\n[... {dropped} characters of output were not kept ...]\n" if dropped else ""
-        return "".join(self._head) + marker + tail[surplus:]
-
-
-class _Text:
-    """Takes one pipe's bytes, decodes them, and hands the text on."""
-
-    def __init__(self, takers: tuple[Callable[[str], None], ...]) -> None:
-        self._takers = takers
-        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-
-    def take(self, data: bytes) -> None:
-        self._hand_on(self._decode(data))
-
-    def finish(self) -> None:
-        self._hand_on(self._decode(b"", final=True))
-
-    def _hand_on(self, text: str) -> None:
-        if text:
-            for take in self._takers:
-                take(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +184,7 @@ class RunningCommand:
             os.killpg(self._process.pid, number)
 
     async def _pipe(self, kept: KeptText) -> tuple[PipeReader, int]:
-        text = _Text((kept.add, *self._shared))
+        text = Decoded((kept.add, *self._shared))
         return await open_pipe(text.take, text.finish)
 
     async def _start(self, launch: Launch, stdout: int, stderr: int) -> asyncio.subprocess.Process:

@@ -6,7 +6,6 @@ link, so nothing that is swapped meanwhile can lead outside.
 
 from __future__ import annotations
 
-import errno
 import itertools
 import os
 import stat
@@ -15,11 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
+from orchestrator.environments.descent import check_neighbours, enter, mode_to_keep, refuse_nested_clone
 from orchestrator.environments.kernel_files import holds_kernel_files, kernel_devices
-from orchestrator.environments.paths import is_git_name, quoted, same_elsewhere, shown, split_path
+from orchestrator.environments.paths import is_git_name, quoted, shown, split_path
 from orchestrator.environments.refusals import (
     explained,
-    kind_of,
     link_refused,
     other_repository,
     require_file,
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEFAULT_MODE = 0o666  # the process's umask takes its part away
@@ -182,9 +180,9 @@ class ConfinedTree:
         self._refuse_submodules(names, label)
         taken = None if mode_of is None else stat.S_IMODE(self.stat(mode_of).mode) & 0o777
         with self._folder(names[:-1], create=True) as folder:
-            _check_neighbours(folder, names[:-1], names[-1])
+            check_neighbours(folder, names[:-1], names[-1])
             with explained(label, "written"):
-                kept = _mode_to_keep(folder, names[-1], label)
+                kept = mode_to_keep(folder, names[-1], label)
                 self._replace(folder, names[-1], content, kept if taken is None else taken)
 
     def remove(self, path: str) -> None:
@@ -201,7 +199,7 @@ class ConfinedTree:
             raise FileUnreadableError(f"{label} names a folder; name a file to remove")
         self._refuse_submodules(names, label)
         with self._folder(names[:-1], own=True) as folder, explained(label, "removed"):
-            _refuse_nested_clone(folder, names[:-1], label)
+            refuse_nested_clone(folder, names[:-1], label)
             require_file(label, os.stat(names[-1], dir_fd=folder, follow_symlinks=False).st_mode)
             os.unlink(names[-1], dir_fd=folder)
 
@@ -249,11 +247,11 @@ class ConfinedTree:
         try:
             for depth, name in enumerate(names):
                 if create:
-                    _check_neighbours(folder, names[:depth], name)
+                    check_neighbours(folder, names[:depth], name)
                 if own:
-                    _refuse_nested_clone(folder, names[:depth], shown("/".join(names)))
+                    refuse_nested_clone(folder, names[:depth], shown("/".join(names)))
                 label = shown("/".join(names[: depth + 1]))
-                inner = _enter(folder, name, label, create=create)
+                inner = enter(folder, name, label, create=create)
                 folder, outer = inner, folder
                 os.close(outer)
                 self._require_disk(label, os.fstat(folder))
@@ -275,67 +273,3 @@ class ConfinedTree:
         finally:
             with suppress(FileNotFoundError):  # it has the other name now, unless something failed
                 os.unlink(fresh, dir_fd=folder)
-
-
-def _enter(folder: int, name: str, label: str, *, create: bool) -> int:
-    with explained(label, "opened"):
-        try:
-            return os.open(name, _FOLDER, dir_fd=folder)
-        except FileNotFoundError:
-            if not create:
-                raise
-        except OSError as error:
-            if error.errno in {errno.ELOOP, errno.ENOTDIR}:
-                raise _not_a_folder(folder, name, label) from None
-            raise
-        with suppress(FileExistsError):
-            os.mkdir(name, dir_fd=folder)
-        try:
-            return os.open(name, _FOLDER, dir_fd=folder)
-        except (FileNotFoundError, NotADirectoryError):
-            raise _not_a_folder(folder, name, label) from None
-
-
-def _not_a_folder(folder: int, name: str, label: str) -> ToolError:
-    try:
-        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-    except FileNotFoundError:
-        return ToolError(f"{label} was changed by something else at the same time; try again")
-    if stat.S_ISLNK(mode):
-        return link_refused(label)
-    return FileUnreadableError(f"{label} is not a folder")
-
-
-def _check_neighbours(folder: int, above: tuple[str, ...], name: str) -> None:
-    """Refuse a name in another repository, and one that some file systems cannot tell from an existing one."""
-    label = shown("/".join((*above, name)))
-    with explained(shown("/".join(above)) or ".", "listed"):
-        existing = os.listdir(folder)
-    if above and any(is_git_name(neighbour) for neighbour in existing):
-        raise other_repository(label)
-    if name in existing:
-        return
-    key = same_elsewhere(name)
-    for neighbour in existing:
-        if same_elsewhere(neighbour) == key:
-            spelled = shown("/".join((*above, neighbour)))
-            raise PathRefusedError(
-                f"{label} is refused: {spelled} exists and differs only in case or Unicode form; use it"
-            )
-
-
-def _refuse_nested_clone(folder: int, above: tuple[str, ...], label: str) -> None:
-    if above and any(is_git_name(neighbour) for neighbour in os.listdir(folder)):
-        raise other_repository(label)
-
-
-def _mode_to_keep(folder: int, name: str, label: str) -> int | None:
-    try:
-        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-    except FileNotFoundError:
-        return None
-    if stat.S_ISLNK(mode):
-        raise link_refused(label)
-    if not stat.S_ISREG(mode):
-        raise ToolError(f"{label} is {kind_of(mode)}; it is not replaced")
-    return stat.S_IMODE(mode) & 0o777

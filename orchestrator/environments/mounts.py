@@ -67,6 +67,8 @@ def proc() -> list[str]:
     words = ["--proc", "/proc", "--dev", "/dev"]
     root = os.getuid() == 0
     for entry in sorted(Path("/proc").iterdir()):
+        if entry.name.isdigit():  # a process, maybe gone by now
+            continue
         mode = entry.lstat().st_mode
         if stat.S_ISREG(mode) and (entry.name in _TELLING or (root and stat.S_IMODE(mode) != _PLAIN_MODE)):
             words += ["--ro-bind-try", "/dev/null", str(entry)]

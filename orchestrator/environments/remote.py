@@ -11,7 +11,7 @@ from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.environments import remote_scripts as scripts
 from orchestrator.environments.base import DirEntry, ExecResult, GrepMatch, GrepOptions
-from orchestrator.environments.command import KeptText
+from orchestrator.environments.kept import KeptText
 from orchestrator.environments.remote_call import Calls, RemoteCall
 from orchestrator.environments.remote_search import glob_there, grep_there
 from orchestrator.environments.remote_tree import RemoteTree, spelled

@@ -7,8 +7,8 @@ import base64
 import json
 import os
 import re
-from contextlib import suppress
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.errors import ToolError

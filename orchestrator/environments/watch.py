@@ -18,6 +18,14 @@ _KIB = 1_024
 _SHOWN_BYTES = 1_000_000
 
 
+def free_bytes(root: str) -> int:
+    """What is left for this user."""
+    with suppress(OSError):
+        found = os.statvfs(root)
+        return found.f_bavail * found.f_frsize
+    return 1 << 62  # not to be known: no reason to stop
+
+
 class Watch:
     """What no limit of the kernel covers: all processes together, as root too, and the clone's disk.
 
@@ -25,15 +33,17 @@ class Watch:
         proc: an open folder, the sandbox's `/proc`; this object closes it.
         root: the clone.
         limits: see there.
+        free: how many bytes are left on the disk of a folder.
     """
 
-    def __init__(self, proc: int, root: str, limits: Limits) -> None:
+    def __init__(self, proc: int, root: str, limits: Limits, free: Callable[[str], int] = free_bytes) -> None:
         self._proc = proc
         self._root = root
         self._limits = limits
         self._memory = limits.memory()
         self._shared_before = _shared_bytes()
-        self._floor = min(limits.disk_floor_bytes, _free_bytes(root) // 2)
+        self._free = free
+        self._floor = min(limits.disk_floor_bytes, free(root) // 2)
         self.reason = ""
 
     async def run(self, kill: Callable[[], None]) -> None:
@@ -52,7 +62,7 @@ class Watch:
             return f"more than {self._limits.processes:,} processes and threads"
         if max(private, _shared_bytes() - self._shared_before) > self._memory:
             return f"more than {self._memory // _SHOWN_BYTES:,} MB of memory"
-        if _free_bytes(self._root) < self._floor:
+        if self._free(self._root) < self._floor:
             return "so much disk that almost none is left"
         return ""
 
@@ -113,18 +123,12 @@ def _fields(folder: int, path: str) -> dict[str, int]:
 
 
 def _shared_bytes() -> int:
-    """Memory of temporary file systems and of shared memory, of the whole machine."""
+    """What belongs to no process, of the whole machine: temporary files, shared memory, names and pipes in the kernel."""
     with suppress(OSError):
         folder = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            return _fields(folder, "meminfo").get("Shmem", 0) * _KIB
+            fields = _fields(folder, "meminfo")
+            return sum(fields.get(name, 0) for name in ("Shmem", "SUnreclaim")) * _KIB
         finally:
             os.close(folder)
     return 0
-
-
-def _free_bytes(root: str) -> int:
-    with suppress(OSError):
-        found = os.statvfs(root)
-        return found.f_bavail * found.f_frsize
-    return 1 << 62  # not to be known: no reason to stop

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from orchestrator.agent.config import Host
 
+from orchestrator.agent.config import Host
 from orchestrator.agent.session import Session
 from orchestrator.core.errors import SandboxMissingError
 from orchestrator.environments.local import LocalEnvironment

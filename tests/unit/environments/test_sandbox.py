@@ -8,6 +8,8 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -161,7 +163,7 @@ NETWORK = [
         near.connect(("127.0.0.1", {udp}))
         near.send(b"hello")
         print("WON" if near.recv(9) else "")
-    """), bare=False),
+    """)),
     Attack("reaches a name of the host's by an abstract socket", python("""
         import socket
         socket.socket(socket.AF_UNIX).connect(chr(0) + "{abstract}")
@@ -172,7 +174,7 @@ NETWORK = [
         socket.socket(socket.AF_UNIX).connect("{out}/socket")
         print("WON")
     """)),
-    Attack("finds docker's socket", "ls /var/run/docker.sock /run/*.sock /run/*/*.sock && echo WON", bare=False),
+    Attack("finds anything of the host's in /run", "ls -A /run /var/run | grep -v -e '^launcher.py$' -e : | grep -q . && echo WON"),
     Attack("asks for cloud credentials", python("""
         import socket
         socket.create_connection(("169.254.169.254", 80), 2)
@@ -224,6 +226,28 @@ class Field:
             await environment.cleanup()
 
 
+@contextmanager
+def echo_of_datagrams() -> Iterator[int]:
+    """A service of the host; it ends with the first empty datagram."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as service:
+        service.bind(("127.0.0.1", 0))
+
+        def serve() -> None:
+            while True:
+                data, sender = service.recvfrom(99)
+                if not data:
+                    return
+                service.sendto(data, sender)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield service.getsockname()[1]
+        finally:
+            service.sendto(b"", service.getsockname())
+            thread.join()
+
+
 @pytest.fixture
 def field(tmp_path: Path) -> Iterator[Field]:
     root, out = tmp_path / "clone", tmp_path / "outside"
@@ -232,7 +256,7 @@ def field(tmp_path: Path) -> Iterator[Field]:
     (out / "secret").write_text("secret")
     subprocess.run(["git", "init", "-q", root], check=True)
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as abstract, \
-            socket.socket(socket.AF_UNIX) as named:  # fmt: skip
+            socket.socket(socket.AF_UNIX) as named, echo_of_datagrams() as udp:  # fmt: skip
         name = f"pullwright-{os.getpid()}-{tmp_path.name}"[:90]
         abstract.bind(f"\0{name}")
         abstract.listen()
@@ -242,7 +266,7 @@ def field(tmp_path: Path) -> Iterator[Field]:
         os.chdir(here)
         named.listen()
         words = {
-            "root": root, "out": out, "pid": os.getpid(), "port": server.getsockname()[1], "udp": 9,
+            "root": root, "out": out, "pid": os.getpid(), "port": server.getsockname()[1], "udp": udp,
             "abstract": name, "user": "root", "clone": {"x86_64": 56, "aarch64": 220}[os.uname().machine],
         }  # fmt: skip
         yield Field(root, out, words)

@@ -21,6 +21,7 @@ from orchestrator.environments.readable import program_folders, refuse_root
 from orchestrator.environments.sandbox import find_sandbox
 from orchestrator.environments.seccomp import syscall_filter
 from orchestrator.environments.variables import EnvPolicy, child_variables
+from orchestrator.environments.watch import Watch
 from orchestrator.profiles.orientation import orient
 from tests.conformance.environments import this_machines_sandbox
 
@@ -117,10 +118,27 @@ async def test_files_and_descriptors_and_scratch_have_an_end(tmp_path: Path) -> 
     assert (tmp_path / "big").stat().st_size == 2 * MIB
 
 
-async def test_a_disk_that_fills_up_ends_the_command(tmp_path: Path) -> None:
+async def test_more_disk_than_there_is_is_not_asked_for(tmp_path: Path) -> None:
     floor = shutil.disk_usage(tmp_path).free * 3
     result = await run(tmp_path, "sleep 30", SandboxOptions(limits=Limits(disk_floor_bytes=floor)), 400)
-    assert result.killed_for == ""  # never more than half of what there was is asked for
+    assert result.killed_for == ""
+
+
+def test_a_disk_that_fills_up_ends_the_command(tmp_path: Path) -> None:
+    left = [10 * MIB]
+    watch = Watch(
+        os.open("/proc/self", os.O_RDONLY), str(tmp_path), Limits(disk_floor_bytes=MIB), lambda _root: left[0]
+    )
+    assert watch.passed() == ""
+    left[0] = MIB - 1
+    assert "disk" in watch.passed()
+    watch.close()
+
+
+async def test_names_without_content_count_too(tmp_path: Path) -> None:
+    names = f"{PYTHON} -c 'import os\nfor n in range(2_000_000): os.mkdir(\"/tmp/%d\" % n)'"
+    result = await run(tmp_path, names, SandboxOptions(limits=Limits(memory_bytes=150 * MIB)))
+    assert "memory" in result.killed_for
 
 
 async def test_sigterm_reaches_the_command_first(inside: LocalEnvironment) -> None:
