@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -22,6 +23,7 @@ MAX_REFUSED = 100
 HEAD_SECONDS = 20.0
 IDLE_SECONDS = 300.0
 _CHUNK_BYTES = 65_536
+_FIELD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\x00\r\n]*")
 _NOT_HANDED_ON = (b"proxy-", b"connection:", b"keep-alive:", b"host:")
 
 
@@ -80,7 +82,7 @@ class Proxy:
     async def _answer(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         first, _, rest = head.partition(b"\r\n")
         method, host, port, target = _destination(first)
-        if not host:
+        if not host or not all(_is_field(line) for line in rest.split(b"\r\n") if line):
             await _say(writer, "400 Bad Request", "this proxy takes CONNECT host:port and http:// addresses")
             return
         if not any(rule.allows(host, port) for rule in self._rules):
@@ -131,6 +133,11 @@ def _destination(first: bytes) -> tuple[bytes, str, int, str]:
     if parts.scheme != "http" or not method.isalpha():
         return nothing
     return method, host_name(name), number, (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+
+
+def _is_field(line: bytes) -> bool:
+    """Whether a line is a name, a colon and a value: what servers read in different ways goes to none."""
+    return _FIELD.fullmatch(line) is not None
 
 
 def _request(method: bytes, host: str, port: int, target: str, rest: bytes) -> bytes:

@@ -153,7 +153,10 @@ async def test_what_is_not_allowed_is_refused_by_name_and_told_once(door: Door) 
     [b"", b"x", b"GET / HTTP/1.1", b"GET https://pypi.org/ HTTP/1.1", b"CONNECT pypi.org HTTP/1.1",
      b"CONNECT pypi.org:x HTTP/1.1", b"CONNECT [::1]:443 HTTP/1.1", b"GET http://pypi.org:99999/ HTTP/1.1",
      b"GET http://[::1 HTTP/1.1", b"CONNECT evil.example\t:443 HTTP/1.1", b"\xff \xff \xff", b"GET file:///etc/passwd HTTP/1.1",
-     b"CONNECT pypi.org\x00.evil.example:443 HTTP/1.1"],
+     b"CONNECT pypi.org\x00.evil.example:443 HTTP/1.1", b"CONNECT pypi.org:443@evil.example:443 HTTP/1.1",
+     b"CONNECT 2130706433 HTTP/1.1", b"GET http://pypi.org/ HTTP/1.1\r\nHost : evil.example",
+     b"GET http://pypi.org/ HTTP/1.1\r\nA: b\nHost: evil.example", b"GET http://pypi.org/ HTTP/1.1\r\nA: b\r\n Host: evil.example",
+     b"GET http://pypi.org/ HTTP/1.1\r\nA: b\rHost: evil.example", b"GET http://pypi.org/ HTTP/1.1\r\nA: b\x00c"],
 )  # fmt: skip
 async def test_requests_that_make_no_sense(head: bytes, door: Door) -> None:
     assert (await door.say(head + b"\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
