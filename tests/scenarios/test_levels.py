@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.doubles.model_server import Step, calls, plan
+from tests.doubles.model_server import RecordedRequest, Step, calls, plan
 from tests.scenarios.stage import CALC, FINISH, PROPOSE, Call, Stage, add_commit, branches
 
 if TYPE_CHECKING:
@@ -87,3 +89,19 @@ def test_the_safe_level_has_no_shell(stage: Stage, repository: Path, profile: st
     assert f'"name": "{shell[0]}"' not in str(stage.model.requests[0].body).replace("'", '"')
     assert f"{shell[0]} is not available" in str(stage.asked(1))
     assert branches(repository) == []
+
+
+def test_refusals_of_subagents_count_for_the_session(stage: Stage, repository: Path) -> None:
+    def answer(request: RecordedRequest) -> Step:
+        said = json.dumps(request.body["messages"])
+        if started := re.search(r"agent_id: ([\w-]+)", said):
+            return calls(("wait", {"agent_id": started[1]}))
+        if "Run commands for me." in said:
+            return calls(("shell", {"command": "touch evil.py"}), ("shell", {"command": f"echo {len(said)}"}))
+        return calls(("shell", {"command": "id"}), ("spawn_agent", {"task": "Run commands for me."}))
+
+    stage.script(*[answer] * 9)
+    done = stage.run("--repo", str(repository), *TASK, "--contract", "native", "--profile", "anthropic")
+    assert len(stage.model.requests) == 3
+    assert done.code == 5
+    assert "3 calls were refused" in done.result["reason"]
