@@ -20,7 +20,7 @@ from orchestrator.core.errors import (
 )
 from orchestrator.forge.base import Edit, Permission
 from orchestrator.forge.github import api_url_for
-from orchestrator.forge.github_json import LOGIN, to_login
+from orchestrator.forge.github_json import LOGIN, to_login, to_permission
 from orchestrator.forge.github_people import MOST_EDIT_PAGES, MOST_EVENT_PAGES
 from orchestrator.forge.refusals import Reply, query_refusal
 from tests.doubles.github import people
@@ -153,6 +153,29 @@ def test_a_history_tells_the_labeller_and_every_edit(bench: Bench) -> None:
         Edit("helper[bot]", edited, "body"),
         Edit("reporter", issue.created_at, "body"),
     }
+
+
+def test_a_label_that_came_off_was_put_on_by_nobody(bench: Bench) -> None:
+    bench.github.add_issue(bench.repo, "One")
+    events = [
+        {
+            "id": number,
+            "event": event,
+            "actor": {"login": actor, "type": "User"},
+            "created_at": f"2026-01-0{number}T00:00:00Z",
+            "label": {"name": "pullwright", "color": ""},
+        }
+        for number, event, actor in ((1, "labeled", "ada"), (2, "unlabeled", "mallory"))
+    ]
+    bench.github.faults.append(Fault("GET", EVENTS, status=200, body=events))
+    found = bench.forge().history(1, "pullwright")
+    assert (found.labelled_by, found.labelled_at) == (None, None)
+
+
+@pytest.mark.parametrize(("login", "may"), [("Ada", True), ("mallory", False)])
+def test_a_permission_of_somebody_else_is_none(login: str, *, may: bool) -> None:
+    data = {"permission": "write", "role_name": "write", "user": {"login": login}}
+    assert to_permission(data, "ada").may_write is may
 
 
 def test_a_labeller_who_is_gone_is_nobody(bench: Bench) -> None:
