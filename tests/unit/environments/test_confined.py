@@ -387,3 +387,17 @@ def test_no_accepted_path_resolves_outside(
         assert os.path.realpath(root / tree.relative(path)) == os.path.join(real_root, tree.relative(path))  # noqa: PTH118
     assert names_in(outside) == ["a.py"]
     assert (outside / "a.py").read_text() == "outside"
+
+
+def test_a_swapped_file_never_leads_outside(tree: ConfinedTree, root: Path, outside: Path) -> None:
+    """While reads run, another process puts a link in the file's place, and the file back."""
+    (root / "real").write_text("mine")
+    swap = "i=0; while test $i -lt 40; do i=$((i+1)); ln real a; mv -f a file; ln -s ../outside/secret.txt b; mv -f b file; done"
+    os.link(root / "real", root / "file")
+    assert (root / ".." / "outside").resolve() == outside
+    with subprocess.Popen(["/bin/sh", "-c", swap], cwd=root) as swapping:
+        seen = set()
+        while swapping.poll() is None:
+            with suppress(ToolError):
+                seen.add(tree.read("file", max_bytes=BIG))
+    assert seen == {b"mine"}

@@ -166,6 +166,9 @@ async def test_requests_that_make_no_sense(head: bytes, door: Door) -> None:
 
 async def test_a_head_without_end_and_too_many_at_once(door: Door) -> None:
     assert await door.say(b"GET http://pypi.org/" + b"x" * (MAX_HEAD_BYTES * 3)) == b""
+    long = b"GET http://pypi.org/ HTTP/1.1\r\nA: " + b"x" * MAX_HEAD_BYTES + b"\r\n\r\n"
+    assert await door.say(long) == b""
+    assert door.asked == []
     waiting = [await asyncio.open_connection("127.0.0.1", door.port) for _ in range(MAX_CONNECTIONS)]
     assert await door.say(b"CONNECT pypi.org:443 HTTP/1.1\r\n\r\n") == b""
     for _, writer in waiting:

@@ -92,6 +92,7 @@ FILES = [
         "/proc/sysrq-trigger", "/proc/irq/default_smp_affinity", "/proc/sys/fs/binfmt_misc/register",
     ])), bare=WHEN_ROOT),
     Attack("reads keys of package registries", "cat /usr/etc/* /usr/local/etc/* | grep -q . && echo WON", bare=False),
+    Attack("reads keyrings and the kernel's names", "cat /proc/keys /proc/kallsyms | grep -q . && echo WON"),
     Attack("changes its processes' settings", "echo 0 > /proc/self/oom_score_adj && echo WON"),
     Attack("is not the first to go without memory", "grep -qx 1000 /proc/self/oom_score_adj || echo WON"),
     Attack("changes its own accounts", "echo x >> /etc/passwd && echo WON", bare=False),

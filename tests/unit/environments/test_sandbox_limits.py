@@ -267,6 +267,17 @@ async def test_what_is_granted_is_readable_only(tmp_path: Path) -> None:
     assert (more / "file").read_text() == "given"
 
 
+async def test_keys_beside_the_programs_of_a_version_are_hidden(tmp_path: Path) -> None:
+    version, root = tmp_path / "versions" / "1", tmp_path / "clone"
+    for file in (version / "bin" / "tool", version / "etc" / "npmrc", version / "pip.conf"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{file.name}\n")
+    root.mkdir()
+    options = SandboxOptions(readable=(str(version.parent),))
+    result = await run(root, f"cd {version}; cat bin/tool etc/npmrc pip.conf", options)
+    assert result.stdout == "tool\n"
+
+
 @pytest.mark.parametrize("path", ["relative", "/", "/etc", "/proc/self", "/no/such", str(Path.home())])
 def test_too_much_is_not_granted(path: str) -> None:
     with pytest.raises(ConfigurationError, match="--sandbox-read"):
