@@ -43,16 +43,19 @@ class Pattern:
     """What a kind of credential looks like.
 
     Attributes:
-        needles: in small letters; each text that matches has one of them. Looking for them is cheap.
+        needles: in small letters; each text that matches has one of them. Looking for them is cheap, the
+            more so the fewer and rarer their letters are.
         regex: matches UTF-8 in linear time. Where it has a group, only the group is secret.
         looks: what the secret has to look like besides.
         run: so many letters, digits, `-` and `_` in a row are in each text that matches.
+        inside: the needle stands in the long run itself, not only near it.
     """
 
     needles: tuple[bytes, ...]
     regex: bytes
     looks: _Looks = _Looks.ANY
     run: int = 0
+    inside: bool = False
 
 
 _ASSIGNED = rb"[\"']?[ \t]{0,8}(?::|=>?|:=)[ \t]{0,8}[\"']?"
@@ -60,20 +63,20 @@ _ASSIGNED = rb"[\"']?[ \t]{0,8}(?::|=>?|:=)[ \t]{0,8}[\"']?"
 # Every expression keeps to two rules, so that time is linear: a repeat either cannot give back
 # what it took, or has an upper bound; and no start is tried twice over the same long run.
 # Those of this list are tried near long runs only.
-_GITHUB = (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_")
+_GITHUB = (b"gh",)
 _WORDS, _DRAWN = _Looks.MORE_THAN_WORDS, _Looks.DRAWN
 _IN_RUNS = (
     # GitHub: https://docs.github.com/en/authentication/keeping-your-account-and-data-secure/about-authentication-to-github
     # `ghs_` tokens may carry a JWT of some hundred characters: no length is assumed.
     Pattern(_GITHUB, rb"gh[pousr]_(?<![A-Za-z]gh[pousr]_)[A-Za-z0-9._-]{20,}+"),
     Pattern(_GITHUB, rb"gh[pousr]_[A-Za-z0-9._-]{20,}+", _WORDS),  # glued to a word
-    Pattern((b"github_pat_",), rb"github_pat_[A-Za-z0-9_]{20,}+"),
+    Pattern((b"github_pat_",), rb"github_pat_[A-Za-z0-9_]{20,}+", inside=True),
     # OpenAI, Anthropic and their kin; programs and packages have names that begin so, too.
     Pattern((b"sk-",), rb"sk-(?<![A-Za-z0-9]sk-)[A-Za-z0-9_-]{20,}+", _WORDS),
     # Google: https://cloud.google.com/docs/authentication/api-keys and the OAuth formats of its libraries.
-    Pattern((b"aiza",), rb"AIza[A-Za-z0-9_-]{30,}+"),
+    Pattern((b"aiza",), rb"AIza[A-Za-z0-9_-]{30,}+", inside=True),
     Pattern((b"ya29.",), rb"ya29\.[A-Za-z0-9_-]{20,}+"),
-    Pattern((b"gocspx-",), rb"GOCSPX-[A-Za-z0-9_-]{20,}+"),
+    Pattern((b"gocspx-",), rb"GOCSPX-[A-Za-z0-9_-]{20,}+", inside=True),
     Pattern((b"1//0",), rb"1//0[A-Za-z0-9_-]{40,}+"),
     # AWS: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_identifiers.html#identifiers-prefixes
     Pattern((b"akia", b"asia"), rb"A[KS]IA(?<![A-Z0-9]A[KS]IA)[A-Z0-9]{16}(?![A-Z0-9])"),
@@ -93,11 +96,11 @@ _IN_RUNS = (
         (b"gl",), rb"gl(?:pat|dt|rt|cbt|ptt|ft|imt|agent|soat|oas)-[A-Za-z0-9_-][A-Za-z0-9_.-]{15,}+", _WORDS
     ),
     # Package registries: npm, PyPI, RubyGems, Docker Hub; Hugging Face.
-    Pattern((b"npm_",), rb"npm_(?<![A-Za-z0-9]npm_)[A-Za-z0-9]{36,}+"),
+    Pattern((b"npm_",), rb"npm_(?<![A-Za-z0-9]npm_)[A-Za-z0-9]{36,}+", inside=True),
     Pattern((b"pypi-agei",), rb"pypi-AgEI[A-Za-z0-9_-]{30,}+"),
-    Pattern((b"rubygems_",), rb"rubygems_[a-f0-9]{40,}+"),
-    Pattern((b"dckr_",), rb"dckr_(?:pat|oat)_[A-Za-z0-9_-]{20,}+"),
-    Pattern((b"hf_",), rb"hf_(?<![A-Za-z0-9]hf_)[A-Za-z0-9]{30,}+"),
+    Pattern((b"rubygems_",), rb"rubygems_[a-f0-9]{40,}+", inside=True),
+    Pattern((b"dckr_",), rb"dckr_(?:pat|oat)_[A-Za-z0-9_-]{20,}+", inside=True),
+    Pattern((b"hf_",), rb"hf_(?<![A-Za-z0-9]hf_)[A-Za-z0-9]{30,}+", inside=True),
     # Stripe https://docs.stripe.com/keys, SendGrid, Twilio, Shopify.
     Pattern((b"k_live_", b"k_test_"), rb"[rs]k_(?:live|test)_[A-Za-z0-9]{16,}+"),
     Pattern((b"whsec_",), rb"whsec_[A-Za-z0-9+/=]{24,}+"),
@@ -105,11 +108,11 @@ _IN_RUNS = (
     Pattern((b"sk",), rb"SK(?<![A-Za-z0-9]SK)[0-9a-f]{32}(?![A-Za-z0-9])"),
     Pattern((b"shp",), rb"shp(?:at|ca|pa|ss)_[A-Fa-f0-9]{32,}+"),
     # DigitalOcean, HashiCorp Vault, Databricks, Atlassian, Linear.
-    Pattern((b"_v1_",), rb"do[opr]_v1_[a-f0-9]{40,}+"),
+    Pattern((b"_v1_",), rb"do[opr]_v1_[a-f0-9]{40,}+", inside=True),
     Pattern((b"hvs.", b"hvb.", b"hvr."), rb"hv[sbr]\.(?<![A-Za-z0-9_.]hv[sbr]\.)[A-Za-z0-9_-]{20,}+", _WORDS),
-    Pattern((b"dapi",), rb"dapi(?<![A-Za-z0-9]dapi)[0-9a-f]{32}(?:-[0-9]{1,2})?"),
+    Pattern((b"dapi",), rb"dapi(?<![A-Za-z0-9]dapi)[0-9a-f]{32}(?:-[0-9]{1,2})?", inside=True),
     Pattern((b"atatt3",), rb"ATATT3[A-Za-z0-9_=-]{40,}+"),
-    Pattern((b"lin_api_",), rb"lin_api_[A-Za-z0-9]{32,}+"),
+    Pattern((b"lin_api_",), rb"lin_api_[A-Za-z0-9]{32,}+", inside=True),
     # Telegram https://core.telegram.org/bots/api#authorizing-your-bot and Discord.
     Pattern((b":aa",), rb"(?<![0-9])[0-9]{8,10}:AA[A-Za-z0-9_-]{32,}+"),
     Pattern(
@@ -120,6 +123,36 @@ _IN_RUNS = (
     ),
     Pattern((b"/api/webhooks/",), rb"discord(?:app)?\.com/api/webhooks/[0-9]{10,25}/([A-Za-z0-9_-]{40,}+)"),
     Pattern((b"age-secret-key-1",), rb"AGE-SECRET-KEY-1[A-Za-z0-9]{40,}+"),
+    # Figma, Groq, xAI, Replicate, Perplexity, Notion, Postman, New Relic, Sentry, Grafana, PlanetScale, Supabase,
+    # Fly, Square, 1Password, Doppler, Terraform, Mailchimp, Artifactory.
+    Pattern(
+        (
+            *(
+                b"figd_",
+                b"gsk_",
+                b"xai-",
+                b"r8_",
+                b"pplx-",
+                b"ntn_",
+                b"pmak-",
+                b"nrak-",
+                b"sntry",
+                b"glc_",
+                b"glsa_",
+            ),
+            *(b"pscale_", b"sbp_", b"fm2_", b"sq0", b"ops_eyj"),
+        ),
+        rb"(?:figd_|gsk_|xai-|r8_|pplx-|ntn_|PMAK-|NRAK-|sntry[su]_|glc_|glsa_|pscale_[a-z]{2,5}_|sbp_|fm2_"
+        rb"|sq0[a-z]{3}-|ops_eyJ)(?<![A-Za-z0-9]r8_)[A-Za-z0-9_-]{24,}+[A-Za-z0-9+/=_-]*+",
+        _DRAWN,
+        inside=True,
+    ),
+    Pattern(
+        (b"dp.",), rb"dp\.(?:pt|st|ct|sa|scim|audit)\.(?:[A-Za-z0-9_-]{1,40}\.)?[A-Za-z0-9]{40,}+", _DRAWN
+    ),
+    Pattern((b".atlasv1.",), rb"[A-Za-z0-9]{10,20}\.atlasv1\.[A-Za-z0-9_=-]{40,}+"),
+    Pattern((b"-us",), rb"(?<![A-Za-z0-9])[0-9a-f]{32}-us[0-9]{1,2}(?![A-Za-z0-9])", inside=True),
+    Pattern((b"akc", b"ap"), rb"(?<![A-Za-z0-9])(?:AKC|AP[0-9A-F])[A-Za-z0-9]{27,}+", _DRAWN, inside=True),
     # JWT, RFC 7519: two base64url objects (`{"` is `eyJ`) and a signature; also where its beginning was
     # cut off, as far as into the payload if the signature is as long as one of RSA or ECDSA.
     Pattern(
@@ -151,18 +184,24 @@ _IN_RUNS = (
         + rb"(?<=[\"'])([A-Za-z0-9+/_=.~-]{16,256})(?=[\"'])",
         _DRAWN,
     ),
+    # The same in an environment's file, where nothing stands in quotes.
+    Pattern(
+        (b"_key=", b"oken=", b"cret=", b"word="),
+        rb"=(?<=(?:_KEY|OKEN|CRET|WORD)=)([A-Za-z0-9+/_=.~-]{20,256}+)(?![(\[\"'])",
+        _DRAWN,
+    ),
 )
 # These may be short, or several lines long.
 _ANYWHERE = (
     # Private keys, RFC 7468, whole or cut off, also quoted, numbered or escaped.
     Pattern(
-        (b"private key",),
+        (b"-----",),
         rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-----"
         rb"(?:[A-Za-z0-9+/=\s:;,.\\\"'>|()]|-(?!----))*+(?:-----END [A-Z0-9 ]{0,60}-----)?",
     ),
     # Headers, as a server, curl or a program's source writes them. `{token}` and `<token>` are no values.
     Pattern(
-        (b"authorization",),
+        (b"horiz",),
         rb"(?i:authorization)"
         + _ASSIGNED
         + rb"(?i:bearer|basic|token|digest)[ \t]{1,8}([A-Za-z0-9._~+/=-]{8,}+)",
@@ -173,11 +212,11 @@ _ANYWHERE = (
     # Settings of a database driver, and .netrc
     # https://www.gnu.org/software/inetutils/manual/html_node/The-_002enetrc-file.html
     Pattern(
-        (b"password", b"pwd"),
+        (b"ssw", b"pwd"),
         rb";[ \t]{0,4}(?i:password|pwd)[ \t]{0,4}=[ \t]{0,4}(?![$\[{<*%])([^;\s\"']{4,256})",
     ),
     Pattern(
-        (b"machine ",),
+        (b"ssw",),
         rb"machine[ \t]{1,8}[^\s]{1,256}\s{1,8}login\s{1,8}[^\s]{1,256}\s{1,8}password\s{1,8}(?![$\[{<*%])([^\s]{4,256})",
     ),
 )
@@ -195,7 +234,7 @@ def _looks_drawn(text: bytes) -> bool:
     return len(set(text)) >= _MIN_DISTINCT and len(_CHANGE.findall(text)) >= _MIN_CHANGES
 
 
-_Compiled = tuple[tuple[bytes, ...], "re.Pattern[bytes]", _Looks, bytes]
+_Compiled = tuple[tuple[bytes, ...], "re.Pattern[bytes]", _Looks, bytes, bool]
 
 
 class PatternIndex:
@@ -207,28 +246,34 @@ class PatternIndex:
 
     def spans(self, data: bytes) -> Iterator[Span]:
         """Where the UTF-8 text holds something that looks like a credential."""
-        yield from _matches(self._anywhere, data)
-        regions = list(_regions(data))
+        yield from _matches(self._anywhere, data, b"")
+        words: list[bytes] = []
+        regions = list(_regions(data, words))
         if not regions:
             return
         near = b"\n".join(data[start:end] for start, end in regions)
         places = list(accumulate((end - start + 1 for start, end in regions), initial=0))
-        for start, end in _matches(self._in_runs, near):
+        for start, end in _matches(self._in_runs, near, b" ".join(words)):
             number = bisect_right(places, start) - 1
             shift = regions[number][0] - places[number]
             yield start + shift, end + shift
 
 
 def _compiled(pattern: Pattern) -> _Compiled:
-    return pattern.needles, re.compile(pattern.regex), pattern.looks, b"a" * pattern.run
+    return pattern.needles, re.compile(pattern.regex), pattern.looks, b"a" * pattern.run, pattern.inside
 
 
-def _matches(patterns: Iterable[_Compiled], data: bytes) -> Iterator[Span]:
-    small = data.lower()
+def _matches(patterns: Iterable[_Compiled], data: bytes, words: bytes) -> Iterator[Span]:
+    """Where the patterns match; `words` are the long runs in the data alone."""
+    small, small_words = data.lower(), words.lower()
     runs: bytes | None = None
-    for needles, regex, looks, run in patterns:
+    found: dict[tuple[bytes, bool], bool] = {}
+    for needles, regex, looks, run, inside in patterns:
         for needle in needles:
-            if needle in small:
+            there = found.get((needle, inside))
+            if there is None:
+                there = found[needle, inside] = needle in (small_words if inside else small)
+            if there:
                 break
         else:
             continue
@@ -245,14 +290,18 @@ def _matches(patterns: Iterable[_Compiled], data: bytes) -> Iterator[Span]:
             yield match.span(regex.groups)
 
 
-def _regions(data: bytes) -> Iterator[Span]:
-    """The long runs of characters that tokens are made of, with what stands before them; in order, apart."""
+def _regions(data: bytes, words: list[bytes]) -> Iterator[Span]:
+    """The long runs of characters that tokens are made of, with what stands before them; in order, apart.
+
+    The runs themselves are added to `words`.
+    """
     runs, ends = data.translate(_RUN_MAP), data.translate(_END_MAP)
     waiting: Span | None = None
     at = runs.find(_RUN)
     while at >= 0:
         end = (runs.find(b" ", at) + 1 or len(runs) + 1) - 1
         if _MORE_THAN_WORDS.search(data, at, end):
+            words.append(data[at:end])
             end = (ends.find(b" ", end) + 1 or len(ends) + 1) - 1
             start = max(at - _CONTEXT_BYTES, 0)
             if waiting and start <= waiting[1] + 1:

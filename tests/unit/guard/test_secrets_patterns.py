@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import random
+import re
 import string
 
 import pytest
@@ -151,3 +152,55 @@ def test_azure_and_aws() -> None:
 )
 def test_what_is_no_credential_stays(text: str) -> None:
     assert REDACTOR.redact(text) == text
+
+
+MORE_KINDS = {
+    "figd_{40}": "",
+    "gsk_{52}": "",
+    "xai-{80}": "",
+    "r8_{37}": "",
+    "pplx-{48}": "",
+    "ntn_{46}": "",
+    "PMAK-{24}-{34}": "",
+    "NRAK-{27}": "",
+    "sntrys_eyJ{90}": "",
+    "glc_eyJ{80}": "",
+    "glsa_{32}_{8}": "",
+    "pscale_tkn_{43}": "",
+    "sbp_{40}": "",
+    "fm2_{100}": "",
+    "sq0csp-{43}": "",
+    "ops_eyJ{200}": "",
+    "dp.pt.{43}": "",
+    "{14}.atlasv1.{64}": "",
+    "AKC{64}": "",
+    "AP6{30}": "",
+    "VERCEL_TOKEN={24}": "VERCEL_TOKEN=",
+    "export API_KEY={32}": "export API_KEY=",
+}
+
+
+@pytest.mark.parametrize("kind", MORE_KINDS)
+def test_other_issuers_and_files_of_an_environment(kind: str) -> None:
+    # Letters and digits in turns, so that each sample looks drawn.
+    sample = re.sub(r"\{(\d+)\}", lambda match: ("aB3xK9mQ2z" * 30)[: int(match[1])], kind)
+    kept = MORE_KINDS[kind]
+    assert Redactor().redact(f"see {sample} there") == f"see {kept}[redacted] there"
+
+
+def test_a_datacentres_key() -> None:
+    sample = "0123456789abcdef" * 2 + "-us12"
+    assert Redactor().redact(f"see {sample} there") == "see [redacted] there"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "API_KEY = load_the_key_from_the_environment(name)",
+        "SECRET_KEY = settings.SECRET_KEY_FALLBACKS[0]",
+        "PRIMARY_KEY=customer_identification_number",
+        "desk_lamp_with_a_long_name_of_words and gsk_and_some_more_words_here",
+    ],
+)
+def test_names_in_programs_are_no_keys(text: str) -> None:
+    assert Redactor().redact(text) == text
