@@ -37,6 +37,7 @@ def main() -> None:
             resource.setrlimit(number, (allowed, allowed))
         for number in (signals.SIGPIPE, signals.SIGXFSZ):  # which Python ignores, and a program would inherit
             signals.signal(number, signals.SIG_DFL)
+        os.nice(10)  # what watches from outside must get its turn among thousands
         os.chdir(folder)
         environment = dict(pair.split(b"=", 1) for pair in variables)
         os.execve(shell, [os.path.basename(shell), b"-c", line], environment)  # noqa: PTH119, S606  what it is for

@@ -95,6 +95,7 @@ FILES = [
     Attack("reads keyrings and the kernel's names", "cat /proc/keys /proc/kallsyms | grep -q . && echo WON"),
     Attack("changes its processes' settings", "echo 0 > /proc/self/oom_score_adj && echo WON"),
     Attack("is not the first to go without memory", "grep -qx 1000 /proc/self/oom_score_adj || echo WON"),
+    Attack("takes turns from what watches it", "test $(nice) -ge 10 || echo WON"),
     Attack("changes its own accounts", "echo x >> /etc/passwd && echo WON", bare=False),
     Attack("reads the kernel's tables", "test -e /sys/kernel && echo WON"),
     Attack("reads disks", "ls /dev/vd* /dev/sd* /dev/nvme* /dev/mem /dev/kmsg 2>/dev/null | grep -q . && echo WON", bare=False),

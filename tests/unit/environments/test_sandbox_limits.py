@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.errors import ConfigurationError, SandboxMissingError
+from orchestrator.core.errors import ConfigurationError, SandboxMissingError, ToolError
 from orchestrator.environments.confinement import Limits, SandboxOptions
 from orchestrator.environments.local import LocalEnvironment
 from orchestrator.environments.readable import program_folders, refuse_root
@@ -288,6 +288,15 @@ def test_which_folders_are_no_project() -> None:
     for root in ("/", "/usr", "/usr/lib", "/etc/ssl", "/home", "/tmp", "/proc/1", "/sys/kernel", "/home/me"):  # noqa: S108  refused
         assert refuse_root(root, {"HOME": "/home/me"}), root
     assert not refuse_root("/home/me/project", {"HOME": "/home/me"})
+
+
+async def test_nothing_runs_in_a_home(tmp_path: Path) -> None:
+    sandbox = find_sandbox(inherited={"HOME": str(tmp_path), "PATH": os.environ["PATH"]})
+    environment = LocalEnvironment(tmp_path, sandbox=sandbox)
+    with pytest.raises(ToolError, match="no project's folder"):
+        await environment.exec_command("touch ran", timeout_ms=MS)
+    await environment.cleanup()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_of_a_home_only_programs_are_readable(tmp_path: Path) -> None:
