@@ -1,6 +1,6 @@
 """The start of a command: plain, in a bubblewrap with one mount, with all of ours, and as it really runs.
 
-Aims on an idle machine of two cores: our mounts below 3 times the bubblewrap with one, all below 40 ms, of
+Aims on an idle machine of two cores: our mounts below 4 times the bubblewrap with one, all below 40 ms, of
 which 10 are the start of the Python that becomes the command.
 
 Run: python -m tests.benchmarks.sandbox
