@@ -50,7 +50,13 @@ def guided(name: str, seconds: int) -> int:
         corpus = Path(folder)
         for number, seed in enumerate(target.seeds):
             (corpus / str(number)).write_bytes(seed)
-        limits = (f"-max_total_time={seconds}", f"-max_len={_LONGEST_BYTES}", f"-timeout={_SLOWEST_S}")
+        kept = tempfile.mkdtemp(prefix=f"fuzz-{name}-")
+        limits = (
+            f"-artifact_prefix={kept}/",
+            f"-max_total_time={seconds}",
+            f"-max_len={_LONGEST_BYTES}",
+            f"-timeout={_SLOWEST_S}",
+        )
         atheris.Setup([name, *limits, "-verbosity=0", "-print_final_stats=1", folder], _telling(target))
         atheris.Fuzz()  # does not return
     return 0

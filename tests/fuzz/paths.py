@@ -17,6 +17,8 @@ INSIDE = b"inside "
 OUTSIDE = b"outside "
 CALLS_A_TREE = 300
 MAX_BYTES = 10_000
+DEEPEST_WRITTEN = 60
+"""Folders; what lies deeper takes long to remove again, and is only looked at."""
 
 
 class Traps:
@@ -143,6 +145,8 @@ def _exists(traps: Traps, path: str) -> bool:
 
 
 def _writes(traps: Traps, path: str, names: tuple[str, ...] | None) -> None:
+    if names is not None and len(names) > DEEPEST_WRITTEN:
+        return
     known = _exists(traps, path)
     try:
         traps.tree.write(path, INSIDE + b"new")
