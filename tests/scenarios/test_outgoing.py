@@ -113,7 +113,7 @@ class TestSecretsInWords:
     def test_a_command_that_is_cut_is_redacted_before(self, stage: Stage, repository: Path, key: str) -> None:
         del key
         token = "ghp" + "_" + "aB3dE5gH7jK9" * 3
-        line = f"echo {'x' * 183} {token}"
+        line = f"echo {'x' * 180} {token}"
         stage.script(do(FIX, shell(line)), do(PROPOSE, FINISH))
         done = stage.run("--repo", str(repository), *TASK, "--allow-dangerous-tools")
         assert token[:12] not in done.result["pull_request"]["body"]
@@ -132,9 +132,9 @@ class TestSecretsInWords:
 class TestWhatAPullRequestIsMadeOf:
     def test_commands_cannot_leave_their_place(self, stage: Stage, repository: Path) -> None:
         calls = [
+            *[shell(f"echo {number}") for number in range(60)],
             shell("echo `true x` @octocat\n\n/merge || true"),
             shell("echo '\u202eevil\u200b <!-- x'"),
-            *[shell(f"echo {number}") for number in range(60)],
         ]
         stage.script(do(FIX, *calls), do(PROPOSE, FINISH))
         body = stage.run("--repo", str(repository), *TASK, "--allow-dangerous-tools").result["pull_request"][
