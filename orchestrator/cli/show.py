@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from orchestrator.core.events import Event
+    from orchestrator.guard.secrets import Redactor
     from orchestrator.journal.reader import Record, Run
 
 _BODY_LINES = 8
@@ -91,9 +93,18 @@ def _print_block(console: Console, text: str, most_lines: int, style: str) -> No
 
 
 def _print(console: Console, text: str, style: str) -> None:
+    """Print a line that a terminal cannot obey. What it leaves out may have kept a secret from being seen."""
     from rich.text import Text
 
-    console.print(Text(text, style=style), soft_wrap=True)
+    console.print(Text(_redactor().redact(text), style=style), soft_wrap=True)
+
+
+@functools.cache
+def _redactor() -> Redactor:
+    from orchestrator.config import secret_values
+    from orchestrator.guard.secrets import Redactor
+
+    return Redactor(secret_values(os.environ))
 
 
 def _totals(run: Run) -> str:

@@ -14,6 +14,7 @@ from orchestrator.core.events import Phase, PhaseEntered, PlanAccepted
 from orchestrator.core.messages import Message
 from orchestrator.core.prompts import render
 from orchestrator.cycle.briefing import first_message
+from orchestrator.cycle.documents import shown_path
 from orchestrator.cycle.evidence import Evidence
 from orchestrator.cycle.propose import Proposer
 from orchestrator.cycle.template import find_template
@@ -90,13 +91,7 @@ class Act:
             clock=parts.clock,
             session_id=parts.run,
         )
-        return self._as_read(await self._session.run(await self._brief(profile)))
-
-    def _as_read(self, end: SessionEnd) -> SessionEnd:
-        """A question that holds a secret once it is made harmless is judged by that."""
-        guards = self._parts.guards
-        text = guards.wording.text(end.text, issue=None)
-        return replace(end, text=text) if guards.hold_back(text) else end
+        return await self._session.run(await self._brief(profile))
 
     def _config(self) -> SessionConfig:
         manner, limits = self._parts.manner, self._parts.limits
@@ -196,7 +191,7 @@ class Act:
         if self._reminded or (self._result.pull_request and not pending):
             return None
         self._reminded = True
-        return render("cycle/nobody_reads", paths=sorted(pending))
+        return render("cycle/nobody_reads", paths=self._shown(pending))
 
     async def _may_finish(self, _reason: str) -> str | None:
         """Refuse the first `finish` that would leave changes unproposed."""
@@ -204,7 +199,12 @@ class Act:
         if not pending or self._finish_refused:
             return None
         self._finish_refused = True
-        return render("agent/finish_refused", paths=sorted(pending))
+        return render("agent/finish_refused", paths=self._shown(pending))
+
+    def _shown(self, paths: set[str]) -> list[str]:
+        """Names of files as the model may see them."""
+        guards = self._parts.guards
+        return [guards.redact(guards.names(shown_path(path)).text) for path in sorted(paths)]
 
     def pending(self) -> set[str]:
         """What was changed and not committed, by path."""

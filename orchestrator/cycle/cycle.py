@@ -42,9 +42,7 @@ async def _as_they_are(parts: CycleParts) -> CycleParts:
 async def run_cycle(parts: CycleParts, choose: Choose, tighten: Tighten = _as_they_are) -> CycleResult:
     """Run one cycle. Whatever happens, there is a result, and changes that were made are kept."""
     result = CycleResult(parts.run)
-    parts.emit(
-        CycleStarted(parts.run, parts.repository, parts.model.name, parts.contract.name, parts.rules)
-    )
+    parts.emit(CycleStarted(parts.run, parts.repository, parts.model.name, parts.contract.name, parts.rules))
     try:
         await _story(await tighten(parts), choose, result)
     except asyncio.CancelledError:
@@ -125,9 +123,10 @@ async def _finish(parts: CycleParts, task: Task, end: SessionEnd, result: CycleR
 
 
 async def _post_question(parts: CycleParts, task: Task, question: str) -> None:
-    url = None
-    if not parts.manner.dry_run and not parts.guards.hold_back(question):
-        words = parts.guards.wording.text(question, issue=None)
+    url, guards = None, parts.guards
+    words = guards.wording.text(question, issue=None)
+    # What is taken out of the words may bring a secret together.
+    if not parts.manner.dry_run and not any(map(guards.hold_back, (question, words))):
         body = render("cycle/question", question=words, run=parts.run)
         url = await asyncio.to_thread(parts.forge.ensure_question, task.number, task.key, body)
     parts.emit(QuestionAsked(question, url))

