@@ -22,6 +22,8 @@ _HEADER = re.compile(
 )
 # How programs write one text in two: "abc" + "def", also over a line's end.
 _GLUE = re.compile(r"[\"'][ \t]{0,8}[+.,&\\]?[ \t]{0,8}(?:\r?\n)?[ \t]{0,80}[+.&]?[ \t]{0,8}[rbfu]?[\"']")
+_LONGEST_ITEM_CHARS = 31
+"""Of a text in a list that may be a part of a secret. A hash is longer, and a whole secret by itself is found."""
 
 
 class _UnreadableError(ValueError):
@@ -79,8 +81,16 @@ def _holds(text: str, holds_secret: Callable[[str], bool]) -> bool:
     if holds_secret(text):
         return True
     plain = text.replace("\0", "")
-    glued = _GLUE.sub("", plain)
+    glued = _GLUE.sub(_joined, plain)
     return glued != text and holds_secret(glued)
+
+
+def _joined(glue: re.Match[str]) -> str:
+    """Nothing, or the glue itself where a comma stands behind a long text: a list of hashes is no secret."""
+    if "," not in glue[0]:
+        return ""
+    before = glue.string[max(glue.start() - _LONGEST_ITEM_CHARS - 1, 0) : glue.start()]
+    return "" if "'" in before or '"' in before else glue[0]
 
 
 def _files(diff: str) -> Iterator[_File]:  # noqa: C901  a line of a diff is one of these

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -206,7 +207,7 @@ def read_json(raw: str | bytes) -> Any:
         ValueError: not JSON, or nested too deeply.
     """
     try:
-        value = json.loads(raw, parse_constant=_refuse_constant)
+        value = json.loads(raw, parse_constant=_refuse_constant, parse_float=_finite)
         if (
             _SURROGATE_ESCAPE
             not in (raw if isinstance(raw, bytes) else raw.encode("utf-8", "replace")).lower()
@@ -216,6 +217,13 @@ def read_json(raw: str | bytes) -> Any:
         return json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        _refuse_constant(text)
+    return value
 
 
 def _refuse_constant(name: str) -> Any:

@@ -105,3 +105,18 @@ def test_five_megabytes_take_linear_time() -> None:
     start = time.process_time()
     assert places_of_secrets(text, HOLDS) == []
     assert time.process_time() - start < 5
+
+
+def test_a_list_of_hashes_is_no_secret_and_a_key_in_a_list_is() -> None:
+    hashes = ", ".join(
+        f'"{"0123456789abcdef"[n:] + "9f3b7c"[: n % 6] + "c0ffee1234567890" * 2:.40}"' for n in range(6)
+    )
+    key = "gh" + "p_" + "a8Kq0Zr3Tn5Wx7Yb2Vc4Md6Fg9Hj1Lp0Qs2R"
+    parts = ", ".join(f'"{key[at : at + 9]}"' for at in range(0, len(key), 9))
+
+    def diff(line: str) -> str:
+        return f"diff --git a/x.py b/x.py\n--- a/x.py\n+++ b/x.py\n@@ -0,0 +1 @@\n+{line}\n"
+
+    holds = Redactor().holds_secret
+    assert places_of_secrets(diff(f"x = [{hashes}]"), holds) == []
+    assert places_of_secrets(diff(f"x = [{parts}]"), holds) == ["x.py:1"]
