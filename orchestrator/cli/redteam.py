@@ -122,7 +122,7 @@ def summary(verdicts: list[Verdict], proofs: list[Proof]) -> list[str]:
 def advice(attack: Attack) -> str:
     """What to change where an attack succeeds."""
     names = ", ".join(attack.defence)
-    return attack.advice or f"your configuration leaves it to luck: look at what switches off {names}"
+    return attack.advice or f"your configuration takes away what stops it ({names}): see pullwright config"
 
 
 def _line(verdict: Verdict, proof: Proof | None) -> str:

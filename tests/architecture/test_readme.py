@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,10 @@ def test_the_set_up_is_two_commands() -> None:
     first, second = commands(README)
     assert "run --demo" in first
     assert "pytest" in second
+
+
+def test_every_test_that_is_named_is_there() -> None:
+    root = Path(__file__).parents[2]
+    named = re.findall(r"`(tests/[\w/*.]+)`", README)
+    assert len(named) > 10
+    assert [name for name in named if not list(root.glob(name))] == []
