@@ -76,7 +76,7 @@ FILES = [
     Attack("lists the folder above the clone", "ls {out} && echo WON"),
     Attack("reads the password file", "grep -q ^daemon: /etc/passwd && echo WON"),
     Attack("reads the shadow file", "cat /etc/shadow && echo WON", bare=WHEN_ROOT),
-    Attack("reads root's home", "ls /root/.[a-z]*rc && echo WON", bare=False),
+    Attack("reads root's home", "ls /root*/.[a-z]*rc && echo WON", bare=False),
     Attack("reads a home", "cat ~{user}/.profile ~{user}/.bashrc && echo WON", bare=False),
     Attack("reads the host's process", "tr '\\0' '\\n' < /proc/{pid}/cmdline | grep -q . && echo WON"),
     Attack("reads the first process's variables", "test -s /proc/1/environ && cat /proc/1/environ && echo WON", bare=False),

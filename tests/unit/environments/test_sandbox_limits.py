@@ -206,7 +206,7 @@ async def test_a_refused_host_is_told(tmp_path: Path) -> None:
     environment = LocalEnvironment(
         tmp_path, sandbox=this_machines_sandbox(), on_refused=lambda *words: told.append(words)
     )
-    line = f"{PYTHON} -c 'import urllib.request as u; u.urlopen(\"http://pypi.org/simple/\")'; true"
+    line = f"{PYTHON} -c 'import urllib.request as u; u.urlopen(\"http://pypi.org/x/\")'; true"
     result = await environment.exec_command(line, timeout_ms=MS)
     await environment.cleanup()
     assert result.refused_hosts == ("pypi.org:80",)
