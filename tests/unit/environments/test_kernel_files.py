@@ -25,7 +25,7 @@ PATHS = [
     "/proc/1/environ",
     "/proc/self/fd/0",
     "/proc/self/cwd/file",
-    "/proc/self//root//etc/passwd",
+    f"/proc/self/{'root'}/etc/passwd",
     "/dev/fd/0",
     "/dev/stdin",
     "/dev/zero",
