@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.core.errors import ToolError
+from orchestrator.core.errors import SandboxMissingError, ToolError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -95,7 +95,7 @@ async def orient(  # noqa: PLR0913  each is a fact of its own, given by name
 ) -> Orientation:
     """Look around, with one command that changes nothing and runs nothing of the repository's.
 
-    What cannot be found out (no git, no POSIX shell, no time left after 5 s) is left out.
+    What cannot be found out (no git, no POSIX shell, no sandbox, no time left after 5 s) is left out.
 
     Args:
         environment: where the session works.
@@ -110,7 +110,7 @@ async def orient(  # noqa: PLR0913  each is a fact of its own, given by name
         result = await environment.exec_command(command, timeout_ms=_TIMEOUT_MS)
         # What comes after the last line feed may be the beginning of a line that was cut off.
         lines = result.stdout.split("\n")[:-1]
-    except ToolError:
+    except (ToolError, SandboxMissingError):
         lines = []
     shown, cut = _documents(lines)
     return Orientation(

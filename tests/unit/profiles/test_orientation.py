@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.errors import ToolError
+from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.environments.local import LocalEnvironment
 from orchestrator.profiles.orientation import COMMITS, GitSnapshot, orient
 from tests.unit.profiles.places import PROGRAMS, Machine, git, look, paths, programs, repository, texts, write
@@ -207,12 +207,18 @@ async def test_lines_of_others_are_passed_over(tmp_path: Path, noise: str) -> No
 
 
 class _NoCommands(LocalEnvironment):
+    why: type[Exception] = ToolError
+
     async def exec_command(self, *_arguments: object, **_options: object) -> ExecResult:
-        raise ToolError("no commands here")
+        raise self.why("no commands here")
 
 
-async def test_where_no_command_can_be_run_the_machine_is_still_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("why", [ToolError, SandboxMissingError])
+async def test_where_no_command_can_be_run_the_machine_is_still_told(
+    tmp_path: Path, why: type[Exception]
+) -> None:
     environment = _NoCommands(tmp_path, clock=ManualClock())
+    environment.why = why
     seen = await orient(
         environment, documents=("AGENTS.md",), from_root=False, clock=ManualClock(), model_name="m"
     )
