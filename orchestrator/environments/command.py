@@ -14,6 +14,7 @@ from orchestrator.core.errors import ToolError
 from orchestrator.environments.base import ExecResult
 from orchestrator.environments.kept import Decoded, KeptText
 from orchestrator.environments.pipes import PipeReader, open_pipe
+from orchestrator.environments.starting import start_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -190,7 +191,7 @@ class RunningCommand:
     async def _start(self, launch: Launch, stdout: int, stderr: int) -> asyncio.subprocess.Process:
         self._launch = launch
         try:
-            return await asyncio.create_subprocess_exec(
+            return await start_program(
                 *launch.argv,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=stdout,
@@ -198,7 +199,6 @@ class RunningCommand:
                 cwd=self._command.folder,
                 env=launch.variables,
                 pass_fds=launch.pass_fds,
-                start_new_session=True,
             )
         except (
             OSError,

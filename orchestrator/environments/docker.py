@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.environments.remote import RemoteEnvironment
+from orchestrator.environments.starting import start_program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -161,14 +162,13 @@ class DockerCarrier:
 
     async def _docker(self, seconds: float, *words: str, kill: bool = True) -> str:
         try:
-            process = await asyncio.create_subprocess_exec(
+            process = await start_program(
                 self._program,
                 *words,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 env=dict(self._variables),
-                start_new_session=True,
             )
         except OSError as error:
             raise ToolError(f"{self._program} could not be started: {error.strerror}") from error

@@ -21,6 +21,7 @@ from orchestrator.core.errors import ToolError
 from orchestrator.environments.command import DRAIN_SECONDS, GRACE_SECONDS
 from orchestrator.environments.marked import Marked
 from orchestrator.environments.pipes import open_pipe
+from orchestrator.environments.starting import start_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -275,13 +276,12 @@ async def start(carrier: Carrier, line: str, outputs: tuple[int, int]) -> asynci
     """
     try:
         argv = carrier.argv(line)
-        return await asyncio.create_subprocess_exec(
+        return await start_program(
             *argv,
             stdin=asyncio.subprocess.PIPE,
             stdout=outputs[0],
             stderr=outputs[1],
             env=dict(carrier.variables()),
-            start_new_session=True,
         )
     except OSError as error:
         raise ToolError(f"{carrier.name} cannot be reached: {error.strerror}") from error

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -199,7 +198,7 @@ def host_of(url: str) -> str:
 
 
 def read_json(raw: str | bytes) -> Any:
-    """Parse JSON strictly (no NaN or Infinity), in text that can be written as UTF-8.
+    """Parse JSON strictly (no NaN, no Infinity by name), in text that can be written as UTF-8.
 
     Half of a surrogate pair, which a model can write as an escape, becomes U+FFFD.
 
@@ -207,7 +206,7 @@ def read_json(raw: str | bytes) -> Any:
         ValueError: not JSON, or nested too deeply.
     """
     try:
-        value = json.loads(raw, parse_constant=_refuse_constant, parse_float=_finite)
+        value = json.loads(raw, parse_constant=_refuse_constant)
         if (
             _SURROGATE_ESCAPE
             not in (raw if isinstance(raw, bytes) else raw.encode("utf-8", "replace")).lower()
@@ -217,13 +216,6 @@ def read_json(raw: str | bytes) -> Any:
         return json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
     except RecursionError:
         raise ValueError("nested too deeply") from None
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        _refuse_constant(text)
-    return value
 
 
 def _refuse_constant(name: str) -> Any:

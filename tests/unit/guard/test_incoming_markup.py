@@ -253,9 +253,13 @@ PATTERNS = [
 
 
 def cost(text: str) -> float:
-    before = process_time()
-    clean_words(text)
-    return process_time() - before
+    """The better of two: what else happens in this process is not the text's cost."""
+    seconds = []
+    for _ in range(2):
+        before = process_time()
+        clean_words(text)
+        seconds.append(process_time() - before)
+    return min(seconds)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

