@@ -18,7 +18,7 @@ from orchestrator.environments.bubblewrap import BubblewrapSandbox
 from orchestrator.environments.command import Command
 from orchestrator.environments.confinement import Place
 from orchestrator.environments.local import LocalEnvironment
-from orchestrator.environments.sandbox import find_sandbox
+from orchestrator.environments.sandbox import _programs, find_sandbox
 from tests.benchmarks.measure import in_turns, table
 
 RUNS = 20
@@ -44,7 +44,7 @@ def main() -> None:
         Path(root, ".git").mkdir()
         inside = LocalEnvironment(root, sandbox=sandbox)
         outside = LocalEnvironment(root, sandbox="off")
-        bare = ["bwrap", "--unshare-all", "--ro-bind", "/", "/"]
+        bare = [next(_programs(os.environ)), "--unshare-all", "--ro-bind", "/", "/"]
         jobs = {
             "bash -c true": lambda: subprocess.run(["/bin/bash", "-c", "true"], check=True),
             "bubblewrap, one mount": lambda: subprocess.run([*bare, "/usr/bin/true"], check=True),
