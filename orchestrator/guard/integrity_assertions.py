@@ -19,6 +19,8 @@ _CONSTANT = re.compile(
 )
 _TOLERANCES = frozenset({"rel", "abs", "delta", "atol", "rtol", "rel_tol", "abs_tol", "timeout"})
 _TOLERANCE = re.compile(rf"keyword\(arg='(?:{'|'.join(sorted(_TOLERANCES))})', value=_\)(?:, )?")
+# What a tolerance leaves behind; Python 3.13 does not write empty lists.
+_LEFT_OVER = re.compile(r", (?=\])|, keywords=\[\]")
 _NO_MATCH = 100.0
 """What `raises` tolerates without `match`: more than any number of kinds of errors."""
 _BROAD = frozenset({"Exception", "BaseException", "object"})
@@ -68,7 +70,7 @@ def judged(test: ast.expr, line: int, *, conditional: bool) -> Iterator[Assertio
 def _assertion(node: ast.AST, kind: str, strength: Strength, line: int, *, conditional: bool) -> Assertion:
     key = ast.dump(node)
     slack = _slack(node)
-    shape = _TOLERANCE.sub("", _CONSTANT.sub("_", key))
+    shape = _LEFT_OVER.sub("", _TOLERANCE.sub("", _CONSTANT.sub("_", key)))
     return Assertion(key, shape, strength, line, kind, slack, conditional)
 
 
