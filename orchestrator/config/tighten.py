@@ -21,6 +21,8 @@ _RANKS: Mapping[str, tuple[Any, ...]] = {
 }
 """Values in order, the strictest first. Of numbers the smaller is stricter, of lists both count."""
 
+_OF_THE_WHOLE_RUN = frozenset({"max_cycles"})
+
 
 def stricter(key: str, one: Any, other: Any) -> Any:
     """The stricter of two values of an option that may be tightened."""
@@ -61,6 +63,8 @@ def tightened(settings: Settings, text: str, place: str) -> tuple[Settings, list
     notes = []
     for key in [key for key in KEYS if key in values]:
         match reach(key):
+            case Reach.TIGHTEN if key in _OF_THE_WHOLE_RUN:
+                notes.append(f"{key} in {place} has no effect: it counts for the whole run, not for a cycle")
             case Reach.TIGHTEN:
                 wanted = _valid(key, values[key], place)
                 present = getattr(settings, key)

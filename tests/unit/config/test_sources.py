@@ -344,7 +344,12 @@ def test_lists_are_read_from_a_variable(place: Place) -> None:
 class TestTheFileOfTheRepository:
     """`pullwright.toml` on the default branch of the repository that is worked on."""
 
-    @pytest.mark.parametrize("key", LOOSER)
+    def test_what_counts_for_the_whole_run_is_said_to_have_no_effect(self) -> None:
+        settings, notes = tightened(Settings(), "max_cycles = 1", "the file")
+        assert settings == Settings()
+        assert notes == ["max_cycles in the file has no effect: it counts for the whole run, not for a cycle"]
+
+    @pytest.mark.parametrize("key", [key for key in LOOSER if key != "max_cycles"])
     def test_it_tightens_and_never_loosens(self, key: str) -> None:
         strict, loose = (tomllib.loads(f"it = {text}")["it"] for text in LOOSER[key])
         settings, notes = tightened(Settings(**{key: loose}), f"{key} = {LOOSER[key][0]}", "the file")
