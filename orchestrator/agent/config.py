@@ -155,7 +155,6 @@ class Host:
         gate: which calls may run.
         shows: which tools exist for the model: the others are not shown, and do not run if it guesses their
             names. A `Gatekeeper` is `Host(gate=keeper, shows=keeper.shows)`.
-        shows_dangerous: False hides all dangerous tools beside.
         clean: a text as the model may see it, by what it is (`the answer of read_file`) and what it says. The
             event of a call has the text as it was.
         price: what a reply cost; None takes the profile's word.
@@ -172,7 +171,6 @@ class Host:
 
     gate: Gate = allow_all
     shows: Callable[[Tool], bool] = shows_all
-    shows_dangerous: bool = True
     clean: Callable[[str, str], str] = _as_it_is
     price: Price | None = None
     stopped: Callable[[], bool] = lambda: False
@@ -184,16 +182,11 @@ class Host:
     emit: Emit | None = None
     owns_environment: bool = True
 
-    def is_shown(self, tool: Tool) -> bool:
-        """Whether a tool exists for the model."""
-        return self.shows(tool) and (self.shows_dangerous or not tool.dangerous)
-
     def for_subagent(self, ledger: Ledger, price: Price) -> Host:
         """What a session below may ask for."""
         return Host(
             gate=self.gate,
             shows=self.shows,
-            shows_dangerous=self.shows_dangerous,
             clean=self.clean,
             price=price,
             stopped=self.stopped,

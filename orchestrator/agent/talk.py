@@ -95,7 +95,7 @@ async def begin(
     """
     profile, config, host = setting.profile, setting.config, setting.host
     tools = ToolRegistry([*profile.tools, *more_tools])
-    shown = tuple(tool.definition for tool in tools if host.is_shown(tool))
+    shown = tuple(tool.definition for tool in tools if host.shows(tool))
     system = host.system(shown) if host.system else await _system(setting, model_name, shown)
     request = Request(
         system=system,
@@ -114,7 +114,7 @@ async def begin(
         emit,
         config.command_times(profile),
         config.output_limits,
-        shows=host.is_shown,
+        shows=host.shows,
         budget=budget,
         clean=host.clean,
     )
