@@ -23,6 +23,7 @@ from orchestrator.environments.query import (
     invalid_pattern,
     too_slow,
 )
+from orchestrator.environments.starting import start_program
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -83,7 +84,7 @@ async def grep_with_ripgrep(program: str, root: str, search: Search, confirm: Co
 
 async def _start(program: str, root: str, search: Search) -> asyncio.subprocess.Process:
     try:
-        return await asyncio.create_subprocess_exec(
+        return await start_program(
             program,
             *ripgrep_arguments(search),
             cwd=root,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.environments.remote import RemoteEnvironment
+from orchestrator.environments.starting import start_program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,7 +125,7 @@ class SshCarrier:
         self._private = _private_folder()  # in a thread, a cancelled call would leave it
         complaints = self._private / "complaints"  # a file: the connection that stays would hold a pipe
         with complaints.open("wb") as stderr:
-            process = await asyncio.create_subprocess_exec(
+            process = await start_program(
                 *self.argv("exit 0"),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
@@ -140,7 +141,7 @@ class SshCarrier:
         """Close the connection and remove its socket."""
         if self._private is None:
             return
-        process = await asyncio.create_subprocess_exec(
+        process = await start_program(
             *self._base(),
             "-O",
             "exit",

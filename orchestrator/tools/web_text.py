@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ToolError
+from orchestrator.environments.starting import start_program
 from orchestrator.web.base import PageKind
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ async def _apart(asked: dict[str, Any], seconds: float) -> dict[str, Any] | None
 
     The process has none of our environment's variables: some of them are keys.
     """
-    process = await asyncio.create_subprocess_exec(
+    process = await start_program(
         sys.executable,
         "-P",
         str(_CHILD),
