@@ -6,18 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from orchestrator.cli.text import clean, one_line
+from orchestrator.cli.worker_lines import WorkerEvent, words
 from orchestrator.core.defences import Guarded
 from orchestrator.core.events import (
     CallStatus,
+    Claimed,
     Cloned,
     CycleEnded,
     CycleStarted,
     ErrorOccurred,
     Event,
+    ForgeUsed,
     InputReceived,
     LimitReached,
     LoopDetected,
     MessageAdded,
+    Paused,
     PhaseEntered,
     PlanAccepted,
     ProcessingEnded,
@@ -26,6 +30,8 @@ from orchestrator.core.events import (
     ReasoningDelta,
     ReplyReceived,
     ReplyRejected,
+    Reserved,
+    Resumed,
     SessionEnded,
     SessionStarted,
     SteeringInjected,
@@ -194,7 +200,7 @@ _StoryEvent: TypeAlias = (
     | Warned
     | Proposed
     | QuestionAsked
-    | WorkSaved
+    | WorkerEvent
     | CycleEnded
 )
 
@@ -222,8 +228,10 @@ def _story_line(event: _StoryEvent, narrator: Narrator) -> Line:
         case QuestionAsked():
             where = f"  {one_line(event.url)}" if event.url else ""
             sign, text, style = "question", f"question: {clean(event.question).strip()}{where}", "bold yellow"
-        case WorkSaved():
-            sign, text, style = "warning", f"work saved as a patch: {clean(event.path)}", "yellow"
+        case WorkSaved() | Paused():
+            sign, text, style = "warning", words(event), "yellow"
+        case Claimed() | Resumed() | Reserved() | ForgeUsed():
+            text = words(event)
         case CycleEnded():
             return _ending(event.result, narrator)
         case _:

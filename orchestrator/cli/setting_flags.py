@@ -7,6 +7,17 @@ from typing import Any
 
 # What the value is called (None: a switch), and help. Values are read as text here: the configuration
 # knows what each may be.
+_SCOPES = {
+    "task": "for a task, all its cycles together",
+    "day": "on this machine in a UTC day",
+    "repo": "for the repository in a UTC day, on all machines",
+}
+_UNITS = {
+    "usd": ("USD", "US dollars"),
+    "tokens": ("N", "tokens"),
+    "minutes": ("MIN", "minutes"),
+    "rounds": ("N", "requests to the model"),
+}
 _GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
     "model": {
         "model": ("PROVIDER:NAME", "such as anthropic:NAME, or replay:RUN to run a recorded run again"),
@@ -53,6 +64,32 @@ _GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
         "max-tokens": ("N", "most tokens in a cycle"),
         "max-minutes": ("MIN", "most minutes of a cycle"),
         "max-cycles": ("N", "most cycles with --continuous"),
+        **{
+            f"max-{unit}-per-{scope}": (metavar, f"most {words} {where}")
+            for scope, where in _SCOPES.items()
+            for unit, (metavar, words) in _UNITS.items()
+        },
+        "price": ("IN/OUT", "US dollars a million tokens, for a model of unknown price: 3/15"),
+        "fallback-model": ("PROVIDER:NAME+", "ask this model where the one before has no quota or is down"),
+    },
+    "manners": {
+        "max-open-prs": ("N", "no new task while so many pull requests of ours are open (default: 3)"),
+        "max-prs-per-day": ("N", "most pull requests opened in a UTC day (default: 10)"),
+        "max-unreviewed": ("N", "no new task while nobody reviewed so many of them (default: 2)"),
+        "review-rounds": ("N", "answer reviews and failed checks of one so often (default: 3)"),
+        "quiet-minutes": ("MIN", "wait so long after the last word of a review (default: 10)"),
+        "signoff": ("WHEN", "sign commits off: auto (default, as the repository asks), always or never"),
+        "trailer": (
+            "WHICH",
+            "auto (default), none, assisted-by or co-authored-by: name the model in commits",
+        ),
+    },
+    "when": {
+        "every": ("TIME", "begin a cycle every 30m, 2h, 1d; implies --continuous"),
+        "cron": ("FIELDS", "begin cycles at the times of '0 3 * * *'; implies --continuous"),
+        "timezone": ("NAME", "of the times in --cron (default: UTC)"),
+        "claim-minutes": ("MIN", "the task of a worker that died is free again after so long (default: 20)"),
+        "mirror": (None, "keep a copy of the repository's objects for the next clone (default: yes)"),
     },
 }
 SETTING_KEYS = frozenset(name.replace("-", "_") for group in _GROUPS.values() for name in group)

@@ -112,6 +112,10 @@ _Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], BeforeVali
 _Logins = Annotated[
     tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}(\[bot\])?$")], ...], BeforeValidator(_as_tuple)
 ]
+_Price = Annotated[str, Field(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6})?/[0-9]{1,6}(\.[0-9]{1,6})?$")]
+_Duration = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,6}[smhd]$")]
+_Cron = Annotated[str, Field(pattern=r"^[0-9A-Za-z*/,#-]{1,60}( [0-9A-Za-z*/,#-]{1,60}){4}$")]
+_Zone = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_+/-]{0,60}$")]
 _AppId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")]
 
 _ADDRESS = "an http:// or https:// address without a user name, a password or a #"
@@ -208,7 +212,132 @@ class Settings(BaseModel):
     max_minutes: float | None = _number(
         None, "Most minutes that a cycle takes.", 0.0, _MAX_MINUTES, Reach.TIGHTEN, exclusive=True
     )
+    max_usd_per_task: float | None = _number(
+        None,
+        "Most US dollars for a task, all its cycles together.",
+        0.0,
+        _MAX_USD,
+        Reach.TIGHTEN,
+        exclusive=True,
+    )
+    max_tokens_per_task: int | None = _number(None, "Most tokens for a task.", 1, _MAX_TOKENS, Reach.TIGHTEN)
+    max_minutes_per_task: float | None = _number(
+        None, "Most minutes for a task.", 0.0, _MAX_MINUTES, Reach.TIGHTEN, exclusive=True
+    )
+    max_rounds_per_task: int | None = _number(
+        None, "Most requests to the model for a task.", 1, _MAX_ROUNDS, Reach.TIGHTEN
+    )
+    max_usd_per_day: float | None = _number(
+        None,
+        "Most US dollars that this machine spends in a UTC day.",
+        0.0,
+        _MAX_USD,
+        Reach.NEVER,
+        exclusive=True,
+    )
+    max_tokens_per_day: int | None = _number(
+        None, "Most tokens that this machine spends in a UTC day.", 1, _MAX_TOKENS, Reach.NEVER
+    )
+    max_minutes_per_day: float | None = _number(
+        None,
+        "Most minutes of cycles on this machine in a UTC day.",
+        0.0,
+        _MAX_MINUTES,
+        Reach.NEVER,
+        exclusive=True,
+    )
+    max_rounds_per_day: int | None = _number(
+        None, "Most requests to the model on this machine in a UTC day.", 1, _MAX_ROUNDS, Reach.NEVER
+    )
+    max_usd_per_repo: float | None = _number(
+        None,
+        "Most US dollars for the repository in a UTC day, on all machines.",
+        0.0,
+        _MAX_USD,
+        Reach.TIGHTEN,
+        exclusive=True,
+    )
+    max_tokens_per_repo: int | None = _number(
+        None, "Most tokens for the repository in a UTC day, on all machines.", 1, _MAX_TOKENS, Reach.TIGHTEN
+    )
+    max_minutes_per_repo: float | None = _number(
+        None,
+        "Most minutes of cycles for the repository in a UTC day, on all machines.",
+        0.0,
+        _MAX_MINUTES,
+        Reach.TIGHTEN,
+        exclusive=True,
+    )
+    max_rounds_per_repo: int | None = _number(
+        None,
+        "Most requests to the model for the repository in a UTC day, on all machines.",
+        1,
+        _MAX_ROUNDS,
+        Reach.TIGHTEN,
+    )
     max_cycles: int | None = _number(None, "Most cycles of a continuous run.", 1, _MAX_CYCLES, Reach.TIGHTEN)
+    price: _Price | None = _option(
+        None,
+        "What a model of unknown price costs: US dollars a million tokens, in and out, such as 3/15.",
+        "two numbers such as 3/15",
+        Reach.NEVER,
+    )
+    fallback_model: _Texts = _several(
+        "Models to ask where the first one has no quota left or is down, in order.", _ONE_LINE, Reach.NEVER
+    )
+    claim_minutes: float = _number(
+        20.0,
+        "Minutes after which the task of a worker that died is free again.",
+        0.0,
+        24 * 60.0,
+        Reach.NEVER,
+        exclusive=True,
+    )
+    max_open_prs: int = _number(
+        3, "Most open pull requests of ours; then no new task is begun.", 1, _MAX_SEVERAL, Reach.TIGHTEN
+    )
+    max_prs_per_day: int = _number(
+        10, "Most pull requests opened in a UTC day.", 1, _MAX_SEVERAL, Reach.TIGHTEN
+    )
+    max_unreviewed: int = _number(
+        2,
+        "Most open pull requests of ours that nobody reviewed; then no new task is begun.",
+        1,
+        _MAX_SEVERAL,
+        Reach.TIGHTEN,
+    )
+    review_rounds: int = _number(
+        3, "How often a pull request is worked over after reviews and failed checks.", 0, 100, Reach.TIGHTEN
+    )
+    quiet_minutes: float = _number(
+        10.0, "Minutes without a new word before a review is acted on.", 0.0, 24 * 60.0
+    )
+    signoff: Literal["auto", "always", "never"] = _option(
+        "auto", "Sign commits off (DCO): as the repository asks, always or never.", "auto, always or never"
+    )
+    trailer: Literal["auto", "none", "assisted-by", "co-authored-by"] = _option(
+        "auto",
+        "How commits name the model: as the repository asks, not at all, or by a trailer.",
+        "auto, none, assisted-by or co-authored-by",
+    )
+    mirror: bool = _option(
+        True,
+        "Keep a copy of the repository's objects, so that later clones fetch little.",
+        "true or false",
+        Reach.NEVER,
+    )
+    every: _Duration | None = _option(
+        None, "Begin a cycle so often: 30m, 2h, 1d.", "a number with s, m, h or d", Reach.NEVER
+    )
+    cron: _Cron | None = _option(
+        None,
+        "Begin cycles at these times: minute, hour, day, month, weekday.",
+        "five fields as in crontab",
+        Reach.NEVER,
+    )
+    timezone: _Zone = _option(
+        "UTC", "Time zone of the times in cron.", "a name such as Europe/Berlin", Reach.NEVER
+    )
     max_files: int = _number(50, "Most files that a pull request changes.", 1, _MAX_FILES, Reach.TIGHTEN)
     max_lines: int = _number(
         5_000, "Most lines that a pull request adds and removes.", 1, _MAX_LINES, Reach.TIGHTEN

@@ -9,7 +9,8 @@
     │   ├── AuthenticationError       the key is missing, wrong or expired
     │   ├── PermissionDeniedError     the key is good but may not use this
     │   ├── ModelNotFoundError        no such model or endpoint
-    │   ├── RateLimitError            too many requests or a spent quota; `resume_at`
+    │   ├── RateLimitError            too many requests; `resume_at`
+    │   │   └── SpentQuotaError       a quota is spent: asking again soon is of no use
     │   ├── OverloadedError           the provider is down or busy; `resume_at` where it said so
     │   ├── ContextLengthError        the request is longer than the model can read
     │   ├── ContentFilterError        the provider refused the content
@@ -27,6 +28,8 @@
     │   ├── GitMissingError
     │   ├── EmptyRepositoryError
     │   ├── PushRejectedError
+    │   ├── ClaimLostError            another worker holds the task by now
+    │   ├── RemoteUnavailableError    the remote cannot be reached; it may be later
     │   └── DiskFullError
     ├── ToolError                     a tool could not do it; the model reads the message
     │   ├── PathRefusedError          the path leaves the clone, or enters `.git`
@@ -95,6 +98,10 @@ class _ResumableError(ModelError):
 
 class RateLimitError(_ResumableError):
     """Too many requests, or a quota is spent."""
+
+
+class SpentQuotaError(RateLimitError):
+    """A quota is spent, or the credit: no more requests before `resume_at`, or until someone pays."""
 
 
 class OverloadedError(_ResumableError):
@@ -171,6 +178,14 @@ class EmptyRepositoryError(WorkspaceError):
 
 class PushRejectedError(WorkspaceError):
     """The remote did not take the branch, or does not hold what was pushed."""
+
+
+class ClaimLostError(WorkspaceError):
+    """Another worker holds the claim on this task by now: nothing of ours may be pushed."""
+
+
+class RemoteUnavailableError(WorkspaceError):
+    """The remote cannot be reached, or is in trouble; the same may work later."""
 
 
 class DiskFullError(WorkspaceError):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Phase(StrEnum):
-    """Where a cycle is in its story."""
+    """Where a cycle is in its story. To choose a task is to claim it."""
 
     CHOOSE = "choose"
     CLONE = "clone"
@@ -68,12 +68,72 @@ class TaskTaken:
 
 
 @dataclass(frozen=True, slots=True)
+class Claimed:
+    """The task is this run's: no other worker does it until the claim expires or is let go.
+
+    Attributes:
+        number: the fencing number; each holder of this task has a higher one.
+        expires_at: in ISO 8601; the claim is renewed long before.
+        took_over_from: the run that let it expire, or empty.
+    """
+
+    task: str
+    owner: str
+    number: int
+    expires_at: str
+    took_over_from: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The cycle goes on where an earlier run stopped: with its work, and as far as it fits its conversation.
+
+    Attributes:
+        run: the earlier run.
+        why: why it stopped, in a few words.
+        turns: messages of its conversation that are taken over.
+        files: changed files that are taken over.
+        conflicts: those of them that the base has changed too; a model or a person has to look.
+    """
+
+    run: str
+    why: str
+    turns: int
+    files: int
+    conflicts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """What this cycle may spend at most, after what was spent before in its task, day and repository.
+
+    None is no cap.
+    """
+
+    usd: float | None
+    tokens: int | None
+    minutes: float | None
+    rounds: int | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgeUsed:
+    """Requests to the forge in this cycle. `unchanged` ones cost nothing of its rate limit."""
+
+    requests: int
+    unchanged: int
+    writes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Cloned:
     """The repository is in a temporary folder, at this commit of its base branch."""
 
     commit: str
     branch: str
     files: int
+    folder: str = ""
 
 
 class SessionState(StrEnum):
@@ -285,9 +345,21 @@ class QuestionAsked:
 
 @dataclass(frozen=True, slots=True)
 class WorkSaved:
-    """Changes that were not proposed are in this patch file."""
+    """Work that was not proposed is kept: as a patch in a file, on a hidden ref of the remote, or both.
+
+    Either is empty where it is not there.
+    """
 
     path: str
+    ref: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """The worker does nothing until this time, in ISO 8601. It says why."""
+
+    until: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +373,9 @@ Event: TypeAlias = (
     CycleStarted
     | PhaseEntered
     | TaskTaken
+    | Claimed
+    | Resumed
+    | Reserved
     | Cloned
     | SessionStarted
     | InputReceived
@@ -328,6 +403,8 @@ Event: TypeAlias = (
     | Proposed
     | QuestionAsked
     | WorkSaved
+    | ForgeUsed
+    | Paused
     | CycleEnded
 )
 

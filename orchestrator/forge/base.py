@@ -44,6 +44,8 @@ class Issue:
     author: str
     url: str
     created_at: datetime
+    assignees: tuple[str, ...] = ()
+    updated_at: datetime | None = None
 
 
 class Permission(StrEnum):
@@ -91,13 +93,17 @@ class IssueHistory:
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """A comment: other people's words. `author` ends in `[bot]` for a bot, and only then."""
+    """A comment: other people's words. `author` ends in `[bot]` for a bot, and only then.
+
+    `updated_at` is later than `created_at` if it was edited.
+    """
 
     id: int
     author: str
     body: str
     created_at: datetime
     url: str
+    updated_at: datetime | None = None
 
 
 class PullRequestState(StrEnum):
@@ -121,6 +127,97 @@ class PullRequest:
     branch: str
     base: str
     commit: str
+    author: str = ""
+    labels: tuple[str, ...] = ()
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+
+
+class FeedbackKind(StrEnum):
+    """How somebody said something about a pull request."""
+
+    REVIEW = "review"
+    """A review as a whole: its words, and its verdict in `Feedback.state`."""
+    LINE = "line"
+    """A review's comment on a line."""
+    COMMENT = "comment"
+    """A comment in the conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What somebody said about a pull request: other people's words. Ids count per kind.
+
+    Attributes:
+        author: ends in `[bot]` for a bot; empty for an account that is gone.
+        state: of a review: `approved`, `changes_requested`, `commented` or `dismissed`; else empty.
+        path: of a comment on a line: the file; `line` is None where the line is gone.
+        is_resolved: of a comment on a line: its thread is resolved.
+    """
+
+    kind: FeedbackKind
+    id: int
+    author: str
+    body: str
+    created_at: datetime
+    updated_at: datetime
+    url: str
+    state: str = ""
+    path: str = ""
+    line: int | None = None
+    is_resolved: bool = False
+
+
+class CheckState(StrEnum):
+    """How far a check of a commit is."""
+
+    RUNNING = "running"
+    PASSED = "passed"
+    FAILED = "failed"
+    OTHER = "other"
+    """Skipped, neutral, cancelled, stale: says nothing about the change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check run or a commit status. `summary` is what it says itself: other people's words."""
+
+    name: str
+    state: CheckState
+    summary: str
+    url: str
+    ended_at: datetime | None = None
+
+
+class TokenKind(StrEnum):
+    """Whose authority a token has, told by its form and by what the forge says of it."""
+
+    NONE = "none"
+    WORKFLOW = "workflow"
+    """`GITHUB_TOKEN` of an Actions run: what it does starts no workflow."""
+    APP = "app"
+    """A GitHub App's installation token other than a workflow's."""
+    CLASSIC = "classic"
+    """A personal access token with scopes (`ghp_`)."""
+    FINE_GRAINED = "fine-grained"
+    """A personal access token with permissions (`github_pat_`)."""
+    OAUTH = "oauth"
+    """An OAuth app's token on behalf of a user (`gho_`, `ghu_`)."""
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Requests so far. `unchanged` ones (304) cost nothing of the rate limit."""
+
+    requests: int = 0
+    unchanged: int = 0
+    writes: int = 0
+
+    def __sub__(self, other: Traffic) -> Traffic:
+        return Traffic(
+            self.requests - other.requests, self.unchanged - other.unchanged, self.writes - other.writes
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,3 +320,43 @@ class Forge(Protocol):
         Raises:
             ForgeNotFoundError: there is none of this number.
         """
+
+    def remove_label(self, number: int, label: str) -> None:
+        """Take a label off an issue or pull request, if it is there.
+
+        Raises:
+            ForgeNotFoundError: there is none of this number.
+        """
+
+    def linked_pull_requests(self, number: int) -> list[PullRequest]:
+        """Open pull requests, of anybody and from anywhere, that say they close this issue.
+
+        Raises:
+            ForgeNotFoundError: there is no such issue.
+        """
+
+    def feedback(self, number: int) -> list[Feedback]:
+        """What people said about a pull request, oldest first; at most the newest 200 of each kind.
+
+        Raises:
+            ForgeNotFoundError: there is no such pull request.
+        """
+
+    def checks(self, commit: str) -> list[Check]:
+        """The newest run of each check of a commit, and its statuses. Empty where there are none."""
+
+    def pulse(self) -> str:
+        """A short text that stays the same while no issue, no pull request and no default branch changes.
+
+        It costs at most two requests, and none that counts where nothing has changed since it was
+        asked last. Runs of checks do not show in it.
+        """
+
+    def traffic(self) -> Traffic:
+        """The requests that this object made so far."""
+
+    def own_login(self) -> str | None:
+        """Our name as the author of comments and pull requests; None where the forge does not tell."""
+
+    def token_kind(self) -> TokenKind:
+        """What kind of token we show."""

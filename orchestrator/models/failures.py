@@ -19,6 +19,7 @@ from orchestrator.core.errors import (
     PermissionDeniedError,
     ProviderError,
     RateLimitError,
+    SpentQuotaError,
 )
 from orchestrator.models.google_details import read_details
 from orchestrator.models.resets import resume_time
@@ -32,10 +33,6 @@ MAX_MESSAGE_CHARACTERS = 500
 
 _CHECK_KEY = "check the API key"
 _CHECK_NAME = "check the model's name and the API address"
-
-
-class SpentQuotaError(RateLimitError):
-    """No more requests until someone pays: asking again soon is of no use."""
 
 
 @dataclass(frozen=True, slots=True)
