@@ -17,12 +17,11 @@ from orchestrator.core.events import (
     CycleStarted,
     Phase,
     PhaseEntered,
-    QuestionAsked,
     TaskTaken,
     Warned,
 )
-from orchestrator.core.prompts import render
 from orchestrator.cycle.act import Act
+from orchestrator.cycle.question import post_question
 from orchestrator.cycle.result import CycleResult, Outcome
 from orchestrator.cycle.salvage import save_work
 
@@ -101,7 +100,7 @@ async def _finish(parts: CycleParts, task: Task, end: SessionEnd, result: CycleR
     match end.kind:
         case EndKind.QUESTION | EndKind.AWAITING:
             result.outcome, result.question = Outcome.QUESTION, end.text
-            await _post_question(parts, task, end.text)
+            result.question_url = await post_question(parts, task, end.text)
         case EndKind.COMPLETED if not result.pull_request:
             words = one_line(" ".join(end.text.split()), limit=_WORDS_CHARS, keep="`")
             result.outcome = Outcome.FAILED
@@ -120,16 +119,6 @@ async def _finish(parts: CycleParts, task: Task, end: SessionEnd, result: CycleR
             result.outcome, result.error = Outcome.FAILED, end.text
         case EndKind.INTERRUPTED:
             result.outcome = Outcome.INTERRUPTED
-
-
-async def _post_question(parts: CycleParts, task: Task, question: str) -> None:
-    url, guards = None, parts.guards
-    words = guards.wording.text(question, issue=None)
-    # What is taken out of the words may bring a secret together.
-    if not parts.manner.dry_run and not any(map(guards.hold_back, (question, words))):
-        body = render("cycle/question", question=words, run=parts.run)
-        url = await asyncio.to_thread(parts.forge.ensure_question, task.number, task.key, body)
-    parts.emit(QuestionAsked(question, url))
 
 
 def says_no_task(result: CycleResult) -> bool:

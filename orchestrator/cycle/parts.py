@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -29,6 +31,10 @@ Propose: TypeAlias = Callable[[str, str], Awaitable[str]]
 MayFinish: TypeAlias = Callable[[str], Awaitable[str | None]]
 
 
+SAVING_SECONDS = 20.0
+"""Whoever stops a program waits about so long before it is killed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The task to do, or the reason why there is none."""
@@ -48,6 +54,7 @@ class Stop:
     def __init__(self) -> None:
         self.requested = False
         self._at_once = threading.Event()
+        self._saving_until = 0.0
 
     def request(self) -> None:
         """Ask for the end after this round."""
@@ -59,8 +66,17 @@ class Stop:
         self._at_once.set()
 
     def now(self) -> bool:
-        """Whether the end is wanted at once."""
-        return self._at_once.is_set()
+        """Whether the end is wanted at once. While work is being saved it is not yet."""
+        return self._at_once.is_set() and time.monotonic() >= self._saving_until
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Let what is in the block reach the remote although the end is wanted, if that does not take long."""
+        self._saving_until = time.monotonic() + SAVING_SECONDS
+        try:
+            yield
+        finally:
+            self._saving_until = 0.0
 
     def sleep(self, seconds: float) -> None:
         """Wait, in a thread.

@@ -7,8 +7,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.messages import Usage
+from orchestrator.core.spent import Spent
+from orchestrator.forge.base import Traffic
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from orchestrator.cycle.tasks import Task
 
 
@@ -20,6 +24,8 @@ class Outcome(StrEnum):
     NO_TASK = "no_task"
     QUESTION = "question"
     LIMIT = "limit"
+    PAUSED = "paused"
+    """A quota is spent, or a server is down: nothing is wrong with the task."""
     FAILED = "failed"
     INTERRUPTED = "interrupted"
 
@@ -42,9 +48,14 @@ class CycleResult:
     Attributes:
         run: the run's name; None where none began.
         reason: why there was nothing to do, or the model's words on finishing.
+        question_url: where the question can be answered.
         patch: the file that holds changes which were not proposed.
+        saved: the hidden ref on the remote that holds unfinished work, from which the next cycle goes on.
         diff: what a dry run would have pushed.
         usd: None where the model's price is unknown.
+        minutes: wall time of the cycle.
+        requests: to the forge; `unchanged` ones cost nothing of its rate limit.
+        wake_at: before this time (UTC, ISO 8601) another cycle makes no sense; None if it does.
         error: one line, where the outcome is `failed`.
         cause: the error itself; not printed, it chooses the exit code.
     """
@@ -58,13 +69,23 @@ class CycleResult:
     commit: str | None = None
     pull_request: PullRequestResult | None = None
     question: str | None = None
+    question_url: str | None = None
     reason: str | None = None
     patch: str | None = None
+    saved: str | None = None
     diff: str | None = None
     usage: Usage = field(default_factory=Usage)
     usd: float | None = 0.0
+    minutes: float = 0.0
+    requests: Traffic = field(default_factory=Traffic)
+    wake_at: datetime | None = None
     error: str | None = None
     cause: Exception | None = None
+
+    @property
+    def spent(self) -> Spent:
+        """What the cycle has cost."""
+        return Spent(self.usd, self.usage.total_tokens, self.minutes, self.rounds)
 
     def to_json(self) -> dict[str, Any]:
         """The result as a JSON object."""
@@ -86,11 +107,16 @@ class CycleResult:
             "commit": self.commit,
             "pull_request": None if self.pull_request is None else asdict(self.pull_request),
             "question": self.question,
+            "question_url": self.question_url,
             "reason": self.reason,
             "patch": self.patch,
+            "saved": self.saved,
             "diff": self.diff,
             "usage": {**asdict(usage), "total_tokens": usage.total_tokens},
             "usd": self.usd,
+            "minutes": round(self.minutes, 2),
+            "requests": asdict(self.requests),
+            "wake_at": self.wake_at.isoformat(timespec="seconds") if self.wake_at else None,
             "run": self.run,
             "error": self.error,
         }

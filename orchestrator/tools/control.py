@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from orchestrator.tools.base import Ends, Failed, Ok, Order, Tool, ToolContext, ToolOutcome, define
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 Propose: TypeAlias = Callable[[str, str], Awaitable[str]]
 """The host's function: title and body in, what the model is told out. May raise `ToolError`."""
@@ -18,6 +18,8 @@ MayFinish: TypeAlias = Callable[[str], Awaitable[str | None]]
 
 MAX_TITLE_CHARS = 256
 """GitHub takes no longer title of an issue or pull request."""
+
+MAX_CHOICES = 9
 
 
 def create_pull_request(propose: Propose) -> Tool:
@@ -35,9 +37,11 @@ def ask_question() -> Tool:
     """The tool that ends the session with a question to a person."""
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
-        return ask(arguments["question_text"])
+        return ask(arguments["question_text"], arguments.get("choices") or ())
 
-    definition = define("ask_question", {"question_text": {"type": "string"}}, ("question_text",))
+    choices = {"type": "array", "items": {"type": "string"}, "maxItems": MAX_CHOICES}
+    properties = {"question_text": {"type": "string"}, "choices": choices}
+    definition = define("ask_question", properties, ("question_text",))
     return Tool(definition, execute, order=Order.LAST)
 
 
@@ -66,11 +70,13 @@ async def propose_changes(propose: Propose, title: str, body: str) -> ToolOutcom
     return Ok(await propose(line, body))
 
 
-def ask(question: str) -> ToolOutcome:
-    """End with a question."""
+def ask(question: str, choices: Sequence[str] = ()) -> ToolOutcome:
+    """End with a question, its choices numbered below it: `1. ...`, a line each."""
     if not question.strip():
         return Failed("The question is empty: write what a person has to decide, and between what.")
-    return Ends("question", question.strip())
+    lines = [" ".join(choice.split()) for choice in choices if choice.strip()]
+    numbered = [f"{number}. {line}" for number, line in enumerate(lines, start=1)]
+    return Ends("question", "\n\n".join(filter(None, (question.strip(), "\n".join(numbered)))))
 
 
 async def end_session(may_finish: MayFinish, reason: str) -> ToolOutcome:

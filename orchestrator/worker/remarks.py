@@ -44,7 +44,7 @@ def choose_remarks(
     wanted = [
         (at, comment, trusted)
         for at, (comment, trusted) in enumerate(judged)
-        if (trusted and not _is_ours(comment.body)) or (not trusted and policy == "quoted")
+        if (trusted and not is_ours(comment.body)) or (not trusted and policy == "quoted")
     ]
     wanted.sort(key=lambda entry: (not entry[2], -entry[0]))
     kept: dict[int, Remark] = {}
@@ -58,7 +58,7 @@ def choose_remarks(
     return tuple(kept[at] for at in sorted(kept))
 
 
-def _is_ours(body: str) -> bool:
+def is_ours(body: str) -> bool:
     """Whether it ends with our marker. Somebody who answers may quote it, and says more after it."""
     lines = body.strip().splitlines()
     return bool(lines) and _OURS.fullmatch(lines[-1].strip()) is not None

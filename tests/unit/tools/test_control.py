@@ -53,6 +53,13 @@ async def test_a_question_ends_the_session(context: ToolContext) -> None:
     assert isinstance(await ask_question().execute({"question_text": " "}, context), Failed)
 
 
+async def test_choices_are_numbered_below_the_question(context: ToolContext) -> None:
+    arguments = {"question_text": "Which?", "choices": ["Keep\nit", " ", "Drop it"]}
+    assert await ask_question().execute(arguments, context) == Ends(
+        "question", "Which?\n\n1. Keep it\n2. Drop it"
+    )
+
+
 async def test_finish_ends_if_the_host_lets_it(context: ToolContext) -> None:
     tool = finish(may_finish)
     assert await tool.execute({}, context) == Ends("finish", "")
