@@ -15,6 +15,8 @@ OPERATIONS = {
     "/rate_limit": ("get",),
     "/repos/{owner}/{repo}": ("get",),
     "/repos/{owner}/{repo}/collaborators/{username}/permission": ("get",),
+    "/repos/{owner}/{repo}/commits/{ref}/check-runs": ("get",),
+    "/repos/{owner}/{repo}/commits/{ref}/status": ("get",),
     "/repos/{owner}/{repo}/contents/{path}": ("get",),
     "/repos/{owner}/{repo}/git/ref/{ref}": ("get",),
     "/repos/{owner}/{repo}/installation": ("get",),
