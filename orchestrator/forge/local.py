@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -14,6 +15,8 @@ from orchestrator.forge.base import (
     PullRequest,
     PullRequestState,
     Repository,
+    TokenKind,
+    Traffic,
 )
 from orchestrator.forge.local_files import (
     CommentRecord,
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from orchestrator.core.clock import Clock
-    from orchestrator.forge.base import Comment, Issue, IssueHistory
+    from orchestrator.forge.base import Check, Comment, Feedback, Issue, IssueHistory
 
 __all__ = ["LocalForge", "LocalPlace", "Question", "places", "root_of"]
 
@@ -199,6 +202,53 @@ class LocalForge:
             record = self._record(number)
             if label.lower() not in {name.lower() for name in record.labels}:
                 self._save(record, labels=(*record.labels, label))
+
+    def remove_label(self, number: int, label: str) -> None:
+        """Take a label out of the pull request's file, if it is there.
+
+        Raises:
+            ForgeNotFoundError: there is no pull request of this number.
+        """
+        with alone(self._root):
+            record = self._record(number)
+            kept = tuple(name for name in record.labels if name.lower() != label.lower())
+            self._save(record, labels=kept)
+
+    def linked_pull_requests(self, number: int) -> list[PullRequest]:
+        """Never any: there are no issues to be linked to."""
+        self._no_issue(number)
+
+    def feedback(self, number: int) -> list[Feedback]:
+        """Empty: people do not talk in a folder.
+
+        Raises:
+            ForgeNotFoundError: there is no pull request of this number.
+        """
+        self._record(number)
+        return []
+
+    def checks(self, commit: str) -> list[Check]:  # noqa: ARG002  no commit has any
+        """Empty: nothing checks a folder."""
+        return []
+
+    def pulse(self) -> str:
+        """The same while no file here, no branch of ours and no default branch changes."""
+        branch = self._default_branch()
+        head = self._branch_commit(branch) if branch else None
+        state = (branch, head, self._pull_records(), self.pull_requests(), self._question_records())
+        return hashlib.sha256(repr(state).encode()).hexdigest()
+
+    def traffic(self) -> Traffic:
+        """None: nobody is asked."""
+        return Traffic()
+
+    def own_login(self) -> str | None:
+        """None: nobody has a name here."""
+        return None
+
+    def token_kind(self) -> TokenKind:
+        """None: a folder needs none."""
+        return TokenKind.NONE
 
     def close(self, number: int) -> PullRequest:
         """Close a pull request unmerged, which means "no": its task is not taken again.

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ForgeError, ForgeNotFoundError
 from orchestrator.forge.base import (
+    Check,
     Comment,
     Credential,
     Edit,
+    Feedback,
     Issue,
     IssueHistory,
     Permission,
@@ -18,6 +21,8 @@ from orchestrator.forge.base import (
     PullRequest,
     PullRequestState,
     Repository,
+    TokenKind,
+    Traffic,
 )
 
 if TYPE_CHECKING:
@@ -224,6 +229,61 @@ class MemoryForge:
         if label not in there:
             there.append(label)
             self.written.append(Written(number, "label", label))
+
+    def remove_label(self, number: int, label: str) -> None:
+        """Take a label off an issue or pull request, if it is there.
+
+        Raises:
+            ForgeNotFoundError: there is none of this number.
+        """
+        self._require(number)
+        if number in self._issues:
+            issue = self._issues[number]
+            kept = tuple(name for name in issue.labels if name.lower() != label.lower())
+            self._issues[number] = replace(issue, labels=kept)
+        there = self._labels.get(number, [])
+        there[:] = [name for name in there if name.lower() != label.lower()]
+
+    def linked_pull_requests(self, number: int) -> list[PullRequest]:
+        """None: nobody links them here.
+
+        Raises:
+            ForgeNotFoundError: there is no such issue.
+        """
+        self.issue(number)
+        return []
+
+    def feedback(self, number: int) -> list[Feedback]:
+        """None: nobody reviews here.
+
+        Raises:
+            ForgeNotFoundError: there is no such pull request.
+        """
+        if number not in self._pulls:
+            raise ForgeNotFoundError(f"no pull request #{number} in {self.name}")
+        return []
+
+    def checks(self, commit: str) -> list[Check]:  # noqa: ARG002  no commit has any
+        """None: nothing checks here."""
+        return []
+
+    def pulse(self) -> str:
+        """A short text that stays the same while nothing here changes, and no default branch."""
+        head = self.branch_commit(self.default_branch) if self.default_branch else None
+        state = (head, self._issues, self._comments, self._pulls, self._labels, self._edits)
+        return hashlib.sha256(repr(state).encode()).hexdigest()
+
+    def traffic(self) -> Traffic:
+        """None: nothing leaves it."""
+        return Traffic()
+
+    def own_login(self) -> str | None:
+        """The bot's name."""
+        return _BOT
+
+    def token_kind(self) -> TokenKind:
+        """None: there is nothing to log in to."""
+        return TokenKind.NONE
 
     def _comment(self, number: int, key: str, body: str) -> str:
         made = self._keys.get((number, key))
