@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from orchestrator.core.errors import (
     SpentQuotaError,
 )
 from orchestrator.models.google_details import read_details
-from orchestrator.models.resets import resume_time
+from orchestrator.models.resets import LEAST_QUOTA_SECONDS, date_in, midnight_pacific, quota_time, resume_time
 from orchestrator.models.wire import read_json
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 MAX_MESSAGE_CHARACTERS = 500
+_MAX_READ_CHARACTERS = 8_000  # of a message; what tells its kind may stand after the links
 
 _CHECK_KEY = "check the API key"
 _CHECK_NAME = "check the model's name and the API address"
@@ -44,6 +46,7 @@ class Complaint:
         param: the field of the request that it names, or empty.
         status: an HTTP status inside the body, as some servers send with status 200.
         retry_after: a wait that the body asks for, as in the header of that name.
+        headers: those of the server behind a gateway, as OpenRouter passes them on; names in lower case.
     """
 
     message: str
@@ -51,6 +54,7 @@ class Complaint:
     param: str = ""
     status: int | None = None
     retry_after: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +71,23 @@ def _rule(kind: type[ModelError], words: str, hint: str = "", *, in_message: boo
     return _Rule(kind, re.compile(words, re.IGNORECASE), hint, in_message)
 
 
+_NO_CREDIT = "the account has no credit or quota left"
 # Google says "exceeded your current quota" of the requests in a minute, too.
-_GOOGLES_PACE = _rule(
-    RateLimitError, r"\bRESOURCE_EXHAUSTED\b(?!.*(PerDay|limit: 0\b|depleted|spend(ing)? cap))"
+_GOOGLES_MONEY = _rule(
+    SpentQuotaError, r"\bRESOURCE_EXHAUSTED\b.*(limit: 0\b|depleted|spend(ing)? cap)", _NO_CREDIT
 )
+_GOOGLES_DAY = _rule(
+    SpentQuotaError,
+    r"\bRESOURCE_EXHAUSTED\b.*(PerDay|limit .{0,80}per day)",
+    "the quota of the day is used up",
+)
+_GOOGLES_PACE = _rule(RateLimitError, r"\bRESOURCE_EXHAUSTED\b")
 _QUOTA = _rule(
     SpentQuotaError,
     r"insufficient_quota|billing_hard_limit|billing_not_active|exceeded your current quota"
     r"|credit balance is too low|insufficient (credits|balance|funds)"
     r"|billing_error|spend_limit_reached|specified api usage limits",
-    "the account has no credit or quota left",
+    _NO_CREDIT,
 )
 # llama.cpp says so with status 500, which would be tried again.
 _UNABLE = _rule(
@@ -127,7 +138,7 @@ _STREAM_RULES = (
 )
 _BY_STATUS: dict[int, tuple[type[ModelError], str]] = {
     HTTPStatus.UNAUTHORIZED: (AuthenticationError, _CHECK_KEY),
-    HTTPStatus.PAYMENT_REQUIRED: (SpentQuotaError, _QUOTA.hint),
+    HTTPStatus.PAYMENT_REQUIRED: (SpentQuotaError, _NO_CREDIT),
     HTTPStatus.FORBIDDEN: (PermissionDeniedError, "this key may not do this"),
     HTTPStatus.NOT_FOUND: (ModelNotFoundError, _CHECK_NAME),
     HTTPStatus.METHOD_NOT_ALLOWED: (ModelNotFoundError, _CHECK_NAME),
@@ -136,11 +147,6 @@ _BY_STATUS: dict[int, tuple[type[ModelError], str]] = {
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: (ContextLengthError, _CONTEXT.hint),
     HTTPStatus.TOO_MANY_REQUESTS: (RateLimitError, ""),
     HTTPStatus.NOT_IMPLEMENTED: (InvalidRequestError, ""),
-}
-
-_LASTING: dict[type[ModelError], type[ModelError]] = {
-    RateLimitError: SpentQuotaError,
-    OverloadedError: ProviderError,
 }
 
 
@@ -168,14 +174,25 @@ def error_from_body(
         text = body.decode("utf-8", "replace").strip()
         complaint = Complaint("a web page" if text.startswith("<") else _one_line(text))
     kind, hint = _kind(status, complaint)
-    if headers.get("x-should-retry") == "false":
-        kind = _LASTING.get(kind, kind)
     message = _message(where, status, complaint, hint)
-    if issubclass(kind, RateLimitError | OverloadedError):
-        asked = {"retry-after": complaint.retry_after, **headers} if complaint.retry_after else headers
-        resume_at = resume_time(status, asked, complaint.message, now)
-        return kind(message, status=status, resume_at=resume_at)
-    return kind(message, status=status)
+    told = {"retry-after": complaint.retry_after} if complaint.retry_after else {}
+    asked = {**told, **complaint.headers, **headers}
+    may_not_retry = headers.get("x-should-retry") == "false"
+    if issubclass(kind, SpentQuotaError):
+        return kind(message, status=status, resume_at=_quota_resets(complaint, asked, now))
+    if issubclass(kind, RateLimitError) and may_not_retry:
+        later = quota_time(asked, complaint.message, now) or now + timedelta(seconds=LEAST_QUOTA_SECONDS)
+        return SpentQuotaError(message, status=status, resume_at=later)
+    if issubclass(kind, RateLimitError | OverloadedError) and not may_not_retry:
+        return kind(message, status=status, resume_at=resume_time(status, asked, complaint.message, now))
+    return (ProviderError if issubclass(kind, OverloadedError) else kind)(message, status=status)
+
+
+def _quota_resets(complaint: Complaint, headers: Mapping[str, str], now: datetime) -> datetime | None:
+    """When a spent quota is free again; None where somebody has to pay, or to ask for more."""
+    named = quota_time(headers, complaint.message, now)
+    is_daily = _says(complaint, _GOOGLES_DAY) and not _says(complaint, _GOOGLES_MONEY)
+    return named or (midnight_pacific(now) if is_daily else None)
 
 
 def error_in_reply(value: object, where: str) -> ModelError:
@@ -183,7 +200,12 @@ def error_in_reply(value: object, where: str) -> ModelError:
     complaint = read_complaint(value)
     status = complaint.status or HTTPStatus.OK
     kind, hint = _kind(status, complaint)
-    return kind(_message(where, status, complaint, hint), status=status)
+    message = _message(where, status, complaint, hint)
+    if not issubclass(kind, SpentQuotaError):
+        return kind(message, status=status)
+    if _says(complaint, _GOOGLES_DAY) and not _says(complaint, _GOOGLES_MONEY):
+        return RateLimitError(message, status=status)  # asked again, the server names the time by a status
+    return kind(message, status=status, resume_at=date_in(complaint.message))
 
 
 def read_complaint(value: object) -> Complaint:
@@ -206,7 +228,14 @@ def read_complaint(value: object) -> Complaint:
         param=str(inner.get("param") or ""),
         status=_status_inside(inner.get(key) for key in ("code", "status_code", "status")),
         retry_after=retry_after,
+        headers=_text_headers(metadata.get("headers") if isinstance(metadata, dict) else None),
     )
+
+
+def _text_headers(value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        return {}
+    return {str(name).lower(): text for name, text in value.items() if isinstance(text, str)}
 
 
 def _status_inside(values: Iterable[object]) -> int | None:
@@ -215,27 +244,33 @@ def _status_inside(values: Iterable[object]) -> int | None:
 
 
 def _one_line(text: str) -> str:
-    line = " ".join(text.split())
+    return " ".join(text[:_MAX_READ_CHARACTERS].split())
+
+
+def _shown(line: str) -> str:
     return line if len(line) <= MAX_MESSAGE_CHARACTERS else f"{line[: MAX_MESSAGE_CHARACTERS - 1]}…"
 
 
 def _message(where: str, status: int, complaint: Complaint, hint: str) -> str:
-    said = complaint.message or complaint.kinds or "no reason given"
+    said = _shown(complaint.message or complaint.kinds) or "no reason given"
     field = f" (in {complaint.param})" if complaint.param and complaint.param not in said else ""
     answered = "in its reply" if status == HTTPStatus.OK else f"with status {status}"
     return f"{where} reported an error {answered}: {said}{field}{f' [{hint}]' if hint else ''}"
 
 
+def _says(complaint: Complaint, rule: _Rule) -> bool:
+    text = f"{complaint.kinds} {complaint.message}" if rule.in_message else complaint.kinds
+    return rule.words.search(text) is not None
+
+
 def _kind(status: int, complaint: Complaint) -> tuple[type[ModelError], str]:
-    rules: tuple[_Rule, ...] = (_GOOGLES_PACE, _QUOTA, _UNABLE)
+    rules: tuple[_Rule, ...] = (_GOOGLES_MONEY, _GOOGLES_DAY, _GOOGLES_PACE, _QUOTA, _UNABLE)
     if status < HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.TOO_MANY_REQUESTS:
         rules += _REQUEST_RULES
     if status == HTTPStatus.OK:
         rules += _STREAM_RULES
     for rule in rules:
-        if rule.words.search(
-            f"{complaint.kinds} {complaint.message}" if rule.in_message else complaint.kinds
-        ):
+        if _says(complaint, rule):
             return rule.kind, rule.hint
     if status in _BY_STATUS:
         return _BY_STATUS[status]

@@ -28,7 +28,7 @@ from orchestrator.models.failures import (
     error_in_reply,
     is_transient,
 )
-from orchestrator.models.resets import resume_time
+from orchestrator.models.resets import midnight_pacific, resume_time
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -188,6 +188,21 @@ def test_the_server_may_forbid_another_try() -> None:
             30,
         ),
         ({"retry-after": "2", "x-ratelimit-reset-tokens": "9s"}, "", 2),
+        ({}, "Please retry after 26 seconds.", 26),
+        ({}, "Try again in 1 hour 5 minutes, or pay", 3_900),
+        ({}, "try again in 5 more steps", None),
+        ({}, "You will regain access on 2026-01-02 at 06:00 UTC.", 30 * 3_600),
+        ({}, "The limit resets at 2026-01-01T00:00:09Z", 9),
+        ({}, "regain access on 2026-13-45", None),
+        (
+            {
+                "anthropic-ratelimit-unified-status": "rejected",
+                "anthropic-ratelimit-unified-reset": str(int((NOW + timedelta(hours=3)).timestamp())),
+                "anthropic-ratelimit-requests-reset": "2026-01-01T00:00:01Z",
+            },
+            "",
+            10_800,
+        ),
     ],
 )
 def test_when_to_try_again(headers: dict[str, str], message: str, seconds: float | None) -> None:
@@ -197,6 +212,89 @@ def test_when_to_try_again(headers: dict[str, str], message: str, seconds: float
 
 def test_rate_limit_headers_of_a_server_error_say_nothing() -> None:
     assert resume_time(500, {"x-ratelimit-reset-tokens": "9s"}, "", NOW) is None
+
+
+CREDIT = "You exceeded your current quota, please check your plan and billing details."
+MONTH = "You have reached your specified API usage limits. You will regain access on 2026-02-01 at 00:00 UTC."
+
+
+def resumes(error: ModelError) -> datetime | None:
+    assert isinstance(error, SpentQuotaError)
+    return error.resume_at
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers"),
+    [
+        (429, said(CREDIT, type="insufficient_quota"), {}),
+        (
+            429,
+            said(CREDIT, type="insufficient_quota"),
+            {"x-ratelimit-reset-requests": "1s", "retry-after": "20"},
+        ),
+        (400, said("Your credit balance is too low to access the API."), {}),
+        (402, said("Insufficient credits"), {"retry-after": "5"}),
+    ],
+)
+def test_a_quota_that_only_money_brings_back_has_no_time(
+    status: int, body: Any, headers: dict[str, str]
+) -> None:
+    assert resumes(classified(status, body, headers)) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "moment"),
+    [
+        (400, said(MONTH), {}, datetime(2026, 2, 1, tzinfo=UTC)),
+        (402, said("Insufficient credits"), {"retry-after": "7200"}, NOW + timedelta(hours=2)),
+        # A clock that is ahead: the time named has just passed here, and the server still refuses.
+        (400, said(MONTH.replace("2026-02-01", "2025-12-31")), {}, NOW + timedelta(minutes=10)),
+        (429, said("x"), {"x-should-retry": "false"}, NOW + timedelta(minutes=10)),
+        (429, said("x"), {"x-should-retry": "false", "retry-after": "3600"}, NOW + timedelta(hours=1)),
+    ],
+)
+def test_when_a_quota_is_free_again(
+    status: int, body: Any, headers: dict[str, str], moment: datetime
+) -> None:
+    assert resumes(classified(status, body, headers)) == moment
+
+
+def test_a_long_wait_stays_a_rate_limit_that_says_when() -> None:
+    words = "Rate limit reached on tokens per day (TPD): Limit 100000. Please try again in 2h14m24.5s."
+    error = classified(429, said(words, code="rate_limit_exceeded"))
+    assert type(error) is RateLimitError
+    assert error.resume_at == NOW + timedelta(hours=2, minutes=14, seconds=24.5)
+
+
+def test_a_gateway_passes_the_reset_on_in_the_body() -> None:
+    reset = NOW + timedelta(hours=9)
+    headers = {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(int(reset.timestamp() * 1_000)), "X": 1}
+    body = said("Rate limit exceeded: free-models-per-day", code=429, metadata={"headers": headers})
+    error = classified(429, body)
+    assert isinstance(error, RateLimitError)
+    assert error.resume_at == reset
+
+
+@pytest.mark.parametrize(
+    ("now", "midnight"),
+    [
+        (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, 8, tzinfo=UTC)),
+        (datetime(2026, 1, 1, 8, tzinfo=UTC), datetime(2026, 1, 2, 8, tzinfo=UTC)),
+        (datetime(2026, 7, 1, 6, 59, tzinfo=UTC), datetime(2026, 7, 1, 7, tzinfo=UTC)),
+        (datetime(2026, 3, 8, 12, tzinfo=UTC), datetime(2026, 3, 9, 7, tzinfo=UTC)),
+    ],
+)
+def test_googles_day_ends_at_midnight_in_california(now: datetime, midnight: datetime) -> None:
+    assert midnight_pacific(now) == midnight
+
+
+def test_a_quota_inside_a_stream() -> None:
+    dated = error_in_reply(said(MONTH, type="invalid_request_error"), "api.test")
+    assert resumes(dated) == datetime(2026, 2, 1, tzinfo=UTC)
+    assert resumes(error_in_reply(said(CREDIT, code="insufficient_quota"), "api.test")) is None
+    daily = google(SPENT, "RESOURCE_EXHAUSTED", 429, quota("RequestsPerDay"))
+    # Nothing names a time here; the same question as a new request is answered with a status that does.
+    assert is_transient(error_in_reply(daily, "api.test"))
 
 
 JSON = st.recursive(
@@ -311,6 +409,31 @@ def test_googles_waits() -> None:
     soon = classified(503, google("x", "UNAVAILABLE", 503, IN_34_S), {"retry-after": "2"})
     assert isinstance(soon, OverloadedError)
     assert soon.resume_at == NOW + timedelta(seconds=2)
+
+
+@pytest.mark.parametrize(
+    ("message", "name", "moment"),
+    [
+        (SPENT, "RequestsPerDay", datetime(2026, 1, 1, 8, tzinfo=UTC)),
+        (
+            "Quota exceeded for metric 'Requests' and limit 'Requests per day'",
+            "",
+            datetime(2026, 1, 1, 8, tzinfo=UTC),
+        ),
+        (f"{SPENT} limit: 0", "RequestsPerDay", None),
+        ("Your prepayment credits are depleted.", "", None),
+        ("Your project has exceeded its monthly spending cap.", "", None),
+    ],
+)
+def test_googles_quotas(message: str, name: str, moment: datetime | None) -> None:
+    body = google(message, "RESOURCE_EXHAUSTED", 429, quota(name), IN_34_S)
+    assert resumes(classified(429, body)) == moment
+
+
+def test_google_may_name_the_time_itself() -> None:
+    wait = {**IN_34_S, "retryDelay": "14400s"}
+    body = google("x", "RESOURCE_EXHAUSTED", 429, quota("RequestsPerDay"), wait)
+    assert resumes(classified(429, body)) == NOW + timedelta(hours=4)
 
 
 def test_a_quota_of_a_day_is_not_waited_for() -> None:
