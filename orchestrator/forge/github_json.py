@@ -20,7 +20,7 @@ from orchestrator.forge.base import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}")
@@ -108,6 +108,7 @@ def to_comment(data: Mapping[str, Any]) -> Comment:
         body=data["body"] or "",
         created_at=to_time(data["created_at"]),
         url=data["html_url"],
+        updated_at=_to_time_or_none(data.get("updated_at")),
     )
 
 
@@ -126,11 +127,27 @@ def to_issue(data: Mapping[str, Any]) -> Issue | None:
         title=data["title"],
         body=data["body"] or "",
         is_open=data["state"] == "open",
-        labels=tuple(label if isinstance(label, str) else label["name"] for label in data["labels"]),
+        labels=to_labels(data["labels"]),
         author=to_login(data["user"]),
         url=data["html_url"],
         created_at=to_time(data["created_at"]),
+        assignees=tuple(_to_name(user) for user in data.get("assignees") or ()),
+        updated_at=_to_time_or_none(data.get("updated_at")),
     )
+
+
+def to_labels(data: Iterable[Any]) -> tuple[str, ...]:
+    """The names of labels."""
+    return tuple(label if isinstance(label, str) else label["name"] for label in data)
+
+
+def _to_name(user: Mapping[str, Any]) -> str:
+    """Somebody who is named, whether or not the account may do anything: an assignee is never nobody."""
+    return to_login(user) or str(user["login"])
+
+
+def _to_time_or_none(text: str | None) -> datetime | None:
+    return to_time(text) if text else None
 
 
 def to_pull_request(data: Mapping[str, Any]) -> PullRequest:
@@ -146,6 +163,10 @@ def to_pull_request(data: Mapping[str, Any]) -> PullRequest:
         branch=data["head"]["ref"],
         base=data["base"]["ref"],
         commit=data["head"]["sha"],
+        author=to_login(data.get("user")),
+        labels=to_labels(data.get("labels") or ()),
+        created_at=_to_time_or_none(data.get("created_at")),
+        updated_at=_to_time_or_none(data.get("updated_at")),
     )
 
 

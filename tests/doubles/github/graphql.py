@@ -11,13 +11,49 @@ from typing import Any
 
 SCHEMA: dict[str, dict[str, str]] = {
     "Query": {"repository": "Repository"},
-    "Repository": {"issue": "Issue"},
+    "Repository": {"issue": "Issue", "pullRequest": "PullRequest"},
     "Issue": {
         "lastEditedAt": "",
         "createdAt": "",
         "title": "",
         "editor": "Actor",
         "userContentEdits": "UserContentEditConnection",
+        "closedByPullRequestsReferences": "PullRequestConnection",
+    },
+    "PullRequestConnection": {"nodes": "PullRequest", "pageInfo": "PageInfo", "totalCount": ""},
+    "PullRequest": {
+        **dict.fromkeys(("number", "title", "body", "url", "isDraft", "state", "headRefName"), ""),
+        **dict.fromkeys(("baseRefName", "headRefOid", "createdAt", "updatedAt"), ""),
+        "author": "Actor",
+        "labels": "LabelConnection",
+        "reviews": "PullRequestReviewConnection",
+        "reviewThreads": "PullRequestReviewThreadConnection",
+        "comments": "IssueCommentConnection",
+    },
+    "LabelConnection": {"nodes": "Label", "pageInfo": "PageInfo", "totalCount": ""},
+    "Label": {"name": ""},
+    "PullRequestReviewConnection": {"nodes": "PullRequestReview", "pageInfo": "PageInfo"},
+    "PullRequestReview": {
+        **dict.fromkeys(("fullDatabaseId", "state", "body", "createdAt", "submittedAt"), ""),
+        **dict.fromkeys(("updatedAt", "lastEditedAt", "url"), ""),
+        "author": "Actor",
+    },
+    "PullRequestReviewThreadConnection": {"nodes": "PullRequestReviewThread", "pageInfo": "PageInfo"},
+    "PullRequestReviewThread": {
+        **dict.fromkeys(("isResolved", "isOutdated", "path", "line"), ""),
+        "comments": "PullRequestReviewCommentConnection",
+    },
+    "PullRequestReviewCommentConnection": {"nodes": "PullRequestReviewComment", "pageInfo": "PageInfo"},
+    "PullRequestReviewComment": {
+        **dict.fromkeys(("fullDatabaseId", "state", "body", "createdAt", "publishedAt"), ""),
+        **dict.fromkeys(("updatedAt", "lastEditedAt", "url"), ""),
+        "author": "Actor",
+    },
+    "IssueCommentConnection": {"nodes": "IssueComment", "pageInfo": "PageInfo"},
+    "IssueComment": {
+        **dict.fromkeys(("fullDatabaseId", "body", "createdAt", "publishedAt"), ""),
+        **dict.fromkeys(("updatedAt", "lastEditedAt", "url"), ""),
+        "author": "Actor",
     },
     "UserContentEditConnection": {"nodes": "UserContentEdit", "pageInfo": "PageInfo", "totalCount": ""},
     "UserContentEdit": {"editedAt": "", "deletedAt": "", "editor": "Actor"},
@@ -28,7 +64,12 @@ SCHEMA: dict[str, dict[str, str]] = {
 ARGUMENTS = {
     "repository": {"owner": "String!", "name": "String!"},
     "issue": {"number": "Int!"},
+    "pullRequest": {"number": "Int!"},
     "userContentEdits": {"first": "Int", "after": "String"},
+    **{
+        name: {"first": "Int", "last": "Int"}
+        for name in ("closedByPullRequestsReferences", "labels", "reviews", "reviewThreads", "comments")
+    },
 }
 KINDS: dict[str, type] = {"String": str, "Int": int}
 MOST_NODES = 100

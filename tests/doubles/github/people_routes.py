@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.doubles.github import graphql, people
+from tests.doubles.github import graphql, people, reviews
 from tests.doubles.github.render import stamp
 from tests.doubles.github.state import Rejected
 
@@ -66,6 +66,8 @@ def answer_query(github: GitHub, caller: Caller, body: Any) -> tuple[int, Json, 
 
 
 def _resolved(github: GitHub, caller: Caller, wanted: graphql.Selection, variables: Json) -> Json:
+    if reviews.asks(wanted):
+        return reviews.answer(github, caller, wanted, variables)
     repository, issue = wanted.the("repository"), wanted.the("repository", "issue")
     name = f"{repository.value('owner', variables)}/{repository.value('name', variables)}"
     repo = github.repository(name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlencode
 
-from tests.doubles.github import bare, people_routes
+from tests.doubles.github import bare, checks, people_routes
 from tests.doubles.github.state import Caller, Comment, Issue, Pull, Rejected, Repo
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ class Routes:
                 ("GET", repository + r"/issues/(\d+)", self._issue),
                 ("GET", repository + r"/collaborators/([^/]+)/permission", self._permission),
                 ("GET", repository + r"/issues/(\d+)/events", self._events),
+                ("GET", repository + r"/commits/([^/]+)/check-runs", self._check_runs),
+                ("GET", repository + r"/commits/([^/]+)/status", self._status),
                 ("GET", repository + r"/issues/(\d+)/labels", self._labels),
                 ("POST", repository + r"/issues/(\d+)/labels", self._add_labels),
                 ("GET", repository + r"/issues/(\d+)/comments", self._comments),
@@ -245,6 +247,12 @@ class Routes:
         return self._page(
             call, repo, happenings, lambda one: people_routes.happening(self._github, repo, one)
         )
+
+    def _check_runs(self, call: Call, name: str, commit: str) -> Answer:
+        return Answer(200, checks.check_runs(self._github, self._seen(call, name), commit, call.query))
+
+    def _status(self, call: Call, name: str, commit: str) -> Answer:
+        return Answer(200, checks.combined_status(self._github, self._seen(call, name), commit, call.query))
 
     def _labels(self, call: Call, name: str, number: str) -> Answer:
         repo = self._seen(call, name)

@@ -82,6 +82,7 @@ class Thread:
     comments: list[Comment] = field(default_factory=list)
     happenings: list[Happening] = field(default_factory=list)
     body_edits: list[BodyEdit] = field(default_factory=list)
+    assignees: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -90,8 +91,51 @@ class Issue(Thread):
 
 
 @dataclass(slots=True)
+class Said:
+    """A review, or a comment on a line. `sent_at` is None as long as only its writer sees it."""
+
+    id: int
+    author: str
+    body: str
+    created_at: datetime
+    sent_at: datetime | None
+    edited_at: datetime | None = None
+
+
+@dataclass(slots=True)
+class Review(Said):
+    """A review as a whole. `state` is as GraphQL writes it."""
+
+    state: str = "COMMENTED"
+
+
+@dataclass(slots=True)
+class ReviewThread:
+    """Comments on a line of a file; `line` is None where the line is gone."""
+
+    path: str
+    line: int | None
+    comments: list[Said] = field(default_factory=list)
+    is_resolved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRun:
+    """A check run, or with `is_status` a commit status, of a commit. `result` is None while it runs."""
+
+    id: int
+    name: str
+    result: str | None
+    summary: str
+    started_at: datetime
+    ended_at: datetime | None
+    is_status: bool = False
+    app: int = 15368
+
+
+@dataclass(slots=True)
 class Pull(Thread):
-    """A pull request. `fork` is the other repository's `owner/name` if it comes from one."""
+    """A pull request. `closes` are issues that it says it closes. `fork` is the other repository's `owner/name` if it comes from one."""
 
     head: str = ""
     base: str = ""
@@ -101,6 +145,10 @@ class Pull(Thread):
     fork: str | None = None
     merged_at: datetime | None = None
     merge_commit_sha: str | None = None
+    mergeable_state: str = "unknown"
+    closes: tuple[int, ...] = ()
+    reviews: list[Review] = field(default_factory=list)
+    review_threads: list[ReviewThread] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -121,6 +169,7 @@ class Repo:
     allows_drafts: bool = True
     threads: dict[int, Issue | Pull] = field(default_factory=dict)
     former_names: set[str] = field(default_factory=set)
+    checks: dict[str, list[CheckRun]] = field(default_factory=dict)
     people: dict[str, tuple[str, str]] = field(default_factory=lambda: {"reporter": ("write", "write")})
 
     @property

@@ -1,0 +1,160 @@
+"""What people and checks say about pull requests on GitHub, and which of them are linked to an issue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
+
+from orchestrator.core.errors import ForgeNotFoundError
+from orchestrator.forge.base import Check, CheckState
+from orchestrator.forge.calls import Request
+from orchestrator.forge.github_json import to_time
+from orchestrator.forge.github_place import RestPlace
+from orchestrator.forge.github_talk import FEEDBACK, LINKED, to_feedback, to_linked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+
+    from orchestrator.forge.base import Feedback, PullRequest
+
+T = TypeVar("T")
+MOST_CHECK_PAGES = 3
+"""Of a hundred each."""
+_RUN_STATES = {
+    "success": CheckState.PASSED,
+    "failure": CheckState.FAILED,
+    "timed_out": CheckState.FAILED,
+    "action_required": CheckState.FAILED,
+    "startup_failure": CheckState.FAILED,
+}
+"""By conclusion: docs.github.com/rest/checks/runs"""
+_STATUS_STATES = {
+    "success": CheckState.PASSED,
+    "failure": CheckState.FAILED,
+    "error": CheckState.FAILED,
+    "pending": CheckState.RUNNING,
+}
+"""docs.github.com/rest/commits/statuses"""
+
+
+class RestReviews(RestPlace):
+    """Reviews and checks of pull requests, and what they close."""
+
+    def linked_pull_requests(self, number: int) -> list[PullRequest]:
+        """Open pull requests, of anybody and from anywhere, that say they close this issue.
+
+        Raises:
+            ForgeNotFoundError: there is no such issue.
+        """
+        found = self._queried(LINKED, number, f"read what is linked to issue #{number}", to_linked)
+        if found is None:
+            raise ForgeNotFoundError(f"no issue #{number} in {self._name}")
+        return found
+
+    def feedback(self, number: int) -> list[Feedback]:
+        """What people said about a pull request, oldest first; at most the newest 100 of each kind.
+
+        Raises:
+            ForgeNotFoundError: there is no such pull request.
+        """
+        doing = f"read what is said about pull request #{number}"
+        found = self._queried(FEEDBACK, number, doing, to_feedback)
+        if found is None:
+            raise ForgeNotFoundError(f"no pull request #{number} in {self._name}")
+        return found
+
+    def checks(self, commit: str) -> list[Check]:
+        """The newest run of each check of a commit, and its statuses. Empty where there are none.
+
+        Raises:
+            ForgeNotFoundError: there is no such commit.
+            ForgePermissionError: the token may not read checks.
+        """
+        place, doing = f"/commits/{quote(commit, safe='')}", f"read the checks of {commit[:12]}"
+        runs = self._listed(f"{place}/check-runs", f"{doing}'s runs", _to_runs)
+        statuses = self._listed(f"{place}/status", f"{doing}'s statuses", _to_statuses)
+        newest: dict[tuple[str, str], tuple[str, int, Check]] = {}
+        for kind, moment, number, check in (*runs, *statuses):
+            known = newest.get((kind, check.name))
+            if known is None or (moment, number) > known[:2]:
+                newest[kind, check.name] = (moment, number, check)
+        return [newest[key][2] for key in sorted(newest)]
+
+    def has_conflict(self, number: int) -> bool:
+        """Whether GitHub says that a pull request cannot be merged into its base as it is.
+
+        While GitHub still finds out, it is said to have none.
+
+        Raises:
+            ForgeNotFoundError: there is no such pull request.
+        """
+        request = self._request("GET", f"/pulls/{number}", f"read pull request #{number}")
+        return self._calls.look(request, lambda data: str(data["mergeable_state"]) == "dirty")
+
+    def _queried(self, query: str, number: int, doing: str, reader: Callable[[Any], T]) -> T:
+        if not self._is_resolved:
+            self.repository()
+        owner, name = self._name.split("/")
+        variables = {"owner": owner, "name": name, "number": number}
+        body = {"query": query, "variables": variables}
+        doing = f"{doing} of {self._name}"
+        return self._calls.read(Request("POST", "", doing, body=body, is_graphql=True), reader)
+
+    def _listed(self, rest: str, doing: str, reader: Callable[[Any], tuple[int, Sequence[T]]]) -> list[T]:
+        """The items of a list that is wrapped with its total count, of its first pages."""
+        found: list[T] = []
+        for page in range(1, MOST_CHECK_PAGES + 1):
+            request = self._request("GET", rest, doing, query={"per_page": "100", "page": str(page)})
+            total, items = self._calls.look(request, reader)
+            found += items
+            if not items or len(found) >= total:
+                break
+        return found
+
+
+_Entry = tuple[str, str, int, Check]
+"""What kind of check it is, when it began, its id, and the check."""
+
+
+def _to_runs(data: Mapping[str, Any]) -> tuple[int, list[_Entry]]:
+    return int(data["total_count"]), [_to_run(run) for run in data["check_runs"]]
+
+
+def _to_run(run: Mapping[str, Any]) -> _Entry:
+    if run["status"] == "completed":
+        state = _RUN_STATES.get(run["conclusion"] or "", CheckState.OTHER)
+    else:
+        state = CheckState.RUNNING
+    output = run["output"]
+    words = [output[part] for part in ("title", "summary", "text") if output[part]]
+    check = Check(
+        name=str(run["name"]),
+        state=state,
+        summary="\n\n".join(words),
+        url=run["html_url"] or run["details_url"] or "",
+        ended_at=_to_time(run["completed_at"]),
+    )
+    # Two apps may call a check the same; one must not hide the other.
+    app = run["app"]
+    return f"run {app['id'] if app else ''}", run["started_at"] or "9", int(run["id"]), check
+
+
+def _to_statuses(data: Mapping[str, Any]) -> tuple[int, list[_Entry]]:
+    return int(data["total_count"]), [_to_status(status) for status in data["statuses"]]
+
+
+def _to_status(status: Mapping[str, Any]) -> _Entry:
+    state = _STATUS_STATES.get(status["state"], CheckState.OTHER)
+    check = Check(
+        name=str(status["context"]),
+        state=state,
+        summary=status["description"] or "",
+        url=status["target_url"] or "",
+        ended_at=None if state is CheckState.RUNNING else to_time(status["updated_at"]),
+    )
+    return "status", status["updated_at"], int(status["id"]), check
+
+
+def _to_time(text: str | None) -> datetime | None:
+    return to_time(text) if text else None

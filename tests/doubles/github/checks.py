@@ -1,0 +1,137 @@
+"""Check runs and statuses of the double's commits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.doubles.github.render import REPOSITORY_LINKS, stamp
+from tests.doubles.github.state import CheckRun
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.doubles.github.server import GitHub
+    from tests.doubles.github.state import Repo
+
+Json = dict[str, Any]
+
+
+def check(  # noqa: PLR0913, PLR0917  the parts of one check
+    github: GitHub,
+    repo: Repo,
+    commit: str,
+    name: str,
+    result: str | None,
+    summary: str = "",
+    *,
+    is_status: bool = False,
+    app: int = 15368,
+) -> CheckRun:
+    """A check of a commit begins now, and has ended with this result unless it is None."""
+    begun = github.tick()
+    ended = github.tick() if result else None
+    made = CheckRun(github.next_id(), name, result, summary, begun, ended, is_status, app)
+    repo.checks.setdefault(commit, []).append(made)
+    return made
+
+
+def check_runs(github: GitHub, repo: Repo, commit: str, query: Mapping[str, str]) -> Json:
+    """All check runs of a commit, re-runs in a suite of their own included."""
+    runs = [run for run in repo.checks.get(commit, ()) if not run.is_status]
+    return {
+        "total_count": len(runs),
+        "check_runs": [_run(github, repo, commit, run) for run in _page(runs, query)],
+    }
+
+
+def combined_status(github: GitHub, repo: Repo, commit: str, query: Mapping[str, str]) -> Json:
+    """The newest status of each context."""
+    statuses = list({run.name: run for run in repo.checks.get(commit, ()) if run.is_status}.values())
+    link = github.render.repository_url(repo)
+    full = github.render.repository(repo, None)
+    names = {
+        "id",
+        "node_id",
+        "name",
+        "full_name",
+        "owner",
+        "private",
+        "html_url",
+        "description",
+        "fork",
+        "url",
+    }
+    short = {key: full[key] for key in [*sorted(names), *(f"{name}_url" for name in REPOSITORY_LINKS)]}
+    return {
+        "state": "pending",
+        "sha": commit,
+        "total_count": len(statuses),
+        "statuses": [_status(github, repo, commit, run) for run in _page(statuses, query)],
+        "repository": short,
+        "commit_url": f"{link}/commits/{commit}",
+        "url": f"{link}/commits/{commit}/status",
+    }
+
+
+def _page(items: list[CheckRun], query: Mapping[str, str]) -> list[CheckRun]:
+    size, page = min(int(query.get("per_page", "30")), 100), int(query.get("page", "1"))
+    return items[(page - 1) * size : page * size]
+
+
+def _run(github: GitHub, repo: Repo, commit: str, run: CheckRun) -> Json:
+    link, page = github.render.repository_url(repo), f"{github.web_url}/{repo.full_name}/runs/{run.id}"
+    return {
+        "id": run.id,
+        "node_id": f"CR_{run.id}",
+        "head_sha": commit,
+        "external_id": "",
+        "url": f"{link}/check-runs/{run.id}",
+        "html_url": page,
+        "details_url": page,
+        "status": "completed" if run.result else "in_progress",
+        "conclusion": run.result,
+        "started_at": stamp(run.started_at),
+        "completed_at": stamp(run.ended_at),
+        "output": {
+            "title": run.name if run.summary else None,
+            "summary": run.summary or None,
+            "text": None,
+            "annotations_count": 0,
+            "annotations_url": f"{link}/check-runs/{run.id}/annotations",
+        },
+        "name": run.name,
+        "check_suite": {"id": run.id + 1},
+        "app": _app(github, run),
+        "pull_requests": [],
+    }
+
+
+def _app(github: GitHub, run: CheckRun) -> Json:
+    return {
+        "id": run.app,
+        "node_id": f"A_{run.app}",
+        "owner": github.render.person("github"),
+        "name": "Checks",
+        "description": None,
+        "external_url": github.web_url,
+        "html_url": f"{github.web_url}/apps/checks",
+        "created_at": stamp(run.started_at),
+        "updated_at": stamp(run.started_at),
+        "permissions": {"checks": "write"},
+        "events": [],
+    }
+
+
+def _status(github: GitHub, repo: Repo, commit: str, run: CheckRun) -> Json:
+    return {
+        "description": run.summary or None,
+        "id": run.id,
+        "node_id": f"SC_{run.id}",
+        "state": run.result or "pending",
+        "context": run.name,
+        "target_url": None,
+        "avatar_url": None,
+        "url": f"{github.render.repository_url(repo)}/statuses/{commit}",
+        "created_at": stamp(run.started_at),
+        "updated_at": stamp(run.ended_at or run.started_at),
+    }
