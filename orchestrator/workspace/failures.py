@@ -7,7 +7,7 @@ import errno
 import re
 from typing import TYPE_CHECKING
 
-from orchestrator.core.errors import DiskFullError, WorkspaceError
+from orchestrator.core.errors import DiskFullError, RemoteUnavailableError, WorkspaceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +69,9 @@ def error_for(stderr: str, doing: str) -> WorkspaceError:
             return WorkspaceError(f"{doing}: {reason}")
     line = main_line(stderr)
     if _NETWORK.search(stderr):
-        return WorkspaceError(f"{doing}: the server cannot be reached ({line})")
+        message = f"{doing}: the server cannot be reached ({line})"
+        # A certificate that is not accepted today is not accepted in an hour either.
+        return WorkspaceError(message) if "certificate" in stderr else RemoteUnavailableError(message)
     return WorkspaceError(f"{doing}: {line}")
 
 

@@ -1,0 +1,355 @@
+"""Small records on hidden references of a remote: the state that workers share, with no server of ours."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from orchestrator.core.clock import SystemClock
+from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
+from orchestrator.workspace.failures import printable, storage_errors
+from orchestrator.workspace.hostgit import HostGit
+from orchestrator.workspace.names import is_commit_id
+from orchestrator.workspace.record_objects import fetch, look, read_pages, read_texts
+from orchestrator.workspace.remote import parse_remote
+from orchestrator.workspace.removal import remove_folder
+from orchestrator.workspace.swap import Answer, Tries, Update, push_updates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from orchestrator.core.clock import Clock
+    from orchestrator.workspace.credential import GitCredential
+
+HIDDEN = "refs/pullwright/"
+_REF = re.compile(r"refs/pullwright/(?:[A-Za-z0-9][A-Za-z0-9._-]*/?)*")
+_MOST_COMMIT_BYTES = 64 * 1024
+# What a fetch of records may write: anybody who can push can let a record be as large as the server takes.
+_MOST_RECORD_BYTES = 1 << 20
+_MOST_PAGES_BYTES = 64 << 20
+_FETCHED_AT_ONCE = 500
+_SHA1_CHARACTERS = 40
+_GIT_DIR = "records.git"
+_PAGE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_WHO = "Pullwright <pullwright@invalid>"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A commit on a hidden reference. Anybody who can push may have written it.
+
+    Attributes:
+        ref: where it was found; empty if it was read by its id.
+        commit: its id.
+        parent: the first commit before it, or None.
+        message: all of it, at most 64 KiB, with U+FFFD for what is not UTF-8.
+        pages: the files at the top of its tree, where they were asked for.
+        fault: why it cannot be read, or None. Then there is nothing but `ref` and `commit`.
+    """
+
+    ref: str
+    commit: str
+    parent: str | None = None
+    message: str = ""
+    pages: Mapping[str, bytes] = field(default_factory=dict)
+    fault: str | None = None
+
+
+class Records:
+    """The hidden references of one remote. Safe for use by several threads.
+
+    Nothing is contacted and nothing written before the first use. Network failures are tried again a few
+    times; what is raised after that is `RemoteUnavailableError`.
+
+    Args:
+        folder: where a scratch folder for git is made; only this user should be able to enter it.
+        url: a URL without a password, `user@host:path`, or a local path.
+        credential: asked for whenever the remote is contacted.
+        clock: dates the commits.
+        sleep: waits that many seconds between tries; may be interrupted by raising.
+        cancelled: asked while the remote is contacted; True ends that at once.
+
+    Attributes:
+        remote: the address, checked.
+
+    Raises:
+        WorkspaceError: the address is not accepted.
+    """
+
+    def __init__(  # noqa: PLR0913  each is a fact of the remote, given by name
+        self,
+        folder: Path,
+        url: str,
+        credential: Callable[[], GitCredential | None],
+        *,
+        clock: Clock | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.remote = replace(parse_remote(url, credential), cancelled=cancelled)
+        self._parent = folder
+        self._clock = clock or SystemClock()
+        self._sleep = sleep
+        self._lock = threading.RLock()
+        self._folder: Path | None = None
+        self._kind: str | None = None
+        self._gits: dict[str, HostGit] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the scratch folder. May be called again, and used again.
+
+        Raises:
+            WorkspaceError: something could not be removed.
+        """
+        with self._lock:
+            folder, self._folder = self._folder, None
+            self._gits.clear()
+        if folder is not None:
+            remove_folder(folder)
+
+    @property
+    def objects(self) -> Path:
+        """The folder with our objects, for `push_updates`."""
+        return self._scratch().folder / _GIT_DIR / "objects"
+
+    def list(self, *prefixes: str) -> dict[str, str]:
+        """References and their commits: all below a prefix that ends in `/`, else the one of that name.
+
+        Raises:
+            RemoteUnavailableError: no answer, after several tries.
+            WorkspaceError: the remote refused, or a name is none of ours.
+        """
+        return self._list([_checked(prefix) for prefix in prefixes])
+
+    def read(self, where: str, *, pages: bool = False) -> Record | None:
+        """The record at a reference, or None where there is none; or a commit by its id.
+
+        Raises:
+            RemoteUnavailableError: no answer, after several tries.
+            WorkspaceError: the remote refused.
+        """
+        if is_commit_id(where):
+            return self.read_all({"": where}, pages=pages)[""]
+        found = self.list(where)
+        return self.read_all(found, pages=pages).get(where)
+
+    def read_all(self, found: Mapping[str, str], *, pages: bool = False) -> dict[str, Record]:
+        """The records of what `list` gave, fetched together.
+
+        Raises:
+            RemoteUnavailableError: no answer, after several tries.
+            WorkspaceError: the remote refused.
+        """
+        wanted = sorted(set(found.values()))
+        if not wanted:
+            return {}
+        git = self._scratch(wanted[0])
+        with self._lock:
+            here = look(git, wanted)
+            faults = self._fetch(git, [commit for commit in wanted if commit not in here], pages=pages)
+            texts = read_texts(git, look(git, wanted), _MOST_COMMIT_BYTES)
+        records = {}
+        for ref, commit in found.items():
+            text = texts.get(commit)
+            fault = faults.get(commit, "it is not there") if text is None else text.fault
+            record = Record(ref, commit, fault=fault)
+            if text is not None and fault is None:
+                record = replace(record, parent=text.parent, message=text.message)
+                record = _with_pages(git, record) if pages else record
+            records[ref] = record
+        return records
+
+    def commit(self, message: str, parent: str | None, pages: Mapping[str, bytes] | None = None) -> str:
+        """Make a commit here; nothing of it is on the remote before `swap`.
+
+        Args:
+            message: must differ from that of every other commit, so that ours is known again.
+            parent: need not be here if `swap` is told where it is.
+            pages: files at the top of its tree, by plain names.
+
+        Returns:
+            Its id.
+
+        Raises:
+            WorkspaceError: git failed, or there is no space.
+        """
+        git = self._scratch()
+        doing = "cannot write a record"
+        tree = git.run("mktree", "-z", doing=doing, stdin=self._entries(git, pages or {}, doing))
+        moment = f"{int(self._clock.now().timestamp())} +0000"
+        lines = [f"tree {tree.decode('ascii').strip()}"]
+        lines += [f"parent {parent}"] if parent else []
+        lines += [f"author {_WHO} {moment}", f"committer {_WHO} {moment}", "", message.rstrip("\n"), ""]
+        stdin = "\n".join(lines).encode("utf-8", "replace")
+        made = git.run("hash-object", "-t", "commit", "-w", "--stdin", doing=doing, stdin=stdin)
+        return made.decode("ascii").strip()
+
+    def swap(self, ref: str, old: str | None, new: str | None, *, objects: Iterable[Path] = ()) -> bool:
+        """Move a reference if it is where it is expected. A lost answer is found out by reading back.
+
+        Args:
+            ref: below `refs/pullwright/`.
+            old: the commit that it must have now, or None where it must not exist.
+            new: the commit that it gets, made by `commit`; None removes it.
+            objects: folders with more objects that the commit needs.
+
+        Returns:
+            Whether it moved. False: it is elsewhere, and nothing was changed.
+
+        Raises:
+            RemoteUnavailableError: no answer, after several tries; it may have moved, or do so later.
+            PushRejectedError: the server does not want it; the message has its words.
+            WorkspaceError: anything else that goes wrong.
+        """
+        doing = f"cannot update {_checked(ref)} of {self.remote.shown}"
+        if old == new:
+            return self.list(ref).get(ref) == new
+        tries = Tries(self._sleep)
+        first = True
+        while True:
+            git = self._scratch(old)
+            pushed = push_updates(git, self.remote, [Update(ref, old, new)], doing=doing, objects=objects)
+            if pushed.answer is Answer.MOVED:
+                return True
+            if pushed.answer is Answer.STALE and first:
+                return False
+            first = False
+            found = self._list([ref], tries).get(ref)
+            if found == new or found != old:
+                return found == new
+            pushed.require_possible()
+            tries.wait(pushed.error)
+
+    def delete(self, ref: str, old: str) -> bool:
+        """Remove a reference if it is at this commit. See `swap`."""
+        return self.swap(ref, old, None)
+
+    def _list(self, patterns: list[str], tries: Tries | None = None) -> dict[str, str]:
+        wanted = [f"{pattern}*" if pattern.endswith("/") else pattern for pattern in patterns]
+        # HEAD tells the kind of the repository's ids where nothing of ours is there yet.
+        output = self._ask(("HEAD", *wanted), tries or Tries(self._sleep))
+        found = {}
+        for line in output.decode("utf-8", "surrogateescape").splitlines():
+            commit, _, ref = line.partition("\t")
+            if not is_commit_id(commit):
+                continue
+            self._scratch(commit)
+            # A pattern also matches longer names that end in it.
+            if any(ref == name or (name.endswith("/") and ref.startswith(name)) for name in patterns):
+                found[ref] = commit
+        return {ref: commit for ref, commit in found.items() if not ref.endswith("^{}")}
+
+    def _ask(self, patterns: Iterable[str], tries: Tries) -> bytes:
+        doing = f"cannot read the records of {self.remote.shown}"
+        while True:
+            git = self._scratch("")
+            try:
+                return git.run("ls-remote", "--", self.remote.url, *patterns, doing=doing, remote=self.remote)
+            except RemoteUnavailableError as error:
+                tries.wait(error)
+
+    def _fetch(self, git: HostGit, commits: Sequence[str], *, pages: bool) -> dict[str, str]:
+        """Fetch what is not here, and say of which commits that failed, and why."""
+        most = _MOST_PAGES_BYTES if pages else _MOST_RECORD_BYTES
+        faults: dict[str, str] = {}
+        for start in range(0, len(commits), _FETCHED_AT_ONCE):
+            faults |= self._fetch_some(git, commits[start : start + _FETCHED_AT_ONCE], most)
+        return faults
+
+    def _fetch_some(self, git: HostGit, commits: Sequence[str], most_bytes: int) -> dict[str, str]:
+        tries = Tries(self._sleep)
+        while True:
+            try:
+                fetch(git, self.remote, commits, most_bytes)
+            except RemoteUnavailableError as error:
+                tries.wait(error)
+            except WorkspaceError as error:
+                if self.remote.cancelled():
+                    raise
+                if len(commits) == 1:
+                    return {commits[0]: str(error)}
+                # One that cannot be had must not hide the others.
+                half = len(commits) // 2
+                first = self._fetch_some(git, commits[:half], most_bytes)
+                return first | self._fetch_some(git, commits[half:], most_bytes)
+            else:
+                return {}
+
+    def _entries(self, git: HostGit, pages: Mapping[str, bytes], doing: str) -> bytes:
+        entries = b""
+        for name, content in sorted(pages.items()):
+            if not _PAGE.fullmatch(name):
+                message = f"{printable(name)!r} cannot be the name of a page"
+                raise WorkspaceError(message)
+            made = git.run("hash-object", "-t", "blob", "-w", "--stdin", doing=doing, stdin=content)
+            entries += b"100644 blob " + made.strip() + b"\t" + name.encode("ascii") + b"\0"
+        return entries
+
+    def _scratch(self, known: str | None = None) -> HostGit:
+        """Git on our objects, of the kind that the remote has.
+
+        Args:
+            known: an id of the remote; empty where any kind will do; None to find the kind out first.
+        """
+        with self._lock:
+            if known:
+                self._kind = _kind_of(known)
+            if self._kind is None and known is None:
+                self._list([HIDDEN])
+                # No id was seen: HEAD may name a branch that is not there. Any other reference will do.
+                seen = b"" if self._kind else self._ask((), Tries(self._sleep))
+                self._kind = self._kind or _kind_of(seen.partition(b"\t")[0].decode("ascii", "replace"))
+            kind = self._kind or "sha1"
+            if kind not in self._gits:
+                self._gits[kind] = self._new_scratch(kind)
+            return self._gits[kind]
+
+    def _new_scratch(self, kind: str) -> HostGit:
+        doing = "cannot make a folder for records"
+        with storage_errors(doing):
+            if self._folder is None:
+                self._parent.mkdir(parents=True, exist_ok=True)
+                self._folder = Path(
+                    tempfile.mkdtemp(prefix="pullwright-records-", dir=self._parent.resolve())
+                )
+            folder = self._folder / kind
+            folder.mkdir()
+        git = HostGit(folder)
+        made = folder / _GIT_DIR
+        options = ("--quiet", "--template=", "--bare", f"--object-format={kind}")
+        git.run("init", *options, "--", str(made), doing=doing)
+        return HostGit(folder, made)
+
+
+def _kind_of(commit: str) -> str:
+    return "sha256" if len(commit) > _SHA1_CHARACTERS else "sha1"
+
+
+def _checked(ref: str) -> str:
+    """The name or prefix, if it is below ours and plain.
+
+    Raises:
+        WorkspaceError: it is not.
+    """
+    if not _REF.fullmatch(ref) or ".." in ref or ref.removesuffix("/").endswith((".lock", ".")):
+        message = f"{printable(ref)!r} cannot be the name of a record"
+        raise WorkspaceError(message)
+    return ref
+
+
+def _with_pages(git: HostGit, record: Record) -> Record:
+    try:
+        return replace(record, pages=read_pages(git, record.commit, _MOST_PAGES_BYTES))
+    except WorkspaceError as error:
+        return Record(record.ref, record.commit, fault=str(error))

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from orchestrator.core.errors import PushRejectedError, RemoteUnavailableError, WorkspaceError
+from orchestrator.workspace.records import Record, Records
+from tests.unit.workspace.rig import git
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+REF = "refs/pullwright/claims/issue-12"
+
+
+class Naps:
+    """A sleep that only remembers."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+
+def bare(folder: Path, *options: str) -> Path:
+    """A bare repository with one commit on `main`."""
+    git(folder, "init", "-q", "--bare", "-b", "main", *options, "bare.git")
+    path = folder / "bare.git"
+    tree = git(path, "mktree", stdin=b"")
+    git(path, "update-ref", "refs/heads/main", git(path, "commit-tree", tree, "-m", "first"))
+    return path
+
+
+def put(path: Path, ref: str, message: str | bytes) -> str:
+    """Anything as a record, as anybody who can push may do."""
+    tree = git(path, "mktree", stdin=b"")
+    who = "A <a@example.invalid> 0 +0000"
+    head = f"tree {tree}\nauthor {who}\ncommitter {who}\n\n".encode()
+    stdin = head + (message.encode() if isinstance(message, str) else message)
+    made = git(path, "hash-object", "-t", "commit", "-w", "--stdin", stdin=stdin)
+    git(path, "update-ref", ref, made)
+    return made
+
+
+@pytest.fixture(params=["bare", "work tree", "sha256"])
+def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    if request.param == "work tree":
+        source: Path = request.getfixturevalue("source")
+        return source
+    return bare(tmp_path, *(("--object-format=sha256",) if request.param == "sha256" else ()))
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    return bare(tmp_path)
+
+
+def opened(remote: Path | str, tmp_path: Path) -> Records:
+    return Records(tmp_path / "scratch", str(remote), lambda: None, sleep=Naps())
+
+
+@pytest.fixture
+def records(remote: Path, tmp_path: Path) -> Iterator[Records]:
+    with opened(remote, tmp_path) as found:
+        yield found
+
+
+def test_a_record_is_written_once_and_read_elsewhere(records: Records, remote: Path, tmp_path: Path) -> None:
+    assert records.list("refs/pullwright/claims/") == {}
+    assert records.read(REF) is None
+    made = records.commit("hello\n\nworld", None, {"state.json": b"{}", "session.jsonl": b"\0\xff" * 40_000})
+    assert records.list("refs/pullwright/claims/") == {}
+    assert records.swap(REF, None, made)
+    with opened(remote, tmp_path) as other:
+        assert other.list("refs/pullwright/claims/", "refs/pullwright/wip/") == {REF: made}
+        pages = {"session.jsonl": b"\0\xff" * 40_000, "state.json": b"{}"}
+        assert other.read(REF, pages=True) == Record(REF, made, None, "hello\n\nworld\n", pages)
+        after = other.commit("second", made)
+        assert other.swap(REF, made, after)
+        assert not other.swap(REF, made, other.commit("third", made))
+        assert not other.swap(REF, None, other.commit("third", None))
+    assert records.read(after) == Record("", after, made, "second\n")
+    assert not records.delete(REF, made)
+    assert records.delete(REF, after)
+    assert records.list("refs/pullwright/") == {}
+
+
+def test_nothing_is_made_before_the_first_use_and_nothing_stays(plain: Path, tmp_path: Path) -> None:
+    with opened(plain, tmp_path) as records:
+        assert not (tmp_path / "scratch").exists()
+        records.commit("x", None)
+        assert len(list((tmp_path / "scratch").iterdir())) == 1
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_an_empty_remote_and_one_whose_head_names_nothing(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q", "--bare", "empty.git")
+    with opened(tmp_path / "empty.git", tmp_path) as records:
+        assert records.swap(REF, None, records.commit("x", None))
+    path = bare(tmp_path, "--object-format=sha256")
+    git(path, "symbolic-ref", "HEAD", "refs/heads/gone")
+    with opened(path, tmp_path) as records:
+        assert records.swap(REF, None, records.commit("x", None))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "refs/heads/main",
+        "refs/pullwright/../heads/main",
+        "refs/pullwright/a b",
+        "refs/pullwright/a:refs/heads/main",
+        "refs/pullwright/-x",
+        "refs/pullwright/*",
+        "refs/pullwright/x.lock",
+        "--upload-pack=x",
+        "",
+    ],
+)
+def test_only_our_own_names(plain: Path, tmp_path: Path, name: str) -> None:
+    with opened(plain, tmp_path) as records:
+        made = records.commit("x", None)
+        for work in (lambda: records.list(name), lambda: records.swap(name, None, made)):
+            with pytest.raises(WorkspaceError, match="cannot be the name of a record"):
+                work()
+        with pytest.raises(WorkspaceError, match="cannot be the name of a page"):
+            records.commit("x", None, {"../x": b""})
+
+
+def test_what_others_wrote_is_data(plain: Path, tmp_path: Path) -> None:
+    first = put(plain, REF, b"\xff\xfe" + b"x" * 100)
+    put(plain, f"{REF}-large", b"x" * 70_000)
+    blob = git(plain, "hash-object", "-w", "--stdin", stdin=b"no commit")
+    git(plain, "update-ref", f"{REF}-blob", blob)
+    git(plain, "tag", "-a", "-m", "a tag", "v1", "main")
+    git(plain, "update-ref", f"{REF}-tag", git(plain, "rev-parse", "v1"))
+    git(plain, "update-ref", f"{REF}-tree", git(plain, "rev-parse", "main^{tree}"))
+    git(plain, "update-ref", f"refs/heads/{REF}", "main")
+    with opened(plain, tmp_path) as records:
+        found = records.list("refs/pullwright/claims/")
+        assert len(found) == 5
+        read = records.read_all(found)
+        assert read[REF] == Record(REF, first, None, "\ufffd\ufffd" + "x" * 100)
+        faults = {ref.removeprefix(REF): record.fault for ref, record in read.items()}
+        assert faults.pop("") is None
+        assert "larger than" in (faults.pop("-large") or "")
+        assert all(faults.values()), faults
+        assert records.list(REF) == {REF: first}
+
+
+def test_pages_that_are_none(plain: Path, tmp_path: Path) -> None:
+    blob = git(plain, "hash-object", "-w", "--stdin", stdin=b"/etc/passwd")
+    trees = [
+        f"120000 blob {blob}\tlink\n",
+        f"100755 blob {blob}\tprogram\n",
+        f"160000 commit {'1' * 40}\tmodule\n",
+        "".join(f"100644 blob {blob}\t{number}\n" for number in range(33)),
+        "".join(f"100644 blob {blob}\t{number}\n" for number in range(1000)),
+    ]
+    with opened(plain, tmp_path) as records:
+        for tree in trees:
+            made = git(plain, "mktree", "--missing", stdin=tree.encode())
+            git(plain, "update-ref", REF, git(plain, "commit-tree", made, "-m", "x"))
+            record = records.read(REF, pages=True)
+            assert record is not None
+            assert record.fault is not None
+            assert record.pages == {}
+
+
+def test_a_record_that_is_too_large_is_not_fetched_whole(plain: Path, tmp_path: Path) -> None:
+    good = put(plain, f"{REF}-good", "good")
+    blob = git(plain, "hash-object", "-w", "--stdin", stdin=os.urandom(4_000_000))
+    tree = git(plain, "mktree", stdin=f"100644 blob {blob}\tlarge\n".encode())
+    git(plain, "update-ref", REF, git(plain, "commit-tree", tree, "-m", "x"))
+    with opened(plain, tmp_path) as records:
+        read = records.read_all(records.list("refs/pullwright/claims/"))
+    assert read[f"{REF}-good"] == Record(f"{REF}-good", good, None, "good")
+    assert "larger than" in (read[REF].fault or "")
+
+
+def broken_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """A git that does something else at some commands. `$real` is the true one."""
+    folder = tmp_path / "bin"
+    folder.mkdir(exist_ok=True)
+    (folder / "git").write_text(f'#!/bin/sh\nreal={shutil.which("git")}\n{script}\nexec $real "$@"\n')
+    (folder / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+
+LOST = 'echo "fatal: the remote end hung up unexpectedly" >&2; exit 128'
+
+
+def test_a_lost_answer_is_found_out(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(plain, tmp_path) as records:
+        made = records.commit("x", None)
+        broken_git(tmp_path, monkeypatch, f'case " $* " in *" push "*) $real "$@" >&2; {LOST};; esac')
+        assert records.swap(REF, None, made)
+        assert not records.swap(REF, None, records.commit("y", None))
+        assert records.delete(REF, made)
+
+
+def test_a_request_that_never_arrived_is_sent_again(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = tmp_path / "once"
+    naps = Naps()
+    with Records(tmp_path / "scratch", str(plain), lambda: None, sleep=naps) as records:
+        made = records.commit("x", None)
+        script = f'case " $* " in *" push "*) test -e {once} || {{ touch {once}; {LOST}; }};; esac'
+        broken_git(tmp_path, monkeypatch, script)
+        assert records.swap(REF, None, made)
+    assert len(naps.seconds) == 1
+
+
+@pytest.mark.parametrize("command", ["push", "ls-remote"])
+def test_a_network_that_is_gone(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    naps = Naps()
+    with Records(tmp_path / "scratch", str(plain), lambda: None, sleep=naps) as records:
+        made = records.commit("x", None)
+        broken_git(tmp_path, monkeypatch, f'case " $* " in *" {command} "*) {LOST};; esac')
+        with pytest.raises(RemoteUnavailableError, match="hung up"):
+            records.swap(REF, None, made) if command == "push" else records.list(REF)
+    assert naps.seconds == sorted(naps.seconds)
+    assert len(naps.seconds) == 5
+
+
+def test_the_server_says_no(plain: Path, tmp_path: Path) -> None:
+    hook = plain / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho 'GH013: no hidden references'\nexit 1\n")
+    hook.chmod(0o755)
+    with (
+        opened(plain, tmp_path) as records,
+        pytest.raises(PushRejectedError, match="GH013: no hidden references"),
+    ):
+        records.swap(REF, None, records.commit("x", None))
+
+
+def test_a_reference_that_is_locked_is_tried_again(plain: Path, tmp_path: Path) -> None:
+    lock = plain / f"{REF}.lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+
+    def sleep(_seconds: float) -> None:
+        lock.unlink(missing_ok=True)
+
+    with Records(tmp_path / "scratch", str(plain), lambda: None, sleep=sleep) as records:
+        assert records.swap(REF, None, records.commit("x", None))
