@@ -320,6 +320,12 @@ class Settings(BaseModel):
         "How commits name the model: as the repository asks, not at all, or by a trailer.",
         "auto, none, assisted-by or co-authored-by",
     )
+    ai_policy: Literal["respect", "ignore"] = _option(
+        "respect",
+        "Whether a repository that wants nothing from machines is left alone.",
+        "respect or ignore",
+        Reach.NEVER,
+    )
     mirror: bool = _option(
         True,
         "Keep a copy of the repository's objects, so that later clones fetch little.",

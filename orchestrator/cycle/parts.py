@@ -7,11 +7,13 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from orchestrator.core.errors import ForgeUnavailableError
+from orchestrator.core.spent import Spent
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from pathlib import Path
 
     from orchestrator.agent.limits import Limits
@@ -19,12 +21,15 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import Usage
+    from orchestrator.cycle.earlier import Earlier
+    from orchestrator.cycle.etiquette import Trailer
     from orchestrator.cycle.guards import Guards
     from orchestrator.cycle.tasks import Task
     from orchestrator.environments.base import ExecutionEnvironment
     from orchestrator.forge.base import Forge
     from orchestrator.models.base import Model
     from orchestrator.profiles.base import Profile
+    from orchestrator.workspace.claims import Lease
     from orchestrator.workspace.clone import Clone
 
 Propose: TypeAlias = Callable[[str, str], Awaitable[str]]
@@ -37,10 +42,23 @@ SAVING_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The task to do, or the reason why there is none."""
+    """The task to do, or the reason why there is none.
+
+    Attributes:
+        lease: the claim on the task; None in a dry run.
+        earlier: what an unfinished cycle on the task left.
+        spent_before: what the task has cost in its cycles so far.
+        after_claim: what is to be done on the forge now that the task is ours; each may raise `ForgeError`.
+        wake_at: without a task: when there may be one again though nothing changes; None if not.
+    """
 
     task: Task | None
     reason: str = ""
+    lease: Lease | None = None
+    earlier: Earlier | None = None
+    spent_before: Spent = Spent()  # noqa: RUF009  a frozen value
+    after_claim: tuple[Callable[[], object], ...] = ()
+    wake_at: datetime | None = None
 
 
 Choose: TypeAlias = Callable[[], Awaitable[Choice]]
@@ -103,6 +121,9 @@ class Manner:
         author_email: whose commits on a task's branch are ours.
         strict_tests: a change that weakens tests is refused.
         other_base: a branch was named to start from, which may not be the default one.
+        signoff: `auto`, `always` or `never`; `trailer`: `auto` or how a commit names the model.
+        respects_ai_policy: a repository that wants nothing from machines is left alone.
+        starts_no_checks: what our token does starts no workflow, so a pull request says so.
     """
 
     dry_run: bool
@@ -110,11 +131,16 @@ class Manner:
     stream: bool
     context_characters: int
     author_email: str
+    author_name: str = "Pullwright"
     temperature: float | None = None
     max_output_tokens: int | None = None
     reasoning_effort: str | None = None
     strict_tests: bool = False
     other_base: bool = False
+    signoff: str = "auto"
+    trailer: Trailer | Literal["auto"] = "auto"
+    respects_ai_policy: bool = True
+    starts_no_checks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ import hashlib
 import re
 import unicodedata
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orchestrator.forge.base import Issue
+    from orchestrator.forge.base import Issue, PullRequest
 
 BRANCH_FOLDER = "pullwright/"
 _SLUG_CHARACTERS = 40
@@ -19,6 +20,20 @@ _TITLE_CHARACTERS = 120
 _KEY_DIGITS = 8
 _ITEM = re.compile(r"^(?P<indent>[ \t]*)(?:[-*+]|\d+[.)])[ \t]+\[(?P<mark>[ xX])\][ \t]+(?P<text>\S.*)$")
 _FENCE = re.compile(r"^[ \t]*(```|~~~)")
+
+
+class TaskKind(StrEnum):
+    """What a cycle is for."""
+
+    NEW = "new"
+    REVIEW = "review"
+    """Words of people on our pull request."""
+    CHECKS = "checks"
+    """Checks of our pull request that failed."""
+    REBASE = "rebase"
+    """Our pull request is to be put on the present base."""
+    UNFINISHED = "unfinished"
+    """Our pull request is open, and the cycle that opened it did not come to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +57,8 @@ class Task:
         number: the issue's number, if it is one.
         url: where the task can be read, if anywhere.
         remarks: what people said about it, oldest first.
+        kind: what the cycle is for. All but a new task are about a pull request of ours.
+        pull: that pull request.
     """
 
     key: str
@@ -51,6 +68,8 @@ class Task:
     number: int | None = None
     url: str | None = None
     remarks: tuple[Remark, ...] = ()
+    kind: TaskKind = TaskKind.NEW
+    pull: PullRequest | None = None
 
     @property
     def branch_prefix(self) -> str:
