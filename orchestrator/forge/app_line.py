@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ForgeAuthenticationError, ForgeNotFoundError
+from orchestrator.forge.base import Traffic
 from orchestrator.forge.calls import Calls, Line, Patience, Request
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ class AppLine:
         self._line: Line | None = None
         self._token = ""
         self._expires_at: datetime | None = None
+        self._lock = threading.RLock()
+        self._spent = Traffic()
 
     @property
     def has_token(self) -> bool:
@@ -52,8 +56,13 @@ class AppLine:
 
     def token(self) -> str:
         """A token that is good for some minutes more."""
-        self._renewed()
-        return self._token
+        with self._lock:
+            self._renewed()
+            return self._token
+
+    def traffic(self) -> Traffic:
+        """The requests that the tokens took so far."""
+        return self._spent
 
     def close(self) -> None:
         """Let go of connections."""
@@ -61,13 +70,21 @@ class AppLine:
             self._line.close()
 
     def _renewed(self) -> Line:
+        # Git asks for the token in one thread while requests go out in another.
+        with self._lock:
+            return self._with_good_token()
+
+    def _with_good_token(self) -> Line:
         now = self._patience.clock.now()
         if self._line is None or self._expires_at is None or self._expires_at - now < RENEWAL_MARGIN:
             line = self._as_app()
+            calls = Calls(line, self._patience)
             try:
-                self._token, self._expires_at = self._new_token(Calls(line, self._patience))
+                self._token, self._expires_at = self._new_token(calls)
             finally:
                 line.close()
+                new, old = calls.traffic(), self._spent
+                self._spent = Traffic(old.requests + new.requests, old.unchanged, old.writes + new.writes)
             self.close()
             self._line = self._with_token(self._token)
         return self._line

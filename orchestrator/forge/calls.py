@@ -1,15 +1,19 @@
-"""Calls to GitHub's interfaces: pacing, waiting for limits, retries, pages."""
+"""Calls to GitHub's interfaces: one at a time, with pacing, waits for limits, retries, ETags and pages."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+import threading
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from orchestrator.core.errors import ForgeError, ForgeRateLimitError, ForgeUnavailableError
+from orchestrator.forge.base import Traffic
 from orchestrator.forge.refusals import Reply, query_refusal, refusal
+from orchestrator.forge.reply_memory import ReplyMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 BACKOFF_SECONDS = (1.0, 2.0, 4.0)
 MOST_PAGES = 1000
+LONGEST_SILENCE_SECONDS = 3600.0
+"""Nothing is sent before a limit ends; but a quota lasts an hour, so no reply silences us for longer."""
 _MOST_LIMITS_IN_A_CALL = 5
 _NEXT_LINK = re.compile(r'<([^>]+)>\s*;[^,]*\brel="next"')
 _LAST_LINK = re.compile(r'<([^>]+)>\s*;[^,]*\brel="last"')
@@ -85,7 +91,6 @@ class Line(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Page(Generic[T]):
-    etag: str | None
     items: tuple[T, ...]
     next: str | None
     last: int = 1
@@ -93,13 +98,26 @@ class _Page(Generic[T]):
 
 
 class Calls:
-    """Makes calls on a line until there is an answer or an error that a person can use."""
+    """Makes calls on a line until there is an answer or an error that a person can use.
+
+    Threads may share it: requests go out one at a time, and a limit that one of them meets
+    silences all of them.
+    """
 
     def __init__(self, line: Line, patience: Patience) -> None:
         self._line = line
         self._patience = patience
         self._last_write: float | None = None
-        self._pages: dict[tuple[str, ...], _Page[Any]] = {}
+        self._lock = threading.RLock()
+        self._memory = ReplyMemory()
+        self._traffic = Traffic()
+        self._silent_until: dict[bool, float] = {}
+        """For REST (False) and for GraphQL (True): the monotonic second at which a limit ends."""
+
+    def traffic(self) -> Traffic:
+        """The requests so far, those without a reply among them."""
+        with self._lock:
+            return self._traffic
 
     def call(
         self, request: Request, *, accept: tuple[int, ...] = (), repeatable: bool | None = None
@@ -131,6 +149,30 @@ class Calls:
                 if delay is None:
                     raise
                 self.wait(delay, str(error))
+
+    def get(self, request: Request, *, accept: tuple[int, ...] = ()) -> Reply:
+        """The reply to a GET. One that is known and has not changed costs nothing of GitHub's quota.
+
+        docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api
+        """
+        key = (request.path, *(f"{name}={value}" for name, value in sorted(request.query.items())))
+        with self._lock:
+            known = self._memory.get(key)
+        if known is None or not (known.status < HTTPStatus.MULTIPLE_CHOICES or known.status in accept):
+            headers, also = request.headers, accept
+        else:
+            headers = {**request.headers, "If-None-Match": known.headers["etag"]}
+            also = (HTTPStatus.NOT_MODIFIED, *accept)
+        reply = self.call(replace(request, headers=headers), accept=also)
+        if reply.status == HTTPStatus.NOT_MODIFIED and known is not None:
+            return known
+        with self._lock:
+            self._memory.put(key, reply)
+        return reply
+
+    def look(self, request: Request, reader: Callable[[Any], T]) -> T:
+        """As `read`, for a GET whose reply is kept, as by `get`."""
+        return self.understood(self.get(request), request.doing, reader)
 
     def read(self, request: Request, reader: Callable[[Any], T], *, repeatable: bool | None = None) -> T:
         """Make a call and turn its JSON into a value. `repeatable` as in `call`.
@@ -196,35 +238,57 @@ class Calls:
         self._patience.sleep(seconds)
 
     def _page(self, request: Request, reader: Callable[[Any], T], empty: tuple[int, ...]) -> _Page[T]:
-        key = (request.path, *(f"{name}={value}" for name, value in sorted(request.query.items())))
-        known = cast("_Page[T] | None", self._pages.get(key))
-        headers = {"If-None-Match": known.etag} if known and known.etag else {}
-        asked = Request("GET", request.path, request.doing, request.query, headers=headers)
-        reply = self.call(asked, accept=(HTTPStatus.NOT_MODIFIED, *empty))
+        reply = self.get(request, accept=empty)
         if reply.status in empty:
-            return _Page(None, (), None)
-        if reply.status == HTTPStatus.NOT_MODIFIED and known:
-            return known
+            return _Page((), None)
         items = self.understood(reply, request.doing, lambda data: tuple(reader(item) for item in data))
         link = _NEXT_LINK.search(reply.headers.get("link", ""))
-        page = _Page(reply.headers.get("etag"), items, link[1] if link else None, _last_page(reply))
-        self._pages[key] = page
-        return page
+        return _Page(items, link[1] if link else None, _last_page(reply))
 
     def _once(self, request: Request, accept: tuple[int, ...]) -> Reply:
+        with self._lock:
+            self._keep_silence(request)
+            reply = self._sent(request)
+            now = self._patience.clock.now()
+            error: ForgeError | None = None
+            if reply.status >= HTTPStatus.MULTIPLE_CHOICES and reply.status not in accept:
+                error = refusal(reply, request.doing, now, has_token=self._line.has_token)
+            elif request.is_graphql:
+                error = query_refusal(reply, request.doing, now)
+            if isinstance(error, ForgeRateLimitError):
+                self._begin_silence(request, reply, error)
+        if error is not None:
+            raise error
+        return reply
+
+    def _sent(self, request: Request) -> Reply:
         if request.writes:
             self._pace()
+        spent = self._traffic
+        self._traffic = replace(spent, requests=spent.requests + 1, writes=spent.writes + int(request.writes))
         try:
             reply = self._line.send(request)
         finally:
             if request.writes:
                 self._last_write = self._patience.clock.monotonic()
-        now = self._patience.clock.now()
-        if reply.status < HTTPStatus.MULTIPLE_CHOICES or reply.status in accept:
-            if request.is_graphql and (error := query_refusal(reply, request.doing, now)):
-                raise error
-            return reply
-        raise refusal(reply, request.doing, now, has_token=self._line.has_token)
+        if reply.status == HTTPStatus.NOT_MODIFIED:
+            self._traffic = replace(self._traffic, unchanged=self._traffic.unchanged + 1)
+        return reply
+
+    def _keep_silence(self, request: Request) -> None:
+        """Raise for a limit that has not ended yet: requests during a limit make it longer."""
+        rest = self._silent_until.get(request.is_graphql, 0.0) - self._patience.clock.monotonic()
+        if rest > 0:
+            ends = self._patience.clock.now() + timedelta(seconds=rest)
+            text = f"cannot {request.doing} before {ends:%Y-%m-%d %H:%M:%S} UTC: rate limit (said before)"
+            raise ForgeRateLimitError(text, resume_at=ends)
+
+    def _begin_silence(self, request: Request, reply: Reply, error: ForgeRateLimitError) -> None:
+        """A spent quota is that of one interface; a secondary limit is about both."""
+        seconds = min(self._until(error), LONGEST_SILENCE_SECONDS)
+        is_quota = reply.headers.get("x-ratelimit-remaining") == "0"
+        for interface in (request.is_graphql,) if is_quota else (False, True):
+            self._silent_until[interface] = self._patience.clock.monotonic() + seconds
 
     def _pace(self) -> None:
         if self._last_write is not None:

@@ -17,9 +17,10 @@ from orchestrator.core.errors import (
 )
 from orchestrator.forge.address import DEFAULT_API_URL, api_url_for, git_host_of
 from orchestrator.forge.app_line import AppLine
-from orchestrator.forge.base import Credential
+from orchestrator.forge.base import Credential, TokenKind, Traffic
 from orchestrator.forge.calls import Patience, Request
 from orchestrator.forge.github_rest import RestForge
+from orchestrator.forge.github_token import TokenFacts, kind_of
 from orchestrator.forge.refusals import TOKEN_VARIABLE, Reply
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ __all__ = [
     "GitHubForge",
     "GitHubToken",
     "Patience",
+    "TokenFacts",
     "api_url_for",
 ]
 
@@ -126,6 +128,7 @@ class GitHubForge(RestForge):
         auth: who we are; None for nobody.
         patience: how calls behave in time.
         api_url: the REST interface's address, as `api_url_for` gives it.
+        in_workflow: whether this runs in GitHub Actions, whose token looks like any app's.
 
     Raises:
         ConfigurationError: the name is not `owner/name`, or the token is none.
@@ -133,7 +136,13 @@ class GitHubForge(RestForge):
     """
 
     def __init__(
-        self, name: str, auth: GitHubAuth, patience: Patience, api_url: str = DEFAULT_API_URL
+        self,
+        name: str,
+        auth: GitHubAuth,
+        patience: Patience,
+        api_url: str = DEFAULT_API_URL,
+        *,
+        in_workflow: bool = False,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise ConfigurationError(f"{name!r} is not a repository: give owner/name")
@@ -144,10 +153,20 @@ class GitHubForge(RestForge):
         self._api_url = api_url
         self._app_line = _app_line(name, auth, patience, api_url) if isinstance(auth, GitHubApp) else None
         line = self._app_line or _token_line(api_url, token)
-        super().__init__(name, line, patience, is_app=self._app_line is not None)
+        kind = TokenKind.APP if self._app_line else kind_of(token, in_workflow=in_workflow)
+        super().__init__(name, line, patience, is_app=kind in {TokenKind.APP, TokenKind.WORKFLOW})
+        self._kind, self._in_workflow = kind, in_workflow and self._app_line is None
 
     def __repr__(self) -> str:
         return f"GitHubForge({self._name!r}, api_url={self._api_url!r})"
+
+    def traffic(self) -> Traffic:
+        """The requests so far, those for an app's token among them."""
+        own = super().traffic()
+        spent = self._app_line.traffic() if self._app_line else Traffic()
+        return Traffic(
+            own.requests + spent.requests, own.unchanged + spent.unchanged, own.writes + spent.writes
+        )
 
     def credential(self) -> Credential | None:
         """What git shows to the server; None without a token."""

@@ -14,7 +14,7 @@ from orchestrator.forge.refusals import TOKEN_VARIABLE
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from orchestrator.forge.base import Repository
+    from orchestrator.forge.base import Repository, Traffic
 
 T = TypeVar("T")
 
@@ -33,6 +33,9 @@ class RestPlace:
         self._name, self._line, self._is_app = name, line, is_app
         self._calls = Calls(line, patience)
         self._is_resolved = False
+        self._default_branch: str | None = None
+        self._has_issues = True
+        self._url = ""
 
     def close(self) -> None:
         """Let go of connections."""
@@ -41,11 +44,20 @@ class RestPlace:
     def repository(self) -> Repository:
         """The repository itself, under its present name."""
         request = Request("GET", f"/repos/{self._name}", f"open the repository {self._name}")
-        repository = self._calls.read(
-            request, lambda data: to_repository(data, is_empty=data["size"] == 0 and self._is_empty(data))
+        repository, has_issues = self._calls.look(
+            request,
+            lambda data: (
+                to_repository(data, is_empty=data["size"] == 0 and self._is_empty(data)),
+                data.get("has_issues") is not False,
+            ),
         )
-        self._name, self._is_resolved = repository.name, True
+        self._name, self._is_resolved, self._url = repository.name, True, repository.url
+        self._default_branch, self._has_issues = repository.default_branch, has_issues
         return repository
+
+    def traffic(self) -> Traffic:
+        """The requests so far. One that GitHub redirects counts once here, and twice there."""
+        return self._calls.traffic()
 
     def _request(
         self,
@@ -70,7 +82,7 @@ class RestPlace:
     def _is_empty(self, data: Mapping[str, Any]) -> bool:
         """GitHub says `main` for a repository without a commit, and size 0 for a new one with some."""
         path = f"/repos/{data['full_name']}/git/ref/heads/{quote(data['default_branch'])}"
-        reply = self._calls.call(
+        reply = self._calls.get(
             Request("GET", path, f"look into {self._name}"),
             accept=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
         )

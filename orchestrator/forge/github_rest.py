@@ -7,14 +7,17 @@ from urllib.parse import quote
 
 from orchestrator.core.errors import ForgeError, ForgeNotFoundError
 from orchestrator.forge.base import Issue, Proposal, PullRequest, PullRequestState
+from orchestrator.forge.comment_sections import same_lines
 from orchestrator.forge.github_json import to_issue, to_own_pull_request, to_pull_request, to_text
 from orchestrator.forge.github_people import RestPeople
-from orchestrator.forge.github_threads import RestThreads, same_lines
+from orchestrator.forge.github_pulse import RestPulse
+from orchestrator.forge.github_reviews import RestReviews
+from orchestrator.forge.github_threads import RestThreads
 
 MOST_PULL_PAGES = 10
 
 
-class RestForge(RestThreads, RestPeople):
+class RestForge(RestThreads, RestPulse, RestPeople, RestReviews):
     """One repository, seen through REST; the questions that REST has no answer to go to GraphQL."""
 
     def open_issues(self, label: str) -> list[Issue]:
@@ -34,7 +37,7 @@ class RestForge(RestThreads, RestPeople):
             ForgeNotFoundError: there is none, it is a pull request, or it went to another repository.
         """
         request = self._request("GET", f"/issues/{number}", f"read issue #{number}")
-        issue, place = self._calls.read(request, lambda data: (to_issue(data), str(data["repository_url"])))
+        issue, place = self._calls.look(request, lambda data: (to_issue(data), str(data["repository_url"])))
         if not place.lower().endswith(f"/repos/{self._name}".lower()):
             raise ForgeNotFoundError(
                 f"cannot {request.doing}: it was transferred to {place.partition('/repos/')[2]}"
@@ -48,7 +51,7 @@ class RestForge(RestThreads, RestPeople):
         if ".." in path.split("/") or path.startswith("/"):
             raise ForgeError(f"cannot read {path!r} of {self._name}: give a path inside the repository")
         request = self._request("GET", f"/contents/{quote(path)}", f"read the file {path}")
-        reply = self._calls.call(request, accept=(HTTPStatus.NOT_FOUND,))
+        reply = self._calls.get(request, accept=(HTTPStatus.NOT_FOUND,))
         return (
             None
             if reply.status == HTTPStatus.NOT_FOUND

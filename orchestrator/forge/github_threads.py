@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from orchestrator.core.errors import ForgePermissionError
-from orchestrator.forge.calls import Request
+from orchestrator.core.errors import ForgeError
+from orchestrator.forge.comment_sections import (
+    LONGEST_COMMENT,
+    composed,
+    is_of_one_key,
+    same_lines,
+    sections_of,
+    with_section,
+)
 from orchestrator.forge.github_json import is_bot, to_comment
-from orchestrator.forge.github_place import RestPlace
+from orchestrator.forge.github_token import RestToken
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from orchestrator.forge.base import Comment
 
-LONGEST_COMMENT = 65_536
-"""Characters that GitHub takes as a comment or as a pull request's body."""
 _COMMENTS = 200
 _COMMENT_PAGES = 3
 
 
-class RestThreads(RestPlace):
+class RestThreads(RestToken):
     """Comments and labels of issues and pull requests, which share their numbers."""
-
-    _login: str | None = None
 
     def comments(self, number: int) -> list[Comment]:
         """The newest comments on an issue or pull request, oldest of them first; at most 200."""
@@ -30,12 +36,47 @@ class RestThreads(RestPlace):
         return self._calls.last_pages(request, to_comment, most=_COMMENT_PAGES)[-_COMMENTS:]
 
     def ensure_question(self, issue: int | None, key: str, body: str) -> str | None:
-        """Put a question on the issue, or replace the one with this key. None without an issue."""
-        return None if issue is None else self._ensure_comment(issue, "question", key, body)
+        """Put a question on the issue, or replace the one with this key. None without an issue.
+
+        It is a comment of its own, because a comment that changes notifies nobody.
+        """
+        if issue is None:
+            return None
+        self._need_token(f"comment on #{issue}")
+        marker = f"<!-- pullwright:question:{quote(key, safe='')} -->"
+        text = f"{body[: LONGEST_COMMENT - len(marker) - 2]}\n\n{marker}"
+
+        def ours() -> Comment | None:
+            return next(
+                iter(self._own(issue, lambda said: same_lines(said).rpartition("\n")[2] == marker)), None
+            )
+
+        comment, _ = self._ensure(ours, lambda: self._comment(issue, text))
+        return self._changed(comment, issue, text).url
 
     def ensure_comment(self, number: int, key: str, body: str) -> str:
-        """Put a comment on an issue or pull request, or replace the one with this key."""
-        return self._ensure_comment(number, "comment", key, body)
+        """Put a section into our one comment, or replace it there; an empty one removes it.
+
+        What an earlier version wrote, a comment for each key, becomes one comment here, and so do
+        two that were made at the same moment.
+        """
+        self._need_token(f"comment on #{number}")
+        if not self._own_comments(number) and not with_section({}, key, body):
+            return self._thread_url(number)
+        first, _ = self._ensure(
+            lambda: next(iter(self._own_comments(number)), None),
+            lambda: self._comment(number, composed(with_section({}, key, body), key)),
+        )
+        others = [comment for comment in self._own_comments(number) if comment.id != first.id]
+        sections: dict[str, str] = {}
+        for comment in (first, *others):
+            sections = {**(sections_of(comment.body) or {}), **sections}
+        wanted = with_section(sections, key, body)
+        if wanted:
+            self._changed(first, number, composed(wanted, key))
+        for comment in others if wanted else (first, *others):
+            self._delete(comment, number)
+        return first.url if wanted else self._thread_url(number)
 
     def ensure_label(self, number: int, label: str) -> None:
         """Put a label on an issue or pull request, unless it is there. GitHub makes a label that is new."""
@@ -46,44 +87,48 @@ class RestThreads(RestPlace):
             # What is there stays, so that it may be sent again after a lost reply.
             self._calls.call(self._request("POST", place, doing, body={"labels": [label]}), repeatable=True)
 
-    def _ensure_comment(self, number: int, kind: str, key: str, body: str) -> str:
-        self._need_token(f"comment on issue #{number}")
-        marker = f"<!-- pullwright:{kind}:{quote(key, safe='')} -->"
-        text = f"{body[: LONGEST_COMMENT - len(marker) - 2]}\n\n{marker}"
-        comment, _ = self._ensure(
-            lambda: self._own_comment(number, marker), lambda: self._comment(number, text)
-        )
-        if same_lines(comment.body) != same_lines(text):
-            place, doing = f"/issues/comments/{comment.id}", f"update the comment on issue #{number}"
-            self._calls.read(self._request("PATCH", place, doing, body={"body": text}), to_comment)
-        return comment.url
+    def remove_label(self, number: int, label: str) -> None:
+        """Take a label off an issue or pull request, if it is there."""
+        self._need_token(f"take a label off #{number}")
+        if not label.strip("."):
+            raise ForgeError(f"cannot take the label {label!r} off #{number}: it is no label")
+        place, doing = f"/issues/{number}/labels", f"take the label {label!r} off #{number}"
+        there = self._calls.pages(self._request("GET", place, doing), lambda data: str(data["name"]))
+        if label.lower() in {name.lower() for name in there}:
+            request = self._request("DELETE", f"{place}/{quote(label, safe='')}", doing)
+            # After a lost reply it is not there any more.
+            self._calls.call(request, accept=(HTTPStatus.NOT_FOUND,))
 
-    def _own_comment(self, issue: int, marker: str) -> Comment | None:
-        """Our comment with the marker. Somebody else may have quoted or planted it, so the author counts."""
-        request = self._request("GET", f"/issues/{issue}/comments", f"read the comments on issue #{issue}")
-        marked = [comment for comment in self._calls.pages(request, to_comment) if marker in comment.body]
-        if not marked:
-            return None
-        me = self._own_login()
-        return next((c for c in marked if (is_bot(c.author) if me is None else c.author == me)), None)
+    def _own_comments(self, number: int) -> list[Comment]:
+        """Our comment with sections, and others that should be in it, an earlier version's last."""
+        found = self._own(number, lambda said: sections_of(said) is not None)
+        found.sort(key=lambda comment: is_of_one_key(comment.body))
+        return found if self.own_login() else found[:1]
 
-    def _own_login(self) -> str | None:
-        """Our user name. None for an app and a workflow's token, which GitHub does not tell theirs."""
-        if self._login is None and not self._is_app:
-            try:
-                request = Request("GET", "/user", "ask whose the token is")
-                self._login = self._calls.read(request, lambda data: str(data["login"]))
-            except ForgePermissionError:
-                return None
-        return self._login
+    def _own(self, number: int, is_meant: Callable[[str], bool]) -> list[Comment]:
+        """Our comments of this form. Somebody else may have quoted or planted a marker, so the author counts."""
+        request = self._request("GET", f"/issues/{number}/comments", f"read the comments on #{number}")
+        found = [comment for comment in self._calls.pages(request, to_comment) if is_meant(comment.body)]
+        if not found:
+            return []
+        me = self.own_login()
+        return [one for one in found if (is_bot(one.author) if me is None else one.author == me)]
+
+    def _changed(self, comment: Comment, number: int, text: str) -> Comment:
+        if same_lines(comment.body) == same_lines(text):
+            return comment
+        place, doing = f"/issues/comments/{comment.id}", f"update the comment on #{number}"
+        return self._calls.read(self._request("PATCH", place, doing, body={"body": text}), to_comment)
+
+    def _delete(self, comment: Comment, number: int) -> None:
+        place, doing = f"/issues/comments/{comment.id}", f"remove the comment on #{number}"
+        self._calls.call(self._request("DELETE", place, doing), accept=(HTTPStatus.NOT_FOUND,))
+
+    def _thread_url(self, number: int) -> str:
+        return f"{self._url}/issues/{number}"
 
     def _comment(self, issue: int, text: str) -> Comment:
         request = self._request(
             "POST", f"/issues/{issue}/comments", f"comment on issue #{issue}", body={"body": text}
         )
         return self._calls.read(request, to_comment)
-
-
-def same_lines(text: str) -> str:
-    """Text as it is compared: GitHub's web pages write other line ends, and trim."""
-    return text.replace("\r\n", "\n").strip()

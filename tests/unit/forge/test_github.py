@@ -18,7 +18,7 @@ from orchestrator.core.errors import (
 )
 from orchestrator.forge.base import Proposal
 from orchestrator.forge.github import GitHubToken
-from orchestrator.forge.github_threads import LONGEST_COMMENT
+from orchestrator.forge.comment_sections import LONGEST_COMMENT
 from tests.doubles.github.faults import Fault
 from tests.unit.forge.conftest import PROPOSAL
 
