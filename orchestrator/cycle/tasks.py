@@ -20,6 +20,10 @@ _TITLE_CHARACTERS = 120
 _KEY_DIGITS = 8
 _ITEM = re.compile(r"^(?P<indent>[ \t]*)(?:[-*+]|\d+[.)])[ \t]+\[(?P<mark>[ xX])\][ \t]+(?P<text>\S.*)$")
 _FENCE = re.compile(r"^[ \t]*(```|~~~)")
+_DIGEST = rf"[0-9a-f]{{{_KEY_DIGITS}}}"
+_BRANCH = re.compile(
+    rf"{BRANCH_FOLDER}(?P<key>issue-(?P<issue>[1-9][0-9]{{0,9}})|(?:text|item)-{_DIGEST})-.+"
+)
 
 
 class TaskKind(StrEnum):
@@ -58,7 +62,10 @@ class Task:
         url: where the task can be read, if anywhere.
         remarks: what people said about it, oldest first.
         kind: what the cycle is for. All but a new task are about a pull request of ours.
-        pull: that pull request.
+        pull: that pull request, as it was listed: its branch may have moved since.
+        status_marker: the hidden line that our comment with the key `status` on `pull` has to hold from
+            the end of this cycle on, whatever it came to: by it the same words and the same failed
+            checks do not become a task again.
     """
 
     key: str
@@ -70,6 +77,7 @@ class Task:
     remarks: tuple[Remark, ...] = ()
     kind: TaskKind = TaskKind.NEW
     pull: PullRequest | None = None
+    status_marker: str = ""
 
     @property
     def branch_prefix(self) -> str:
@@ -79,7 +87,7 @@ class Task:
     @property
     def branch(self) -> str:
         """The branch that carries this task's pull request."""
-        return self.branch_prefix + slug(self.title)
+        return self.pull.branch if self.pull else self.branch_prefix + slug(self.title)
 
     @property
     def marker(self) -> str:
@@ -96,6 +104,12 @@ def from_issue(issue: Issue, remarks: tuple[Remark, ...] = ()) -> Task:
 def from_text(text: str) -> Task:
     """The task that a person typed. The same words are the same task."""
     return Task(f"text-{_digest(text)}", _first_line(text), text.strip(), "text")
+
+
+def key_of(branch: str) -> tuple[str, int | None] | None:
+    """The key of the task that a branch is for, and its issue's number; None for a branch that is no task's."""
+    found = _BRANCH.fullmatch(branch)
+    return (found["key"], int(found["issue"]) if found["issue"] else None) if found else None
 
 
 def checklist(file: str, text: str) -> Iterator[Task]:
