@@ -1,23 +1,26 @@
-"""Which model answers, from `--model`, `--api-url` and the keys in the environment."""
+"""Which models answer, from `--model`, `--fallback-model`, `--api-url` and the keys in the environment."""
 
 from __future__ import annotations
 
 import ipaddress
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.events import WaitStarted
+from orchestrator.core.events import WaitStarted, Warned
 from orchestrator.journal.reader import find_run, read_run, replay_of
 from orchestrator.models.base import Response
 from orchestrator.models.catalog import (
+    DEFAULT_OUTPUT_TOKENS,
     OFFICIAL_URLS,
     ModelRef,
     Provider,
     detect_provider,
+    facts,
+    flat_price,
     parse_model,
     price_usd,
 )
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import Usage
     from orchestrator.journal.folders import Home
     from orchestrator.models.base import Model, OnWait
+    from orchestrator.models.fallback import Switch
     from orchestrator.models.wire import Wire
 
 KEY_OF = {
@@ -43,14 +47,21 @@ KEY_OF = {
 }
 
 
+CAPS_IN_USD = ("max_usd", "max_usd_per_task", "max_usd_per_day", "max_usd_per_repo")
+
+
 @dataclass(frozen=True, slots=True)
 class ChosenModel:
     """A model, and what its replies cost: USD, or None where that is not known.
 
+    With fallback models, `price` of a reply's own `Usage` object is that of the model which gave the
+    reply; of any other `Usage`, as in a worst case before a request, it is the highest of all.
+
     Attributes:
-        ref: its provider and name; None for prepared replies.
+        ref: its provider and name; None for prepared replies. The first one's, where there are fallbacks.
         api_url: where it is asked.
         other: makes another model of the same provider, by name.
+        reply_tokens: the longest reply, as far as the catalog knows it; the longest of all with fallbacks.
     """
 
     model: Model
@@ -58,13 +69,15 @@ class ChosenModel:
     ref: ModelRef | None = None
     api_url: str = ""
     other: Callable[[str], ChosenModel] | None = None
+    reply_tokens: int = DEFAULT_OUTPUT_TOKENS
 
 
 def choose_model(around: Around) -> ChosenModel:
-    """Build the model that the configuration names.
+    """Build the model that the configuration names, and those that stand in for it.
 
     Raises:
-        ConfigurationError: no model is named, its key is missing, or a cap in USD is set for a model whose price is unknown.
+        ConfigurationError: no model is named, a key is missing, or a cap in USD is set for a model whose
+            price is unknown.
         JournalError: `replay:RUN` names no run.
     """
     ref = _reference(around)
@@ -76,14 +89,71 @@ def choose_model(around: Around) -> ChosenModel:
         from orchestrator.models.listing import only_model
 
         ref = ModelRef(ref.provider, only_model(api_url, key))
+    first = _ask(around, ref, api_url, key)
+    if around.settings.price is not None:
+        first = replace(first, price=flat_price(around.settings.price))
+    _check_price(around.settings, first, f"{ref}", "say it with --price IN/OUT, such as --price 3/15")
+    others = _fallbacks(around, first, ref)
+    return _in_order(around, [first, *others]) if others else first
 
+
+def _ask(around: Around, ref: ModelRef, api_url: str, key: str | None) -> ChosenModel:
     def on_wait(seconds: float, error: ModelError) -> None:
         around.emit(WaitStarted(seconds, str(error)))
 
     connection = Connection(api_url, key, around.settings.request_timeout_seconds)
-    chosen = connected(ref, connection, around.clock, on_wait)
-    _check_price(around.settings, ref, chosen.price)
+    return connected(ref, connection, around.clock, on_wait)
+
+
+def _fallbacks(around: Around, first: ChosenModel, first_ref: ModelRef) -> list[ChosenModel]:
+    """The models that stand in for the first, each with its own key."""
+    found: list[ChosenModel] = []
+    for text in around.settings.fallback_model:
+        try:
+            ref, api_url = _stand_in(text, first_ref, first.api_url, around.settings.api_url)
+            found.append(_fallback(around, ref, api_url, [first, *found]))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"--fallback-model {text}: {error}") from None
+    return found
+
+
+def _fallback(around: Around, ref: ModelRef, api_url: str, before: list[ChosenModel]) -> ChosenModel:
+    if any((ref, api_url) == (one.ref, one.api_url) for one in before):
+        raise ConfigurationError("the same model is named before it")
+    chosen = _ask(around, ref, api_url, _key(around, ref, api_url))
+    _check_price(around.settings, chosen, f"{ref}", "leave it out")
     return chosen
+
+
+def _stand_in(text: str, first: ModelRef, at: str, api_url: str | None) -> tuple[ModelRef, str]:
+    """Which model a fallback is, and where it is asked: of the same provider where the first one is."""
+    if api_url and text.partition(":")[0] not in set(Provider):
+        return ModelRef(first.provider, text), at
+    ref = parse_model(text)
+    if ref.provider is Provider.REPLAY:
+        raise ConfigurationError("a recorded run cannot stand in for a model")
+    if ref.provider is Provider.OPENAI:
+        other_server = _host(at) != _host(OFFICIAL_URLS[Provider.OPENAI])
+        chats_there = first.provider is Provider.OPENAI_CHAT and other_server
+        ref = ModelRef(Provider.OPENAI_CHAT if chats_there else Provider.OPENAI_RESPONSES, ref.name)
+    return ref, at if first.provider is ref.provider else OFFICIAL_URLS[ref.provider]
+
+
+def _in_order(around: Around, models: list[ChosenModel]) -> ChosenModel:
+    from orchestrator.models.fallback import FallbackModel, PricedModel
+
+    def on_switch(switch: Switch) -> None:
+        until = f", until {switch.until:%Y-%m-%d %H:%M} UTC" if switch.until else " for this request"
+        how_long = " from now on" if switch.is_for_good else until
+        around.emit(
+            Warned(f"{switch.left} cannot answer; {switch.to} is asked instead{how_long}: {switch.error}")
+        )
+
+    model = FallbackModel(
+        [PricedModel(one.model, one.price) for one in models], clock=around.clock, on_switch=on_switch
+    )
+    longest = max(one.reply_tokens for one in models)
+    return replace(models[0], model=model, price=model.price, reply_tokens=longest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +185,7 @@ def connected(ref: ModelRef, connection: Connection, clock: Clock, on_wait: OnWa
         ref,
         connection.api_url,
         lambda name: connected(ModelRef(ref.provider, name), connection, clock, on_wait),
+        facts(connection.api_url, ref.name).output_tokens,
     )
 
 
@@ -191,14 +262,17 @@ def _key(around: Around, ref: ModelRef, api_url: str) -> str | None:
     return around.keys.other or (vendor if safe else None)
 
 
-def _check_price(settings: Settings, ref: ModelRef, price: Callable[[Usage], float | None]) -> None:
-    if settings.max_usd is None:
+def _check_price(settings: Settings, chosen: ChosenModel, name: str, remedy: str) -> None:
+    cap = next((key for key in CAPS_IN_USD if getattr(settings, key) is not None), None)
+    if cap is None:
         return
     from orchestrator.core.messages import Usage
 
-    if price(Usage(input_tokens=1000, output_tokens=1000)) is None:
+    if chosen.price(Usage(input_tokens=1000, output_tokens=1000)) is None:
+        flag = "--" + cap.replace("_", "-")
+        instead = flag.replace("usd", "tokens")
         raise ConfigurationError(
-            f"--max-usd cannot be kept: the price of {ref} is unknown; use --max-tokens instead"
+            f"{flag} cannot be kept: the price of {name} is unknown; {remedy}, or use {instead} instead"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from orchestrator.core.errors import ConfigurationError
 from orchestrator.models.known_models import known_model
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from genai_prices.types import ModelInfo
@@ -121,6 +123,25 @@ def price_usd(where: str, model: str, usage: Usage, *, now: datetime | None = No
     # Models without a price in the list come out as 0; only those called free are free.
     is_known = price > 0 or usage.total_tokens == 0 or model.endswith(":free")
     return price if is_known else None
+
+
+def flat_price(text: str) -> Callable[[Usage], float]:
+    """The price that `IN/OUT` says, in USD a million tokens: `3/15`.
+
+    All input costs the same, whether a cache had it or not.
+
+    Raises:
+        ConfigurationError: the text is not of this form.
+    """
+    try:
+        in_usd, out_usd = (float(number) for number in text.split("/"))
+    except ValueError:
+        in_usd = out_usd = math.nan
+    if not (0 <= in_usd < math.inf and 0 <= out_usd < math.inf):
+        raise ConfigurationError(
+            f"a price is US dollars a million tokens, in and out, such as 3/15; not {text!r}"
+        )
+    return lambda usage: (usage.input_tokens * in_usd + usage.output_tokens * out_usd) / 1_000_000
 
 
 def context_window(where: str, model: str) -> int | None:

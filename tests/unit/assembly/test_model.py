@@ -1,21 +1,28 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from orchestrator.assembly.around import Around
-from orchestrator.assembly.model import choose_model
+from orchestrator.assembly.model import CAPS_IN_USD, ChosenModel, choose_model
 from orchestrator.config import ApiKeys, load
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.messages import Usage
+from orchestrator.core.events import Warned
+from orchestrator.core.messages import Message, Usage
 from orchestrator.cycle.parts import Stop
 from orchestrator.journal.folders import Home
-from tests.doubles.model_server import MODEL, ModelServer
+from orchestrator.models.base import Request
+from orchestrator.models.fallback import FallbackModel
+from tests.doubles.model_server import MODEL, ModelServer, fail, reply
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from orchestrator.core.events import Event
 
 LOCAL = "http://127.0.0.1:9/v1"
 KEY = {"OPENAI_API_KEY": "sk-made-up-0123456789"}
@@ -64,7 +71,32 @@ def test_which_model_answers(
         ({"model": "anthropic:claude"}, KEY, "set ANTHROPIC_API_KEY"),
         ({"model": "gemini:gemini-3-pro"}, KEY, "set GEMINI_API_KEY"),
         ({"model": "opnai:x"}, {}, "did you mean openai"),
-        ({"model": "openai-chat:x", "api_url": LOCAL, "max_usd": "1"}, {}, "--max-usd cannot be kept"),
+        (
+            {"model": "openai-chat:x", "api_url": LOCAL, "max_usd": "1"},
+            {},
+            "--max-usd cannot be kept.*--price",
+        ),
+        (
+            {"model": "openai-chat:x", "api_url": LOCAL, "max_usd_per_day": "1"},
+            {},
+            "--max-usd-per-day cannot be kept.*--max-tokens-per-day",
+        ),
+        ({"model": "openai-chat:x", "api_url": LOCAL, "max_usd_per_task": "1"}, {}, "--max-usd-per-task"),
+        ({"model": "openai-chat:x", "api_url": LOCAL, "max_usd_per_repo": "1"}, {}, "--max-usd-per-repo"),
+        (
+            {"model": "openai:gpt-5.2", "fallback_model": ("anthropic:claude-sonnet-4-5",)},
+            KEY,
+            "--fallback-model anthropic:claude-sonnet-4-5: no key .* set ANTHROPIC_API_KEY",
+        ),
+        ({"model": "openai:x", "fallback_model": ("gpt-5",)}, KEY, "--fallback-model gpt-5: .*PROVIDER:NAME"),
+        ({"model": "openai:x", "fallback_model": ("replay:last",)}, KEY, "cannot stand in"),
+        ({"model": "openai:x", "fallback_model": ("openai:x",)}, KEY, "named before"),
+        ({"model": "openai:x", "fallback_model": ("openai:y", "openai-responses:y")}, KEY, "named before"),
+        (
+            {"model": "openai:gpt-5.2", "max_usd": "1", "fallback_model": ("openai:made-up",)},
+            KEY,
+            "--fallback-model openai:made-up: --max-usd cannot be kept.*leave it out",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_said(
@@ -116,3 +148,78 @@ def test_a_vendors_model_has_a_price_and_a_local_one_has_none(tmp_path: Path) ->
         choose_model(around(tmp_path, {}, model="openai-chat:gpt-4o-mini", api_url=LOCAL)).price(usage)
         is None
     )
+
+
+@pytest.mark.parametrize("cap", CAPS_IN_USD)
+def test_a_price_that_is_given_makes_a_cap_possible_and_wins(tmp_path: Path, cap: str) -> None:
+    usage = Usage(1_000_000, 1_000_000, cached_input_tokens=500_000)
+    local = {"model": "openai-chat:x", "api_url": LOCAL, "price": "2/10", cap: "1"}
+    assert choose_model(around(tmp_path, {}, **local)).price(usage) == 12.0
+    vendor = choose_model(around(tmp_path, KEY, model="openai-chat:gpt-4o-mini", price="2/10"))
+    assert vendor.price(usage) == 12.0
+
+
+def asked(chosen: ChosenModel) -> list[tuple[str, str, str]]:
+    """Name, address and key of each model, in order."""
+    model = chosen.model
+    models = [one.model for one in model._models] if isinstance(model, FallbackModel) else [model]
+    return [(one.name, urlsplit(vars(one)["_wire"].url).netloc, sent_key(one)) for one in models]
+
+
+KEYS = {**KEY, "ANTHROPIC_API_KEY": "a" * 20, **OTHER}
+LOCAL_HOST = "127.0.0.1:9"
+
+
+@pytest.mark.parametrize(
+    ("flags", "second"),
+    [
+        ({"model": "openai:x"}, ("anthropic:c", "api.anthropic.com", "a" * 20)),
+        ({"model": "openai:x"}, ("openai-chat:y", "api.openai.com", KEY["OPENAI_API_KEY"])),
+        ({"model": "openai:x"}, ("openai:y", "api.openai.com", KEY["OPENAI_API_KEY"])),
+        ({"model": "x", "api_url": LOCAL}, ("y", LOCAL_HOST, OTHER["PULLWRIGHT_API_KEY"])),
+        ({"model": "x", "api_url": LOCAL}, ("openai:y", LOCAL_HOST, OTHER["PULLWRIGHT_API_KEY"])),
+        ({"model": "x", "api_url": LOCAL}, ("openai-chat:y", LOCAL_HOST, OTHER["PULLWRIGHT_API_KEY"])),
+        ({"model": "x", "api_url": LOCAL}, ("openai-responses:y", "api.openai.com", KEY["OPENAI_API_KEY"])),
+        ({"model": "x", "api_url": LOCAL}, ("anthropic:c", "api.anthropic.com", "a" * 20)),
+        (
+            {"model": "anthropic:c", "api_url": LOCAL},
+            ("anthropic:d", LOCAL_HOST, OTHER["PULLWRIGHT_API_KEY"]),
+        ),
+        ({"model": "anthropic:c", "api_url": LOCAL}, ("openai:y", "api.openai.com", KEY["OPENAI_API_KEY"])),
+    ],
+)
+def test_where_a_fallback_is_asked_and_with_which_key(
+    tmp_path: Path, flags: dict[str, str], second: tuple[str, str, str]
+) -> None:
+    named, host, key = second
+    chosen = choose_model(around(tmp_path, KEYS, **flags, fallback_model=(named,)))
+    name, found_host, found_key = asked(chosen)[1]
+    assert name.rpartition(":")[2] == named.rpartition(":")[2]
+    assert (found_host, found_key) == (host, key)
+
+
+async def test_a_fallback_answers_and_it_is_said(tmp_path: Path) -> None:
+    told: list[Event] = []
+    with ModelServer([fail(402), reply("hello")]) as server:
+        place = replace(
+            around(tmp_path, {}, model="one", api_url=server.url, fallback_model=("two",)), emit=told.append
+        )
+        chosen = choose_model(place)
+        response = await chosen.model.complete(Request("Be brief.", (Message.user("Hello"),)))
+        await chosen.model.aclose()
+    assert response.text == "hello"
+    assert [request.body["model"] for request in server.requests] == ["one", "two"]
+    (event,) = told
+    assert isinstance(event, Warned)
+    assert "openai-chat:two is asked instead, until 2026-01-01 00:10 UTC" in event.message
+
+
+def test_with_fallbacks_a_plan_is_priced_by_the_dearest_and_the_longest_reply(tmp_path: Path) -> None:
+    flags = {"model": "openai-chat:gpt-4o-mini", "max_usd": "1"}
+    alone = choose_model(around(tmp_path, KEYS, **flags))
+    dear = choose_model(around(tmp_path, KEYS, model="anthropic:claude-opus-4-1"))
+    both = choose_model(around(tmp_path, KEYS, **flags, fallback_model=("anthropic:claude-opus-4-1",)))
+    usage = Usage(1_000_000, 1_000_000)
+    assert alone.reply_tokens < dear.reply_tokens == both.reply_tokens == 32_000
+    assert both.price(usage) == dear.price(usage)
+    assert both.ref == alone.ref

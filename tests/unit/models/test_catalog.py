@@ -16,6 +16,7 @@ from orchestrator.models.catalog import (
     context_window,
     detect_provider,
     facts,
+    flat_price,
     parse_model,
     price_usd,
 )
@@ -272,3 +273,14 @@ def test_nothing_heavy_is_imported_before_it_is_used() -> None:
     code = f"import sys; from orchestrator.models import {modules}; print([m for m in sys.modules if m in ('httpx2', 'genai_prices', 'pydantic')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("text", "usd"), [("3/15", 18.0), ("0.25/1.5", 1.75), ("0/0", 0.0)])
+def test_a_price_that_a_person_gives(text: str, usd: float) -> None:
+    assert flat_price(text)(Usage(1_000_000, 1_000_000, cached_input_tokens=900_000)) == usd
+
+
+@pytest.mark.parametrize("text", ["", "3", "3/", "a/b", "1/2/3", "-1/2", "nan/1", "1/inf"])
+def test_what_is_no_price(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="such as 3/15"):
+        flat_price(text)
