@@ -1,10 +1,13 @@
-"""Fuzz target: time. A text in which a piece is repeated four times as often takes about four times as long."""
+"""Fuzz target: time. A text in which a piece is repeated four times as often takes about four times as long.
+
+It looks at a clock, so it is for use by hand on a machine that is at rest.
+"""
 
 from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.contracts.extract import extract
 from orchestrator.contracts.json_plan import JsonPlan
@@ -34,6 +37,10 @@ REPAIR_S = 5.0
 """The same where json-repair may be asked, which takes quadratic time: `extract` bounds what it is given."""
 TRIES = 4
 
+Reader: TypeAlias = "Callable[[str], object]"
+Parts: TypeAlias = tuple[str, str, str]
+"""What comes once, the piece, and what ends the text."""
+
 
 def _strictly(text: str) -> None:
     with suppress(Unparsed):
@@ -59,7 +66,7 @@ def _plan(text: str) -> None:
         JsonPlan().read(response, plans.TOOLS, round_number=1)
 
 
-READERS: tuple[tuple[Callable[[str], object], float], ...] = (
+READERS: tuple[tuple[Reader, float], ...] = (
     (_strictly, NOISE_S),
     (scan, NOISE_S),
     (commands.RULES.refusal, NOISE_S),
@@ -72,34 +79,58 @@ READERS: tuple[tuple[Callable[[str], object], float], ...] = (
 
 
 def run(data: bytes) -> None:
-    """The first byte says which reader; behind it are what comes once, the piece, and what ends the text, with NULs between."""
+    """See `taken_apart`."""
+    reader, noise_s, parts = taken_apart(data)
+    if parts[1]:
+        grows(reader, parts, noise_s)
+
+
+def taken_apart(data: bytes) -> tuple[Reader, float, Parts]:
+    """The first byte says which reader; behind it are the parts of the text, with NULs between."""
     reader, noise_s = READERS[(data[0] if data else 0) % len(READERS)]
     begin, _, rest = text_of(data[1:]).partition("\0")
     piece, _, end = rest.partition("\0")
-    if piece:
-        grows(reader, (begin, piece, end), noise_s)
+    return reader, noise_s, (begin, piece, end)
 
 
-def grows(reader: Callable[[str], object], parts: tuple[str, str, str], noise_s: float = NOISE_S) -> None:
-    """Fail where time grows much faster than the text; measured again where it seems so."""
+def repeated(parts: Parts, chars: int) -> str:
+    """The text in which the piece fills so many characters, or comes once."""
     begin, piece, end = parts
-    count = max(1, SMALL_CHARS // len(piece))
-    small, large = (begin + piece * count * times + end for times in (1, TIMES))
-    if (slow := _seconds(reader, large)) < noise_s:
-        return
-    fast = _seconds(reader, small)
-    for _ in range(TRIES):
-        if slow < max(noise_s, MOST_GROWTH * fast):
-            return
-        fast, slow = max(fast, _seconds(reader, small)), min(slow, _seconds(reader, large))
-    message = f"{TIMES} times the text takes {slow / fast:.0f} times as long: {slow:.3f} s for {piece!r}"
-    raise AssertionError(message)
+    return begin + piece * max(1, chars // len(piece)) + end
 
 
-def _seconds(reader: Callable[[str], object], text: str) -> float:
+def seconds(reader: Reader, text: str) -> float:
+    """What a run costs by the clock of this thread."""
     start = time.thread_time()
     reader(text)
     return time.thread_time() - start
+
+
+def grows(
+    reader: Reader,
+    parts: Parts,
+    noise_s: float = NOISE_S,
+    stopwatch: Callable[[Reader, str], float] = seconds,
+) -> None:
+    """Fail where the cost grows much faster than the text; measured again where it seems so.
+
+    Args:
+        reader: what is measured.
+        parts: of the texts that it reads.
+        noise_s: a cost below this is not looked at.
+        stopwatch: runs a reader on a text and says what that cost.
+    """
+    piece_chars = max(1, SMALL_CHARS // len(parts[1])) * len(parts[1])
+    small, large = (repeated(parts, piece_chars * times) for times in (1, TIMES))
+    if (slow := stopwatch(reader, large)) < noise_s:
+        return
+    fast = stopwatch(reader, small)
+    for _ in range(TRIES):
+        if slow < max(noise_s, MOST_GROWTH * fast):
+            return
+        fast, slow = max(fast, stopwatch(reader, small)), min(slow, stopwatch(reader, large))
+    message = f"{TIMES} times the text takes {slow / fast:.0f} times as long: {slow:.3f} s for {parts[1]!r}"
+    raise AssertionError(message)
 
 
 def _case(reader: int, begin: str, piece: str, end: str = "") -> bytes:

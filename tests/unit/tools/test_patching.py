@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -302,15 +301,15 @@ async def test_a_patch_that_is_cancelled_while_it_writes_is_written_whole(tmp_pa
     await environment.cleanup()
 
 
-async def test_large_files_and_patches_do_not_take_long(context: ToolContext, tmp_path: Path) -> None:
-    lines = [f"line {number}" if number % 2 else "same" for number in range(100_000)]
+@pytest.mark.timeout(120)
+async def test_large_files_and_patches_are_taken(context: ToolContext, tmp_path: Path) -> None:
+    """A search that begins anew for each hunk takes minutes."""
+    lines = [f"line {number}" if number % 2 else "same" for number in range(200_000)]
     (tmp_path / "a").write_text("\n".join(lines) + "\n")
-    hunks = "\n".join(f"@@\n same\n-line {number}\n+LINE" for number in range(1, 4_000, 2))
-    began = time.perf_counter()
+    hunks = "\n".join(f"@@\n same\n-line {number}\n+LINE" for number in range(1, 200_000, 10))
     assert isinstance(await apply_patch().execute(v4a(f"*** Update File: a\n{hunks}"), context), Ok)
     with pytest.raises(ToolError, match="its lines are not in the file"):
         await apply_patch().execute(v4a("*** Update File: a\n same\n-line x\n+y"), context)
-    assert time.perf_counter() - began < 5  # seconds; it takes far under one
 
 
 async def test_files_over_ten_megabytes_are_refused(context: ToolContext) -> None:

@@ -43,9 +43,9 @@ async def test_another_exit_code_is_a_failure_with_the_output(context: ToolConte
 
 
 async def test_a_time_out_says_so_under_the_output(context: ToolContext) -> None:
-    outcome = await run(context, "echo early; sleep 60", timeout_ms=300)
+    outcome = await run(context, "echo early; sleep 600", timeout_ms=1_500)
     assert outcome == Failed(
-        "early\n[ERROR: Command timed out after 300ms. Partial output is shown above. "
+        "early\n[ERROR: Command timed out after 1500ms. Partial output is shown above. "
         "You can retry with a longer timeout by setting the timeout_ms parameter.]"
     )
 
