@@ -15,7 +15,8 @@ from tests.conformance.environments import COMMAND_PLACES
 if TYPE_CHECKING:
     from orchestrator.environments.base import ExecutionEnvironment
 
-MS = 20_000
+MS = 600_000
+"""No command has that long: a test that waits for one fails by its own time limit."""
 
 
 async def keeps_both_outputs_apart(here: ExecutionEnvironment) -> None:
@@ -31,30 +32,28 @@ async def keeps_both_outputs_apart(here: ExecutionEnvironment) -> None:
 
 
 async def is_not_held_by_what_a_command_leaves_behind(here: ExecutionEnvironment) -> None:
-    began = time.monotonic()
-    result = await here.exec_command("sleep 31 & setsid sleep 1.5 & echo done", timeout_ms=MS)
+    result = await here.exec_command("sleep 631 & setsid sleep 1.5 & echo done", timeout_ms=MS)
     assert (result.stdout, result.exit_code) == ("done\n", 0)
-    assert time.monotonic() - began < 10
-    await _nothing_left(here, "sleep 31")
+    await _nothing_left(here, "sleep 631")
 
 
 async def ends_a_command_when_its_caller_gives_up(here: ExecutionEnvironment) -> None:
     started = asyncio.Event()
     task = asyncio.create_task(
-        here.exec_command("echo on; sleep 32 & sleep 32", timeout_ms=MS, on_output=lambda _: started.set())
+        here.exec_command("echo on; sleep 632 & sleep 632", timeout_ms=MS, on_output=lambda _: started.set())
     )
     await started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await _nothing_left(here, "sleep 32")
+    await _nothing_left(here, "sleep 632")
 
 
 async def ends_what_ignores_sigterm(here: ExecutionEnvironment) -> None:
     began = time.monotonic()
-    result = await here.exec_command("trap '' TERM; echo on; while :; do sleep 0.1; done", timeout_ms=500)
+    result = await here.exec_command("trap '' TERM; echo on; while :; do sleep 0.1; done", timeout_ms=1_500)
     assert (result.stdout, result.exit_code, result.timed_out) == ("on\n", -9, True)
-    assert 2.0 <= time.monotonic() - began < 10
+    assert time.monotonic() - began >= 2.0  # noise makes it only longer
 
 
 async def _nothing_left(here: ExecutionEnvironment, command: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -95,25 +94,24 @@ async def test_shell_command_execution(vendor: Vendor, tmp_path: Path) -> None:
     assert sorted(printed.split()) == sorted(["out", "err", str(tmp_path)])
 
 
+@pytest.mark.timeout(120)
 async def test_shell_command_timeout_handling(vendor: Vendor, tmp_path: Path) -> None:
     """The limit of the session ends the first; the second asks for time, and has it."""
-    sleeps = "echo $$ > pid; echo started; sleep 30"
+    sleeps = "echo $$ > pid; echo started; sleep 600"
     script = (
         turn(shell(sleeps)),
-        turn(shell(sleeps, timeout_ms=100)),
-        turn(shell("sleep 0.2; echo slept", timeout_ms=9_000)),
+        turn(shell("sleep 600", timeout_ms=100)),
+        turn(shell("sleep 1.6; echo slept", timeout_ms=60_000)),
         turn("It slept."),
     )
-    config = SessionConfig(max_command_timeout_ms=10_000, default_command_timeout_ms=200)
+    config = SessionConfig(max_command_timeout_ms=60_000, default_command_timeout_ms=1_500)
     if vendor is ANTHROPIC:  # its profile has a default of its own, which the session's maximum bounds
-        config = SessionConfig(max_command_timeout_ms=200)
+        config = SessionConfig(max_command_timeout_ms=1_500)
         script = (*script[:2], turn(shell("echo slept", timeout_ms=9_000)), script[3])
-    began = time.monotonic()
     async with played(vendor, tmp_path, *script, config=config) as game:
         await game.submit("Sleep")
         first, second, third = game.results(-1)
-    assert time.monotonic() - began < 10
-    assert first.text.startswith("started\n[ERROR: Command timed out after 200ms. Partial output is shown")
+    assert first.text.startswith("started\n[ERROR: Command timed out after 1500ms. Partial output is shown")
     assert "timed out after 100ms" in second.text
     assert first.is_error is not False
     assert "slept" in third.text

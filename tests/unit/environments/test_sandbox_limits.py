@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +30,10 @@ if TYPE_CHECKING:
     from orchestrator.environments.base import ExecResult
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is for Linux")
-MS = 20_000
+MS = 600_000
+"""No command has that long: a test that waits for one fails by its own time limit."""
+SHORT_MS = 1_500
+"""Enough for a shell to begin on a busy machine."""
 MIB = 1 << 20
 LIMITS = Limits(
     memory_bytes=300 * MIB, processes=60, file_bytes=2 * MIB, open_files=50, scratch_bytes=4 * MIB
@@ -58,43 +60,40 @@ FORKS = f"""{PYTHON} -c '
 import os, time
 for _ in range(1000):
     if os.fork() == 0:
-        time.sleep(30)
-time.sleep(30)'"""
+        time.sleep(600)
+time.sleep(600)'"""
 THREADS = f"""{PYTHON} -c '
 import threading, time
 for _ in range(1000):
-    threading.Thread(target=time.sleep, args=(30,)).start()'"""
-MEMORY = f"{PYTHON} -c 'x = bytearray(600_000_000); import time; time.sleep(30)'"
-MANY_MEMORIES = (
-    f"for n in 1 2 3 4; do {PYTHON} -c 'x = bytearray(200_000_000); import time; time.sleep(30)' & done; wait"
-)
+    threading.Thread(target=time.sleep, args=(600,)).start()'"""
+MEMORY = f"{PYTHON} -c 'x = bytearray(600_000_000); import time; time.sleep(600)'"
+MANY_MEMORIES = f"for n in 1 2 3 4; do {PYTHON} -c 'x = bytearray(200_000_000); import time; time.sleep(600)' & done; wait"
 SHARED = f"""{PYTHON} -c '
 import os, time
 for _ in range(400):
     os.write(os.memfd_create("x"), bytes(1_900_000))
-time.sleep(30)'"""
+time.sleep(600)'"""
 
 BOMBS = {
-    "sleeps": ("for n in $(seq 1000); do sleep 30 & done; wait", "processes"),
+    "sleeps": ("for n in $(seq 1000); do sleep 600 & done; wait", "processes"),
     "forks": (FORKS, "processes"),
-    "a fork bomb": ("b() { b | b & }; b; sleep 30", "processes"),
+    "a fork bomb": ("b() { b | b & }; b; sleep 600", "processes"),
     "threads": (THREADS, "processes"),
     "memory": (MEMORY, "memory"),
     "memory of many": (MANY_MEMORIES, "memory"),
 }
 
 
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("bomb", BOMBS)
 async def test_a_bomb_is_put_out(bomb: str, tmp_path: Path) -> None:
     """By the kernel's limit, where it holds, or by the watch, which says so."""
     line, limit = BOMBS[bomb]
-    began = time.monotonic()
     result = await run(tmp_path, line, SandboxOptions(limits=LIMITS), timeout_ms=5_000)
     by_the_kernel = any(
         word in result.output for word in ("Resource temporarily", "can't start new", "MemoryError")
     )
     assert limit in result.killed_for or by_the_kernel, result
-    assert time.monotonic() - began < 10
 
 
 async def test_shared_memory_without_a_process_counts_too(tmp_path: Path) -> None:
@@ -143,9 +142,9 @@ async def test_names_without_content_count_too(tmp_path: Path) -> None:
 
 async def test_sigterm_reaches_the_command_first(inside: LocalEnvironment) -> None:
     line = "trap 'echo bye; exit 7' TERM; echo on; while :; do sleep 0.05; done"
-    result = await inside.exec_command(line, timeout_ms=400)
+    result = await inside.exec_command(line, timeout_ms=SHORT_MS)
     assert (result.stdout, result.exit_code, result.timed_out) == ("on\nbye\n", 7, True)
-    result = await inside.exec_command("echo on; exec sleep 30", timeout_ms=200)
+    result = await inside.exec_command("echo on; exec sleep 600", timeout_ms=SHORT_MS)
     assert (result.stdout, result.exit_code, result.timed_out) == ("on\n", -15, True)
 
 
@@ -157,7 +156,7 @@ async def test_a_daemon_ends_with_the_command(inside: LocalEnvironment, tmp_path
     result = await inside.exec_command(line, timeout_ms=MS)
     assert result.exit_code == 0
     beats = tmp_path / "beats"
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         size = -1
         while beats.stat().st_size != size:
             size = beats.stat().st_size
@@ -176,7 +175,7 @@ async def test_programs_find_what_they_expect(inside: LocalEnvironment, tmp_path
 
 _ASKS = """
 import time, urllib.request
-for _ in range(100):
+for _ in range(1000):
     try:
         print(urllib.request.urlopen("http://127.0.0.1:8123/").status)
         break
