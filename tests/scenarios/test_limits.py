@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -176,18 +175,17 @@ def test_an_end_at_once_keeps_the_work_and_no_clone(
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.timeout(120)
 def test_an_end_at_once_does_not_wait_for_a_clone_that_hangs(
     stage: Stage, github: GitHub, monkeypatch: pytest.MonkeyPatch, scratch: Path
 ) -> None:
     github.add_repository("octo/calc", FILES)
-    github.faults.append(Fault("GET", r".*info/refs.*", delay=20.0))
+    github.faults.append(Fault("GET", r".*info/refs.*", delay=600.0))
     monkeypatch.setenv("GITHUB_TOKEN", github.token())
     running = Running(stage, Path("octo/calc"), "--github-url", github.web_url)
     running.wait_for("phase: clone")
     running.process.send_signal(signal.SIGTERM)
-    start = time.monotonic()
     code, result = running.end()
     assert code == 130
     assert result["outcome"] == "interrupted"
-    assert time.monotonic() - start < 15
     assert list(scratch.iterdir()) == []
