@@ -305,7 +305,14 @@ class Forge(Protocol):
         """
 
     def ensure_comment(self, number: int, key: str, body: str) -> str:
-        """Put a comment on an issue or pull request, once per key; a second one replaces the first.
+        """Say something on an issue or pull request, once per key; a second one replaces the first.
+
+        Where people are notified of comments, all keys share one comment, which changes in place.
+
+        Args:
+            number: the issue's or pull request's.
+            key: names what is said, in at most 80 characters.
+            body: Markdown, without HTML comments; an empty one takes back what was said.
 
         Returns:
             Where it can be read.

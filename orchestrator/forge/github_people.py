@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 MOST_EVENT_PAGES = 20
 """Of a hundred events each. Somebody may rename an issue all day, and must not hold us up."""
 MOST_EDIT_PAGES = 5
+PERMISSION_SECONDS = 3600.0
+"""How long what somebody may do is remembered: a right that is taken away counts no longer."""
+SETTLED_SECONDS = 60.0
+"""How long GitHub's GraphQL may lag behind its REST."""
+_MOST_REMEMBERED = 1000
 BODY_EDITS = """
 query($owner: String!, $name: String!, $number: Int!, $after: String) {
   repository(owner: $owner, name: $name) {
@@ -52,15 +57,28 @@ class _EditPage:
     next: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class _KnownEdits:
+    """A body's edits, read at `read_at` while the issue had a tag that was there since `seen_at`."""
+
+    tag: str
+    seen_at: float
+    read_at: float
+    edits: list[Edit]
+    is_complete: bool
+
+
 class RestPeople(RestPlace):
     """What people may do, and what they did to an issue."""
 
     def __init__(self, name: str, line: Line, patience: Patience, *, is_app: bool) -> None:
         super().__init__(name, line, patience, is_app=is_app)
-        self._permissions: dict[str, Permission] = {}
+        self._clock = patience.clock
+        self._permissions: dict[str, tuple[Permission, float]] = {}
+        self._edits: dict[int, _KnownEdits] = {}
 
     def permission(self, login: str) -> Permission:
-        """What a person or bot may do, asked once. `NONE` for a name that nobody can have.
+        """What a person or bot may do, asked once an hour. `NONE` for a name that nobody can have.
 
         docs.github.com/rest/collaborators/collaborators#get-repository-permissions-for-a-user
 
@@ -69,13 +87,18 @@ class RestPeople(RestPlace):
         """
         if not LOGIN.fullmatch(login):
             return Permission.NONE
+        now = self._clock.monotonic()
         known = self._permissions.get(login.lower())
-        if known is None:
-            known = self._permissions[login.lower()] = self._asked(login)
-        return known
+        if known is not None and now - known[1] < PERMISSION_SECONDS:
+            return known[0]
+        found = self._asked(login)
+        self._permissions[login.lower()] = (found, now)
+        return found
 
     def history(self, number: int, label: str) -> IssueHistory:
         """Who put the label on an issue, and who edited it, read now.
+
+        What an issue's unchanged state stands for is not asked again.
 
         Raises:
             ForgeNotFoundError: there is no such issue.
@@ -84,7 +107,7 @@ class RestPeople(RestPlace):
         events, all_events = self._calls.first_pages(request, to_event, most=MOST_EVENT_PAGES)
         labels = [event for event in events if isinstance(event, LabelEvent)]
         renames = [event for event in events if isinstance(event, Edit)]
-        body_edits, all_edits = self._body_edits(number)
+        body_edits, all_edits = self._edits_of(number)
         by, at = _labelled(labels, label)
         return IssueHistory(by, at, (*renames, *body_edits), is_complete=all_events and all_edits)
 
@@ -92,7 +115,7 @@ class RestPeople(RestPlace):
         place, doing = f"/collaborators/{quote(login, safe='')}/permission", f"ask what {login} may do"
         request = self._request("GET", place, doing)
         try:
-            reply = self._calls.call(request, accept=(HTTPStatus.NOT_FOUND,))
+            reply = self._calls.get(request, accept=(HTTPStatus.NOT_FOUND,))
         except ForgePermissionError as error:
             raise ForgePermissionError(
                 f"{error}: it takes the token of somebody who may write, or the permission metadata=read"
@@ -100,6 +123,24 @@ class RestPeople(RestPlace):
         if reply.status == HTTPStatus.NOT_FOUND:
             return Permission.NONE
         return self._calls.understood(reply, request.doing, lambda data: to_permission(data, login))
+
+    def _edits_of(self, number: int) -> tuple[list[Edit], bool]:
+        """The body's edits, and whether these are all. GraphQL has no ETags, but the issue has.
+
+        An edit moves the issue's `updated_at` and with it the ETag. What GraphQL says may lag
+        behind, so it is remembered only if it was asked some time after the ETag was seen first.
+        """
+        request = self._request("GET", f"/issues/{number}", f"read issue #{number}")
+        tag, now = self._calls.get(request).headers.get("etag", ""), self._clock.monotonic()
+        known = self._edits.get(number)
+        if known is not None and known.tag == tag != "" and known.read_at - known.seen_at > SETTLED_SECONDS:
+            return known.edits, known.is_complete
+        edits, is_complete = self._body_edits(number)
+        seen_at = known.seen_at if known is not None and known.tag == tag else now
+        if len(self._edits) >= _MOST_REMEMBERED:
+            self._edits.clear()
+        self._edits[number] = _KnownEdits(tag, seen_at, now, edits, is_complete)
+        return edits, is_complete
 
     def _body_edits(self, number: int) -> tuple[list[Edit], bool]:
         """The body's edits, and whether these are all."""

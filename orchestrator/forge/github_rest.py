@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from orchestrator.core.errors import ForgeError, ForgeNotFoundError
@@ -14,11 +15,19 @@ from orchestrator.forge.github_pulse import RestPulse
 from orchestrator.forge.github_reviews import RestReviews
 from orchestrator.forge.github_threads import RestThreads
 
+if TYPE_CHECKING:
+    from orchestrator.forge.calls import Line, Patience
+
 MOST_PULL_PAGES = 10
 
 
 class RestForge(RestThreads, RestPulse, RestPeople, RestReviews):
     """One repository, seen through REST; the questions that REST has no answer to go to GraphQL."""
+
+    def __init__(self, name: str, line: Line, patience: Patience, *, is_app: bool) -> None:
+        super().__init__(name, line, patience, is_app=is_app)
+        self._missing: dict[str, str | None] = {}
+        """Files that are not there, and the head of the default branch where they were looked for after it was read."""
 
     def open_issues(self, label: str) -> list[Issue]:
         """Open issues with this label, oldest first. Empty where issues are switched off."""
@@ -51,12 +60,18 @@ class RestForge(RestThreads, RestPulse, RestPeople, RestReviews):
         if ".." in path.split("/") or path.startswith("/"):
             raise ForgeError(f"cannot read {path!r} of {self._name}: give a path inside the repository")
         request = self._request("GET", f"/contents/{quote(path)}", f"read the file {path}")
+        head = None
+        if path in self._missing:
+            # GitHub's 404 has no ETag, but the branch's head has: nothing moved, nothing came.
+            head = self._head()
+            if head is not None and head == self._missing[path]:
+                return None
         reply = self._calls.get(request, accept=(HTTPStatus.NOT_FOUND,))
-        return (
-            None
-            if reply.status == HTTPStatus.NOT_FOUND
-            else self._calls.understood(reply, request.doing, to_text)
-        )
+        if reply.status == HTTPStatus.NOT_FOUND:
+            self._missing[path] = head
+            return None
+        self._missing.pop(path, None)
+        return self._calls.understood(reply, request.doing, to_text)
 
     def our_pull_requests(self, branch_prefix: str) -> list[PullRequest]:
         """Pull requests of our branches among the newest thousand; newest first."""

@@ -180,7 +180,7 @@ class LocalForge:
         return self._file("questions", record.number).as_uri()
 
     def ensure_comment(self, number: int, key: str, body: str) -> str:
-        """Keep a comment in the pull request's file, or replace the one with this key.
+        """Keep a comment in the pull request's file, or replace the one with this key; an empty one removes it.
 
         Raises:
             ForgeNotFoundError: there is no pull request of this number.
@@ -188,8 +188,9 @@ class LocalForge:
         with alone(self._root):
             record = self._record(number)
             made = CommentRecord(key=key, body=body)
-            kept = tuple(made if old.key == key else old for old in record.comments)
-            self._save(record, comments=kept if made in kept else (*kept, made))
+            there = tuple(made if old.key == key else old for old in record.comments)
+            comments = there if made in there else (*there, made)
+            self._save(record, comments=tuple(one for one in comments if one.body.strip()))
         return f"{self._file('pulls', number).as_uri()}#{quote(key, safe='')}"
 
     def ensure_label(self, number: int, label: str) -> None:

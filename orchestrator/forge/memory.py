@@ -82,6 +82,7 @@ class MemoryForge:
     _pulls: dict[int, PullRequest] = field(default_factory=dict)
     _labels: dict[int, list[str]] = field(default_factory=dict)
     _steps: int = 0
+    _made: int = 0
 
     def add_issue(self, title: str, body: str, *, author: str, labels: tuple[str, ...] = ()) -> int:
         """Open an issue; its author put the labels on. Returns its number."""
@@ -113,7 +114,8 @@ class MemoryForge:
     def add_comment(self, number: int, body: str, *, author: str) -> int:
         """A person comments on an issue or pull request. Returns the comment's id."""
         there = self._comments.setdefault(number, [])
-        made = 1 + sum(map(len, self._comments.values()))
+        self._made += 1
+        made = self._made
         there.append(Comment(made, author, body, self._tick(), f"{_URL}/{self.name}/issues/{number}#{made}"))
         return made
 
@@ -209,12 +211,16 @@ class MemoryForge:
         return self._comment(issue, f"question-{key}", body)
 
     def ensure_comment(self, number: int, key: str, body: str) -> str:
-        """Put a comment on an issue or pull request, once per key; a second one replaces the first.
+        """Put a comment on an issue or pull request, once per key; an empty one removes it.
 
         Raises:
             ForgeNotFoundError: there is none of this number.
         """
         self._require(number)
+        if not body.strip():
+            made = self._keys.pop((number, key), None)
+            self._comments[number] = [one for one in self._comments.get(number, ()) if one.id != made]
+            return f"{_URL}/{self.name}/issues/{number}"
         self.written.append(Written(number, "comment", body))
         return self._comment(number, key, body)
 

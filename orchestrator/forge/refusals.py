@@ -78,7 +78,7 @@ def refusal(reply: Reply, doing: str, now: datetime, *, has_token: bool) -> Forg
     if forbidden and (limit := _limit(reply, now)):
         text = f"cannot {doing} before {limit:%Y-%m-%d %H:%M:%S} UTC: rate limit {quoted}"
         error = ForgeRateLimitError(text, resume_at=limit)
-    elif status >= HTTPStatus.INTERNAL_SERVER_ERROR or (forbidden and not said):
+    elif status >= HTTPStatus.INTERNAL_SERVER_ERROR or (forbidden and not said and not _is_githubs(reply)):
         where = "GitHub, or a proxy before it, is in trouble"
         error = ForgeUnavailableError(f"cannot {doing}: {where} {quoted}: try again later")
     elif status == HTTPStatus.UNAUTHORIZED:
@@ -113,7 +113,7 @@ def query_refusal(reply: Reply, doing: str, now: datetime) -> ForgeError | None:
     listed = errors if isinstance(errors, list) else []
     kinds = {str(error.get("type")) for error in listed if isinstance(error, dict)}
     said = reply.messages()
-    if kinds & {"RATE_LIMITED", "RATE_LIMIT"}:
+    if kinds & {"RATE_LIMITED", "RATE_LIMIT"} or "secondary rate limit" in said.lower():
         limit = _limit(reply, now) or now + timedelta(seconds=SECONDARY_LIMIT_SECONDS)
         text = f"cannot {doing} before {limit:%Y-%m-%d %H:%M:%S} UTC: rate limit ({said})"
         return ForgeRateLimitError(text, resume_at=limit)
@@ -145,6 +145,11 @@ def _limit(reply: Reply, now: datetime) -> datetime | None:
 
 def _number(text: str | None) -> int | None:
     return int(text) if text is not None and re.fullmatch(r"\d{1,11}", text.strip()) else None
+
+
+def _is_githubs(reply: Reply) -> bool:
+    """Whether a refusal without words is GitHub's own: a proxy knows nothing of permissions."""
+    return not reply.headers.keys().isdisjoint({"x-accepted-github-permissions", "x-github-sso"})
 
 
 def _missing_permission(reply: Reply, quoted: str) -> str:

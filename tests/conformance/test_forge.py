@@ -13,6 +13,7 @@ import pytest
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ForgeError, ForgeNotFoundError
 from orchestrator.forge.base import Forge, Proposal, PullRequestState
+from orchestrator.forge.comment_sections import sections_of
 from orchestrator.forge.github import GitHubForge, GitHubToken, Patience, api_url_for
 from orchestrator.forge.local import LocalForge
 from tests.doubles.github import bare
@@ -44,7 +45,7 @@ class World(ABC):
 
     @abstractmethod
     def comments(self, number: int) -> list[str]:
-        """The first lines of a pull request's comments."""
+        """What is said on a pull request, by key."""
 
     @abstractmethod
     def labels(self, number: int) -> list[str]:
@@ -53,6 +54,10 @@ class World(ABC):
     @abstractmethod
     def empty(self) -> Forge:
         """The forge of a repository without a commit."""
+
+    @abstractmethod
+    def empty_path(self) -> Path:
+        """Where that repository is."""
 
 
 class OnGitHub(World):
@@ -72,7 +77,8 @@ class OnGitHub(World):
         self.github.close(self.repo, number)
 
     def comments(self, number: int) -> list[str]:
-        return [comment.body.splitlines()[0] for comment in self.repo.threads[number].comments]
+        [comment] = self.repo.threads[number].comments or [None]
+        return [] if comment is None else list((sections_of(comment.body) or {}).values())
 
     def labels(self, number: int) -> list[str]:
         return self.repo.threads[number].labels
@@ -80,6 +86,9 @@ class OnGitHub(World):
     def empty(self) -> Forge:
         self.github.add_repository("octo/empty", None)
         return self._open("octo/empty")
+
+    def empty_path(self) -> Path:
+        return self.github.repositories[-1].path
 
     def _open(self, name: str) -> GitHubForge:
         clock = ManualClock()
@@ -124,7 +133,10 @@ class OnDisk(World):
 
     def empty(self) -> Forge:
         bare.create(self.folder / "empty.git", "main")
-        return self._open(self.folder / "empty.git")
+        return self._open(self.empty_path())
+
+    def empty_path(self) -> Path:
+        return self.folder / "empty.git"
 
     def _open(self, path: Path) -> LocalForge:
         def read_file(name: str) -> str | None:
@@ -294,25 +306,98 @@ def a_comment_is_made_once_for_a_key(world: World) -> None:
     pull, _ = world.forge.ensure_pull_request(FIX)
     first = world.forge.ensure_comment(pull.number, "held", "Two files wait.")
     assert world.forge.ensure_comment(pull.number, "held", "One file waits.") == first
-    assert world.forge.ensure_comment(pull.number, "other -->", "More.") != first
+    world.forge.ensure_comment(pull.number, "other -->", "More.")
     assert "://" in first
-    assert world.forge.our_pull_requests("") == [pull]
-    assert world.comments(pull.number) == ["One file waits.", "More."]
+    assert world.forge.ensure_comment(pull.number, "held", "No file waits.") == first
+    assert [found.number for found in world.forge.our_pull_requests("")] == [pull.number]
+    assert world.comments(pull.number) == ["No file waits.", "More."]
+
+
+def an_empty_comment_takes_back_what_was_said(world: World) -> None:
+    pull, _ = world.forge.ensure_pull_request(FIX)
+    assert "://" in world.forge.ensure_comment(pull.number, "none", "")
+    for key in ("held", "other"):
+        world.forge.ensure_comment(pull.number, key, f"About {key}.")
+    world.forge.ensure_comment(pull.number, "held", " ")
+    assert world.comments(pull.number) == ["About other."]
+    world.forge.ensure_comment(pull.number, "other", "")
+    assert world.comments(pull.number) == []
 
 
 def a_label_is_put_on_once(world: World) -> None:
     pull, _ = world.forge.ensure_pull_request(FIX)
     for label in ("weaker-tests", "Weaker-Tests", "bug"):
         world.forge.ensure_label(pull.number, label)
-    assert world.forge.our_pull_requests("") == [pull]
+    assert [found.number for found in world.forge.our_pull_requests("")] == [pull.number]
     assert world.labels(pull.number) == ["weaker-tests", "bug"]
+
+
+def a_label_is_taken_off(world: World) -> None:
+    pull, _ = world.forge.ensure_pull_request(FIX)
+    for label in ("needs a look/now", "bug"):
+        world.forge.ensure_label(pull.number, label)
+    for _ in range(2):
+        world.forge.remove_label(pull.number, "Needs a look/now")
+    world.forge.remove_label(pull.number, "never there")
+    assert world.labels(pull.number) == ["bug"]
+
+
+def the_pulse_changes_with_what_happens_and_with_nothing_else(world: World) -> None:
+    forge = world.forge
+    pull, _ = forge.ensure_pull_request(FIX)
+    forge.repository()
+    before = forge.pulse()
+    assert forge.pulse() == before
+    forge.ensure_pull_request(FIX)
+    forge.our_pull_requests("pullwright/")
+    assert forge.pulse() == before
+    acts: list[Callable[[], object]] = [
+        lambda: forge.ensure_comment(pull.number, "held", "Hello"),
+        lambda: forge.ensure_comment(pull.number, "held", "Hello again"),
+        lambda: forge.ensure_label(pull.number, "bug"),
+        lambda: forge.remove_label(pull.number, "bug"),
+        lambda: world.push("main", {"more.md": "more\n"}),
+        lambda: world.close(pull.number),
+        lambda: forge.ensure_pull_request(FIX),
+    ]
+    for act in acts:
+        act()
+        after = forge.pulse()
+        assert after != before
+        assert forge.pulse() == after
+        before = after
+
+
+def the_pulse_of_an_empty_repository_changes_with_its_first_commit(world: World) -> None:
+    forge = world.empty()
+    before = forge.pulse()
+    assert forge.pulse() == before
+    bare.commit(world.empty_path(), {"README.md": "# First\n"}, branch="main", message="First")
+    assert forge.pulse() != before
+
+
+def whose_token_it_is_can_be_asked_again(world: World) -> None:
+    assert world.forge.own_login() == world.forge.own_login()
+    assert world.forge.token_kind() is world.forge.token_kind()
+
+
+def the_ledger_only_grows(world: World) -> None:
+    before = world.forge.traffic()
+    world.forge.ensure_pull_request(FIX)
+    spent = world.forge.traffic() - before
+    assert 0 <= spent.writes <= spent.requests
+    assert 0 <= spent.unchanged <= spent.requests
 
 
 def nothing_is_said_or_labelled_where_there_is_nothing(world: World) -> None:
     with pytest.raises(ForgeNotFoundError):
         world.forge.ensure_comment(999, "held", "Hello")
     with pytest.raises(ForgeNotFoundError):
+        world.forge.ensure_comment(999, "held", "")
+    with pytest.raises(ForgeNotFoundError):
         world.forge.ensure_label(999, "bug")
+    with pytest.raises(ForgeNotFoundError):
+        world.forge.remove_label(999, "bug")
 
 
 CASES: list[Callable[[World], None]] = [
@@ -331,7 +416,13 @@ CASES: list[Callable[[World], None]] = [
     nobody_is_known_to_write_who_was_not_let_in,
     what_is_said_on_an_issue_that_does_not_exist_is_not_found,
     a_comment_is_made_once_for_a_key,
+    an_empty_comment_takes_back_what_was_said,
     a_label_is_put_on_once,
+    a_label_is_taken_off,
+    the_pulse_changes_with_what_happens_and_with_nothing_else,
+    the_pulse_of_an_empty_repository_changes_with_its_first_commit,
+    whose_token_it_is_can_be_asked_again,
+    the_ledger_only_grows,
     nothing_is_said_or_labelled_where_there_is_nothing,
 ]
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 SCHEMA: dict[str, dict[str, str]] = {
-    "Query": {"repository": "Repository"},
+    "Query": {"repository": "Repository", "viewer": "User"},
+    "User": {"login": ""},
     "Repository": {"issue": "Issue", "pullRequest": "PullRequest"},
     "Issue": {
         "lastEditedAt": "",
@@ -158,8 +159,10 @@ class _Reader:
         return token
 
     def head(self) -> dict[str, str]:
-        """`query($name: Type!)`."""
+        """`query($name: Type!)`, or `query` alone."""
         self.take("query")
+        if self.left[:1] == ["{"]:
+            return {}
         self.take("(")
         declared = {}
         while self.take("$", ")") == "$":

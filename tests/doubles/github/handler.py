@@ -94,7 +94,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(reply.status)
         for name, value in reply.headers.items():
             self.send_header(name, value)
-        if reply.status != 304:
+        if reply.status not in {204, 304}:
             self.send_header("Content-Length", str(len(reply.payload)))
         self.end_headers()
         self.wfile.write(reply.payload)
@@ -131,8 +131,8 @@ class Handler(BaseHTTPRequestHandler):
         if problems:
             github.violations += [f"{self.command} {self.path}: {problem}" for problem in problems]
             answer = Answer(VIOLATION, {"message": "; ".join(problems)})
-        payload = json.dumps(answer.body).encode()
-        etag = f'"{hashlib.sha256(payload).hexdigest()}"'
+        payload = b"" if answer.status == 204 else json.dumps(answer.body).encode()
+        etag = f'W/"{hashlib.sha256(payload).hexdigest()}"'
         headers = {
             "Content-Type": "application/json; charset=utf-8",
             "x-github-request-id": f"{len(github.requests):04X}",
@@ -140,11 +140,14 @@ class Handler(BaseHTTPRequestHandler):
             "x-ratelimit-remaining": str(github.remaining),
             "x-ratelimit-reset": str(github.reset_at),
             "x-ratelimit-resource": "core",
+            **self._about_token(),
             **answer.headers,
         }
         if self.command == "GET" and answer.status == 200:
             headers["ETag"] = etag
             if self._headers.get("if-none-match") == etag:
+                github.remaining += 1
+                headers["x-ratelimit-remaining"] = str(github.remaining)
                 return _Reply(304, headers, b"")
         return _Reply(answer.status, headers, payload)
 
@@ -199,6 +202,17 @@ class Handler(BaseHTTPRequestHandler):
             except (binascii.Error, UnicodeDecodeError):
                 return None
         return value or None
+
+    def _about_token(self) -> dict[str, str]:
+        """What GitHub says of a personal access token beside every answer."""
+        grant = self.github.grants.get(self._shown_token() or "")
+        if grant is None or grant.app is not None:
+            return {}
+        headers = {} if grant.scopes is None else {"x-oauth-scopes": grant.scopes}
+        if grant.expires_at is not None:
+            ends = grant.expires_at.strftime("%Y-%m-%d %H:%M:%S UTC")
+            headers["github-authentication-token-expiration"] = ends
+        return headers
 
     def _caller(self) -> Caller:
         token = self._shown_token()

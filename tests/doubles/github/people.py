@@ -40,6 +40,7 @@ def rename(github: GitHub, thread: Thread, title: str, by: str, at: datetime | N
     happening = Happening(github.next_id(), "renamed", by, moment, old=thread.title, new=title)
     thread.title = title
     thread.happenings.append(happening)
+    thread.updated_at = max(thread.updated_at, moment)
     return moment
 
 
@@ -50,6 +51,7 @@ def edit(github: GitHub, thread: Thread, body: str, by: str, at: datetime | None
         thread.body_edits.append(BodyEdit(thread.author, thread.created_at))
     thread.body = body
     thread.body_edits.append(BodyEdit(by, moment))
+    thread.updated_at = max(thread.updated_at, moment)
     return moment
 
 
@@ -64,4 +66,5 @@ def _happen(  # noqa: PLR0913, PLR0917  the parts of one event
 ) -> datetime:
     moment = at or github.tick()
     thread.happenings.append(Happening(github.next_id(), kind, by, moment, name))
+    thread.updated_at = max(thread.updated_at, moment)
     return moment

@@ -170,7 +170,7 @@ class Renderer:
             {
                 "id": zlib.crc32(name.encode()),
                 "node_id": f"L_{name}",
-                "url": f"{self.repository_url(repo)}/labels/{name}",
+                "url": f"{self.repository_url(repo)}/labels/{quote(name)}",
                 "name": name,
                 "color": "ededed",
                 "default": False,

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlencode
 
-from tests.doubles.github import bare, checks, people_routes
-from tests.doubles.github.state import Caller, Comment, Issue, Pull, Rejected, Repo
+from tests.doubles.github import bare, checks, people, people_routes
+from tests.doubles.github.state import Caller, Comment, Issue, Pull, Rejected, Repo, Thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
 
     from tests.doubles.github.server import GitHub
 
@@ -65,9 +66,11 @@ class Routes:
                 ("GET", repository + r"/commits/([^/]+)/status", self._status),
                 ("GET", repository + r"/issues/(\d+)/labels", self._labels),
                 ("POST", repository + r"/issues/(\d+)/labels", self._add_labels),
+                ("DELETE", repository + r"/issues/(\d+)/labels/(.+)", self._remove_label),
                 ("GET", repository + r"/issues/(\d+)/comments", self._comments),
                 ("POST", repository + r"/issues/(\d+)/comments", self._comment),
                 ("PATCH", repository + r"/issues/comments/(\d+)", self._edit_comment),
+                ("DELETE", repository + r"/issues/comments/(\d+)", self._delete_comment),
                 ("GET", repository + "/pulls", self._pulls),
                 ("POST", repository + "/pulls", self._open_pull),
                 ("GET", repository + r"/pulls/(\d+)", self._pull),
@@ -90,7 +93,9 @@ class Routes:
     # What has no repository.
 
     def _rate_limit(self, _call: Call) -> Answer:
-        limit = {"limit": 5000, "used": 0, "remaining": 5000, "reset": self._github.reset_at}
+        self._github.remaining += 1  # it does not count
+        left = self._github.remaining
+        limit = {"limit": 5000, "used": 5000 - left, "remaining": left, "reset": self._github.reset_at}
         return Answer(200, {"resources": {"core": limit, "search": limit}, "rate": limit})
 
     def _user(self, call: Call) -> Answer:
@@ -202,9 +207,8 @@ class Routes:
             for thread in repo.threads.values()
             if state in {"all", thread.state} and wanted <= {label.lower() for label in thread.labels}
         ]
-        found.sort(
-            key=lambda thread: thread.created_at, reverse=call.query.get("direction", "desc") == "desc"
-        )
+        descending = call.query.get("direction", "desc") == "desc"
+        found.sort(key=_order(call), reverse=descending)
         return self._page(call, repo, found, lambda thread: self._render.issue(repo, thread))
 
     def _issue(self, call: Call, name: str, number: str) -> Answer:
@@ -225,6 +229,7 @@ class Routes:
             self._github.next_id(), thread.number, call.caller.login, call.body["body"], now, now
         )
         thread.comments.append(comment)
+        thread.updated_at = now
         return Answer(201, self._render.comment(repo, comment))
 
     def _edit_comment(self, call: Call, name: str, comment_id: str) -> Answer:
@@ -233,8 +238,19 @@ class Routes:
             for comment in thread.comments:
                 if comment.id == int(comment_id):
                     _check_lengths("IssueComment", call.body)
-                    comment.body, comment.updated_at = call.body["body"], self._github.tick()
+                    comment.body = call.body["body"]
+                    comment.updated_at = thread.updated_at = self._github.tick()
                     return Answer(200, self._render.comment(repo, comment))
+        raise Rejected(404, "Not Found")
+
+    def _delete_comment(self, call: Call, name: str, comment_id: str) -> Answer:
+        repo = self._writable(call, name, "issues")
+        for thread in repo.threads.values():
+            for comment in thread.comments:
+                if comment.id == int(comment_id):
+                    thread.comments.remove(comment)
+                    thread.updated_at = self._github.tick()
+                    return Answer(204, None)
         raise Rejected(404, "Not Found")
 
     def _permission(self, call: Call, name: str, login: str) -> Answer:
@@ -265,6 +281,15 @@ class Routes:
         people_routes.add_labels(self._github, thread, call.body["labels"], call.caller.login)
         return Answer(200, self._render.labels(repo, thread.labels))
 
+    def _remove_label(self, call: Call, name: str, number: str, label: str) -> Answer:
+        repo = self._writable(call, name, "issues")
+        thread = self._thread(repo, number)
+        there = next((known for known in thread.labels if known.lower() == label.lower()), None)
+        if there is None:
+            raise Rejected(404, "Label does not exist")
+        people.unlabel(self._github, thread, there, call.caller.login)
+        return Answer(200, self._render.labels(repo, thread.labels))
+
     def _with_issues(self, repo: Repo) -> Repo:
         if not repo.has_issues:
             raise Rejected(410, "Issues are disabled for this repo")
@@ -293,7 +318,7 @@ class Routes:
         ]
         default = "desc" if call.query.get("sort", "created") == "created" else "asc"
         descending = call.query.get("direction", default) == "desc"
-        found.sort(key=lambda pull: pull.created_at, reverse=descending)
+        found.sort(key=_order(call), reverse=descending)
         return self._page(
             call, repo, found, lambda pull: self._render.pull_simple(repo, pull, call.caller.grant)
         )
@@ -371,6 +396,12 @@ class Routes:
         ]
         shown = [render(item) for item in found[(page - 1) * size : page * size]]
         return Answer(200, shown, {"Link": ", ".join(links)} if links else {})
+
+
+def _order(call: Call) -> Callable[[Thread], datetime]:
+    """What a list of issues or pull requests is sorted by."""
+    by_update = call.query.get("sort") == "updated"
+    return lambda thread: thread.updated_at if by_update else thread.created_at
 
 
 def _invalid(errors: list[dict[str, object]]) -> Rejected:

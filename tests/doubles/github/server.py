@@ -148,6 +148,7 @@ class GitHub:
         now = self.tick()
         comment = Comment(self.next_id(), number, author, body, now, now)
         repo.threads[number].comments.append(comment)
+        repo.threads[number].updated_at = now
         return comment
 
     def add_pull(
@@ -186,13 +187,14 @@ class GitHub:
         commit = bare.merge(repo.path, base=pull.base, head=pull.head_sha, message=message)
         pull.merge_commit_sha = commit
         pull.state, pull.merged_at = "closed", self.tick()
-        pull.closed_at = pull.merged_at
+        pull.closed_at = pull.updated_at = pull.merged_at
         return commit
 
     def close(self, repo: Repo, number: int) -> None:
         """Somebody closes an issue, or a pull request without merging it."""
         thread = repo.threads[number]
         thread.state, thread.closed_at = "closed", self.tick()
+        thread.updated_at = thread.closed_at
 
     def rename(self, repo: Repo, full_name: str) -> None:
         """The repository moves; its old name answers with a redirection."""
@@ -205,6 +207,8 @@ class GitHub:
         *,
         permissions: Mapping[str, str] | None = None,
         repositories: Iterable[str] | None = None,
+        scopes: str | None = None,
+        expires_at: datetime | None = None,
     ) -> str:
         """A personal access token.
 
@@ -212,10 +216,13 @@ class GitHub:
             login: whose it is.
             permissions: `contents`, `issues`, `pull_requests`: `read` or `write`; all if None.
             repositories: the full names that it covers; all if None.
+            scopes: of a classic token, as GitHub writes them; None for a fine-grained one.
+            expires_at: when it is worth nothing any more.
         """
-        token = f"github_pat_{secrets.token_hex(20)}"
+        token = f"{'github_pat_' if scopes is None else 'ghp_'}{secrets.token_hex(20)}"
         covered = None if repositories is None else frozenset(repositories)
-        self.grants[token] = Grant(login, ALL if permissions is None else permissions, covered)
+        may = ALL if permissions is None else permissions
+        self.grants[token] = Grant(login, may, covered, expires_at=expires_at, scopes=scopes)
         return token
 
     def revoke(self, token: str) -> None:

@@ -210,13 +210,17 @@ class Repo:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a token may do. `repositories` is None for all; permissions are `read` or `write`."""
+    """What a token may do. `repositories` is None for all; permissions are `read` or `write`.
+
+    `scopes` are those of a classic token, as GitHub writes them.
+    """
 
     login: str
     permissions: Mapping[str, str]
     repositories: frozenset[str] | None = None
     app: App | None = None
     expires_at: datetime | None = None
+    scopes: str | None = None
 
     def allows(self, repo: Repo, permission: str, level: str) -> bool:
         """Whether this token has the permission at this level on the repository."""

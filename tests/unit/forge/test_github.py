@@ -17,8 +17,8 @@ from orchestrator.core.errors import (
     ForgePermissionError,
 )
 from orchestrator.forge.base import Proposal
-from orchestrator.forge.github import GitHubToken
 from orchestrator.forge.comment_sections import LONGEST_COMMENT
+from orchestrator.forge.github import GitHubToken
 from tests.doubles.github.faults import Fault
 from tests.unit.forge.conftest import PROPOSAL
 

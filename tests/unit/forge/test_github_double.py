@@ -186,7 +186,7 @@ WELL = f"{NAMED} {{ issue(number: $number) {{ userContentEdits(first: 9, after: 
         (QUERY % f"{NAMED} {{ issue(number: $owner) {{ title }} }}", {}, "$owner cannot be"),
         (QUERY % f"{NAMED} {{ issue(nr: $number) {{ title }} }}", {}, "issue takes no 'nr'"),
         (QUERY % WELL.replace("first: 9", "first: 101") % "editedAt", {}, "'101' cannot be"),
-        (QUERY % "viewer { login }", {}, "Query has no field 'viewer'"),
+        (QUERY % "nobody { login }", {}, "Query has no field 'nobody'"),
         (QUERY % NAMED, {}, "instead of {"),
         ("mutation { x }", {}, "'mutation' instead of query"),
         ("query(", {}, "the end"),

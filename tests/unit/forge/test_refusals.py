@@ -94,6 +94,16 @@ def refused(
             "cannot open the door: GitHub, or a proxy before it, is in trouble (403): try again later",
         ),
         (
+            refused(403, {"x-accepted-github-permissions": "issues=write"}, body="{}"),
+            ForgePermissionError,
+            "cannot open the door: the token lacks the permission issues=write (403): grant it to the token or the app",
+        ),
+        (
+            refused(502, {"x-accepted-github-permissions": "issues=write"}, body="<html>Unicorn!</html>"),
+            ForgeUnavailableError,
+            "cannot open the door: GitHub, or a proxy before it, is in trouble (502): try again later",
+        ),
+        (
             refused(503, body={"message": "Service down"}),
             ForgeUnavailableError,
             (

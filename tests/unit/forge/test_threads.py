@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import ForgeAuthenticationError, ForgeNotFoundError, ForgePermissionError
+from orchestrator.forge.comment_sections import sections_of
 from orchestrator.forge.github import GitHubApp
 from tests.doubles.github.faults import lost_reply
 
@@ -51,7 +52,7 @@ def test_a_comment_goes_on_a_pull_request_and_beside_a_question(bench: Bench) ->
     assert forge.ensure_comment(pull.number, "k", "Held back, again.") == url
     assert [comment.body for comment in pull.comments] == [
         "Which?\n\n<!-- pullwright:question:k -->",
-        "Held back, again.\n\n<!-- pullwright:comment:k -->",
+        "<!-- pullwright:section:k -->\nHeld back, again.\n\n<!-- pullwright:comment -->",
     ]
     assert url.endswith(f"#issuecomment-{pull.comments[1].id}")
 
@@ -69,7 +70,9 @@ def test_an_app_finds_its_own_comment(bench: Bench) -> None:
     bench.github.add_comment(bench.repo, 1, "<!-- pullwright:comment:k -->", author="mallory")
     forge = bench.forge(GitHubApp(str(app.id), app.private_key))
     assert forge.ensure_comment(1, "k", "Ours.") == forge.ensure_comment(1, "k", "Ours, still.")
-    assert [comment.body.splitlines()[0] for comment in bench.repo.issues[1].comments[1:]] == ["Ours, still."]
+    assert [sections_of(comment.body) for comment in bench.repo.issues[1].comments[1:]] == [
+        {"k": "Ours, still."}
+    ]
 
 
 def test_a_label_goes_on_once(bench: Bench) -> None:
