@@ -20,10 +20,10 @@ from orchestrator.core.errors import (
     PermissionDeniedError,
     ProviderError,
     RateLimitError,
+    SpentQuotaError,
 )
 from orchestrator.models.failures import (
     MAX_MESSAGE_CHARACTERS,
-    SpentQuotaError,
     error_from_body,
     error_in_reply,
     is_transient,

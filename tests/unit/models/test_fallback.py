@@ -3,7 +3,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -270,7 +270,7 @@ async def test_all_connections_are_closed() -> None:
     assert [model.asked for model in models] == [-1, -1]
 
 
-OPAQUE = {
+OPAQUE: dict[str, dict[str, Any]] = {
     "anthropic": {"anthropic_signature": "MARK"},
     "chat": {"reasoning_details": [{"type": "reasoning.encrypted", "data": "MARK"}]},
     "gemini": {"gemini": {"signature": "MARK"}},

@@ -1,0 +1,123 @@
+"""Until when a worker pauses: read back from the newest journals, so that a restart knows."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.errors import JournalError
+from orchestrator.core.events import CycleStarted, Paused
+from orchestrator.journal.codec import UnknownRecord, decode
+from orchestrator.journal.folders import JOURNAL_FILE
+from orchestrator.journal.reader import runs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from orchestrator.journal.folders import Home
+
+NEWEST_RUNS = 20
+"""So many are looked at. A pause of a run before them was over when they began."""
+_END_BYTES = 64 * 1024  # a pause is among the last records, which are short
+_BEGINNING_BYTES = 16 * 1024  # the header and the first record
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Nothing is begun until this time (UTC), for this reason, which is one line."""
+
+    until: datetime
+    reason: str
+
+    @property
+    def event(self) -> Paused:
+        """As it is written into a journal."""
+        return Paused(self.until.isoformat(timespec="seconds"), self.reason)
+
+
+def last_pause(
+    home: Home, now: datetime, *, repository: str | None = None, model: str | None = None
+) -> Pause | None:
+    """The pause that the newest run ended with, if it is not over.
+
+    Only the beginnings and ends of the newest journals are read. What cannot be read is no pause.
+
+    Args:
+        home: where the runs are.
+        now: the time.
+        repository: only runs on this one count, as `CycleStarted` names it.
+        model: only runs with this one count: who restarts with another model need not wait.
+    """
+    try:
+        newest = runs(home)[:NEWEST_RUNS]
+    except JournalError:
+        return None
+    for folder in newest:
+        path = folder / JOURNAL_FILE
+        started = _started(path)
+        if started is None:
+            continue
+        if repository in (None, started.repository) and model in (None, started.model):
+            pause = _pause_in(path)
+            return pause if pause and pause.until > now else None
+    return None
+
+
+def _started(path: Path) -> CycleStarted | None:
+    for data in _objects(_piece(path, _BEGINNING_BYTES, from_end=False)):
+        event = _event(data)
+        if isinstance(event, CycleStarted):
+            return event
+    return None
+
+
+def _pause_in(path: Path) -> Pause | None:
+    found: Pause | None = None
+    for data in _objects(_piece(path, _END_BYTES, from_end=True)):
+        event = _event(data)
+        if isinstance(event, Paused):
+            found = _pause(event) or found
+    return found
+
+
+def _pause(event: Paused) -> Pause | None:
+    try:
+        until = datetime.fromisoformat(event.until)
+    except ValueError:
+        return None
+    return Pause(until if until.tzinfo else until.replace(tzinfo=UTC), event.reason)
+
+
+def _event(data: dict[str, Any]) -> object:
+    if data.get("type") not in (CycleStarted.__name__, Paused.__name__):
+        return None
+    try:
+        event = decode(data)
+    except JournalError:
+        return None
+    return None if isinstance(event, UnknownRecord) else event
+
+
+def _objects(piece: bytes) -> Iterator[dict[str, Any]]:
+    """The JSON objects on whole lines; a line that is cut off at either end is no JSON."""
+    for line in piece.split(b"\n"):
+        try:
+            data = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(data, dict):
+            yield data
+
+
+def _piece(path: Path, most_bytes: int, *, from_end: bool) -> bytes:
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(size - most_bytes, 0) if from_end else 0)
+            return file.read(most_bytes)
+    except OSError:
+        return b""
