@@ -90,6 +90,71 @@ class RemoteTip:
 
 
 @dataclass(frozen=True, slots=True)
+class Adopted:
+    """Earlier work that was brought onto the files of a clone.
+
+    Attributes:
+        paths: what differs from the clone's head by now: what `Clone.commit` is to be given as touched.
+        conflicts: paths that need a decision. A text has git's conflict markers, labelled
+            `pullwright/...`, and is not committed before they are gone. Of a binary file or a submodule
+            the clone's own version is there.
+        base_moved: the work was made on top of something else than what the clone had.
+        tip: the branch's head that the next commit goes on top of; empty where none was joined.
+    """
+
+    paths: set[str]
+    conflicts: list[str]
+    base_moved: bool
+    tip: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BranchCommit:
+    """A commit of a branch. Whoever pushed it could choose both names and addresses."""
+
+    commit: str
+    committer_name: str
+    committer_email: str
+    author_email: str
+
+
+@dataclass(frozen=True, slots=True)
+class BranchState:
+    """What a branch of the remote has on top of the base.
+
+    Attributes:
+        tip: its head.
+        commits_since_base: newest first; not all of them where `complete` is False.
+        is_ours: exactly one commit, by the asked address, on top of a commit that is known as the base's.
+        base_moved: the branch does not begin at the commit that was cloned.
+        complete: everything down to the base's history was seen.
+    """
+
+    tip: str
+    commits_since_base: tuple[BranchCommit, ...]
+    is_ours: bool
+    base_moved: bool
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SavedWork:
+    """Unfinished work on the remote.
+
+    Attributes:
+        ref: where.
+        commit: its id there: what the next save or drop expects.
+        work: the commit with the changed files, or None where none was changed.
+        left_out: what was changed and is not in it.
+    """
+
+    ref: str
+    commit: str
+    work: str | None
+    left_out: tuple[LeftOut, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Screen:
     """What every commit passes before it counts. By default all of it passes.
 

@@ -6,9 +6,11 @@ import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.errors import PushRejectedError, WorkspaceError
 from orchestrator.workspace.base import CommitOutcome
 from orchestrator.workspace.failures import printable, storage_errors
+from orchestrator.workspace.merging import with_markers
+from orchestrator.workspace.message import clean_message
 from orchestrator.workspace.screening import Screening, binary_patch, diff
 from orchestrator.workspace.staging import COMMITTING, Stager
 
@@ -16,11 +18,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.core.clock import Clock
-    from orchestrator.workspace.base import Identity, Screen
+    from orchestrator.workspace.base import Identity, LeftOut, Screen
     from orchestrator.workspace.hostgit import HostGit
 
-_MOST_MESSAGE_CHARACTERS = 20_000
-_DEFAULT_MESSAGE = "Change files"
+_MOST_SHOWN_PATHS = 3
 
 
 class Committer:
@@ -33,7 +34,13 @@ class Committer:
         clock: dates the commits.
 
     Attributes:
-        tip: the last commit made here, or the base.
+        tip: the last commit made here, or the base, or the branch's head that was joined.
+        head: the commit or tree that the next commit's files are compared with.
+        parents: of the next commit.
+        joined: the head of the branch that is continued, or None.
+        conflicts: paths that are not committed before they are free of conflict markers.
+        index: the file with what the head has.
+        fresh: nothing was committed here yet.
     """
 
     def __init__(
@@ -45,19 +52,51 @@ class Committer:
     ) -> None:
         if files.git_dir is None or files.work_tree is None:
             raise WorkspaceError("a clone needs a git directory and a work tree")
-        self.tip = base
+        self.tip = self.head = base
+        self.parents = [base]
+        self.joined: str | None = None
+        self.conflicts: set[str] = set()
+        self.fresh = True
         self._base = base
         self._git = files.without_tree()
         self._stager = Stager(files, files.work_tree)
         self._identity = identity
         self._clock = clock
         self._tree = files.work_tree
-        self._index = files.git_dir / "index"
+        self.index = files.git_dir / "index"
+
+    def join(self, tip: str, parents: list[str], tree: str, index: Path) -> None:
+        """Continue a branch: the next commit has these parents, and is compared with this tree.
+
+        Args:
+            tip: the branch's head.
+            parents: of the next commit.
+            tree: what the parents have together.
+            index: a file with that tree, which is taken.
+        """
+        with storage_errors(COMMITTING):
+            index.replace(self.index)
+        self.tip = self.joined = tip
+        self.parents = parents
+        self.head = tree
+
+    def require_forward(self, expected: str | None) -> None:
+        """Refuse a push that would take others' commits off the branch that is continued.
+
+        Raises:
+            PushRejectedError: what the remote is expected to have is not below what would be pushed.
+        """
+        if self.joined is None or expected is None:
+            return
+        below = self._git.attempt("merge-base", "--is-ancestor", expected, self.tip, doing="cannot push")
+        if below.status != 0:
+            message = f"cannot push: {printable(expected)} has commits that {self.tip} does not have"
+            raise PushRejectedError(message)
 
     def changed_paths(self) -> set[str]:
         """See `Clone.changed_paths`."""
         self._require_tree()
-        return self._stager.changed(self._index)
+        return self._stager.changed(self.index)
 
     def commit(
         self,
@@ -72,9 +111,13 @@ class Committer:
         self._require_tree()
         index = self._scratch_index("index.commit")
         left_out = self._stager.stage(
-            index, touched, include_commands=include_commands, large_limit_bytes=large_limit_bytes
+            index,
+            touched | self.conflicts,
+            include_commands=include_commands,
+            large_limit_bytes=large_limit_bytes,
         )
-        found = Screening(self._git, self._stager, self._base, self.tip, screen).run(index)
+        screen = self._require_resolved(screen, index)
+        found = Screening(self._git, self._stager, self._base, self.head, screen).run(index)
         outcome = CommitOutcome(
             None,
             [],
@@ -86,31 +129,54 @@ class Committer:
             found.changes,
             found.refused,
         )
-        if found.refused is not None or found.held_back or not found.files:
+        joins = len(self.parents) > 1
+        if found.refused is not None or found.held_back or not (found.files or joins):
             return outcome
         tip = self._commit_tree(found.tree, message)
         with storage_errors(COMMITTING):
-            index.replace(self._index)
-        self.tip = tip
+            index.replace(self.index)
+        self.tip = self.head = tip
+        self.parents = [tip]
+        self.fresh = False
         return replace(outcome, commit=tip, files=found.files)
 
     def diff(self) -> bytes:
         """See `Clone.diff`."""
-        return diff(self._git, self._base, self.tip)
+        return diff(self._git, self._base, self.head)
 
     def pending_patch(
         self, since: str, touched: set[str], *, include_commands: bool, large_limit_bytes: int
     ) -> bytes:
         """See `Clone.pending_patch`."""
+        tree, left_out = self.staged_tree(
+            touched, include_commands=include_commands, large_limit_bytes=large_limit_bytes
+        )
+        names = "".join(
+            f"# left out: {printable(item.path)}: {printable(item.reason)}\n" for item in left_out
+        )
+        return names.encode() + binary_patch(self._git, since, tree)
+
+    def staged_tree(
+        self, touched: set[str], *, include_commands: bool, large_limit_bytes: int
+    ) -> tuple[str, list[LeftOut]]:
+        """The tree that the head and the changes make, screened by nothing, and what is left out of it."""
         self._require_tree()
         index = self._scratch_index("index.patch")
         left_out = self._stager.stage(
             index, touched, include_commands=include_commands, large_limit_bytes=large_limit_bytes
         )
-        names = "".join(
-            f"# left out: {printable(item.path)}: {printable(item.reason)}\n" for item in left_out
-        )
-        return names.encode() + binary_patch(self._git, since, self._stager.write_tree(index))
+        return self._stager.write_tree(index), left_out
+
+    def _require_resolved(self, screen: Screen, index: Path) -> Screen:
+        """The screen; one that refuses everything where a conflict is left."""
+        if not self.conflicts:
+            return screen
+        left = with_markers(self._git, self._stager.write_tree(index), self.conflicts)
+        if not left:
+            return screen
+        more = f" and {len(left) - _MOST_SHOWN_PATHS} more" if len(left) > _MOST_SHOWN_PATHS else ""
+        refused = f"conflict markers are left in {', '.join(map(printable, left[:_MOST_SHOWN_PATHS]))}{more}"
+        return replace(screen, refuse=lambda _: refused)
 
     def _require_tree(self) -> None:
         if self._tree.is_symlink() or not self._tree.is_dir():
@@ -118,14 +184,13 @@ class Committer:
 
     def _scratch_index(self, name: str) -> Path:
         """A copy of the index to work on, so that a failure leaves the index as it was."""
-        scratch = self._index.with_name(name)
+        scratch = self.index.with_name(name)
         with storage_errors(COMMITTING):
             scratch.with_name(f"{name}.lock").unlink(missing_ok=True)
-            shutil.copyfile(self._index, scratch)
+            shutil.copyfile(self.index, scratch)
         return scratch
 
     def _commit_tree(self, tree: str, message: str) -> str:
-        text = message.replace("\0", "")[:_MOST_MESSAGE_CHARACTERS].strip() or _DEFAULT_MESSAGE
         date = f"@{int(self._clock.now().timestamp())} +0000"
         variables = {
             "GIT_AUTHOR_NAME": self._identity.name,
@@ -135,8 +200,9 @@ class Committer:
             "GIT_COMMITTER_EMAIL": self._identity.email,
             "GIT_COMMITTER_DATE": date,
         }
-        stdin = f"{text}\n".encode("utf-8", "replace")
+        parents = [word for parent in self.parents for word in ("-p", parent)]
+        stdin = clean_message(message).encode("utf-8", "replace")
         made = self._git.run(
-            "commit-tree", tree, "-p", self.tip, doing=COMMITTING, stdin=stdin, variables=variables
+            "commit-tree", tree, *parents, doing=COMMITTING, stdin=stdin, variables=variables
         )
         return made.decode("ascii").strip()

@@ -1,0 +1,76 @@
+"""What a clone can do with work that was begun earlier, by another run or by people on our branch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.workspace.adopt import Adopter
+from orchestrator.workspace.branches import Branches
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from orchestrator.workspace.base import Adopted, BranchState
+    from orchestrator.workspace.commit import Committer
+    from orchestrator.workspace.hostgit import HostGit
+    from orchestrator.workspace.remote import Remote
+
+
+class Continuing:
+    """The half of a `Clone` that continues earlier work.
+
+    Args:
+        files: git on our objects and the work tree.
+        committer: makes the commits.
+        remote: where the clone came from.
+        base: the branch that was cloned, and its commit.
+    """
+
+    def __init__(self, files: HostGit, committer: Committer, remote: Remote, base: tuple[str, str]) -> None:
+        self._branches = Branches(files.without_tree(), remote, base)
+        self._adopter = Adopter(files, committer, remote, base[1])
+
+    def adopt(self, commit: str, *, reference: str | None = None) -> Adopted:
+        """Bring what a commit changed onto the files, by a three-way merge. Nothing is committed.
+
+        The files are as if tools had written the change: give `paths` to `commit`, which leaves out what it
+        leaves out of any change. To be called before anything is changed or committed here.
+
+        Args:
+            commit: has one parent, with which it is compared.
+            reference: the full name on the remote of what leads to the commit, itself or its child. None:
+                the server is asked for the commit by its id, which not every server gives.
+
+        Raises:
+            WorkspaceError: it cannot be read, or it has a path that leaves the work tree or enters `.git`.
+        """
+        return self._adopter.adopt(commit, reference)
+
+    def adopt_branch(self, branch: str) -> Adopted:
+        """Continue a branch that has commits of others: the files become what it and the base make together.
+
+        The next `commit` has the branch's head and the base as parents, so that its push rewrites nothing:
+        `push(branch, expected=adopted.tip)`. Checks of that commit look at what differs from the merge,
+        thus not at what people committed. Call it first; `adopt` may follow.
+
+        Raises:
+            WorkspaceError: there is no such branch, it left the base too far away to be sure, or it has a
+                path that leaves the work tree or enters `.git`.
+        """
+        return self._adopter.adopt_branch(branch, self._branches)
+
+    def branch_state(
+        self, branch: str, author_email: str, *, known_bases: Collection[str] = ()
+    ) -> BranchState | None:
+        """What a branch of the remote has on top of the base; None where there is no such branch.
+
+        Args:
+            branch: its name.
+            author_email: ours. Author and committer of our own commit both have it.
+            known_bases: commits that the caller knows to have been the base's head, for a base that was
+                rewritten since.
+
+        Raises:
+            WorkspaceError: the branch cannot be read.
+        """
+        return self._branches.state(branch, author_email, known_bases)
