@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 from orchestrator.workspace.base import RemoteTip
-from orchestrator.workspace.failures import error_for, printable
+from orchestrator.workspace.failures import printable
 from orchestrator.workspace.names import checked_branch, is_commit_id
+from orchestrator.workspace.swap import Update, push_error
 
 if TYPE_CHECKING:
     from orchestrator.workspace.hostgit import GitResult, HostGit
+    from orchestrator.workspace.lease import Lease
     from orchestrator.workspace.remote import Remote
 
 _TIP_REFERENCE = "refs/pullwright/remote-tip"
-_MOST_REMOTE_LINES = 4
-# `!<TAB>from:to<TAB>[remote rejected] (reason)`, see "OUTPUT" in https://git-scm.com/docs/git-push
-_REJECTED = re.compile(r"^!\t[^\t]*\t\[(?P<kind>[^\]]*)\](?: \((?P<reason>.*)\))?", re.MULTILINE)
 
 
 class Publisher:
@@ -60,39 +58,46 @@ class Publisher:
         email, _, name = line.decode("utf-8", "replace").rstrip("\n").partition("\0")
         return RemoteTip(commit, email, name)
 
-    def push(self, branch: str, commit: str, *, expected: str | None) -> str:
+    def push(self, branch: str, commit: str, *, expected: str | None, lease: Lease | None = None) -> str:
         """See `Clone.push`."""
         checked_branch(self._git, branch)
         if branch == self._base_branch:
             message = f"the change goes to a branch of its own, never to {branch}, its base"
             raise PushRejectedError(message)
-        lease = expected if expected is not None else self._pushed.get(branch, "")
-        if lease and not is_commit_id(lease):
-            message = f"{printable(lease)!r} is not a commit id"
+        old = expected if expected is not None else self._pushed.get(branch, "")
+        if old and not is_commit_id(old):
+            message = f"{printable(old)!r} is not a commit id"
             raise WorkspaceError(message)
         doing = f"cannot push {branch} to {self._remote.shown}"
-        result = self._git.attempt(
-            *("push", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no"),
-            *(f"--force-with-lease=refs/heads/{branch}:{lease}", "--", self._remote.url),
-            f"{commit}:refs/heads/{branch}",
-            doing=doing,
-            remote=self._remote,
-        )
-        if result.status != 0:
-            self._require_arrived(branch, commit, result, doing)
-        found = self._remote_commit(branch, doing)
+        update = Update(f"refs/heads/{branch}", old or None, commit)
+        if lease is None:
+            self._push_alone(branch, update, doing)
+            found = self._remote_commit(branch, doing)
+        else:
+            found = lease.push(self._git, update, doing=doing)
         if found != commit:
             message = f"{doing}: the remote holds {found or 'nothing'} instead of {commit}"
             raise PushRejectedError(message)
         self._pushed[branch] = self.pushed = commit
         return commit
 
+    def _push_alone(self, branch: str, update: Update, doing: str) -> None:
+        result = self._git.attempt(
+            *("push", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no"),
+            *(f"--force-with-lease={update.ref}:{update.old or ''}", "--", self._remote.url),
+            f"{update.new}:{update.ref}",
+            doing=doing,
+            remote=self._remote,
+        )
+        if result.status != 0:
+            self._require_arrived(branch, update.new or "", result, doing)
+
     def _require_arrived(self, branch: str, commit: str, result: GitResult, doing: str) -> None:
         """A push that failed may have arrived: an earlier try, or a connection cut after the server's work."""
         with suppress(WorkspaceError):
             if self._remote_commit(branch, doing) == commit:
                 return
-        raise _push_error(result, doing)
+        raise push_error(result, doing)
 
     def _remote_commit(self, branch: str, doing: str) -> str | None:
         reference = f"refs/heads/{branch}"
@@ -105,19 +110,3 @@ class Publisher:
             if name == reference:
                 return commit
         return None
-
-
-def _push_error(result: GitResult, doing: str) -> WorkspaceError:
-    rejected = _REJECTED.search(result.stdout.decode("utf-8", "replace"))
-    if rejected is None:
-        return error_for(result.stderr, doing)
-    reason = rejected["reason"] or rejected["kind"]
-    if reason == "stale info":
-        return PushRejectedError(f"{doing}: the branch changed on the remote meanwhile")
-    said = [
-        shown
-        for line in result.stderr.splitlines()
-        if line.startswith("remote:") and (shown := printable(line.removeprefix("remote:")))
-    ]
-    detail = f"; the server says: {' '.join(said[:_MOST_REMOTE_LINES])}" if said else ""
-    return PushRejectedError(f"{doing}: {printable(reason)}{detail}")

@@ -96,6 +96,8 @@ class Records:
         self._clock = clock or SystemClock()
         self._sleep = sleep
         self._lock = threading.RLock()
+        # Git writes down what is shallow, and lets only one at a time do that.
+        self._fetching = threading.Lock()
         self._folder: Path | None = None
         self._kind: str | None = None
         self._gits: dict[str, HostGit] = {}
@@ -130,7 +132,7 @@ class Records:
             RemoteUnavailableError: no answer, after several tries.
             WorkspaceError: the remote refused, or a name is none of ours.
         """
-        return self._list([_checked(prefix) for prefix in prefixes])
+        return self.tips([_checked(prefix) for prefix in prefixes])
 
     def read(self, where: str, *, pages: bool = False) -> Record | None:
         """The record at a reference, or None where there is none; or a commit by its id.
@@ -155,7 +157,7 @@ class Records:
         if not wanted:
             return {}
         git = self._scratch(wanted[0])
-        with self._lock:
+        with self._fetching:
             here = look(git, wanted)
             faults = self._fetch(git, [commit for commit in wanted if commit not in here], pages=pages)
             texts = read_texts(git, look(git, wanted), _MOST_COMMIT_BYTES)
@@ -215,7 +217,7 @@ class Records:
         doing = f"cannot update {_checked(ref)} of {self.remote.shown}"
         if old == new:
             return self.list(ref).get(ref) == new
-        tries = Tries(self._sleep)
+        tries = self.tries()
         first = True
         while True:
             git = self._scratch(old)
@@ -225,7 +227,7 @@ class Records:
             if pushed.answer is Answer.STALE and first:
                 return False
             first = False
-            found = self._list([ref], tries).get(ref)
+            found = self.tips([ref], tries).get(ref)
             if found == new or found != old:
                 return found == new
             pushed.require_possible()
@@ -235,10 +237,20 @@ class Records:
         """Remove a reference if it is at this commit. See `swap`."""
         return self.swap(ref, old, None)
 
-    def _list(self, patterns: list[str], tries: Tries | None = None) -> dict[str, str]:
+    def tries(self) -> Tries:
+        """Pauses for a caller who pushes by himself."""
+        return Tries(self._sleep)
+
+    def tips(self, patterns: Sequence[str], tries: Tries | None = None) -> dict[str, str]:
+        """As `list`, for references of any name; their names must be checked.
+
+        Args:
+            patterns: whole names, and prefixes that end in `/`.
+            tries: the pauses that are left.
+        """
         wanted = [f"{pattern}*" if pattern.endswith("/") else pattern for pattern in patterns]
         # HEAD tells the kind of the repository's ids where nothing of ours is there yet.
-        output = self._ask(("HEAD", *wanted), tries or Tries(self._sleep))
+        output = self._ask(("HEAD", *wanted), tries or self.tries())
         found = {}
         for line in output.decode("utf-8", "surrogateescape").splitlines():
             commit, _, ref = line.partition("\t")
@@ -268,7 +280,7 @@ class Records:
         return faults
 
     def _fetch_some(self, git: HostGit, commits: Sequence[str], most_bytes: int) -> dict[str, str]:
-        tries = Tries(self._sleep)
+        tries = self.tries()
         while True:
             try:
                 fetch(git, self.remote, commits, most_bytes)
@@ -306,9 +318,9 @@ class Records:
             if known:
                 self._kind = _kind_of(known)
             if self._kind is None and known is None:
-                self._list([HIDDEN])
+                self.tips([HIDDEN])
                 # No id was seen: HEAD may name a branch that is not there. Any other reference will do.
-                seen = b"" if self._kind else self._ask((), Tries(self._sleep))
+                seen = b"" if self._kind else self._ask((), self.tries())
                 self._kind = self._kind or _kind_of(seen.partition(b"\t")[0].decode("ascii", "replace"))
             kind = self._kind or "sha1"
             if kind not in self._gits:

@@ -1,50 +1,18 @@
 from __future__ import annotations
 
 import os
-import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
 from orchestrator.core.errors import PushRejectedError, RemoteUnavailableError, WorkspaceError
 from orchestrator.workspace.records import Record, Records
+from tests.unit.workspace.records_rig import LOST, REF, Naps, bare, broken_git, opened, put
 from tests.unit.workspace.rig import git
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-REF = "refs/pullwright/claims/issue-12"
-
-
-class Naps:
-    """A sleep that only remembers."""
-
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-
-    def __call__(self, seconds: float) -> None:
-        self.seconds.append(seconds)
-
-
-def bare(folder: Path, *options: str) -> Path:
-    """A bare repository with one commit on `main`."""
-    git(folder, "init", "-q", "--bare", "-b", "main", *options, "bare.git")
-    path = folder / "bare.git"
-    tree = git(path, "mktree", stdin=b"")
-    git(path, "update-ref", "refs/heads/main", git(path, "commit-tree", tree, "-m", "first"))
-    return path
-
-
-def put(path: Path, ref: str, message: str | bytes) -> str:
-    """Anything as a record, as anybody who can push may do."""
-    tree = git(path, "mktree", stdin=b"")
-    who = "A <a@example.invalid> 0 +0000"
-    head = f"tree {tree}\nauthor {who}\ncommitter {who}\n\n".encode()
-    stdin = head + (message.encode() if isinstance(message, str) else message)
-    made = git(path, "hash-object", "-t", "commit", "-w", "--stdin", stdin=stdin)
-    git(path, "update-ref", ref, made)
-    return made
 
 
 @pytest.fixture(params=["bare", "work tree", "sha256"])
@@ -58,10 +26,6 @@ def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 @pytest.fixture
 def plain(tmp_path: Path) -> Path:
     return bare(tmp_path)
-
-
-def opened(remote: Path | str, tmp_path: Path) -> Records:
-    return Records(tmp_path / "scratch", str(remote), lambda: None, sleep=Naps())
 
 
 @pytest.fixture
@@ -181,18 +145,6 @@ def test_a_record_that_is_too_large_is_not_fetched_whole(plain: Path, tmp_path: 
         read = records.read_all(records.list("refs/pullwright/claims/"))
     assert read[f"{REF}-good"] == Record(f"{REF}-good", good, None, "good")
     assert "larger than" in (read[REF].fault or "")
-
-
-def broken_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """A git that does something else at some commands. `$real` is the true one."""
-    folder = tmp_path / "bin"
-    folder.mkdir(exist_ok=True)
-    (folder / "git").write_text(f'#!/bin/sh\nreal={shutil.which("git")}\n{script}\nexec $real "$@"\n')
-    (folder / "git").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-
-
-LOST = 'echo "fatal: the remote end hung up unexpectedly" >&2; exit 128'
 
 
 def test_a_lost_answer_is_found_out(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

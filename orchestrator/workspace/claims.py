@@ -1,0 +1,194 @@
+"""Claims: of all workers anywhere one has a task, with nothing between them but the repository's git server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from orchestrator.core.errors import PushRejectedError, WorkspaceError
+from orchestrator.core.spent import Spent
+from orchestrator.workspace.claim_record import (
+    CLAIMS,
+    ClaimRecord,
+    LeaseTimes,
+    claim_message,
+    claim_ref,
+    parse_claim,
+)
+from orchestrator.workspace.lease import Lease
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from orchestrator.core.clock import Clock
+    from orchestrator.workspace.records import Records
+
+__all__ = ["ClaimRecord", "Claims", "Lease", "LeaseTimes"]
+
+_MOST_LOOKS = 5
+_BY_A_PERSON = "a person"
+
+
+class Claims:
+    """The claims on the tasks of one repository.
+
+    Args:
+        records: the hidden references of the remote.
+        owner: names this machine for people; one word.
+        clock: tells the time.
+        times: how long a claim holds.
+        nonce: makes a text that was never made before, on any machine.
+    """
+
+    def __init__(
+        self, records: Records, owner: str, clock: Clock, times: LeaseTimes, nonce: Callable[[], str]
+    ) -> None:
+        self._records = records
+        self._owner = owner
+        self._clock = clock
+        self._times = times
+        self._nonce = nonce
+
+    def take(
+        self,
+        task: str,
+        run: str,
+        dead_runs: Collection[str] = (),
+        unless: Callable[[ClaimRecord], str | None] = lambda _record: None,
+    ) -> Lease | ClaimRecord | str:
+        """Take a task if it is free: never claimed, released, expired, or held by a run that is dead.
+
+        Of all who try at once one gets it. A claim that this run has already, because an answer was lost,
+        is taken up again.
+
+        Args:
+            task: its key.
+            run: who takes it; no other run anywhere has this name.
+            dead_runs: runs that are known to be dead.
+            unless: asked of the claim before, where the task is free: why it is not taken all the same.
+
+        Returns:
+            The lease; or the claim of the one who has it; or what `unless` said.
+
+        Raises:
+            RemoteUnavailableError: no answer, after several tries. If the claim arrived after all, the same
+                run gets it at the next call, and others when it has expired.
+            PushRejectedError: the server does not want it.
+            WorkspaceError: the key is none, or git failed.
+        """
+        ref = claim_ref(task)
+        for _ in range(_MOST_LOOKS):
+            found, before = self._read(task)
+            ours = before is not None and (before.owner, before.run) == (self._owner, run)
+            if before is not None and not (ours and before.state == "held"):
+                if not (before.is_free(self._clock.now(), self._times) or _is_dead(before, dead_runs)):
+                    return before
+                if (reason := unless(before)) is not None:
+                    return reason
+            record = self._next(task, run, before, ours=ours)
+            commit = self._records.commit(claim_message(record), found)
+            if self._records.swap(ref, found, commit):
+                return Lease(self._records, commit, record, before, self._clock, self._times, self._nonce)
+        message = f"the claim on {task} changes faster than it can be read"
+        raise PushRejectedError(message)
+
+    def list(self) -> Sequence[ClaimRecord]:
+        """All claims, held and released, by their keys. Names that are no task's are left out.
+
+        Raises:
+            RemoteUnavailableError: no answer, after several tries.
+            WorkspaceError: the remote refused.
+        """
+        found = self._records.list(CLAIMS)
+        claims = []
+        for ref, record in sorted(self._records.read_all(found).items()):
+            task = ref.removeprefix(CLAIMS)
+            if _is_key(task):
+                claims.append(parse_claim(task, record))
+        return claims
+
+    def show(self, task: str) -> ClaimRecord | None:
+        """The claim on one task, or None. The errors are those of `list`."""
+        return self._read(task)[1]
+
+    def release(self, task: str, reason: str, shown: ClaimRecord | None = None) -> ClaimRecord | None:
+        """A person takes the task away from whoever holds it; the holder's next push is refused.
+
+        Args:
+            task: its key.
+            reason: becomes the outcome.
+            shown: what the person saw; where the claim has another holder by now, nothing is changed.
+
+        Returns:
+            What was released; None where nobody held it.
+
+        Raises:
+            PushRejectedError: somebody else moved it meanwhile, or the server does not want it.
+            RemoteUnavailableError: no answer, after several tries.
+            WorkspaceError: the key is none, or git failed.
+        """
+        for _ in range(_MOST_LOOKS):
+            found, before = self._read(task)
+            if before is None or before.state == "released":
+                return None
+            if shown is not None and (shown.run, shown.number) != (before.run, before.number):
+                break
+            now = self._clock.now()
+            # A record that cannot be read tells no number and no cost: both begin anew.
+            record = replace(before, run=before.run or _BY_A_PERSON, number=max(before.number, 1))
+            record = replace(record, state="released", outcome=reason, nonce=self._nonce(), fault=None)
+            record = replace(record, renewed_at=now, expires_at=now)
+            commit = self._records.commit(claim_message(record), found)
+            if self._records.swap(claim_ref(task), found, commit):
+                return before
+            # Its holder's heartbeat was in between, and a person releases a holder, not a heartbeat.
+            shown = shown or before
+        message = f"the claim on {task} was moved meanwhile: look at it again"
+        raise PushRejectedError(message)
+
+    def _read(self, task: str) -> tuple[str | None, ClaimRecord | None]:
+        """The commit of a task's claim, and what it says."""
+        ref = claim_ref(task)
+        for _ in range(_MOST_LOOKS):
+            found = self._records.list(ref).get(ref)
+            if found is None:
+                return None, None
+            record = parse_claim(task, self._records.read_all({ref: found})[ref])
+            if record.fault is None or self._records.list(ref).get(ref) == found:
+                return found, record
+        message = f"the claim on {task} changes faster than it can be read"
+        raise WorkspaceError(message)
+
+    def _next(self, task: str, run: str, before: ClaimRecord | None, *, ours: bool) -> ClaimRecord:
+        now = self._clock.now()
+        end = now + timedelta(seconds=self._times.lease_seconds)
+        number = before.number + 1 if before else 1
+        taken_at = now
+        if before is not None and ours and before.state == "held":
+            number, taken_at = before.number, before.taken_at
+        return ClaimRecord(
+            task,
+            "held",
+            self._owner,
+            run,
+            number,
+            taken_at,
+            now,
+            end,
+            pull=before.pull if before else None,
+            spent=before.spent if before else Spent(),
+            nonce=self._nonce(),
+        )
+
+
+def _is_dead(record: ClaimRecord, dead_runs: Collection[str]) -> bool:
+    return record.fault is None and record.run in dead_runs
+
+
+def _is_key(task: str) -> bool:
+    try:
+        claim_ref(task)
+    except WorkspaceError:
+        return False
+    return True
