@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
     from orchestrator.workspace.base import CommitLine, CommitOutcome, Identity, RemoteTip, TrackedFile
     from orchestrator.workspace.credential import GitCredential
+    from orchestrator.workspace.lease import Lease
 
 # Ten commits cost as much as one, within the noise, where files change a little at a time (measured with
 # tests/benchmarks/clone.py); they are what the first prompt shows of the history.
@@ -171,21 +172,24 @@ class Clone:
         """The head of a branch on the remote, or None where there is no such branch."""
         return self._publisher.remote_tip(branch)
 
-    def push(self, branch: str, *, expected: str | None) -> str:
+    def push(self, branch: str, *, expected: str | None, lease: Lease | None = None) -> str:
         """Push what is committed, and read the remote's id back.
 
         Args:
             branch: the branch's name on the remote; never the base branch.
             expected: the commit that the remote branch must have now, or None where it must not exist.
                 After a push of this clone to the branch, None means what was pushed then.
+            lease: the claim on the task, which moves in the same push: neither moves without the other.
 
         Returns:
             The commit that the remote holds.
 
         Raises:
+            ClaimLostError: somebody else moved the claim; the branch was not touched.
             PushRejectedError: the remote did not take it, or holds something else.
+            RemoteUnavailableError: no answer; it may have arrived, and pushing again is harmless.
         """
-        return self._publisher.push(branch, self._committer.tip, expected=expected)
+        return self._publisher.push(branch, self._committer.tip, expected=expected, lease=lease)
 
 
 def open_clone(  # noqa: PLR0913  each is a fact of the run, given by name
