@@ -63,6 +63,7 @@ class Task:
         remarks: what people said about it, oldest first.
         kind: what the cycle is for. All but a new task are about a pull request of ours.
         pull: that pull request, as it was listed: its branch may have moved since.
+        is_retry: a person asked by label for another try, whatever became of the ones before.
         status_marker: the hidden line that our comment with the key `status` on `pull` has to hold from
             the end of this cycle on, whatever it came to: by it the same words and the same failed
             checks do not become a task again.
@@ -77,6 +78,7 @@ class Task:
     remarks: tuple[Remark, ...] = ()
     kind: TaskKind = TaskKind.NEW
     pull: PullRequest | None = None
+    is_retry: bool = False
     status_marker: str = ""
 
     @property

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeAlias
 
+from orchestrator.core.clock import SystemClock
 from orchestrator.core.defences import Defence, Guarded
-from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.errors import ConfigurationError, WorkspaceError
 from orchestrator.cycle.parts import Choice
-from orchestrator.cycle.tasks import BRANCH_FOLDER, Task, checklist, from_issue, from_text
-from orchestrator.forge.base import PullRequestState
-from orchestrator.worker.admission import Admission
+from orchestrator.cycle.tasks import BRANCH_FOLDER, Task, TaskKind, checklist, from_issue, from_text
+from orchestrator.worker.idle import Idle
+from orchestrator.worker.look import Look, Ready
+from orchestrator.worker.manners import Manners, name_of, why_hands_off, why_not_again
 from orchestrator.worker.remarks import CommentsPolicy, choose_remarks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from orchestrator.forge.base import Forge, Issue, PullRequest
+    from orchestrator.core.clock import Clock
+    from orchestrator.forge.base import Forge, Issue
+    from orchestrator.workspace.claims import Lease
+
+    Claim: TypeAlias = Callable[[Task], Lease | str]
 
 BACKLOG_FILES = ("BACKLOG.md", "TODO.md", "ROADMAP.md")
+CLAIMS_LOOK_AGAIN = timedelta(minutes=5)
+"""Claims are not in the forge's pulse: while another worker holds a task, it is asked for so often."""
 _NAMED_REASONS = 3
 
 
@@ -31,6 +41,15 @@ def _unheard(event: Guarded) -> None:
     del event
 
 
+def _nobody() -> tuple[str, ...]:
+    return ()
+
+
+def _no_conflict(number: int) -> bool:
+    del number
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What the person named: an issue, a text, or neither, which means the backlog."""
@@ -38,18 +57,31 @@ class Wanted:
     issue: int | None = None
     text: str | None = None
 
+    @property
+    def prefix(self) -> str:
+        """What the branches begin with that it is about."""
+        if self.issue is not None:
+            return f"{BRANCH_FOLDER}issue-{self.issue}-"
+        return BRANCH_FOLDER if self.text is None else from_text(self.text).branch_prefix
+
 
 @dataclass(slots=True)
 class Backlog:
-    """Chooses the next task.
+    """Chooses the next task: our own pull requests first, then what is new.
 
     Attributes:
-        attempted: the keys that this process is through with.
+        attempted: what this process is through with.
         allow_actors: logins that may cause work whatever the forge says of them.
         comments_policy: whose comments on an issue become remarks of its task.
         clean: a text without what people do not see, and a line for each thing that was taken out.
         clean_name: the same for a title.
         emit: told of what was refused or taken out.
+        manners: how much is asked of the people who review.
+        claim: takes a task for this worker, or says why it cannot be had. None: nothing is claimed.
+        in_flight: keys of the tasks that other workers hold now.
+        has_conflict: whether a pull request, by number, cannot be merged into its base as it is.
+        clock: the time of day.
+        idle: what is remembered between two backlogs of one process.
     """
 
     forge: Forge
@@ -61,6 +93,12 @@ class Backlog:
     clean: Callable[[str], tuple[str, list[str]]] = _as_it_is
     clean_name: Callable[[str], tuple[str, list[str]]] = _as_it_is
     emit: Callable[[Guarded], None] = _unheard
+    manners: Manners = Manners()  # noqa: RUF009  a frozen value
+    claim: Claim | None = None
+    in_flight: Callable[[], Collection[str]] = _nobody
+    has_conflict: Callable[[int], bool] = _no_conflict
+    clock: Clock = field(default_factory=SystemClock)
+    idle: Idle = field(default_factory=Idle)
     _noticed: list[Guarded] = field(default_factory=list, init=False)
 
     async def choose(self) -> Choice:
@@ -69,32 +107,102 @@ class Backlog:
         Raises:
             ConfigurationError: the issue that the person named is closed.
             ForgeError: the forge failed, or does not tell who may write.
+            WorkspaceError: the claim could be neither taken nor refused.
         """
         try:
-            choice = await asyncio.to_thread(self._choose)
+            return await asyncio.to_thread(self._choose)
         finally:
             # Told from here: listeners do not expect to be called by another thread.
             noticed, self._noticed = self._noticed, []
             for event in noticed:
                 self.emit(event)
-        if choice.task:
-            self.attempted.add(choice.task.key)
-        return choice
 
     def _choose(self) -> Choice:
+        pulse = self.forge.pulse()
+        known = self.idle.recall(pulse, self.clock.now())
+        if known is not None:
+            return known
+        choice = self._find(self._look())
+        self.idle.remember(pulse, choice)
+        return choice
+
+    def _look(self) -> Look:
+        return Look(
+            self.forge,
+            self.label,
+            self.allow_actors,
+            self.manners,
+            self.clock.now(),
+            self._clean_at,
+            lambda text: self.clean_name(text)[0],
+            self.has_conflict,
+        )
+
+    def _find(self, look: Look) -> Choice:
+        for ready in look.upkeep(self.wanted.prefix):
+            if ready.attempt not in self.attempted and (choice := self._take(ready, look)):
+                return choice
+        full = look.why_no_new_task(look.pulls, self.in_flight)
+        if full is not None:
+            look.note(full.reason, full.until, first=True)
+        else:
+            for ready in self._new(look):
+                if choice := self._take(ready, look):
+                    return choice
+        reason = _summary(look.reasons, self.label)
+        return Choice(None, reason, wake_at=min(look.times, default=None))
+
+    def _take(self, ready: Ready, look: Look) -> Choice | None:
+        """Claim what is ready, and look again: what was read before the claim may be old by now."""
+        lease: Lease | None = None
+        if self.claim is not None:
+            held = self.claim(ready.task)
+            if isinstance(held, str):
+                look.note(held, look.now + CLAIMS_LOOK_AGAIN)
+                return None
+            lease, kept = held, False
+            try:
+                still = self._still(ready, lease, look)
+                kept = isinstance(still, Ready)
+            finally:
+                if not kept:
+                    _let_go(lease)
+            if isinstance(still, str):
+                look.note(still, look.now + CLAIMS_LOOK_AGAIN)
+                return None
+            ready = still
+        self.attempted.add(ready.attempt)
+        return Choice(ready.task, lease=lease, after_claim=ready.after)
+
+    def _still(self, ready: Ready, lease: Lease, look: Look) -> Ready | str:
+        """What is ready, as it is now that nobody else can do it, or why it is not any more."""
         pulls = self.forge.our_pull_requests(BRANCH_FOLDER)
-        admission = Admission(self.forge, self.label, self.allow_actors)
-        reasons: list[str] = []
+        if ready.task.kind is not TaskKind.NEW:
+            return look.again(ready, pulls)
+        before = lease.previous.pull if lease.previous else None
+        if before is not None and before not in {pull.number for pull in pulls}:
+            return f"{name_of(ready.task)} was proposed as #{before}, which the forge does not list yet"
+        done, _ = why_not_again(ready.task, pulls, ready.labels)
+        full = look.why_no_new_task(pulls, self.in_flight)
+        return done or (full.reason if full else ready)
+
+    def _new(self, look: Look) -> Iterator[Ready]:
         for candidate in self._candidates():
+            issue = None if isinstance(candidate, Task) else candidate
             task = candidate if isinstance(candidate, Task) else from_issue(candidate)
-            reason = self._why_not(task, pulls)
-            if reason is None and not isinstance(candidate, Task):
-                reason = self._refusal(candidate, admission)
-                task = task if reason else self._told(candidate, admission)
+            labels = issue.labels if issue else ()
+            reason, retried = why_not_again(task, look.pulls, labels)
+            attempt = f"{task.key} retry {max(retried)}" if retried else task.key
+            if reason is None and attempt in self.attempted:
+                reason = f"{name_of(task)} was worked on in this run"
+            if reason is None and issue is not None:
+                reason = self._why_not_issue(issue, look)
+                task = task if reason else self._told(issue, look)
+            task = replace(task, is_retry=bool(retried))
             if reason is None:
-                return Choice(task)
-            reasons.append(reason)
-        return Choice(None, _summary(reasons, self.label))
+                yield Ready(task, attempt, look.unlabel(retried), labels)
+            else:
+                look.note(reason)
 
     def _candidates(self) -> Iterator[Issue | Task]:
         """Issues, which have to be admitted, and tasks, which whoever may write has put there."""
@@ -117,13 +225,17 @@ class Backlog:
                 self._notice_hidden(file, lines)
                 yield from checklist(file, seen)
 
-    def _refusal(self, issue: Issue, admission: Admission) -> str | None:
-        refusal = admission.refusal(issue)
+    def _why_not_issue(self, issue: Issue, look: Look) -> str | None:
+        """Why an issue is left alone: nobody who may asked for it, or it is somebody else's."""
+        refusal = self.idle.refusal(issue) or look.admission.refusal(issue)
+        self.idle.keep_refusal(issue, refusal, look.now)
         if refusal is not None:
             self._noticed.append(Guarded(Defence.ADMISSION, refusal))
-        return refusal
+            return refusal
+        ours = [pull.number for pull in look.pulls]
+        return why_hands_off(issue, lambda: self.forge.linked_pull_requests(issue.number), ours, look.me)
 
-    def _told(self, issue: Issue, admission: Admission) -> Task:
+    def _told(self, issue: Issue, look: Look) -> Task:
         """The task that an admitted issue is. Its text is the one that was judged: it is not read again."""
         title, title_lines = self.clean_name(issue.title)
         body, body_lines = self.clean(issue.body)
@@ -135,36 +247,29 @@ class Backlog:
             return seen
 
         comments = [] if self.comments_policy == "none" else self.forge.comments(issue.number)
-        remarks = choose_remarks(comments, self.comments_policy, admission.may, clean)
+        remarks = choose_remarks(comments, self.comments_policy, look.admission.may, clean)
         self._notice_hidden(f"issue #{issue.number}", lines)
         return from_issue(replace(issue, title=title, body=body), remarks)
+
+    def _clean_at(self, text: str, place: str) -> str:
+        seen, lines = self.clean(text)
+        self._notice_hidden(place, lines)
+        return seen
 
     def _notice_hidden(self, place: str, lines: list[str]) -> None:
         if lines:
             message = f"{place}: the model would have seen this; you did not"
             self._noticed.append(Guarded(Defence.HIDDEN_TEXT, message, details=tuple(lines)))
 
-    def _why_not(self, task: Task, pulls: Iterable[PullRequest]) -> str | None:
-        """Why a task is not taken: it has a pull request of ours, or this process is through with it."""
-        ours = [pull for pull in pulls if pull.branch.startswith(task.branch_prefix)]
-        by_state: dict[PullRequestState, Callable[[PullRequest], str]] = {
-            PullRequestState.OPEN: lambda pull: f"{_name(task)} has an open pull request, {pull.url}",
-            PullRequestState.MERGED: lambda pull: f"{_name(task)} was done by {pull.url}",
-            PullRequestState.CLOSED: lambda pull: (
-                f"{_name(task)} was declined: {pull.url} is closed unmerged"
-            ),
-        }
-        for state, say in by_state.items():
-            if found := next((pull for pull in ours if pull.state is state), None):
-                return say(found)
-        return f"{_name(task)} was worked on in this run" if task.key in self.attempted else None
+
+def _let_go(lease: Lease) -> None:
+    """Release a claim on what is not done after all. What the tombstone before it told stays told."""
+    before = lease.previous
+    with suppress(WorkspaceError):  # it expires by itself
+        lease.release(before.outcome if before else "skipped", pull=before.pull if before else None)
 
 
-def _name(task: Task) -> str:
-    return f"issue #{task.number}" if task.number else f"the task {task.title!r}"
-
-
-def _summary(reasons: list[str], label: str) -> str:
+def _summary(reasons: Sequence[str], label: str) -> str:
     if not reasons:
         return f"no open issue has the label {label!r}, and {', '.join(BACKLOG_FILES)} have no unticked item"
     named = "; ".join(reasons[:_NAMED_REASONS])

@@ -25,6 +25,7 @@ def review(  # noqa: PLR0913, PLR0917  the parts of one review
     sent = None if state == "PENDING" else moment
     made = Review(github.next_id(), by, body, moment, sent, state=state)
     pull.reviews.append(made)
+    pull.updated_at = max(pull.updated_at, moment)
     return made
 
 
@@ -40,7 +41,8 @@ def say(  # noqa: PLR0913, PLR0917  the parts of one comment
     """Somebody begins a thread on a line."""
     thread = ReviewThread(path, line)
     pull.review_threads.append(thread)
-    answer_in(github, thread, by, body, at)
+    said = answer_in(github, thread, by, body, at)
+    pull.updated_at = max(pull.updated_at, said.created_at)
     return thread
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from tests.doubles.github.state import Issue, Repo
+    from tests.doubles.github.state import Issue, Pull, Repo
 
 
 @dataclass
@@ -44,6 +44,12 @@ class World:
     def comment(self, issue: Issue, by: str, body: str) -> None:
         self.github.add_comment(self.repo, issue.number, body, by)
 
+    def comment_on(self, pull: Pull, by: str, body: str) -> None:
+        self.github.add_comment(self.repo, pull.number, body, by)
+
+    def people(self, login: str, role: str) -> None:
+        collaborate(self.repo, login, role)
+
     def asked(self, path: str) -> int:
         return len(self.github.calls("GET", path))
 
@@ -67,6 +73,7 @@ def world(place: GitHub) -> Iterator[World]:
     [repo] = place.repositories
     repo.threads.clear()
     repo.people.clear()
+    repo.checks.clear()
     place.render.kinds.clear()
     for memory in (place.faults, place.requests, place.queries):
         memory.clear()

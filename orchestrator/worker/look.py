@@ -1,0 +1,141 @@
+"""One look at the forge: what was found in it, each thing asked once, and why nothing else was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from orchestrator.cycle.tasks import BRANCH_FOLDER, Task, key_of
+from orchestrator.forge.base import PullRequestState
+from orchestrator.worker import manners as rules
+from orchestrator.worker.admission import Admission
+from orchestrator.worker.manners import REBASE_LABEL, RETRY_LABEL, has_label, is_reviewed
+from orchestrator.worker.upkeep import Upkeep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+    from datetime import datetime
+
+    from orchestrator.forge.base import Feedback, Forge, PullRequest
+    from orchestrator.worker.manners import Manners, NotNow
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A task that nothing speaks against.
+
+    Attributes:
+        attempt: under which name this process remembers that it was done.
+        after: what to do on the forge once the task is taken.
+        labels: of its issue.
+    """
+
+    task: Task
+    attempt: str
+    after: tuple[Callable[[], None], ...] = ()
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Look:
+    """What is asked of the forge while a task is chosen.
+
+    Attributes:
+        pulls: all of ours, as they were listed first; `me` is our login, where it is known.
+        reasons: why things are not done, in words.
+        times: when some of them may be.
+    """
+
+    forge: Forge
+    label: str
+    allow_actors: Collection[str]
+    manners: Manners
+    now: datetime
+    clean: Callable[[str, str], str]
+    clean_name: Callable[[str], str]
+    has_conflict: Callable[[int], bool]
+    admission: Admission = field(init=False)
+    pulls: list[PullRequest] = field(init=False)
+    me: str | None = field(init=False)
+    reasons: list[str] = field(default_factory=list, init=False)
+    times: list[datetime] = field(default_factory=list, init=False)
+    _said: dict[int, list[Feedback]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.admission = Admission(self.forge, self.label, self.allow_actors)
+        self.pulls = self.forge.our_pull_requests(BRANCH_FOLDER)
+        self.me = self.forge.own_login()
+
+    def note(self, reason: str, until: datetime | None = None, *, first: bool = False) -> None:
+        """Remember why something is not done, and until when."""
+        if reason:
+            self.reasons.insert(0 if first else len(self.reasons), reason)
+        if until is not None:
+            self.times.append(until)
+
+    def upkeep(self, prefix: str) -> Iterator[Ready]:
+        """What our open pull requests want, the oldest first."""
+        for pull in reversed(self.pulls):
+            if pull.state is PullRequestState.OPEN and pull.branch.startswith(prefix):
+                found = self._upkeep().look(pull)
+                if isinstance(found, Task):
+                    yield self._ready(found, pull)
+                elif found is not None:
+                    self.note(found.reason, found.until)
+
+    def again(self, ready: Ready, pulls: Sequence[PullRequest]) -> Ready | str:
+        """What a pull request wants now, or why it wants nothing any more."""
+        pull = next((one for one in pulls if ready.task.pull and one.number == ready.task.pull.number), None)
+        if pull is None or pull.state is not PullRequestState.OPEN:
+            return f"{rules.name_of(ready.task)}: its pull request is not open any more"
+        self._said.pop(pull.number, None)
+        found = self._upkeep().look(pull)
+        if isinstance(found, Task):
+            return self._ready(found, pull)
+        return f"pull request #{pull.number} was cared for by another worker just now"
+
+    def why_no_new_task(
+        self, pulls: Sequence[PullRequest], in_flight: Callable[[], Collection[str]]
+    ) -> NotNow | None:
+        """Why no new task is begun, or None."""
+        proposed = {key for key, _ in filter(None, (key_of(pull.branch) for pull in pulls if _is_open(pull)))}
+        others = len(set(in_flight()) - proposed)
+        return rules.why_no_new_task(pulls, self.manners, self.now, self._is_reviewed, others)
+
+    def unlabel(self, numbers: Sequence[int]) -> tuple[Callable[[], None], ...]:
+        """What takes the label for another try off."""
+        return tuple(partial(self.forge.remove_label, number, RETRY_LABEL) for number in numbers)
+
+    def _ready(self, task: Task, pull: PullRequest) -> Ready:
+        attempt = f"{task.key} {task.kind} {pull.commit} {task.status_marker}"
+        if not has_label(pull.labels, REBASE_LABEL):
+            return Ready(task, attempt)
+        # A person may ask twice for the same; when the label went on, the pull request was updated.
+        after = (partial(self.forge.remove_label, pull.number, REBASE_LABEL),)
+        return Ready(task, f"{attempt} {pull.updated_at}", after)
+
+    def _upkeep(self) -> Upkeep:
+        return Upkeep(
+            self.forge,
+            self.manners,
+            self.admission.may,
+            self.clean,
+            self.clean_name,
+            self._said_about,
+            self.has_conflict,
+            self.me,
+            self.now,
+        )
+
+    def _is_reviewed(self, pull: PullRequest) -> bool:
+        return is_reviewed(self._said_about(pull.number), self.me)
+
+    def _said_about(self, number: int) -> list[Feedback]:
+        if number not in self._said:
+            self._said[number] = self.forge.feedback(number)
+        return self._said[number]
+
+
+def _is_open(pull: PullRequest) -> bool:
+    return pull.state is PullRequestState.OPEN
