@@ -128,7 +128,7 @@ class Lease:
         """The fence: move one more reference, in the same push as the claim, so that neither moves alone.
 
         Git checks no lease on a reference that stays where it is, therefore the claim is renewed. Where the
-        server has no atomic push the claim moves first.
+        server has no atomic push the claim moves first, and is looked at again afterwards.
 
         Args:
             git: has the objects of the update.
@@ -140,7 +140,8 @@ class Lease:
             What the remote holds there afterwards, read back.
 
         Raises:
-            ClaimLostError: somebody else moved the claim; the other reference was not touched.
+            ClaimLostError: somebody else moved the claim; the other reference was not touched, unless that
+                happened between the two pushes that a server without atomic push needs.
             PushRejectedError: the other reference is not where it was expected, or the server does not want
                 it; the claim is still ours.
             RemoteUnavailableError: no answer, after several tries; it may have arrived, or do so later.
@@ -162,8 +163,12 @@ class Lease:
                 if pushed.answer is Answer.NOT_ATOMIC:
                     atomic = False
                 elif pushed.answer is Answer.MOVED:
+                    tips = self._records.tips([self._ref, update.ref], tries)
+                    if commit is None:
+                        # Between the two pushes somebody may have moved the claim.
+                        self._see(tips.get(self._ref))
                     self._commit = commit or self._commit
-                    return self._records.tips([update.ref], tries).get(update.ref)
+                    return tips.get(update.ref)
                 elif self._arrived(update, pushed, tries):
                     return update.new
 
