@@ -37,7 +37,7 @@ def child_setting(parent: Setting, wish: Wish, price: Price, reasoning_effort: s
         parent,
         profile=replace(parent.profile, tools=tools),
         environment=environment,
-        config=parent.config.for_subagent(wish.max_turns, reasoning_effort),
+        config=parent.config.for_subagent(wish.max_turns, reasoning_effort, same_model=not wish.model),
         # The scope is the child's own: making it ready shows whether the folder is there.
         host=replace(parent.host.for_subagent(ledger, price), owns_environment=is_scoped),
     )

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from orchestrator.profiles.base import OtherModel, Price, Profile
     from orchestrator.tools.base import Tool
 
+MOST_WRAP_UP_SHARE = 0.5
+
 _LEAST = {
     "max_turns": 0,
     "max_tool_rounds_per_input": 0,
@@ -33,6 +35,8 @@ _LEAST = {
     "max_minutes": 0,
     "max_denials": 0,
     "max_output_tokens": 1,
+    "reply_tokens": 1,
+    "wrap_up_share": 0,
 }
 """The smallest number that each setting may be."""
 
@@ -66,6 +70,11 @@ class SessionConfig:
         max_denials: calls that the gate may refuse in the whole session, subagents' included; the last of
             them ends it. 0 is no limit.
         max_output_tokens: of one reply.
+        reply_tokens: the model's own longest reply, which has to fit into what is left of the caps on tokens
+            and money before a request goes out, where `max_output_tokens` says nothing. It is not sent, but a
+            lower one is if only that fits. None: 32,000 are assumed.
+        wrap_up_share: the part of `max_tokens`, `max_usd` and `max_minutes`, and the last of `max_turns`, that
+            is kept back for one last turn, in which the model is told to wrap up; 0 does not ask for it.
         temperature: sent only if set; so is `top_p`.
         stream: whether replies are taken in pieces.
         user_instructions: the last part of the system prompt.
@@ -89,6 +98,8 @@ class SessionConfig:
     max_minutes: float | None = None
     max_denials: int = 3
     max_output_tokens: int | None = None
+    reply_tokens: int | None = None
+    wrap_up_share: float = 0.1
     temperature: float | None = None
     top_p: float | None = None
     stream: bool = True
@@ -97,6 +108,10 @@ class SessionConfig:
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
             _check(name, getattr(self, name), least)
+        if self.wrap_up_share > MOST_WRAP_UP_SHARE:
+            raise ConfigurationError(
+                f"wrap_up_share must be {MOST_WRAP_UP_SHARE} or less, not {self.wrap_up_share!r}"
+            )
         for name in ("tool_output_limits", "tool_line_limits"):
             for tool, most in getattr(self, name).items():
                 _check(f"{name}[{tool!r}]", most, 0)
@@ -126,12 +141,15 @@ class SessionConfig:
         default = profile.command_timeout_ms or self.default_command_timeout_ms
         return CommandTimes(min(default, longest), longest)
 
-    def for_subagent(self, max_turns: int, reasoning_effort: str | None) -> SessionConfig:
+    def for_subagent(
+        self, max_turns: int, reasoning_effort: str | None, *, same_model: bool = True
+    ) -> SessionConfig:
         """The same for a session below, whose spending the caps above hold."""
         return replace(
             self,
             max_turns=max_turns,
             reasoning_effort=reasoning_effort,
+            reply_tokens=self.reply_tokens if same_model else None,
             max_tokens=None,
             max_usd=None,
             max_minutes=None,
@@ -160,7 +178,8 @@ class Host:
         price: what a reply cost; None takes the profile's word.
         stopped: whether somebody asked for an end after the round that is running.
         may_end: asked when a reply in words would end the work; see `Hooks.may_end`.
-        last_round: see `Hooks.last_round`.
+        wrap_up: what the model is told before its last turn; empty takes `prompts/agent/wrap_up.md`.
+        last_round: the former name of `wrap_up`, taken where that is empty.
         other_model: makes the model that a subagent is to run on; None takes the profile's, which may refuse.
         system: makes the whole system prompt from the tools shown; None has the session build it.
         ledger: what tools remember.
@@ -175,6 +194,7 @@ class Host:
     price: Price | None = None
     stopped: Callable[[], bool] = lambda: False
     may_end: Callable[[str], Awaitable[str | None]] = _may_end
+    wrap_up: str = ""
     last_round: str = ""
     other_model: OtherModel | None = None
     system: Callable[[tuple[ToolDefinition, ...]], str] | None = None

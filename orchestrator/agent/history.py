@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, overload
 
+from orchestrator.agent.worst_case import InputMeter
 from orchestrator.core.messages import Image, Message, Reasoning, Role, Text, ToolCall, ToolResult
 from orchestrator.models.wire import CHARACTERS_PER_TOKEN, TOKENS_PER_IMAGE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from orchestrator.core.messages import Part, Usage
@@ -101,12 +103,23 @@ class Conversation(Sequence[Message]):
 
 
 class History:
-    """The turns of a session, and their approximate length in tokens, kept as it grows."""
+    """The turns of a session, and their length in tokens, kept as it grows.
 
-    def __init__(self) -> None:
+    Args:
+        turns: of an earlier session, in a form that vendors take (`earlier.sound`).
+
+    Attributes:
+        tokens: the approximate length.
+        meter: the upper estimate that requests are reserved by.
+    """
+
+    def __init__(self, turns: Iterable[Turn] = ()) -> None:
         self._turns: list[Turn] = []
         self._messages: list[Message] = []
         self.tokens = 0
+        self.meter = InputMeter()
+        for turn in turns:
+            self.add(turn)
 
     def __len__(self) -> int:
         return len(self._turns)
@@ -122,6 +135,7 @@ class History:
         if turn.message.parts:
             self._messages.append(turn.message)
             self.tokens += _tokens(turn.message)
+            self.meter.add(turn.message)
 
     def conversation(self) -> Conversation:
         """The messages so far."""
@@ -131,7 +145,7 @@ class History:
         """Answer calls that were cut short, because vendors refuse a call without a result."""
         calls = self._turns[-1].tool_calls if self._turns else ()
         if calls:
-            results = tuple(ToolResult(call.id, call.name, _INTERRUPTED, is_error=True) for call in calls)
+            results = tuple(map(interrupted, calls))
             self.add(Turn(TurnKind.TOOL_RESULTS, Message(Role.TOOL, results), at))
 
     def prune(self) -> int:
@@ -156,9 +170,15 @@ class History:
         kept = [*self._turns[: first_user + 1], *self._turns[cut:]]
         dropped = len(self._turns) - len(kept)
         self._turns, self._messages, self.tokens = [], [], 0  # new lists: requests under way keep the old
+        self.meter = InputMeter()  # what was counted was longer
         for turn in kept:
             self.add(turn)
         return dropped
+
+
+def interrupted(call: ToolCall) -> ToolResult:
+    """The result of a call that was cut short."""
+    return ToolResult(call.id, call.name, _INTERRUPTED, is_error=True)
 
 
 def _tokens(message: Message) -> int:

@@ -7,10 +7,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from orchestrator.agent.ask import reply_to
+from orchestrator.agent.admission import Admission
+from orchestrator.agent.ask import context_share, reply_to
 from orchestrator.agent.history import History, Turn, TurnKind
 from orchestrator.agent.repetition import Repetition
 from orchestrator.agent.replies import run_calls
+from orchestrator.agent.reservation import NoRoomError
+from orchestrator.agent.worst_case import fixed_bytes
 from orchestrator.contracts.base import Malformed
 from orchestrator.core.errors import BadReplyError, ContentFilterError, ContextLengthError
 from orchestrator.core.events import (
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from orchestrator.agent.ask import Ask
     from orchestrator.agent.calls import Workbench
     from orchestrator.agent.limits import Budget
+    from orchestrator.agent.reservation import Reservation
     from orchestrator.contracts.base import Actions
     from orchestrator.models.base import Response
 
@@ -60,10 +64,16 @@ class EndKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SessionEnd:
-    """How the loop ended. `text` is the model's last words, the reason, the question, or the limit's detail."""
+    """How the loop ended.
+
+    Attributes:
+        text: the model's last words, the reason, the question, or the limit's detail.
+        limit: the name of the limit, as `LimitReached` has it; empty for every other kind of end.
+    """
 
     kind: EndKind
     text: str
+    limit: str = ""
 
 
 async def _ends(_text: str) -> str | None:
@@ -80,7 +90,7 @@ class Hooks:
         may_end: asked when a reply in words would end the work; gives what to tell the model
             instead, or None where it may end.
         now: the time of day, for the turns.
-        last_round: what the model is told before the last round that the limits allow.
+        wrap_up: what the model is told before the last turn that the limits allow; empty takes the usual words.
         repetition: notices circles; None does not look.
     """
 
@@ -88,7 +98,7 @@ class Hooks:
     stopped: Callable[[], bool] = lambda: False
     steering: Callable[[], list[str]] = list
     may_end: Callable[[str], Awaitable[str | None]] = _ends
-    last_round: str = ""
+    wrap_up: str = ""
     repetition: Repetition | None = field(default_factory=Repetition)
 
 
@@ -122,6 +132,10 @@ class _Loop:
     rejected: int = 0
     idle: int = 0
     warned_of_context: bool = False
+    admission: Admission = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.admission = Admission(self.budget, self.history, self._tell, self.bench.emit, self.hooks.wrap_up)
 
     async def run(self, ask: Callable[[], Ask]) -> SessionEnd:
         while True:
@@ -129,14 +143,10 @@ class _Loop:
             self._steer()
             if self.hooks.stopped():
                 return SessionEnd(EndKind.INTERRUPTED, "interrupted")
-            if limit := self.budget.exceeded():
-                return self._limit(limit)
-            self.budget.rounds += 1
-            self.bench.emit(TurnStarted(self.budget.rounds))
             deadline = asyncio.timeout(self.budget.seconds_left)
             try:
                 async with deadline:
-                    end = await self._round(ask())
+                    end = await self._turn(ask)
             except TimeoutError:
                 if not deadline.expired():
                     raise
@@ -145,10 +155,17 @@ class _Loop:
             if end:
                 return end
 
-    async def _round(self, ask: Ask) -> SessionEnd | None:
-        """One request and what follows from its reply; the end of the loop, or None to go on."""
+    async def _turn(self, ask: Callable[[], Ask]) -> SessionEnd | None:
+        """A round, if the limits allow it; the end of the loop, or None to go on."""
+        room = await self.admission.next(asking := ask())
+        return self._limit(room) if isinstance(room, LimitReached) else await self._round(asking, room)
+
+    async def _round(self, ask: Ask, room: Reservation) -> SessionEnd | None:
+        """One request and what follows from its reply."""
         try:
-            response = await self._asked(ask)
+            response = await self._asked(ask, room)
+        except NoRoomError:
+            return None
         except ContextLengthError as error:
             return self._overflow(ask, error)
         reading = ask.contract.read(response, ask.tools, round_number=self.budget.rounds)
@@ -168,22 +185,28 @@ class _Loop:
             parallel=ask.parallel,
         )
         self.budget.tool_rounds += 1
-        note = self._note(reading)
+        note = render("agent/cut_off") if reading.cut_off else ""
         self._say(TurnKind.TOOL_RESULTS, ask.contract.answer(outcome.results, note))
         if outcome.ending:
             return SessionEnd(EndKind(outcome.ending.ending), outcome.ending.text)
         self._look_for_circles(reading)
         return None
 
-    async def _asked(self, ask: Ask) -> Response:
-        self._warn_of_context(ask)
-        request = replace(ask.request, messages=self.history.conversation())
-        response = await reply_to(ask, request, self.bench.emit)
-        usd = ask.price(response.usage)
-        self.budget.spend(response.usage, usd)
+    async def _asked(self, ask: Ask, room: Reservation) -> Response:
+        longest = room.reply_tokens if room.is_lowered else ask.request.max_output_tokens
+        request = replace(ask.request, messages=self.history.conversation(), max_output_tokens=longest)
+        with room:
+            self.budget.rounds += 1
+            self.bench.emit(TurnStarted(self.budget.rounds))
+            self._warn_of_context(ask)
+            response = await reply_to(ask, request, self.bench.emit, room)
+            usd = ask.price(response.usage)
+            room.settle(response.usage, usd)
+        self.budget.wrapped_up = self.budget.wrapping_up is not None
         self.history.add(
             Turn(TurnKind.ASSISTANT, response.message, self.hooks.now(), response.usage, response.id)
         )
+        self.history.meter.measured(response.usage, ask.model.name, fixed_bytes(ask.request))
         self.bench.emit(ReplyReceived(response.message, response.finish, response.usage, usd, response.model))
         return response
 
@@ -206,7 +229,7 @@ class _Loop:
         if end := self._idle():
             return end
         note = words or (render("agent/cut_off") if reading.cut_off else ask.contract.go_on)
-        self._say(TurnKind.SYSTEM, ask.contract.answer((), self._last_round(note)))
+        self._tell(ask.contract.answer((), note))
         return None
 
     def _idle(self) -> SessionEnd | None:
@@ -228,10 +251,8 @@ class _Loop:
         return SessionEnd(EndKind.OVERFLOW, text)
 
     def _warn_of_context(self, ask: Ask) -> None:
-        """Say once that the conversation comes near what the model can read (4 characters a token)."""
-        if not ask.context_window:
-            return
-        share = (self.history.tokens + len(ask.request.system) // 4) / ask.context_window
+        """Say once that the conversation comes near what the model can read."""
+        share = context_share(ask, self.history)
         if share > CONTEXT_WARNING_SHARE and not self.warned_of_context:
             self.bench.emit(Warned(f"Context usage at ~{share:.0%} of context window"))
         self.warned_of_context = share > CONTEXT_WARNING_SHARE
@@ -244,7 +265,7 @@ class _Loop:
                 f"{self.rejected} replies in a row were no valid plan (the last: {reading.problems[0]}); "
                 "try a larger model, or a server that supports JSON-schema output"
             )
-        self._say(TurnKind.SYSTEM, ask.contract.complain(reading.problems))
+        self._tell(ask.contract.complain(reading.problems))
 
     def _look_for_circles(self, reading: Actions) -> None:
         repetition = self.hooks.repetition
@@ -257,16 +278,6 @@ class _Loop:
             self._say(TurnKind.STEERING, Message.user(warning))
             self.bench.emit(LoopDetected(warning))
 
-    def _note(self, actions: Actions) -> str:
-        """A word from the program: what the model should know beside the results."""
-        return self._last_round(render("agent/cut_off") if actions.cut_off else "")
-
-    def _last_round(self, note: str) -> str:
-        rounds = self.budget.limits.rounds
-        if rounds is None or self.budget.rounds != rounds - 1:
-            return note
-        return "\n".join(filter(None, (note, self.hooks.last_round)))
-
     def _steer(self) -> None:
         self._inject(self.hooks.steering())
 
@@ -275,13 +286,17 @@ class _Loop:
             self._say(TurnKind.STEERING, Message.user(text))
             self.bench.emit(SteeringInjected(text))
 
+    def _tell(self, message: Message) -> None:
+        """Add a word of the program."""
+        self._say(TurnKind.SYSTEM, message)
+
     def _say(self, kind: TurnKind, message: Message) -> None:
         self.history.add(Turn(kind, message, self.hooks.now()))
         self.bench.emit(MessageAdded(message))
 
     def _limit(self, limit: LimitReached) -> SessionEnd:
         self.bench.emit(limit)
-        return SessionEnd(EndKind.LIMIT, limit.detail)
+        return SessionEnd(EndKind.LIMIT, limit.detail, limit.limit)
 
 
 def asks(text: str) -> bool:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Self
 
 from orchestrator.agent.children import child_setting, model_of_child, take_over
 from orchestrator.agent.config import Host, SessionConfig
-from orchestrator.agent.history import History, Turn, TurnKind
+from orchestrator.agent.dialogue import Dialogue, hooks_of
+from orchestrator.agent.earlier import sound
+from orchestrator.agent.history import History
 from orchestrator.agent.holdings import Holdings
 from orchestrator.agent.inbox import Inbox, words_of
 from orchestrator.agent.limits import Budget, check_price
-from orchestrator.agent.loop import EndKind, Hooks, SessionEnd, run_loop
-from orchestrator.agent.repetition import Repetition
+from orchestrator.agent.loop import EndKind, SessionEnd
 from orchestrator.agent.stream import STOP_SECONDS, EventStream, stop
 from orchestrator.agent.subagents import Lineage, Subagents, Wish
 from orchestrator.agent.talk import Setting, begin, unknown_price, usual_contract
@@ -27,26 +28,19 @@ from orchestrator.core.errors import (
     ProviderError,
     RateLimitError,
 )
-from orchestrator.core.events import (
-    ErrorOccurred,
-    InputReceived,
-    MessageAdded,
-    ProcessingEnded,
-    SessionEnded,
-    SessionStarted,
-    SessionState,
-)
-from orchestrator.core.messages import Message
+from orchestrator.core.events import ProcessingEnded, SessionEnded, SessionStarted, SessionState
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Iterable
     from types import TracebackType
 
     from orchestrator.agent.ask import Ask
+    from orchestrator.agent.history import Turn
     from orchestrator.agent.stream import Reader
     from orchestrator.agent.talk import Talk
     from orchestrator.contracts.base import Contract
     from orchestrator.core.clock import Clock
+    from orchestrator.core.messages import Message
     from orchestrator.core.session_events import SessionEvent
     from orchestrator.environments.base import ExecutionEnvironment
     from orchestrator.models.base import Model
@@ -82,6 +76,8 @@ class Session:
         clock: time.
         session_id: names the session; a new UUID if it is None.
         lineage: of a subagent: whose it is.
+        earlier: the turns that the conversation begins with, such as `earlier.history_of` gives them; what
+            no vendor would take is mended (`earlier.sound`). What they cost does not count here.
 
     Attributes:
         model: may be changed, with `price`; counts from the next request.
@@ -105,6 +101,7 @@ class Session:
         clock: Clock | None = None,
         session_id: str | None = None,
         lineage: Lineage | None = None,
+        earlier: Iterable[Turn] = (),
     ) -> None:
         chosen = model or profile.model
         if chosen is None:
@@ -122,8 +119,8 @@ class Session:
         )
         config, host, clock = self._setting.config, self._setting.host, self._setting.clock
         self.reasoning_effort = config.reasoning_effort
-        self.history = History()
-        self.budget = Budget(config.limits, clock, lineage.budget if lineage else None)
+        self.history = History(sound(earlier, clock.now()))
+        self.budget = Budget(config.limits, clock, lineage.budget if lineage else None, config.wrap_up_share)
         self._state = SessionState.IDLE
         self._events = EventStream(self.id, clock, host.emit)
         if lineage:
@@ -138,13 +135,13 @@ class Session:
         self._inbox = Inbox()
         self._talk: Talk | None = None
         self._work: asyncio.Task[SessionEnd] | None = None
-        self._hooks = Hooks(
-            now=clock.now,
-            stopped=host.stopped,
-            steering=self._inbox.take_steering,
-            may_end=host.may_end,
-            last_round=host.last_round,
-            repetition=Repetition(config.loop_detection_window) if config.enable_loop_detection else None,
+        self._dialogue = Dialogue(
+            self.history,
+            self.budget,
+            self._inbox,
+            hooks_of(self._setting, self._inbox),
+            self._setting,
+            self._events,
         )
 
     @property
@@ -263,14 +260,14 @@ class Session:
         try:
             await self._holdings.open()
             talk = self._talk = self._talk or await self._start()
-            end = await self._inputs(message, talk)
+            end = await self._dialogue.work_on(message, talk, lambda: self._ask(talk))
             done = True
         except _PASSING as error:
-            self._tell(error)
+            self._dialogue.tell(error)
             self._rest(SessionState.IDLE, str(error))
             raise
         except asyncio.CancelledError:
-            self.history.interrupt(self._setting.clock.now())
+            self._dialogue.interrupt()
             if self._state is SessionState.PROCESSING:
                 self._rest(SessionState.IDLE, "interrupted")
             raise
@@ -283,10 +280,6 @@ class Session:
         self._rest(SessionState.AWAITING_INPUT if waits else SessionState.IDLE, f"{end.kind}: {end.text}")
         return end
 
-    def _tell(self, error: BaseException) -> None:
-        self.history.interrupt(self._setting.clock.now())
-        self._events(ErrorOccurred(type(error).__name__, str(error)))
-
     async def _start(self) -> Talk:
         setting = self._setting
         check_price(self.budget, self.price, self.model.name)
@@ -296,27 +289,6 @@ class Session:
         self._events(SessionStarted(self.id, talk.system))
         self._bracketed = True
         return talk
-
-    async def _inputs(self, message: Message, talk: Talk) -> SessionEnd:
-        """The input, then the follow-ups, as long as the model ends each by its own."""
-        while True:
-            self._events(InputReceived(message.text))
-            self.history.add(Turn(TurnKind.USER, message, self._setting.clock.now()))
-            self._events(MessageAdded(message))
-            end = await run_loop(
-                lambda: self._ask(talk),
-                talk.bench,
-                self.budget,
-                self.history,
-                self._hooks,
-            )
-            self.budget.tool_rounds = 0
-            done = end.kind in {EndKind.COMPLETED, EndKind.AWAITING, EndKind.FINISH}
-            done = done or (end.kind is EndKind.LIMIT and not self.budget.exceeded())  # that of this input
-            follow_up = self._inbox.next_follow_up() if done else None
-            if follow_up is None:
-                return end
-            message = Message.user(follow_up)
 
     def _ask(self, talk: Talk) -> Ask:
         """How the next round asks; the models that were asked are let go of at the end."""
@@ -364,7 +336,7 @@ class Session:
         """Steps 1 to 8 of Appendix B of the specification; what can be stopped at the same time is."""
         try:
             if error:
-                self._tell(error)
+                self._dialogue.tell(error)
             await asyncio.gather(stop(work), self._subagents.close())
             await self._holdings.let_go()
         finally:

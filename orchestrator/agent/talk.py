@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.agent.ask import Ask
 from orchestrator.agent.calls import Workbench
+from orchestrator.agent.worst_case import DEFAULT_REPLY_TOKENS
 from orchestrator.contracts.native import Native, SingleStep
 from orchestrator.models.base import Request
 from orchestrator.profiles.orientation import orient
@@ -78,6 +79,7 @@ class Talk:
             price=price,
             context_window=profile.context_window,
             parallel=profile.parallel_tool_calls,
+            reply_tokens=config.reply_tokens or DEFAULT_REPLY_TOKENS,
         )
 
 

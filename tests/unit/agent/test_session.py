@@ -189,7 +189,6 @@ async def test_effort_and_model_change_between_turns(tmp_path: Path) -> None:
     [
         (SessionConfig(max_tool_rounds_per_input=2), 2, "tool_rounds"),
         (SessionConfig(max_turns=3), 3, "rounds"),
-        (SessionConfig(max_tokens=30), 2, "tokens"),
     ],
 )
 async def test_limits_stop_the_loop_and_leave_the_session_idle(
@@ -362,8 +361,8 @@ async def test_a_cap_in_usd_needs_a_known_price(tmp_path: Path) -> None:
     host = Host(price=lambda _usage: 0.6, system=lambda _shown: "")
     steps = [says("", ("glob", {"pattern": "*"})) for _ in range(5)]
     async with session_in(tmp_path, *steps, config=SessionConfig(max_usd=1.0), host=host) as (session, model):
-        await session.run("Go")
-        assert len(model.requests) == 2
+        assert (await session.run("Go")).limit == "usd"
+        assert len(model.requests) == 1, "a second one might have cost too much"
 
 
 @pytest.mark.timeout(120)

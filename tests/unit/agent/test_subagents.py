@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +11,7 @@ from orchestrator.agent.config import Host, SessionConfig
 from orchestrator.agent.subagents import MAX_SUBAGENTS
 from orchestrator.core.errors import AuthenticationError, ConfigurationError, OverloadedError
 from orchestrator.core.events import Event, LimitReached, SessionEnded, SubagentEvent, ToolCallEnded
-from orchestrator.core.messages import Message, Role, ToolResult
+from orchestrator.core.messages import Message, Role, ToolResult, Usage
 from orchestrator.tools.base import Order
 from tests.unit.agent.stage import USAGE, ScriptedModel, Step, events_of, says, session_in, tool
 
@@ -328,14 +328,15 @@ async def test_what_a_subagent_spends_counts_above_and_the_caps_above_stop_it(tm
         await session.run("Go")
     assert session.budget.usage == USAGE + USAGE + USAGE + USAGE + USAGE
     heard: list[SessionEvent] = []
-    model = cast(spawn(), WAIT, child=(again,) * 9)
-    config = SessionConfig(max_tokens=USAGE.total_tokens * 4)
+    dear = replace(again, usage=Usage(4_000, 1_000))
+    model = cast(spawn(), WAIT, DONE, child=(dear,) * 9)
+    config = SessionConfig(max_tokens=20_000)
     async with session_in(tmp_path, model=model, subagents=True, config=config) as (session, _):
         session.listen(heard.append)
-        assert (await session.run("Go")).kind == "limit"
-    assert len(model.requests) == 4
+        assert (await session.run("Go")).text == "Done.", "what is kept back is left for the parent"
+    assert len(model.asked(TASK)) == 3
     limits = [event.event.limit for event in heard if isinstance(event.event, LimitReached)]
-    assert limits == ["tokens", "tokens"]
+    assert limits == ["tokens"]
 
 
 @pytest.mark.parametrize("error", [OverloadedError("busy"), AuthenticationError("the key is wrong")])

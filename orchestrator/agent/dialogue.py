@@ -1,0 +1,80 @@
+"""What a session says and hears: inputs and follow-ups, each worked on by the loop until it is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.agent.history import Turn, TurnKind
+from orchestrator.agent.loop import EndKind, Hooks, SessionEnd, run_loop
+from orchestrator.agent.repetition import Repetition
+from orchestrator.core.events import ErrorOccurred, InputReceived, MessageAdded
+from orchestrator.core.messages import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from orchestrator.agent.ask import Ask
+    from orchestrator.agent.history import History
+    from orchestrator.agent.inbox import Inbox
+    from orchestrator.agent.limits import Budget
+    from orchestrator.agent.talk import Setting, Talk
+    from orchestrator.core.events import Emit
+
+_OF_ONE_INPUT = frozenset({"tool_rounds", "replies"})
+"""Limits after which the next input may go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """The conversation of one session, and what bounds it."""
+
+    history: History
+    budget: Budget
+    inbox: Inbox
+    hooks: Hooks
+    setting: Setting
+    emit: Emit
+
+    async def work_on(self, message: Message, talk: Talk, ask: Callable[[], Ask]) -> SessionEnd:
+        """The input, then the follow-ups, as long as the model ends each by its own.
+
+        Args:
+            message: the input.
+            talk: the session, which has started.
+            ask: how the model is asked in the next round.
+        """
+        while True:
+            self.emit(InputReceived(message.text))
+            self.history.add(Turn(TurnKind.USER, message, self.setting.clock.now()))
+            self.emit(MessageAdded(message))
+            end = await run_loop(ask, talk.bench, self.budget, self.history, self.hooks)
+            self.budget.tool_rounds = 0
+            done = end.kind in {EndKind.COMPLETED, EndKind.AWAITING, EndKind.FINISH}
+            done = done or (end.limit in _OF_ONE_INPUT and not self.budget.exceeded())
+            follow_up = self.inbox.next_follow_up() if done else None
+            if follow_up is None:
+                return end
+            message = Message.user(follow_up)
+
+    def interrupt(self) -> None:
+        """Answer the calls that were cut short."""
+        self.history.interrupt(self.setting.clock.now())
+
+    def tell(self, error: BaseException) -> None:
+        """Say that the session cannot go on with its input."""
+        self.interrupt()
+        self.emit(ErrorOccurred(type(error).__name__, str(error)))
+
+
+def hooks_of(setting: Setting, inbox: Inbox) -> Hooks:
+    """What the loop asks the host between rounds."""
+    config, host = setting.config, setting.host
+    return Hooks(
+        now=setting.clock.now,
+        stopped=host.stopped,
+        steering=inbox.take_steering,
+        may_end=host.may_end,
+        wrap_up=host.wrap_up or host.last_round,
+        repetition=Repetition(config.loop_detection_window) if config.enable_loop_detection else None,
+    )

@@ -1,0 +1,166 @@
+"""What is set aside for a request before it goes out, and settled when it is over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from orchestrator.agent.limits import Amount
+from orchestrator.agent.worst_case import BYTES_PER_TOKEN
+from orchestrator.core.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    ContextLengthError,
+    InvalidRequestError,
+    ModelNotFoundError,
+    OverloadedError,
+    PermissionDeniedError,
+    RateLimitError,
+)
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from orchestrator.agent.limits import Budget
+    from orchestrator.agent.worst_case import Need
+    from orchestrator.core.events import LimitReached
+    from orchestrator.core.messages import Usage
+
+_COST_NOTHING = (
+    AuthenticationError,
+    ConfigurationError,
+    ContextLengthError,
+    InvalidRequestError,
+    ModelNotFoundError,
+    OverloadedError,
+    PermissionDeniedError,
+    RateLimitError,
+)
+"""With these a provider turns a request away before it works on it."""
+
+
+class NoRoomError(Exception):
+    """A stream broke, and the budget has no room to ask again. It does not leave the room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Why a request may not go out. `passes`: it would fit if others, whose requests run, needed less."""
+
+    limit: LimitReached
+    passes: bool
+
+
+@dataclass(slots=True, eq=False)
+class Reservation:
+    """The worst case of one request, set aside under every cap until the request is over.
+
+    `with reservation:` settles it however the request ends. One that was sent and neither answered nor turned away
+    may have been worked on and will be billed, so it costs the worst case of its input and what was heard
+    of its reply.
+
+    Attributes:
+        reply_tokens: the longest reply that it covers.
+        is_sent: the request went out; before, it costs nothing.
+    """
+
+    budget: Budget
+    need: Need
+    reply_tokens: int
+    wrap_up: bool
+    is_sent: bool = False
+    _held: Amount | None = None
+    _heard_bytes: int = 0
+
+    @property
+    def is_lowered(self) -> bool:
+        """Whether the reply must be shorter than it might have been."""
+        return self.reply_tokens < self.need.reply_tokens
+
+    def hold(self) -> None:
+        """Set the worst case aside."""
+        self._held, _last = _amounts(self.budget, self.need, self.reply_tokens)
+        self.budget.hold(self._held)
+
+    def heard(self, text: str) -> None:
+        """A piece of the reply came in."""
+        self._heard_bytes += len(text.encode("utf-8", "surrogatepass"))
+
+    def broke(self) -> None:
+        """The stream broke and the request is sent again: the first attempt may be billed too.
+
+        Raises:
+            NoRoomError: the worst case does not fit a second time.
+        """
+        self._let_go()
+        self._lose()
+        amount, last = _amounts(self.budget, self.need, self.reply_tokens)
+        if limit := self.budget.lacks(amount, last, wrap_up=self.wrap_up):
+            raise NoRoomError(limit.detail)
+        self.hold()
+
+    def settle(self, usage: Usage, usd: float | None) -> None:
+        """The reply is in, and this is what it really cost."""
+        self._let_go()
+        self.budget.spend(usage, usd)
+
+    def __enter__(self) -> Self:
+        """It is set aside already."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Settle what is not settled yet."""
+        if self._held is None:
+            return
+        self._let_go()
+        if self.is_sent and (self._heard_bytes or not isinstance(error, _COST_NOTHING)):
+            self._lose()
+
+    def _let_go(self) -> None:
+        if self._held is not None:
+            self.budget.let_go(self._held)
+            self._held = None
+
+    def _lose(self) -> None:
+        heard = min(self.reply_tokens, -(-self._heard_bytes // BYTES_PER_TOKEN))
+        self._heard_bytes = 0
+        self.budget.lose(Amount(self.need.input_tokens + heard, self.need.usd(heard)))
+
+
+def reserve(budget: Budget, need: Need, *, wrap_up: bool = False) -> Reservation | Shortage:
+    """Set the worst case of a request aside. It is held from now on: use it with `with`.
+
+    Where the longest reply does not fit, but one of `MIN_REPLY_TOKENS` would, it is the longest that fits. As
+    long as something is set aside for others that is not done, because most of it will come back.
+    """
+
+    def limit(reply_tokens: int, *, alone: bool = False) -> LimitReached | None:
+        amount, last = _amounts(budget, need, reply_tokens)
+        return budget.lacks(amount, last, wrap_up=wrap_up, alone=alone)
+
+    reply, least = need.reply_tokens, need.least_reply
+    if shortage := limit(reply):
+        if budget.is_shared:
+            lasting = limit(least, alone=True)
+            return Shortage(lasting or shortage, passes=lasting is None)
+        if shortage := limit(least):
+            return Shortage(shortage, passes=False)
+        while reply - least > 1:  # what fits lies between the two, or is the lower one
+            middle = (least + reply) // 2
+            least, reply = (least, middle) if limit(middle) else (middle, reply)
+        reply = least
+    reservation = Reservation(budget, need, reply, wrap_up)
+    reservation.hold()
+    return reservation
+
+
+def _amounts(budget: Budget, need: Need, reply_tokens: int) -> tuple[Amount, Amount]:
+    """What a request with so long a reply may take, and the shortest turn after it; priced if that matters."""
+    last = need.then()
+    priced = budget.has_usd_cap
+    return (
+        Amount(need.input_tokens + reply_tokens, need.usd(reply_tokens) if priced else None),
+        Amount(last.input_tokens + last.reply_tokens, last.usd(last.reply_tokens) if priced else None),
+    )

@@ -1,0 +1,134 @@
+"""How much the next request may cost at most: an upper estimate of its input, and the longest reply to it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.core.messages import Image, Reasoning, Text, ToolCall, ToolResult, Usage
+from orchestrator.models.wire import TOKENS_PER_IMAGE
+
+if TYPE_CHECKING:
+    from orchestrator.core.messages import JsonObject, Message, Part
+    from orchestrator.models.base import Request
+    from orchestrator.profiles.base import Price
+
+BYTES_PER_TOKEN = 2
+"""UTF-8 bytes that are taken for a token as long as no provider has counted them. English text and code have
+about four, so this is a safety factor of two; text of random characters can still count more."""
+
+MIN_REPLY_TOKENS = 1_024
+"""A request whose reply could not even be this long is not worth sending."""
+
+DEFAULT_REPLY_TOKENS = 32_000
+"""The longest reply where neither `max_output_tokens` nor the model's own limit is configured: an assumption."""
+
+_BYTES_PER_PART = 32
+_BYTES_PER_IMAGE = 2 * TOKENS_PER_IMAGE * BYTES_PER_TOKEN
+
+
+class InputMeter:
+    """Estimates from above how many tokens the next request reads.
+
+    Once a reply is in, the provider's own count of the last request and of its reply stands for all that was
+    sent until then; only what was added since is estimated, by `BYTES_PER_TOKEN`, or by what that request
+    had a token if it was less. The count of another model counts for nothing.
+    """
+
+    def __init__(self) -> None:
+        self._bytes = self._since = 0
+        self._counted = 0
+        self._counted_by = ""
+        self._tokens_a_byte = 1 / BYTES_PER_TOKEN
+
+    def add(self, message: Message) -> None:
+        """A message joins the conversation."""
+        size = message_bytes(message)
+        self._bytes += size
+        self._since += size
+
+    def measured(self, usage: Usage, model: str, fixed_bytes: int) -> None:
+        """A reply is in, and was added. A provider that counts nothing leaves the estimate as it is."""
+        if usage.input_tokens <= 0:
+            return
+        self._tokens_a_byte = max(1 / BYTES_PER_TOKEN, usage.input_tokens / max(1, self._bytes + fixed_bytes))
+        self._counted, self._counted_by, self._since = usage.total_tokens, model, 0
+
+    def tokens(self, model: str, fixed_bytes: int, more_bytes: int = 0) -> int:
+        """At most so many, with so many bytes more than the conversation has."""
+        known = self._counted if model == self._counted_by else 0
+        size = self._since if known else self._bytes + fixed_bytes
+        return known + math.ceil((size + more_bytes) * self._tokens_a_byte)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a request may need: its input, and the longest reply that may come."""
+
+    input_tokens: int
+    reply_tokens: int
+    price: Price
+
+    @property
+    def least_reply(self) -> int:
+        """The shortest limit of a reply with which the request is still worth sending."""
+        return min(self.reply_tokens, MIN_REPLY_TOKENS)
+
+    def usd(self, reply_tokens: int) -> float | None:
+        """The price of the input, nothing of it cached, and of so long a reply; None if it is unknown.
+
+        To write the input into the vendor's cache may cost more than to read it, so the dearer one counts.
+        """
+        size = self.input_tokens
+        plain = self.price(Usage(size, reply_tokens))
+        written = self.price(Usage(size, reply_tokens, cache_write_tokens=size))
+        if plain is None or written is None:
+            return plain
+        return max(plain, written)
+
+    def then(self) -> Need:
+        """The shortest request that could come after this one."""
+        return Need(self.input_tokens + self.least_reply, self.least_reply, self.price)
+
+
+def fixed_bytes(request: Request) -> int:
+    """The size of what every request of a session has beside the conversation: system prompt, tools, schema."""
+    tools = sum(
+        _size(tool.name) + _size(tool.description) + _json_size(tool.parameters) + _BYTES_PER_PART
+        for tool in request.tools
+    )
+    schema = _json_size(request.output_schema.schema) if request.output_schema else 0
+    return _size(request.system) + tools + schema + _BYTES_PER_PART
+
+
+def message_bytes(message: Message) -> int:
+    """The size of a message, pictures by what they cost in tokens."""
+    return sum(map(_part_size, message.parts)) + _BYTES_PER_PART
+
+
+def _part_size(part: Part) -> int:
+    return _content_size(part) + _BYTES_PER_PART
+
+
+def _content_size(part: Part) -> int:
+    match part:
+        case Text(text):
+            return _size(text)
+        case Reasoning(text, opaque):
+            return _size(text) + _json_size(opaque)
+        case ToolCall(id=name, name=tool, arguments=arguments):
+            return _size(name) + _size(tool) + _json_size(arguments)
+        case ToolResult(call_id=name, content=content, images=images):
+            return _size(name) + _size(content) + len(images) * _BYTES_PER_IMAGE
+        case Image():
+            return _BYTES_PER_IMAGE
+
+
+def _json_size(value: JsonObject) -> int:
+    return _size(json.dumps(value, ensure_ascii=False, default=str)) if value else 0
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,303 @@
+"""Caps on a whole session: what a request needs is set aside, and a part is kept back for one last turn."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from orchestrator.agent.config import Host, SessionConfig
+from orchestrator.agent.worst_case import MIN_REPLY_TOKENS
+from orchestrator.contracts.json_plan import JsonPlan
+from orchestrator.core.clock import ManualClock
+from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, RateLimitError
+from orchestrator.core.events import LimitReached, ReplyReceived, Warned
+from orchestrator.core.messages import ToolDefinition, ToolResult, Usage
+from orchestrator.models.base import Completed, Response, Restarted, TextPiece
+from orchestrator.tools.base import Ends, Order, Tool, ToolContext, ToolOutcome
+from tests.unit.agent.stage import ScriptedModel, Step, events_of, says, session_in, tool
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Mapping
+    from pathlib import Path
+
+    from orchestrator.core.session_events import SessionEvent
+    from orchestrator.models.base import Request, StreamEvent
+
+LOOK = ("glob", {"pattern": "*"})
+LAST = "This is your last turn"
+
+
+def price(usage: Usage) -> float:
+    return (usage.input_tokens + 5 * usage.output_tokens) / 1e6
+
+
+def host(**fields: Any) -> Host:
+    return Host(price=price, system=lambda _shown: "You are tested.", **fields)
+
+
+def dear(*calls: tuple[str, Mapping[str, Any]], used: Usage | None = None) -> Response:
+    """A reply that cost as much, by default 4,000 tokens of input and 1,000 of its own."""
+    return replace(says("", *calls), usage=used or Usage(4_000, 1_000))
+
+
+def of(events: Iterable[SessionEvent], kind: type) -> list[Any]:
+    return [event.event for event in events if isinstance(event.event, kind)]
+
+
+def told(request: Request) -> str:
+    return request.messages[-1].text
+
+
+async def _finish(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
+    return Ends("finish", str(arguments["reason"]))
+
+
+FINISH = Tool(
+    ToolDefinition("finish", "Ends.", {"type": "object", "properties": {"reason": {"type": "string"}}}),
+    _finish,
+    order=Order.LAST,
+)
+
+
+@pytest.mark.parametrize(
+    ("config", "limit"),
+    [
+        ({"max_tokens": 30_000}, "tokens"),
+        ({"max_usd": 0.05}, "usd"),
+        ({"max_turns": 4}, "rounds"),
+    ],
+)
+async def test_near_the_end_of_a_budget_the_model_gets_one_turn_to_wrap_up(
+    tmp_path: Path, config: dict[str, Any], limit: str
+) -> None:
+    steps = [dear(LOOK) for _ in range(9)]
+    settings = SessionConfig(**config, reply_tokens=2_000, stream=False)
+    async with session_in(tmp_path, *steps, config=settings, host=host()) as (session, model):
+        events = await events_of(session, "Go")
+        end = await session.run("Go on")
+    assert (end.kind, end.limit) == ("limit", limit)
+    words = [told(request).startswith(LAST) for request in model.requests]
+    assert words == [False] * (len(words) - 1) + [True]
+    assert len(words) == {"tokens": 5, "usd": 5, "rounds": 4}[limit]
+    assert [event.limit for event in of(events, LimitReached)] == [limit]
+    assert [event.message.startswith("nearly at a limit") for event in of(events, Warned)] == [True]
+    assert session.budget.usage.total_tokens <= (settings.max_tokens or 10**9)
+    assert session.budget.wrapping_up is not None
+
+
+async def test_its_calls_run_and_may_end_the_session(tmp_path: Path) -> None:
+    steps = [dear(LOOK), dear(LOOK), dear(("finish", {"reason": "half of it is done"}))]
+    config = SessionConfig(max_turns=3)
+    async with session_in(tmp_path, *steps, config=config, tools=[FINISH]) as (session, model):
+        events = await events_of(session, "Go")
+        assert (await session.run("And now?")).kind == "limit"
+    assert "End with `finish`" in told(model.requests[2])
+    assert "create_pull_request" not in told(model.requests[2])
+    assert of(events, LimitReached) == []
+
+
+async def test_it_is_told_to_propose_what_can_be_proposed(tmp_path: Path) -> None:
+    steps = [says("", LOOK), says("Done.")]
+    tools = [tool("create_pull_request", lambda _: "")]
+    async with session_in(tmp_path, *steps, config=SessionConfig(max_turns=2), tools=tools) as (
+        session,
+        model,
+    ):
+        assert (await session.run("Go")).text == "Done.", "words end the work as ever"
+    assert "call `create_pull_request` now" in told(model.requests[1])
+
+
+async def test_the_words_are_the_hosts_if_it_has_some(tmp_path: Path) -> None:
+    steps = [says("", LOOK), says("Done.")]
+    config = SessionConfig(max_turns=2)
+    async with session_in(tmp_path, *steps, config=config, host=host(wrap_up="Tidy up!")) as (session, model):
+        await session.run("Go")
+    assert told(model.requests[1]) == "Tidy up!"
+
+
+async def test_a_share_of_zero_asks_for_nothing(tmp_path: Path) -> None:
+    steps = [dear(LOOK) for _ in range(9)]
+    config = SessionConfig(max_tokens=30_000, reply_tokens=2_000, wrap_up_share=0)
+    async with session_in(tmp_path, *steps, config=config) as (session, model):
+        assert (await session.run("Go")).limit == "tokens"
+    assert len(model.requests) == 5
+    assert not any(told(request).startswith(LAST) for request in model.requests)
+
+
+async def test_a_single_round_is_no_wrap_up_turn(tmp_path: Path) -> None:
+    config = SessionConfig(max_turns=1)
+    async with session_in(tmp_path, says("", LOOK), config=config) as (session, model):
+        end = await session.run("Go")
+    assert (end.limit, end.text) == ("rounds", "1 of 1 rounds are used")
+    assert told(model.requests[0]) == "Go"
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1])
+async def test_a_cap_that_the_first_request_does_not_fit_under_ends_without_a_request(
+    tmp_path: Path, share: float
+) -> None:
+    config = SessionConfig(max_tokens=MIN_REPLY_TOKENS, wrap_up_share=share)
+    async with session_in(tmp_path, says("x"), config=config) as (session, model):
+        end = await session.run("Go")
+    assert end.limit == "tokens"
+    assert "1,024 of 1,024 tokens are left" in end.text
+    assert model.requests == []
+
+
+async def test_a_follow_up_is_not_taken_where_nothing_fits_any_more(tmp_path: Path) -> None:
+    config = SessionConfig(max_tokens=MIN_REPLY_TOKENS)
+    async with session_in(tmp_path, says("x"), config=config) as (session, _model):
+        session.follow_up("More")
+        events = await events_of(session, "Go")
+    assert len(of(events, LimitReached)) == 1
+
+
+async def test_a_reply_is_shortened_to_what_fits_and_nothing_else_of_the_request_changes(
+    tmp_path: Path,
+) -> None:
+    steps = [dear(LOOK), dear(LOOK), says("Done.")]
+    config = SessionConfig(max_tokens=30_000, wrap_up_share=0)
+    async with session_in(tmp_path, *steps, config=config) as (session, model):
+        await session.run("Go")
+    longest = [request.max_output_tokens for request in model.requests]
+    assert longest == sorted((each for each in longest if each), reverse=True)
+    assert all(MIN_REPLY_TOKENS <= each < 30_000 for each in longest if each)
+    first, second, third = model.requests
+    for later in (second, third):
+        assert replace(later, messages=(), max_output_tokens=None) == replace(
+            first, messages=(), max_output_tokens=None
+        )
+    assert list(third.messages)[: len(second.messages)] == list(second.messages)
+
+
+async def test_without_a_cap_the_request_is_as_the_host_wants_it(tmp_path: Path) -> None:
+    async with session_in(tmp_path, says("Done."), config=SessionConfig(reply_tokens=7)) as (session, model):
+        await session.run("Go")
+    assert model.requests[0].max_output_tokens is None
+
+
+async def test_the_wrap_up_begins_with_the_last_tenth_of_the_time_and_cuts_no_reply(tmp_path: Path) -> None:
+    clock = ManualClock()
+
+    def slow(_request: Request) -> Response:
+        clock.advance(95 * 6)  # the reply was on its way when the last tenth began
+        return says("", LOOK)
+
+    steps: list[Step] = [says("", LOOK), slow, says("", LOOK), says("never")]
+    config = SessionConfig(max_minutes=10)
+    async with session_in(tmp_path, *steps, config=config, clock=clock) as (session, model):
+        end = await session.run("Go")
+    assert end.limit == "minutes"
+    assert [told(request).startswith(LAST) for request in model.requests] == [False, False, True]
+
+
+async def test_a_wrap_up_reply_in_bad_form_was_the_turn(tmp_path: Path) -> None:
+    plan = '{"plan": "p", "tool_calls": [{"tool_name": "glob", "arguments": {"pattern": "*"}}]}'
+    steps = [says(plan), says("no plan"), says(plan)]
+    config = SessionConfig(max_turns=2)
+    async with session_in(tmp_path, *steps, config=config, contract=JsonPlan()) as (session, model):
+        assert (await session.run("Go")).limit == "rounds"
+    assert len(model.requests) == 2
+
+
+async def test_a_request_that_fails_counts_with_its_worst_case_and_says_so(tmp_path: Path) -> None:
+    steps: list[Step] = [ConnectionFailedError("cut"), RateLimitError("slow down"), says("Done.")]
+    async with session_in(tmp_path, *steps, host=host()) as (session, _model):
+        for error in (ConnectionFailedError, RateLimitError):
+            with pytest.raises(error):
+                await session.run("Go")
+        lost = session.budget.uncertain_usd
+        assert session.budget.usd == lost > 0
+        assert (await session.run("Go")).text == "Done."
+        assert session.budget.usd == pytest.approx(lost + price(Usage(10, 5)))
+        assert session.budget.uncertain_usd == lost
+
+
+async def test_a_request_that_is_cancelled_counts_with_its_worst_case(tmp_path: Path) -> None:
+    async with session_in(tmp_path, model=ScriptedModel([], hangs=True), host=host()) as (session, _model):
+        async for event in session.submit("Go"):
+            if event.kind == "assistant_text_delta":
+                break
+        await session.abort()
+        assert session.budget.uncertain_usd == session.budget.usd
+        assert session.budget.uncertain_usd > price(Usage(0, 4))
+
+
+class Breaking(ScriptedModel):
+    """Its streams break once, then twice, and so on, before they are whole."""
+
+    breaks = 0
+
+    async def stream(self, request: Request) -> AsyncGenerator[StreamEvent]:
+        self.breaks += 1
+        for _ in range(self.breaks):
+            yield TextPiece("I begin")
+            yield Restarted()
+        yield Completed(await self.complete(request))
+
+
+async def test_each_attempt_of_a_stream_counts_and_ends_where_the_cap_is(tmp_path: Path) -> None:
+    model = Breaking([dear(LOOK) for _ in range(9)])
+    config = SessionConfig(max_usd=0.06, reply_tokens=1_500)
+    async with session_in(tmp_path, model=model, config=config, host=host()) as (session, _):
+        end = await session.run("Go")
+    assert end.limit == "usd"
+    assert model.breaks > 2
+    assert 0 < session.budget.uncertain_usd < (session.budget.usd or 0) <= 0.06
+
+
+@dataclass
+class Family(ScriptedModel):
+    """A parent that starts five children at once, whose requests overlap and use all they may."""
+
+    most: int = 0
+    running: int = 0
+    steps: list[Any] = field(default_factory=list)
+
+    async def complete(self, request: Request) -> Response:
+        self.requests.append(request)
+        if request.messages[0].text == "Go":
+            if len(request.messages) == 1:
+                return says("", *(("spawn_agent", {"task": f"Task {n}"}) for n in range(5)))
+            agents = [
+                part.content.splitlines()[0].removeprefix("agent_id: ")
+                for message in request.messages
+                for part in message.parts
+                if isinstance(part, ToolResult) and part.content.startswith("agent_id: ")
+            ]
+            if len(request.messages) == 3:
+                return says("", *(("wait", {"agent_id": agent}) for agent in agents))
+            return says("Done.")
+        self.running += 1
+        self.most = max(self.most, self.running)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self.running -= 1
+        return replace(says("", LOOK), usage=Usage(2_000, request.max_output_tokens or 1_500))
+
+
+async def test_subagents_at_the_same_time_do_not_exceed_the_cap_together(tmp_path: Path) -> None:
+    model = Family([])
+    config = SessionConfig(max_usd=0.1, reply_tokens=1_500)
+    settings: dict[str, Any] = {"subagents": True, "config": config, "host": host()}
+    async with session_in(tmp_path, model=model, **settings) as (session, _):
+        heard: list[SessionEvent] = []
+        session.listen(heard.append)
+        assert (await session.run("Go")).text == "Done."
+    assert model.most > 1, "they ran at the same time"
+    spent = sum(event.usd for event in of(heard, ReplyReceived))
+    assert session.budget.usd == pytest.approx(spent)
+    assert 0.05 < spent <= 0.1
+    assert [event.limit for event in of(heard, LimitReached)] == ["usd"] * 5
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"wrap_up_share": -0.1}, {"wrap_up_share": 0.6}, {"wrap_up_share": float("nan")}, {"reply_tokens": 0}],
+)
+def test_settings_that_make_no_sense_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        SessionConfig(**fields)

@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.agent.history import History, Turn, TurnKind
+from orchestrator.agent.limits import Budget, Limits
+from orchestrator.agent.reservation import NoRoomError, Reservation, Shortage, reserve
+from orchestrator.agent.worst_case import MIN_REPLY_TOKENS, InputMeter, Need, fixed_bytes
+from orchestrator.core.clock import ManualClock
+from orchestrator.core.errors import (
+    ConnectionFailedError,
+    ContextLengthError,
+    OverloadedError,
+    PullwrightError,
+    RateLimitError,
+)
+from orchestrator.core.messages import Message, Role, ToolResult, Usage
+from orchestrator.models.base import Request
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+REPLY = 4_000
+
+
+def price(usage: Usage) -> float:
+    """USD 1 a million read, 1.25 a million written into the cache, 5 a million of reply."""
+    read = usage.input_tokens - usage.cache_write_tokens - 0.9 * usage.cached_input_tokens
+    return (read + 1.25 * usage.cache_write_tokens + 5 * usage.output_tokens) / 1e6
+
+
+def need(size: int, reply: int = REPLY) -> Need:
+    return Need(size, reply, price)
+
+
+def budget(
+    parent: Budget | None = None, share: float = 0.0, *, tokens: int | None = None, usd: float | None = None
+) -> Budget:
+    made = Budget(Limits(tokens=tokens, usd=usd), ManualClock(), parent, share)
+    made.rounds = 1
+    return made
+
+
+def held(room: Reservation | Shortage) -> Reservation:
+    assert isinstance(room, Reservation)
+    return room
+
+
+def test_what_is_set_aside_is_there_for_nobody_else_until_it_is_settled() -> None:
+    above = budget(tokens=20_000)
+    first = held(reserve(budget(above), need(10_000)))
+    second = reserve(budget(above), need(10_000))
+    assert isinstance(second, Shortage)
+    assert second.passes
+    first.settle(Usage(5_000, 10), None)
+    assert held(reserve(budget(above), need(10_000))).reply_tokens == REPLY
+
+
+def test_what_does_not_fit_even_alone_does_not_pass() -> None:
+    above = budget(tokens=20_000)
+    held(reserve(budget(above), need(10_000)))
+    late = reserve(budget(above), need(19_500))
+    assert isinstance(late, Shortage)
+    assert (late.passes, late.limit.limit) == (False, "tokens")
+
+
+@pytest.mark.parametrize(
+    ("limits", "reply"),
+    [
+        ({"tokens": 14_000}, REPLY),
+        ({"tokens": 13_999}, REPLY - 1),
+        ({"tokens": 11_024}, MIN_REPLY_TOKENS),
+        ({"tokens": 11_023}, None),
+        ({"usd": 0.0325}, REPLY),
+        ({"usd": 0.0225}, 2_000),
+        ({"usd": 0.01762}, MIN_REPLY_TOKENS),
+        ({"usd": 0.0176}, None),
+    ],
+)
+def test_the_reply_is_as_long_as_the_caps_allow(limits: dict[str, Any], reply: int | None) -> None:
+    """10,000 tokens written into the cache cost USD 0.0125; 1,000 of a reply 0.005."""
+    room = reserve(budget(**limits), need(10_000))
+    assert (room.reply_tokens if isinstance(room, Reservation) else None) == reply
+
+
+def test_a_short_reply_that_the_host_wants_is_no_reason_to_refuse() -> None:
+    assert held(reserve(budget(tokens=10_100), need(10_000, 100))).reply_tokens == 100
+
+
+@pytest.mark.parametrize(("used", "fits"), [(70_000, True), (76_000, False), (90_000, False)])
+def test_a_share_is_kept_back_for_the_wrap_up_turn(used: int, *, fits: bool) -> None:
+    one = budget(tokens=100_000, share=0.2)
+    one.spend(Usage(used), 0.0)
+    assert isinstance(reserve(one, need(3_000, 1_500)), Reservation) is fits
+    one = budget(tokens=100_000, share=0.2)
+    one.spend(Usage(used), 0.0)
+    held(reserve(one, need(3_000, 1_500), wrap_up=True))
+
+
+def test_more_than_the_share_is_kept_back_where_the_wrap_up_turn_needs_more() -> None:
+    one = budget(tokens=100_000, share=0.1)
+    one.spend(Usage(30_000), 0.0)
+    assert isinstance(reserve(one, need(40_000)), Shortage), "two such requests have no room"
+    held(reserve(one, need(40_000), wrap_up=True))
+
+
+def test_before_the_first_round_nothing_is_kept_back() -> None:
+    one = budget(tokens=10_000, share=0.5)
+    one.rounds = 0
+    held(reserve(one, need(8_000)))
+
+
+def test_a_subagents_wrap_up_turn_does_not_take_what_its_parent_keeps_back() -> None:
+    above = budget(tokens=10_000, share=0.5)
+    assert isinstance(reserve(budget(above, 0.5), need(6_000), wrap_up=True), Shortage)
+
+
+def test_a_price_that_is_not_known_fits_under_no_cap() -> None:
+    room = reserve(budget(usd=1_000.0), Need(1, 1, lambda _usage: None))
+    assert isinstance(room, Shortage)
+    assert room.limit.limit == "usd"
+    one = budget(usd=1_000.0)
+    one.spend(Usage(1, 1), None)
+    assert isinstance(reserve(one, need(1)), Shortage)
+
+
+@pytest.mark.parametrize(
+    ("error", "sent", "heard", "lost"),
+    [
+        (ConnectionFailedError("cut"), True, "", 10_000),
+        (ConnectionFailedError("cut"), True, "x" * 200, 10_100),
+        (ConnectionFailedError("cut"), True, "x" * 100_000, 10_000 + REPLY),
+        (asyncio.CancelledError(), True, "", 10_000),
+        (asyncio.CancelledError(), False, "", 0),
+        (RateLimitError("slow down"), True, "", 0),
+        (ContextLengthError("long"), True, "", 0),
+        (OverloadedError("busy"), True, "", 0),
+        (OverloadedError("busy, in mid-stream"), True, "x" * 200, 10_100),
+    ],
+)
+def test_a_request_without_a_reply_costs_its_worst_case_unless_it_was_turned_away(
+    error: BaseException,
+    sent: bool,  # noqa: FBT001  parametrised
+    heard: str,
+    lost: int,
+) -> None:
+    above = budget(usd=1.0)
+    one = budget(above)
+    room = held(reserve(one, need(10_000)))
+    room.is_sent = sent
+    room.heard(heard)
+    with pytest.raises(type(error)), room:
+        raise error
+    expected = need(10_000).usd(lost - 10_000) if lost else 0.0
+    for each in (one, above):
+        assert each.uncertain_tokens == lost
+        assert each.uncertain_usd == each.usd == expected
+        assert each.usage == Usage()
+        assert not each.is_shared
+
+
+def test_a_stream_that_breaks_is_paid_twice_and_not_asked_again_without_room() -> None:
+    one = budget(tokens=30_000)
+    room = held(reserve(one, need(10_000)))
+    room.is_sent = True
+    room.broke()
+    assert one.uncertain_tokens == 10_000
+    with pytest.raises(NoRoomError), room:
+        room.broke()
+    assert one.uncertain_tokens == 20_000, "what was not sent again is not counted again"
+    assert not one.is_shared
+
+
+def test_the_count_of_the_provider_stands_for_all_that_it_has_counted() -> None:
+    meter = InputMeter()
+    meter.add(Message.user("x" * 1_000_000))
+    assert 500_000 <= meter.tokens("m", 1_000) <= 501_000
+    meter.measured(Usage(250_000, 50), "m", 1_000)
+    assert meter.tokens("m", 1_000) == 250_050
+    meter.add(Message.user("x" * 2_000))
+    assert 251_050 <= meter.tokens("m", 1_000) <= 251_150
+    assert meter.tokens("another", 1_000) > 500_000
+    meter.measured(Usage(0, 0), "m", 1_000)
+    assert meter.tokens("m", 1_000) > 250_050
+
+
+def test_dense_text_is_estimated_by_what_the_provider_counted() -> None:
+    meter = InputMeter()
+    meter.add(Message.user("x" * 10_000))
+    meter.measured(Usage(10_000, 0), "m", 0)
+    meter.add(Message.user("x" * 10_000))
+    assert meter.tokens("m", 0) >= 19_900
+
+
+def test_characters_beyond_ascii_count_by_their_bytes_and_half_characters_do_no_harm() -> None:
+    plain, wide, half = InputMeter(), InputMeter(), InputMeter()
+    plain.add(Message.user("a" * 100))
+    wide.add(Message.user("\u6f22" * 100))
+    half.add(Message(Role.TOOL, (ToolResult("c", "t", "\udc80" * 100),)))
+    assert wide.tokens("m", 0) - plain.tokens("m", 0) == 100
+    assert half.tokens("m", 0) > plain.tokens("m", 0)
+
+
+def test_what_was_counted_before_the_conversation_was_cut_does_not_count_after_it() -> None:
+    history = History()
+    at = ManualClock().now()
+    history.add(Turn(TurnKind.USER, Message.user("go"), at))
+    for _ in range(6):
+        history.add(Turn(TurnKind.ASSISTANT, Message.assistant("x" * 1_000), at))
+    history.meter.measured(Usage(100_000, 1), "m", 0)
+    assert history.prune()
+    assert history.meter.tokens("m", 0) < 10_000
+    assert fixed_bytes(Request("s" * 500, ())) >= 500
+
+
+_ENDS: tuple[Callable[[], PullwrightError] | None, ...] = (
+    None,
+    None,
+    lambda: ConnectionFailedError("cut"),
+    lambda: RateLimitError("slow down"),
+)
+
+
+async def _session(one: Budget, dice: random.Random, totals: list[Budget], unpriced: list[float]) -> None:
+    """Ask until nothing fits; every reply and every failure costs at most what was set aside."""
+    for _ in range(40):
+        wish = need(dice.randrange(1, 6_000), dice.choice([200, 2_000, 20_000]))
+        room = reserve(one, wish, wrap_up=dice.random() < 0.2)
+        if isinstance(room, Shortage):
+            if not room.passes:
+                return
+            await one.freed()
+            continue
+        one.rounds += 1
+        end = dice.choice(_ENDS)
+        try:
+            with room:
+                room.is_sent = True
+                for _ in range(dice.randrange(3)):
+                    await asyncio.sleep(0)
+                if end:
+                    # What the provider bills, although no reply came.
+                    unpriced.append(price(Usage(wish.input_tokens)) if end is _ENDS[2] else 0.0)
+                    raise end()
+                size = dice.randrange(wish.input_tokens + 1)
+                usage = Usage(
+                    size, dice.randrange(room.reply_tokens + 1), cache_write_tokens=dice.choice([0, size])
+                )
+                room.settle(usage, price(usage))
+                unpriced.append(price(usage))
+        except PullwrightError:
+            pass
+        for each in totals:
+            _within(each)
+
+
+def _within(one: Budget) -> None:
+    assert one.usd is not None
+    if one.limits.usd is not None:
+        assert one.usd <= one.limits.usd + 1e-9
+    if one.limits.tokens is not None:
+        assert one.usage.total_tokens + one.uncertain_tokens <= one.limits.tokens
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    dice=st.randoms(),
+    usd=st.one_of(st.none(), st.floats(0, 0.2)),
+    tokens=st.one_of(st.none(), st.integers(0, 90_000)),
+    share=st.sampled_from([0.0, 0.1, 0.5]),
+    sessions=st.sampled_from([1, 5]),
+)
+def test_what_was_spent_never_exceeds_a_cap(
+    dice: random.Random, usd: float | None, tokens: int | None, share: float, sessions: int
+) -> None:
+    above = Budget(Limits(usd=usd, tokens=tokens), ManualClock(), None, share)
+    below = [Budget(Limits(), ManualClock(), above, share) for _ in range(sessions)]
+    billed: list[float] = []
+
+    async def all_at_once() -> None:
+        async with asyncio.timeout(30):  # nobody waits for ever
+            await asyncio.gather(*(_session(one, dice, [above, *below], billed) for one in [above, *below]))
+
+    asyncio.run(all_at_once())
+    assert not above.is_shared
+    assert above.usd is not None
+    assert sum(billed) <= above.usd + 1e-9, "what was billed is counted"
