@@ -4,39 +4,43 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import EmptyRepositoryError, WorkspaceError
 from orchestrator.workspace.base import Screen
 from orchestrator.workspace.commit import Committer
+from orchestrator.workspace.continuing import Continuing
 from orchestrator.workspace.disarm import disarm
 from orchestrator.workspace.failures import error_for, storage_errors
 from orchestrator.workspace.history import recent_commits, tracked_files
 from orchestrator.workspace.hostgit import HostGit
+from orchestrator.workspace.mirror import Mirrors
 from orchestrator.workspace.model_repository import create_model_repository
 from orchestrator.workspace.names import plain_branch
+from orchestrator.workspace.owner import address_key, new_owned_folder
 from orchestrator.workspace.publish import Publisher
 from orchestrator.workspace.remote import Remote, parse_remote
-from orchestrator.workspace.removal import remove_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
     from types import TracebackType
 
     from orchestrator.core.clock import Clock
     from orchestrator.workspace.base import CommitLine, CommitOutcome, Identity, RemoteTip, TrackedFile
     from orchestrator.workspace.credential import GitCredential
     from orchestrator.workspace.lease import Lease
+    from orchestrator.workspace.owner import Owner
 
 # Ten commits cost as much as one, within the noise, where files change a little at a time (measured with
 # tests/benchmarks/clone.py); they are what the first prompt shows of the history.
 _DEPTH_COMMITS = 10
 _LARGE_BYTES = 1_000_000
+_SHA1_DIGITS = 40
 
 # `git clone` finds out about the file system when it makes a repository; ours is written by us.
 _CONFIGURATION = """[core]
@@ -49,7 +53,7 @@ _CONFIGURATION = """[core]
 """
 
 
-class Clone:
+class Clone(Continuing):
     """A shallow clone in a temporary folder, removed when the `with` block ends.
 
     The model's tools see `tree` and nothing else. Git is run by this program only, on a git directory
@@ -62,13 +66,16 @@ class Clone:
     """
 
     def __init__(
-        self, folder: Path, base: tuple[str, str], git: HostGit, committer: Committer, publisher: Publisher
+        self, owner: Owner, base: tuple[str, str], files: HostGit, committer: Committer, remote: Remote
     ) -> None:
+        super().__init__(files, committer, remote, base)
+        folder = owner.folder
         self._folder = folder
-        self._git = git
+        self._owner = owner
+        self._git = files.without_tree()
         self._committer = committer
-        self._publisher = publisher
-        self._kept = False
+        self._publisher = Publisher(self._git, remote, base[0])
+        self._kept = owner.kept
         self.tree = folder / "tree"
         self.base_branch, self.base_commit = base
 
@@ -95,6 +102,7 @@ class Clone:
             WorkspaceError: one of them could not be removed. The folder stays all the same.
         """
         self._kept = True
+        self._owner.keep()
         disarm(self.tree, self._folder)
 
     def close(self) -> None:
@@ -103,8 +111,10 @@ class Clone:
         Raises:
             WorkspaceError: something could not be removed.
         """
-        if not self._kept:
-            remove_folder(self._folder)
+        if self._kept:
+            self._owner.release()
+        else:
+            self._owner.remove()
 
     def tracked_files(self) -> list[TrackedFile]:
         """Every entry of the base commit, sorted by path."""
@@ -156,13 +166,13 @@ class Clone:
         return self._committer.diff().decode("utf-8", "replace")
 
     def pending_patch(self, touched: set[str], include_commands: bool) -> bytes:  # noqa: FBT001  told apart by name
-        """Everything changed since the last push (or the base), committed or not, for `git apply`.
+        """Everything changed since the last push (or the base, or the branch that is continued), committed or not, for `git apply`.
 
         Takes the paths that `commit` would take. What is left out is named in lines before the patch,
         which `git apply` skips. Empty where nothing changed.
         """
         return self._committer.pending_patch(
-            self._publisher.pushed or self.base_commit,
+            self._publisher.pushed or self._committer.joined or self.base_commit,
             touched,
             include_commands=include_commands,
             large_limit_bytes=_LARGE_BYTES,
@@ -189,6 +199,7 @@ class Clone:
             PushRejectedError: the remote did not take it, or holds something else.
             RemoteUnavailableError: no answer; it may have arrived, and pushing again is harmless.
         """
+        self._committer.require_forward(expected)
         return self._publisher.push(branch, self._committer.tip, expected=expected, lease=lease)
 
 
@@ -202,6 +213,9 @@ def open_clone(  # noqa: PLR0913  each is a fact of the run, given by name
     identity: Identity,
     clock: Clock | None = None,
     cancelled: Callable[[], bool] = lambda: False,
+    mirror: Path | None = None,
+    run: str = "",
+    note: Callable[[str], None] = lambda _text: None,
 ) -> Clone:
     """Clone one branch of a repository, shallow, into a new folder.
 
@@ -214,6 +228,10 @@ def open_clone(  # noqa: PLR0913  each is a fact of the run, given by name
         identity: author and committer of what is committed.
         clock: dates the commits; the machine's clock by default.
         cancelled: asked while the remote is contacted; True ends that at once.
+        mirror: a folder of this user for mirrors of remotes, which make the next clone cheaper; None for
+            none. With one or without, the clone is the same.
+        run: the run's id; it is written down beside the files.
+        note: takes one line that a person may want to know, such as why a mirror was not used.
 
     Raises:
         EmptyRepositoryError: the repository has no commit.
@@ -222,21 +240,39 @@ def open_clone(  # noqa: PLR0913  each is a fact of the run, given by name
     if not identity.name.strip(" .,:;<>\"\\'") or not identity.email.strip():
         raise WorkspaceError("git needs a name and an e-mail address for commits")
     remote = replace(parse_remote(url, credential), cancelled=cancelled)
+    clock = clock or SystemClock()
     doing = f"cannot clone {remote.shown}"
     with ExitStack() as undo, storage_errors(doing):
         parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix="pullwright-", dir=parent.resolve()))
-        undo.callback(remove_folder, folder)
-        git = HostGit(folder, folder / "host.git")
-        base_branch, base_commit = _fetch(folder, remote, branch, doing)
-        _configure(folder / "host.git")
+        owner = new_owned_folder(parent.resolve(), run, address_key(remote.url))
+        undo.callback(owner.remove)
+        folder = owner.folder
+        base = None
+        if mirror is not None:
+            mirrors = Mirrors(mirror, clock=clock, depth=_DEPTH_COMMITS, note=note)
+            base = mirrors.clone(folder, remote, branch, doing, partial(_fetch, folder, doing=doing))
+        base = base or _fetch(folder, remote, branch, doing)
+        configure(folder / "host.git", sha256=len(base[1]) > _SHA1_DIGITS)
         if with_git:
-            create_model_repository(folder / "host.git", folder / "tree", base_branch, base_commit, identity)
-        files = HostGit(folder, folder / "host.git", folder / "tree")
-        committer = Committer(files, base_commit, identity, clock or SystemClock())
-        publisher = Publisher(git, remote, base_branch)
+            create_model_repository(folder / "host.git", folder / "tree", *base, identity)
+        owner.complete(*base)
         undo.pop_all()
-        return Clone(folder, (base_branch, base_commit), git, committer, publisher)
+        return assemble(owner, base, remote, identity, clock)
+
+
+def assemble(owner: Owner, base: tuple[str, str], remote: Remote, identity: Identity, clock: Clock) -> Clone:
+    """The clone in a folder that is complete, from its parts.
+
+    Args:
+        owner: holds the folder.
+        base: the branch and the commit that were cloned.
+        remote: where they came from.
+        identity: author and committer of what is committed.
+        clock: dates the commits.
+    """
+    folder, host = owner.folder, owner.folder / "host.git"
+    files = HostGit(folder, host, folder / "tree")
+    return Clone(owner, base, files, Committer(files, base[1], identity, clock), remote)
 
 
 def _fetch(folder: Path, remote: Remote, branch: str | None, doing: str) -> tuple[str, str]:
@@ -279,13 +315,13 @@ def _refuse_empty(git: HostGit, remote: Remote, doing: str) -> None:
         raise EmptyRepositoryError(message)
 
 
-def _configure(host: Path) -> None:
+def configure(host: Path, *, sha256: bool) -> None:
     """Replace the configuration that `git clone` wrote, which names the remote, by our own."""
-    path = host / "config"
-    sha256 = "objectformat = sha256" in path.read_text("utf-8", "replace").lower()
     text = _CONFIGURATION.format(
         version=1 if sha256 else 0,
         ignorecase=str((host / "head").exists()).lower(),
         precompose=str(sys.platform == "darwin").lower(),
     )
-    path.write_text(text + ("[extensions]\n\tobjectformat = sha256\n" if sha256 else ""), "utf-8")
+    (host / "config").write_text(
+        text + ("[extensions]\n\tobjectformat = sha256\n" if sha256 else ""), "utf-8"
+    )
