@@ -70,7 +70,7 @@ class JournalWriter:
         try:
             self._file: int | None = os.open(self.path, flags, _PRIVATE)
         except OSError as error:
-            raise self._failure(error) from error
+            raise _failure(self.path, error) from error
         self._append({TYPE_KEY: HEADER_TYPE, "format": FORMAT, "version": __version__})
 
     def __call__(self, event: Event) -> None:
@@ -114,7 +114,7 @@ class JournalWriter:
                     os.fsync(self._file)
             except OSError as error:
                 self._close()
-                raise self._failure(error) from error
+                raise _failure(self.path, error) from error
             self._seq += 1
 
     def _close(self) -> None:
@@ -124,12 +124,63 @@ class JournalWriter:
             os.close(self._file)
             self._file = None
 
-    def _failure(self, error: OSError) -> DiskFullError | JournalError:
-        if is_full(error):
-            return DiskFullError(
-                f"no space is left for the journal {self.path}; the run is not recorded any further"
-            )
-        return JournalError(f"cannot write the journal {self.path}: {error.strerror or error}")
+
+def append_last(folder: Path, event: Event, seq: int, redact: Callable[[str], str], clock: Clock) -> None:
+    """Append one record to the journal of a run whose process is dead, and flush it to the disk.
+
+    A line that was cut off in the middle of writing is taken away first: it would damage the journal.
+
+    Args:
+        folder: the run's folder; nobody else writes into its journal.
+        event: what is to be recorded.
+        seq: the number of the record.
+        redact: takes the secrets out of a text.
+        clock: stamps the record.
+
+    Raises:
+        JournalError: the file cannot be written.
+        DiskFullError: no space is left. The journal is as it was, without the cut line.
+    """
+    path = folder / JOURNAL_FILE
+    at = clock.now().astimezone(UTC).isoformat(timespec="microseconds")
+    line = _line({"seq": seq, "at": at, **encode(event, redact)})
+    try:
+        file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            end = _end_of_lines(file)
+            os.ftruncate(file, end)
+            os.lseek(file, end, os.SEEK_SET)
+            try:
+                _write_whole(file, line)
+            except OSError:
+                os.ftruncate(file, end)
+                raise
+            os.fsync(file)
+        finally:
+            os.close(file)
+    except OSError as error:
+        raise _failure(path, error) from error
+
+
+def _end_of_lines(file: int) -> int:
+    """Where the last whole line ends. A last record that only lacks its line break is given one."""
+    size = os.fstat(file).st_size
+    content = os.pread(file, size, 0)
+    end = content.rfind(b"\n") + 1
+    try:
+        whole = isinstance(json.loads(content[end:]), dict)
+    except (ValueError, RecursionError):
+        whole = False
+    if not whole:
+        return end
+    os.pwrite(file, b"\n", size)
+    return size + 1
+
+
+def _failure(path: Path, error: OSError) -> DiskFullError | JournalError:
+    if is_full(error):
+        return DiskFullError(f"no space is left for the journal {path}; the run is not recorded any further")
+    return JournalError(f"cannot write the journal {path}: {error.strerror or error}")
 
 
 def _line(record: Mapping[str, Any]) -> bytes:
