@@ -122,8 +122,9 @@ class Backlog:
         known = self.idle.recall(pulse, self.clock.now())
         if known is not None:
             return known
-        choice = self._find(self._look())
-        self.idle.remember(pulse, choice)
+        look = self._look()
+        choice = self._find(look)
+        self.idle.remember(pulse, choice, look.now)
         return choice
 
     def _look(self) -> Look:
@@ -227,8 +228,7 @@ class Backlog:
 
     def _why_not_issue(self, issue: Issue, look: Look) -> str | None:
         """Why an issue is left alone: nobody who may asked for it, or it is somebody else's."""
-        refusal = self.idle.refusal(issue) or look.admission.refusal(issue)
-        self.idle.keep_refusal(issue, refusal, look.now)
+        refusal = look.admission.refusal(issue)
         if refusal is not None:
             self._noticed.append(Guarded(Defence.ADMISSION, refusal))
             return refusal
@@ -266,7 +266,7 @@ def _let_go(lease: Lease) -> None:
     """Release a claim on what is not done after all. What the tombstone before it told stays told."""
     before = lease.previous
     with suppress(WorkspaceError):  # it expires by itself
-        lease.release(before.outcome if before else "skipped", pull=before.pull if before else None)
+        lease.release((before.outcome if before else "") or "skipped", before.pull if before else None)
 
 
 def _summary(reasons: Sequence[str], label: str) -> str:

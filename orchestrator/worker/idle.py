@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -10,47 +10,31 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.cycle.parts import Choice
-    from orchestrator.forge.base import Issue
 
-
-_SETTLED = timedelta(minutes=1)
-"""The forge tells times to the second."""
+LONGEST = timedelta(hours=1)
+"""Some things do not show in the forge's pulse, such as what people may do; after so long all is looked at."""
 
 
 @dataclass(slots=True)
 class Idle:
-    """The last choice that found nothing, good for as long as the forge's pulse is the same.
-
-    And which issues were not admitted, so that an issue that nobody has touched is not judged again.
-    """
+    """The last choice that found nothing, good for as long as the forge's pulse is the same."""
 
     _pulse: str = ""
+    _until: datetime | None = None
     _choice: Choice | None = None
-    _refusals: dict[int, tuple[Issue, str]] = field(default_factory=dict)
 
     def recall(self, pulse: str, now: datetime) -> Choice | None:
         """The choice that is still good, or None."""
-        choice = self._choice
-        if choice is None or pulse != self._pulse or (choice.wake_at is not None and now >= choice.wake_at):
-            return None
-        return choice
+        is_good = pulse == self._pulse and self._until is not None and now < self._until
+        return self._choice if is_good else None
 
-    def remember(self, pulse: str, choice: Choice) -> None:
+    def remember(self, pulse: str, choice: Choice, now: datetime) -> None:
         """Keep a choice; only one that found nothing is ever recalled.
 
         Args:
             pulse: as it was before the look, so that what changed meanwhile is noticed by the next.
             choice: what the look came to.
+            now: when the look began.
         """
         self._pulse, self._choice = pulse, None if choice.task else choice
-
-    def refusal(self, issue: Issue) -> str | None:
-        """Why an issue was not admitted, if it is as it was then. What was admitted is judged every time."""
-        known = self._refusals.get(issue.number)
-        return known[1] if known and known[0] == issue else None
-
-    def keep_refusal(self, issue: Issue, refusal: str | None, now: datetime) -> None:
-        """Remember the last judgement of an issue, unless it may be changing in this very second."""
-        self._refusals.pop(issue.number, None)
-        if refusal is not None and issue.updated_at is not None and now - issue.updated_at > _SETTLED:
-            self._refusals[issue.number] = issue, refusal
+        self._until = min(now + LONGEST, choice.wake_at) if choice.wake_at else now + LONGEST
