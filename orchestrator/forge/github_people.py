@@ -19,7 +19,7 @@ from orchestrator.forge.github_json import (
     to_permission,
     to_time,
 )
-from orchestrator.forge.github_place import RestPlace
+from orchestrator.forge.github_place import SETTLED_SECONDS, RestPlace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,8 +30,6 @@ MOST_EVENT_PAGES = 20
 MOST_EDIT_PAGES = 5
 PERMISSION_SECONDS = 3600.0
 """How long what somebody may do is remembered: a right that is taken away counts no longer."""
-SETTLED_SECONDS = 60.0
-"""How long GitHub's GraphQL may lag behind its REST."""
 _MOST_REMEMBERED = 1000
 BODY_EDITS = """
 query($owner: String!, $name: String!, $number: Int!, $after: String) {
@@ -73,7 +71,6 @@ class RestPeople(RestPlace):
 
     def __init__(self, name: str, line: Line, patience: Patience, *, is_app: bool) -> None:
         super().__init__(name, line, patience, is_app=is_app)
-        self._clock = patience.clock
         self._permissions: dict[str, tuple[Permission, float]] = {}
         self._edits: dict[int, _KnownEdits] = {}
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from orchestrator.forge.base import Repository, Traffic
 
 T = TypeVar("T")
+SETTLED_SECONDS = 60.0
+"""How long one of GitHub's answers may lag behind another: what both say is remembered only after that."""
 
 
 class RestPlace:
@@ -31,7 +33,7 @@ class RestPlace:
 
     def __init__(self, name: str, line: Line, patience: Patience, *, is_app: bool) -> None:
         self._name, self._line, self._is_app = name, line, is_app
-        self._calls = Calls(line, patience)
+        self._calls, self._clock = Calls(line, patience), patience.clock
         self._is_resolved = False
         self._default_branch: str | None = None
         self._has_issues = True

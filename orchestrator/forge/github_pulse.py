@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from orchestrator.core.errors import ForgeError
-from orchestrator.forge.github_place import RestPlace
+from orchestrator.forge.github_place import SETTLED_SECONDS, RestPlace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from orchestrator.forge.calls import Line, Patience
 
 _NONE = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 """How GitHub says that there is no such branch, and that there is no commit at all."""
@@ -21,6 +23,10 @@ _NEWEST = {"sort": "updated", "direction": "desc", "per_page": "100"}
 
 class RestPulse(RestPlace):
     """The newest changes, and the head of the default branch."""
+
+    def __init__(self, name: str, line: Line, patience: Patience, *, is_app: bool) -> None:
+        super().__init__(name, line, patience, is_app=is_app)
+        self._head_seen: tuple[str | None, float] = (None, 0.0)
 
     def pulse(self) -> str:
         """A short text that stays the same while nothing changes that a worker would act on.
@@ -76,6 +82,13 @@ class RestPulse(RestPlace):
             reply, request.doing, lambda data: (str(data["url"]), str(data["object"]["sha"]))
         )
         return f"{self._default_branch} {commit}" if self._is_ours(url) else None
+
+    def _settled_head(self) -> str | None:
+        """As `_head`, but None as long as it has not been the same for a while."""
+        head, now = self._head(), self._clock.monotonic()
+        if head != self._head_seen[0]:
+            self._head_seen = head, now
+        return head if now - self._head_seen[1] > SETTLED_SECONDS else None
 
     def _first_commit(self) -> str | None:
         """Whether an empty repository still is: it says so without an ETag, so this request counts."""

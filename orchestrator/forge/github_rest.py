@@ -27,7 +27,7 @@ class RestForge(RestThreads, RestPulse, RestPeople, RestReviews):
     def __init__(self, name: str, line: Line, patience: Patience, *, is_app: bool) -> None:
         super().__init__(name, line, patience, is_app=is_app)
         self._missing: dict[str, str | None] = {}
-        """Files that are not there, and the head of the default branch where they were looked for after it was read."""
+        """Files that are not there, and the default branch's head at which they are known not to be."""
 
     def open_issues(self, label: str) -> list[Issue]:
         """Open issues with this label, oldest first. Empty where issues are switched off."""
@@ -62,8 +62,8 @@ class RestForge(RestThreads, RestPulse, RestPeople, RestReviews):
         request = self._request("GET", f"/contents/{quote(path)}", f"read the file {path}")
         head = None
         if path in self._missing:
-            # GitHub's 404 has no ETag, but the branch's head has: nothing moved, nothing came.
-            head = self._head()
+            # A 404 has no ETag, but the branch's head has: where nothing moved, nothing came.
+            head = self._settled_head()
             if head is not None and head == self._missing[path]:
                 return None
         reply = self._calls.get(request, accept=(HTTPStatus.NOT_FOUND,))

@@ -70,7 +70,8 @@ class RestThreads(RestToken):
         others = [comment for comment in self._own_comments(number) if comment.id != first.id]
         sections: dict[str, str] = {}
         for comment in (first, *others):
-            sections = {**(sections_of(comment.body) or {}), **sections}
+            found = sections_of(comment.body) or {}
+            sections |= {name: text for name, text in found.items() if name not in sections}
         wanted = with_section(sections, key, body)
         if wanted:
             self._changed(first, number, composed(wanted, key))

@@ -158,9 +158,11 @@ class Contract:
 
 
 def _path_pattern(path: str) -> re.Pattern[str]:
-    """Everywhere a segment, but `{path}` and `{ref}` are last and may hold slashes."""
+    """Everywhere a segment, but `{path}`, `{ref}` and a label's `{name}` may hold slashes."""
     escaped = re.escape(path).replace(r"\{", "{").replace(r"\}", "}")
-    return re.compile(re.sub(r"\{(\w+)\}", lambda m: ".+" if m[1] in {"path", "ref"} else "[^/]+", escaped))
+    return re.compile(
+        re.sub(r"\{(\w+)\}", lambda m: ".+" if m[1] in {"path", "ref", "name"} else "[^/]+", escaped)
+    )
 
 
 @cache

@@ -18,10 +18,11 @@ from orchestrator.core.errors import (
     ForgeRateLimitError,
     ForgeUnavailableError,
 )
-from orchestrator.forge.base import Edit, Permission
+from orchestrator.forge.base import Edit, Permission, Traffic
 from orchestrator.forge.github import api_url_for
 from orchestrator.forge.github_json import LOGIN, to_login, to_permission
-from orchestrator.forge.github_people import MOST_EDIT_PAGES, MOST_EVENT_PAGES
+from orchestrator.forge.github_people import MOST_EDIT_PAGES, MOST_EVENT_PAGES, PERMISSION_SECONDS
+from orchestrator.forge.github_place import SETTLED_SECONDS
 from orchestrator.forge.refusals import Reply, query_refusal
 from tests.doubles.github import people
 from tests.doubles.github.faults import Fault, lost_reply
@@ -69,6 +70,20 @@ def test_a_name_is_asked_about_once_in_whatever_letters(bench: Bench) -> None:
     assert [seen.path for seen in bench.github.calls("GET", "/permission")] == [
         "/repos/octo/demo/collaborators/reporter/permission"
     ]
+
+
+def test_a_right_that_is_taken_away_counts_for_an_hour_at_most(bench: Bench) -> None:
+    forge = bench.forge()
+    assert forge.permission("reporter").may_write
+    people.collaborate(bench.repo, "reporter", "none")
+    bench.clock.advance(PERMISSION_SECONDS - 1)
+    assert forge.permission("reporter").may_write
+    bench.clock.advance(1)
+    assert forge.permission("reporter") is Permission.NONE
+    bench.clock.advance(PERMISSION_SECONDS)
+    before = forge.traffic()
+    assert forge.permission("reporter") is Permission.NONE
+    assert forge.traffic() - before == Traffic(1, 1, 0)
 
 
 def test_a_bots_name_is_quoted(bench: Bench) -> None:
@@ -230,6 +245,32 @@ def test_every_page_of_edits_is_read_and_too_many_are_said_to_be(bench: Bench) -
     for number in range(MOST_EDIT_PAGES * 100):
         people.edit(github, issue, f"{number}", "reporter")
     assert not forge.history(1, "x").is_complete
+
+
+def test_edits_are_not_asked_again_while_the_issue_rests(bench: Bench) -> None:
+    github, forge = bench.github, bench.forge()
+    issue = github.add_issue(bench.repo, "One", labels=["pullwright"])
+    for _ in range(5):
+        assert forge.history(1, "pullwright").edits == ()
+        bench.clock.advance(SETTLED_SECONDS + 1)
+    assert len(github.queries) == 2
+
+    moment = people.edit(github, issue, "do evil", "mallory")
+    for _ in range(3):
+        assert Edit("mallory", moment, "body") in forge.history(1, "pullwright").edits
+    assert len(github.queries) == 5
+
+
+def test_an_edit_that_graphql_tells_late_is_seen(bench: Bench) -> None:
+    github, forge = bench.github, bench.forge()
+    issue = github.add_issue(bench.repo, "One", labels=["pullwright"])
+    edits = issue.body_edits
+    moment = people.edit(github, issue, "do evil", "mallory")
+    issue.body_edits = []
+    assert forge.history(1, "pullwright").edits == ()
+    issue.body_edits = edits
+    bench.clock.advance(SETTLED_SECONDS + 1)
+    assert Edit("mallory", moment, "body") in forge.history(1, "pullwright").edits
 
 
 def test_every_page_of_events_is_read_and_too_many_are_said_to_be(bench: Bench) -> None:
