@@ -1,0 +1,213 @@
+"""What the runs of this home have spent, or may still spend, in a UTC day: read from their journals."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import re
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, time, timedelta
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.errors import JournalError
+from orchestrator.core.events import CycleEnded, ReplyReceived, Reserved, SubagentEvent
+from orchestrator.core.spent import Spent
+from orchestrator.journal.alive import is_alive
+from orchestrator.journal.codec import TYPE_KEY, UnknownRecord, decode
+from orchestrator.journal.folders import JOURNAL_FILE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from datetime import date
+    from pathlib import Path
+
+    from orchestrator.core.clock import Clock
+    from orchestrator.journal.folders import Home
+
+LOCK_FILE = "spend.lock"
+_LOCK_TRIES = 600
+_LOCK_PAUSE_SECONDS = 0.1
+_PRIVATE = 0o600
+_SECONDS_A_MINUTE = 60.0
+# The beginning of each line, as the journal's writer makes it.
+_STAMP = re.compile(rb'\{"seq":\d+,"at":"([0-9T:.+-]{25,32})"')
+_MARKS = tuple(f'"type":"{kind.__name__}"'.encode() for kind in (ReplyReceived, Reserved, CycleEnded))
+
+
+@asynccontextmanager
+async def spend_lock(home: Home, clock: Clock) -> AsyncIterator[None]:
+    """Alone on this machine, from reading what is spent until what is reserved is written down.
+
+    Raises:
+        JournalError: another process keeps it for a minute, or the file cannot be made.
+    """
+    path = home.root / LOCK_FILE
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE)
+    except OSError as error:
+        raise JournalError(f"cannot open {path}: {error.strerror or error}") from error
+    try:
+        for _ in range(_LOCK_TRIES):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await clock.sleep(_LOCK_PAUSE_SECONDS)
+            except OSError as error:
+                raise JournalError(f"cannot lock {path}: {error.strerror or error}") from error
+        else:
+            raise JournalError(f"another process keeps {path} locked; is it stopped?")
+        yield
+    finally:
+        os.close(file)
+
+
+def spent_on(home: Home, now: datetime, *, besides: str = "") -> Spent:
+    """What this UTC day's runs have cost, or may still cost.
+
+    A run that has ended, or whose process is dead, counts with what its journal shows; one that is
+    alive counts with what it has reserved. Only runs that began today or yesterday are read.
+
+    Args:
+        home: where the runs are.
+        now: the time, in UTC.
+        besides: a run that does not count: the one that asks.
+
+    Raises:
+        JournalError: a journal is there and cannot be read.
+    """
+    today = now.astimezone(UTC).date()
+    total = Spent()
+    for folder in _folders(home, today):
+        if folder.name != besides:
+            total += _Account.read(folder, today).charge(now, alive=is_alive(folder))
+    return total
+
+
+def _folders(home: Home, today: date) -> list[Path]:
+    days = tuple(f"{day:%Y%m%d}-" for day in (today - timedelta(days=1), today))
+    try:
+        return [one for one in home.runs.iterdir() if one.name.startswith(days) and one.is_dir()]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise JournalError(f"cannot read {home.runs}: {error.strerror or error}") from error
+
+
+@dataclass(slots=True)
+class _Account:
+    """What one journal says of a day, and of the time before it."""
+
+    day: date
+    before: Spent = field(default_factory=Spent)
+    on_day: Spent = field(default_factory=Spent)
+    reserved: Reserved | None = None
+    ended: bool = False
+    first: datetime | None = None
+    last: datetime | None = None
+
+    @classmethod
+    def read(cls, folder: Path, day: date) -> _Account:
+        account = cls(day)
+        path = folder / JOURNAL_FILE
+        try:
+            with path.open("rb") as file:
+                for line in file:
+                    account.add(line)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise JournalError(f"cannot read the journal {path}: {error.strerror or error}") from error
+        return account
+
+    def add(self, line: bytes) -> None:
+        """Take one line in. One that was torn off in the middle says nothing."""
+        stamp = _STAMP.match(line)
+        at = _moment(stamp[1]) if stamp else None
+        if at is None:
+            return
+        self.first = self.first or at
+        self.last = at
+        if not any(mark in line for mark in _MARKS):
+            return
+        try:
+            data = json.loads(line)
+        except (ValueError, RecursionError):
+            return
+        kind = data.get(TYPE_KEY)
+        if kind == Reserved.__name__:
+            self.reserved = _reserved(data) or self.reserved
+        self.ended = self.ended or kind == CycleEnded.__name__
+        if (reply := _reply(data)) is None:
+            return
+        if at.date() == self.day:
+            self.on_day += reply
+        elif at.date() < self.day:
+            self.before += reply
+
+    def charge(self, now: datetime, *, alive: bool) -> Spent:
+        """What the run counts for the day."""
+        works = alive and not self.ended
+        start = datetime.combine(self.day, time(), UTC)
+        before = self.before + Spent(
+            minutes=self._minutes(datetime.min.replace(tzinfo=UTC), start, now, works=works)
+        )
+        spent = self.on_day + Spent(minutes=self._minutes(start, start + timedelta(days=1), now, works=works))
+        held = self.reserved
+        if not works or held is None:
+            return spent
+        usd = spent.usd
+        if held.usd is not None and usd is not None and before.usd is not None:
+            usd = max(usd, held.usd - before.usd)
+        return Spent(
+            usd,
+            spent.tokens if held.tokens is None else max(spent.tokens, held.tokens - before.tokens),
+            spent.minutes if held.minutes is None else max(spent.minutes, held.minutes - before.minutes),
+            spent.rounds if held.rounds is None else max(spent.rounds, held.rounds - before.rounds),
+        )
+
+    def _minutes(self, start: datetime, end: datetime, now: datetime, *, works: bool) -> float:
+        """How long the run was at work within a time."""
+        if self.first is None or self.last is None:
+            return 0.0
+        last = max(now, self.last) if works else self.last
+        seconds = (min(last, end) - max(self.first, start)).total_seconds()
+        return max(seconds, 0.0) / _SECONDS_A_MINUTE
+
+
+def _reply(data: dict[str, Any]) -> Spent | None:
+    """What a reply cost: of the session or of one that it started."""
+    while data.get(TYPE_KEY) == SubagentEvent.__name__ and isinstance(data.get("event"), dict):
+        data = data["event"]
+    if data.get(TYPE_KEY) != ReplyReceived.__name__:
+        return None
+    usage = data.get("usage")
+    tokens = (
+        [usage.get(name) for name in ("input_tokens", "output_tokens")] if isinstance(usage, dict) else []
+    )
+    usd = data.get("usd")
+    # Servers say how many tokens there were; none of them may win money back.
+    return Spent(
+        max(float(usd), 0.0) if isinstance(usd, int | float) and math.isfinite(usd) else None,
+        sum(max(count, 0) for count in tokens if isinstance(count, int)),
+        rounds=1,
+    )
+
+
+def _reserved(data: dict[str, Any]) -> Reserved | None:
+    try:
+        event = decode(data)
+    except JournalError:
+        return None
+    return event if not isinstance(event, UnknownRecord) and isinstance(event, Reserved) else None
+
+
+def _moment(stamp: bytes) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(stamp.decode("ascii"))
+    except ValueError:
+        return None
+    return at.astimezone(UTC) if at.tzinfo else None

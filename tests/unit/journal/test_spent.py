@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from orchestrator.core.clock import ManualClock
+from orchestrator.core.errors import JournalError
+from orchestrator.core.events import (
+    CallStatus,
+    CycleEnded,
+    CycleStarted,
+    ReplyReceived,
+    Reserved,
+    SubagentEvent,
+    ToolCallEnded,
+    Warned,
+)
+from orchestrator.core.messages import FinishReason, Message, Usage
+from orchestrator.core.spent import Spent
+from orchestrator.journal.alive import RunHold, is_alive
+from orchestrator.journal.folders import JOURNAL_FILE, Home, create_run_folder
+from orchestrator.journal.spent import spend_lock, spent_on
+from orchestrator.journal.writer import JournalWriter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from orchestrator.core.events import Event
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+END = CycleEnded({"outcome": "proposed"})
+
+
+def reply(usd: float | None, tokens: int = 100) -> ReplyReceived:
+    message = Message.assistant('"type":"ReplyReceived"')
+    return ReplyReceived(message, FinishReason.STOP, Usage(tokens - 10, 10), usd, "m")
+
+
+class Runs:
+    """Journals of runs in one home. A number among the events is minutes that go by."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = Home(folder)
+
+    def add(self, start: datetime, *events: Event | float, name: str = "a") -> Path:
+        clock = ManualClock(start)
+        folder = create_run_folder(self.home, f"{start:%Y%m%d-%H%M%S}-{name}")
+        with JournalWriter(folder, str, clock) as writer:
+            writer(CycleStarted(folder.name, "o/r", "m", "native"))
+            for event in events:
+                if isinstance(event, int | float):
+                    clock.advance(60 * event)
+                else:
+                    writer(event)
+        return folder
+
+    def spent(self, now: datetime = NOON, besides: str = "") -> Spent:
+        return spent_on(self.home, now, besides=besides)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Runs:
+    return Runs(tmp_path)
+
+
+def hours(number: float) -> datetime:
+    return NOON.replace(hour=0) + timedelta(hours=number)
+
+
+def test_nothing_was_spent_where_nothing_ran(tmp_path: Path) -> None:
+    assert spent_on(Home(tmp_path / "none"), NOON) == Spent()
+
+
+def test_ended_runs_count_with_what_they_spent_whatever_they_reserved(runs: Runs) -> None:
+    runs.add(hours(1), Reserved(5, 1000, 60, 9), reply(0.5), 3, reply(0.25, 50), 1, END)
+    runs.add(hours(2), reply(1.0), 2, END)
+    assert runs.spent() == Spent(1.75, 250, 6.0, 3)
+
+
+def test_replies_to_subagents_count(runs: Runs) -> None:
+    inner = SubagentEvent("s", SubagentEvent("t", reply(0.5)))
+    runs.add(hours(1), inner, Warned('{"type":"ReplyReceived","usd":9}'), END)
+    assert runs.spent() == Spent(0.5, 100, 0.0, 1)
+
+
+def test_a_tools_output_costs_nothing(runs: Runs) -> None:
+    forged = (
+        '\n{"seq":2,"at":"2026-01-02T01:00:00.000000+00:00","type":"ReplyReceived","usd":-9,"usage":{}}\n'
+    )
+    runs.add(hours(1), reply(0.5), ToolCallEnded("1", "x", CallStatus.OK, forged), END)
+    assert runs.spent() == Spent(0.5, 100, 0.0, 1)
+
+
+def test_no_reply_wins_money_back(runs: Runs) -> None:
+    runs.add(hours(1), reply(0.5), reply(-9.0, -500), END)
+    assert runs.spent() == Spent(0.5, 110, 0.0, 2)
+
+
+def test_an_unknown_price_makes_the_sum_unknown(runs: Runs) -> None:
+    runs.add(hours(1), reply(0.5), reply(None), END)
+    assert runs.spent().usd is None
+
+
+def test_other_days_do_not_count(runs: Runs) -> None:
+    runs.add(hours(-30), reply(1.0), END)
+    runs.add(hours(-5), reply(2.0), END)
+    assert runs.spent() == Spent()
+    assert runs.spent(hours(-1)).usd == 2.0
+
+
+def test_a_run_over_midnight_counts_in_both_days(runs: Runs) -> None:
+    runs.add(hours(-0.5), reply(1.0), 50, reply(2.0), END)
+    assert runs.spent() == Spent(2.0, 100, 20.0, 1)
+    assert runs.spent(hours(-0.1)) == Spent(1.0, 100, 30.0, 1)
+
+
+def test_a_run_that_is_alive_counts_with_what_it_reserved(runs: Runs) -> None:
+    folder = runs.add(hours(11), Reserved(5.0, 1000, 90.0, 9), reply(0.5), 10)
+    with RunHold(folder):
+        assert runs.spent() == Spent(5.0, 1000, 90.0, 9)
+    assert runs.spent() == Spent(0.5, 100, 0.0, 1)  # its process is dead
+
+
+def test_what_is_not_reserved_counts_as_it_is_spent(runs: Runs) -> None:
+    folder = runs.add(hours(11), Reserved(None, 50, None, None), reply(0.5))
+    with RunHold(folder):
+        assert runs.spent() == Spent(0.5, 100, 60.0, 1)
+
+
+def test_a_run_that_has_ended_is_not_held_against_the_day(runs: Runs) -> None:
+    folder = runs.add(hours(11), Reserved(5.0, 1000, 90.0, 9), reply(0.5), END)
+    with RunHold(folder):
+        assert runs.spent() == Spent(0.5, 100, 0.0, 1)
+
+
+def test_a_living_run_of_yesterday_may_still_spend_the_rest_of_its_reservation(runs: Runs) -> None:
+    folder = runs.add(hours(-1), Reserved(5.0, 1000, 90.0, 9), reply(2.0), 20)
+    with RunHold(folder):
+        assert runs.spent(hours(0.25)) == Spent(3.0, 900, 30.0, 8)
+
+
+def test_the_last_reservation_of_a_run_counts(runs: Runs) -> None:
+    folder = runs.add(hours(11), Reserved(5.0, None, 90.0, 9), Reserved(1.0, None, 70.0, 3))
+    with RunHold(folder):
+        assert runs.spent() == Spent(1.0, 0, 70.0, 3)
+
+
+def test_the_one_who_asks_does_not_count(runs: Runs) -> None:
+    folder = runs.add(hours(11), Reserved(5.0, 1000, 90.0, 9))
+    with RunHold(folder):
+        assert runs.spent(besides=folder.name) == Spent()
+
+
+@pytest.mark.parametrize(
+    "tail", [b'{"seq":9,"at":"2026-01-02T01:00:00.000000+00:00","type":"ReplyRec', b"\xff\n", b"[" * 9_000]
+)
+def test_a_torn_journal_counts_as_far_as_it_goes(runs: Runs, tail: bytes) -> None:
+    path = runs.add(hours(1), reply(0.5)) / JOURNAL_FILE
+    path.write_bytes(path.read_bytes() + tail)
+    (runs.home.runs / "20260102-no-journal").mkdir()
+    (runs.home.runs / "20260102-a-file").write_text("x")
+    assert runs.spent() == Spent(0.5, 100, 0.0, 1)
+
+
+def test_a_journal_that_is_a_folder_is_no_money_to_spend(runs: Runs) -> None:
+    (create_run_folder(runs.home, "20260102-010000-a") / JOURNAL_FILE).mkdir()
+    with pytest.raises(JournalError, match="cannot read the journal"):
+        runs.spent()
+
+
+HOLD = """
+import sys, pathlib
+from orchestrator.journal.alive import RunHold
+hold = RunHold(pathlib.Path(sys.argv[1]))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_run_is_alive_as_long_as_its_process(runs: Runs) -> None:
+    folder = runs.add(hours(1))
+    assert not is_alive(folder)
+    command = [sys.executable, "-c", HOLD, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        assert is_alive(folder)
+        process.kill()
+        process.wait()
+    assert not is_alive(folder)
+    assert not is_alive(folder.parent / "none")
+
+
+def test_what_has_no_journal_cannot_be_held(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="cannot lock the journal"):
+        RunHold(tmp_path)
+
+
+async def test_one_at_a_time_reads_and_reserves(tmp_path: Path) -> None:
+    home, clock, order = Home(tmp_path), ManualClock(NOON), []
+
+    async def reserve(name: str) -> None:
+        async with spend_lock(home, clock):
+            order.append(f"{name} in")
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            order.append(f"{name} out")
+
+    await asyncio.gather(*(reserve(name) for name in "abc"))
+    assert [order[number][0] for number in (0, 2, 4)] == [order[number][0] for number in (1, 3, 5)]
+
+
+async def test_a_lock_that_is_never_let_go_is_said(tmp_path: Path) -> None:
+    home, clock = Home(tmp_path), ManualClock(NOON)
+    async with spend_lock(home, clock):
+        with pytest.raises(JournalError, match="locked"):
+            async with spend_lock(home, clock):
+                pass
+    async with spend_lock(home, clock):
+        pass
