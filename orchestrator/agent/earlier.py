@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from orchestrator.agent.history import Turn, TurnKind, interrupted
@@ -15,26 +16,34 @@ from orchestrator.core.events import (
     SteeringInjected,
     ToolCallEnded,
 )
-from orchestrator.core.messages import Message, Role, ToolResult
+from orchestrator.core.messages import Image, Message, Reasoning, Role, Text, ToolCall, ToolResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from datetime import datetime
 
     from orchestrator.core.events import Event
+
+_LONG_AGO = datetime.fromtimestamp(0, UTC)
+
+_PARTS = {
+    Role.USER: Text | Image,
+    Role.ASSISTANT: Text | Reasoning | ToolCall,
+    Role.TOOL: ToolResult | Text,
+}
+"""What a message may be made of."""
 
 _KINDS_OF_EVENTS = {SteeringInjected: TurnKind.STEERING, LoopDetected: TurnKind.STEERING}
 """What these say of the message before them."""
 
 
-def history_of(events: Iterable[Event], at: datetime) -> list[Turn]:
+def history_of(events: Iterable[Event], at: datetime = _LONG_AGO) -> list[Turn]:
     """The turns of a session, from its events in their order, as far as they go.
 
     The messages are those that the model was sent and sent itself. Subagents' events do not count. What was
     redacted in a journal stays redacted.
 
     Args:
-        events: of one run, from its journal.
+        events: of one run, from its journal; `MessageAdded` and `ReplyReceived` alone do as well.
         at: the time that the turns bear, because events have none.
     """
     turns: list[Turn] = []
@@ -46,6 +55,7 @@ def history_of(events: Iterable[Event], at: datetime) -> list[Turn]:
             case ToolCallEnded():
                 ran = True
             case MessageAdded(message):
+                asked = asked or not turns
                 turns.append(Turn(_kind(message, asked=asked, ran=ran), message, at))
                 asked = ran = False
             case SteeringInjected() | LoopDetected():
@@ -60,7 +70,9 @@ def history_of(events: Iterable[Event], at: datetime) -> list[Turn]:
 
 
 def _kind(message: Message, *, asked: bool, ran: bool) -> TurnKind:
-    if asked:
+    if message.role is Role.ASSISTANT:
+        return TurnKind.ASSISTANT
+    if asked and message.role is Role.USER:
         return TurnKind.USER
     return TurnKind.TOOL_RESULTS if ran or message.role is Role.TOOL else TurnKind.SYSTEM
 
@@ -69,15 +81,15 @@ def sound(turns: Iterable[Turn], at: datetime) -> list[Turn]:
     """The same conversation in a form that every vendor takes.
 
     It begins with a user's words: what comes before them is left out. Each call has one result right behind
-    it: a missing one is answered as interrupted, results without their calls are left out, and so are turns
-    without content.
+    it: a missing one is answered as interrupted. Left out are results without their calls, parts that a
+    message of its role cannot have, and turns without content.
 
     Args:
         turns: oldest first.
         at: when calls were found to be interrupted.
     """
     kept: list[Turn] = []
-    for turn in turns:
+    for turn in map(_with_its_parts, turns):
         if not turn.message.parts or (not kept and turn.message.role is not Role.USER):
             continue
         calls = _open_calls(kept)
@@ -91,6 +103,12 @@ def sound(turns: Iterable[Turn], at: datetime) -> list[Turn]:
     if calls := _open_calls(kept):
         kept.append(_answered(Turn(TurnKind.TOOL_RESULTS, Message(Role.TOOL, ()), at), calls))
     return kept
+
+
+def _with_its_parts(turn: Turn) -> Turn:
+    allowed = _PARTS[turn.message.role]
+    parts = tuple(part for part in turn.message.parts if isinstance(part, allowed))
+    return turn if parts == turn.message.parts else replace(turn, message=replace(turn.message, parts=parts))
 
 
 def _open_calls(kept: Sequence[Turn]) -> Turn | None:

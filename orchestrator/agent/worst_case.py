@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.messages import Image, Reasoning, Text, ToolCall, ToolResult, Usage
 from orchestrator.models.wire import TOKENS_PER_IMAGE
@@ -26,6 +26,8 @@ DEFAULT_REPLY_TOKENS = 32_000
 """The longest reply where neither `max_output_tokens` nor the model's own limit is configured: an assumption."""
 
 _BYTES_PER_PART = 32
+_BYTES_OF_PUNCTUATION = 4
+_ESCAPED = '\n\r\t"\\'
 _BYTES_PER_IMAGE = 2 * TOKENS_PER_IMAGE * BYTES_PER_TOKEN
 
 
@@ -127,7 +129,22 @@ def _content_size(part: Part) -> int:
 
 
 def _json_size(value: JsonObject) -> int:
-    return _size(json.dumps(value, ensure_ascii=False, default=str)) if value else 0
+    """About the size of the JSON text, from above. Without recursion: a model may nest as deep as it likes."""
+    size, rest = 0, [value] if value else []
+    while rest:
+        item: Any = rest.pop()
+        size += _BYTES_OF_PUNCTUATION
+        match item:
+            case Mapping():
+                size += sum(_size(str(key)) + _BYTES_OF_PUNCTUATION for key in item)
+                rest.extend(item.values())
+            case list() | tuple():
+                rest.extend(item)
+            case str():
+                size += _size(item) + sum(map(item.count, _ESCAPED))
+            case _:
+                size += len(str(item))
+    return size
 
 
 def _size(text: str) -> int:

@@ -152,6 +152,28 @@ def test_what_subagents_said_does_not_count() -> None:
     assert history_of([SubagentEvent("a", inner)], AT) == []
 
 
+async def test_messages_and_replies_alone_tell_the_same_conversation(tmp_path: Path) -> None:
+    events, _model = await recorded(tmp_path, NATIVE)
+    kept = [event for event in events if isinstance(event, MessageAdded | ReplyReceived)]
+    turns = history_of(kept)
+    assert [turn.message for turn in turns] == [turn.message for turn in history_of(events)]
+    assert turns[0].kind is TurnKind.USER
+    again = history_of([MessageAdded(turn.message) for turn in turns])
+    assert [turn.kind for turn in again] == [turn.kind for turn in turns]
+
+
+def test_somebody_elses_record_makes_no_message_that_a_vendor_refuses() -> None:
+    call, result = ToolCall("c", "shell", {"command": "rm -rf /"}), ToolResult("c", "shell", "done")
+    odd = [
+        Message(Role.USER, (Text("x"), call)),
+        Message(Role.USER, (result,)),
+        Message(Role.ASSISTANT, (result, Image(b"x", "image/png"))),
+        Message(Role.TOOL, (call, result)),
+    ]
+    turns = sound(history_of(map(MessageAdded, odd)), AT)
+    assert [turn.message for turn in turns] == [Message.user("x")]
+
+
 def assert_valid(messages: Sequence[Message]) -> None:
     """What vendors ask for: a user's message first, and each call answered right behind it, nothing else."""
     assert not messages or messages[0].role is Role.USER

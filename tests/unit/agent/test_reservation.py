@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from orchestrator.agent.history import History, Turn, TurnKind
 from orchestrator.agent.limits import Budget, Limits
 from orchestrator.agent.reservation import NoRoomError, Reservation, Shortage, reserve
-from orchestrator.agent.worst_case import MIN_REPLY_TOKENS, InputMeter, Need, fixed_bytes
+from orchestrator.agent.worst_case import MIN_REPLY_TOKENS, InputMeter, Need, fixed_bytes, message_bytes
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import (
     ConnectionFailedError,
@@ -19,7 +20,7 @@ from orchestrator.core.errors import (
     PullwrightError,
     RateLimitError,
 )
-from orchestrator.core.messages import Message, Role, ToolResult, Usage
+from orchestrator.core.messages import Message, Role, ToolCall, ToolResult, Usage
 from orchestrator.models.base import Request
 
 if TYPE_CHECKING:
@@ -205,6 +206,30 @@ def test_characters_beyond_ascii_count_by_their_bytes_and_half_characters_do_no_
     half.add(Message(Role.TOOL, (ToolResult("c", "t", "\udc80" * 100),)))
     assert wide.tokens("m", 0) - plain.tokens("m", 0) == 100
     assert half.tokens("m", 0) > plain.tokens("m", 0)
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=5),
+        st.recursive(
+            st.one_of(st.none(), st.booleans(), st.integers(), st.text(st.sampled_from('ab\n"\u6f22'))),
+            lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=5), inner),
+        ),
+        min_size=1,
+    )
+)
+def test_arguments_count_at_least_as_their_json(arguments: dict[str, object]) -> None:
+    size = message_bytes(Message(Role.ASSISTANT, (ToolCall("c", "t", arguments),)))
+    assert size >= len(json.dumps(arguments, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+
+
+def test_arguments_may_be_nested_deeper_than_python_can_recurse() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(20_000):
+        deep = {"a": deep}
+    assert message_bytes(Message(Role.ASSISTANT, (ToolCall("c", "t", deep),))) > 100_000
+    while deep:  # Python itself recurses to let go of it
+        deep = deep.pop("a")
 
 
 def test_what_was_counted_before_the_conversation_was_cut_does_not_count_after_it() -> None:
