@@ -11,6 +11,7 @@ from orchestrator.agent.children import child_setting, model_of_child, take_over
 from orchestrator.agent.config import Host, SessionConfig
 from orchestrator.agent.dialogue import Dialogue, hooks_of
 from orchestrator.agent.earlier import sound
+from orchestrator.agent.ending import PASSING, Ending
 from orchestrator.agent.history import History
 from orchestrator.agent.holdings import Holdings
 from orchestrator.agent.inbox import Inbox, words_of
@@ -20,15 +21,8 @@ from orchestrator.agent.stream import STOP_SECONDS, EventStream, stop
 from orchestrator.agent.subagents import Lineage, Subagents, Wish
 from orchestrator.agent.talk import Setting, begin, unknown_price, usual_contract
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.errors import (
-    ConfigurationError,
-    ConnectionFailedError,
-    ContentFilterError,
-    OverloadedError,
-    ProviderError,
-    RateLimitError,
-)
-from orchestrator.core.events import ProcessingEnded, SessionEnded, SessionStarted, SessionState
+from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.events import ProcessingEnded, SessionStarted, SessionState
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable
@@ -48,9 +42,6 @@ if TYPE_CHECKING:
 
 SETTLE_SECONDS = 0.1
 """How long work whose last event was read may take to be over."""
-
-_PASSING = (RateLimitError, OverloadedError, ConnectionFailedError, ProviderError, ContentFilterError)
-"""After these the same session may be asked again; after every other error it is closed."""
 
 _REASON_CHARS = 500
 
@@ -129,8 +120,6 @@ class Session:
         self._holdings = Holdings(
             environment, owns_environment=host.owns_environment, kept=lineage.model if lineage else None
         )
-        self._ending: asyncio.Task[None] | None = None
-        self._bracketed = False
         self._subagents = Subagents(self._child)
         self._inbox = Inbox()
         self._talk: Talk | None = None
@@ -143,6 +132,7 @@ class Session:
             self._setting,
             self._events,
         )
+        self._ending = Ending(self._dialogue, self._subagents, self._holdings, self._events)
 
     @property
     def state(self) -> SessionState:
@@ -175,7 +165,7 @@ class Session:
                 work.result()
         finally:
             reader.close()
-            if self._ending is None:
+            if not self._ending.is_begun:
                 await stop(work)
 
     async def run(self, user: str | Message) -> SessionEnd:
@@ -262,7 +252,7 @@ class Session:
             talk = self._talk = self._talk or await self._start()
             end = await self._dialogue.work_on(message, talk, lambda: self._ask(talk))
             done = True
-        except _PASSING as error:
+        except PASSING as error:
             self._dialogue.tell(error)
             self._rest(SessionState.IDLE, str(error))
             raise
@@ -287,7 +277,7 @@ class Session:
         tools = self._subagents.tools() if may_spawn and setting.contract.text_ends else ()
         talk = await begin(setting, self.model.name, self._events, tools, self.budget)
         self._events(SessionStarted(self.id, talk.system))
-        self._bracketed = True
+        self._ending.is_heard = True
         return talk
 
     def _ask(self, talk: Talk) -> Ask:
@@ -321,27 +311,5 @@ class Session:
     async def _close(
         self, reason: str, *, work_ends: bool = False, error: BaseException | None = None
     ) -> None:
-        """End in a task of its own, so that a tool that closes its session does not cut the end short."""
-        if self._ending is None:
-            self._state = SessionState.CLOSED
-            work = None if work_ends else self._work
-            self._ending = asyncio.create_task(self._end(reason, work, error))
-            await asyncio.shield(self._ending)
-        else:
-            await asyncio.wait([self._ending])  # who began it hears what went wrong
-
-    async def _end(
-        self, reason: str, work: asyncio.Task[SessionEnd] | None, error: BaseException | None
-    ) -> None:
-        """Steps 1 to 8 of Appendix B of the specification; what can be stopped at the same time is."""
-        try:
-            if error:
-                self._dialogue.tell(error)
-            await asyncio.gather(stop(work), self._subagents.close())
-            await self._holdings.let_go()
-        finally:
-            try:
-                if self._bracketed:
-                    self._events(SessionEnded(reason))
-            finally:
-                self._events.end()
+        self._state = SessionState.CLOSED
+        await self._ending.reach(reason, None if work_ends else self._work, error)

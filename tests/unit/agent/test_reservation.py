@@ -208,14 +208,17 @@ def test_characters_beyond_ascii_count_by_their_bytes_and_half_characters_do_no_
     assert half.tokens("m", 0) > plain.tokens("m", 0)
 
 
+@settings(max_examples=50, deadline=None)
 @given(
     st.dictionaries(
         st.text(max_size=5),
         st.recursive(
             st.one_of(st.none(), st.booleans(), st.integers(), st.text(st.sampled_from('ab\n"\u6f22'))),
-            lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=5), inner),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner),
+            max_leaves=8,
         ),
         min_size=1,
+        max_size=4,
     )
 )
 def test_arguments_count_at_least_as_their_json(arguments: dict[str, object]) -> None:
