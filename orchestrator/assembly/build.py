@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.assembly.around import Around
@@ -42,6 +42,7 @@ class Errand:
     repository: str | None = None
     issue: int | None = None
     text: str | None = None
+    answer: str | None = None
     demo: bool = False
     dry_run: bool = False
 
@@ -89,6 +90,8 @@ def build_program(
         clock=clock,
         relay=relay,
         stop=stop,
+        environ=environ,
+        answer=errand.answer,
     )
 
 
@@ -104,4 +107,4 @@ def _as_recorded(errand: Errand, loaded: Loaded, home: Home) -> Errand:
     issue, text = errand.issue, errand.text
     if task and not issue and not text:
         issue, text = task.number, task.body or task.title if task.source == "text" else None
-    return Errand(repository, issue, text, dry_run=errand.dry_run)
+    return replace(errand, repository=repository, issue=issue, text=text)

@@ -47,6 +47,7 @@ class CycleStarted:
     model: str
     contract: str
     rules: str = ""
+    profile: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,33 +7,38 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.agent.config import Host, SessionConfig
+from orchestrator.agent.loop import EndKind, SessionEnd
 from orchestrator.agent.session import Session
+from orchestrator.contracts.fence import fenced
 from orchestrator.core.defences import Defence, Guarded
-from orchestrator.core.errors import ToolError
-from orchestrator.core.events import Phase, PhaseEntered, PlanAccepted
+from orchestrator.core.events import Phase, PhaseEntered, PlanAccepted, Resumed
 from orchestrator.core.messages import Message
 from orchestrator.core.prompts import render
+from orchestrator.core.spent import Spent
 from orchestrator.cycle.briefing import first_message
+from orchestrator.cycle.bring import Brought, bring
 from orchestrator.cycle.documents import shown_path
+from orchestrator.cycle.earlier import State, conversation
 from orchestrator.cycle.evidence import Evidence
+from orchestrator.cycle.house import House, read_house
 from orchestrator.cycle.propose import Proposer
-from orchestrator.cycle.template import find_template
+from orchestrator.cycle.result import Outcome, in_words
+from orchestrator.cycle.tasks import TaskKind
 from orchestrator.tools.base import Ledger, Order
 
 if TYPE_CHECKING:
-    from orchestrator.agent.loop import SessionEnd
     from orchestrator.core.events import Event
     from orchestrator.core.messages import ToolDefinition
-    from orchestrator.cycle.parts import CycleParts
+    from orchestrator.cycle.earlier import Earlier
+    from orchestrator.cycle.parts import Choice, CycleParts
     from orchestrator.cycle.result import CycleResult
-    from orchestrator.cycle.tasks import Task
     from orchestrator.profiles.base import Profile
     from orchestrator.workspace.base import TrackedFile
     from orchestrator.workspace.clone import Clone
 
 _RECENT_COMMITS = 8
 _REPORTED = 20
-_TEMPLATE_BYTES = 64_000
+_SECONDS_A_MINUTE = 60.0
 _OTHER_BASE = "instruction files count from the default branch only, so those of this branch are plain files"
 
 
@@ -41,11 +46,15 @@ class Act:
     """The session of one cycle, and what it may ask the host for."""
 
     def __init__(
-        self, parts: CycleParts, task: Task, clone: Clone, files: list[TrackedFile], result: CycleResult
+        self, parts: CycleParts, choice: Choice, clone: Clone, files: list[TrackedFile], result: CycleResult
     ) -> None:
-        self._parts, self._task, self._files, self._result = parts, task, files, result
+        if choice.task is None:
+            raise AssertionError("a session has a task")
+        self._parts, self._task, self._files, self._result = parts, choice.task, files, result
+        self._earlier = choice.earlier
         self.clone = clone
         self.ledger = Ledger()
+        self._told: list[Event] = []
         self._evidence = Evidence(parts.guards.redact)
         self._session: Session | None = None
         self._reminded = False
@@ -53,10 +62,11 @@ class Act:
         submodules = [file.path for file in files if file.kind == "submodule"]
         self._environment = parts.environment(clone.tree, submodules)
         self._finish_refused = False
+        self._started = parts.clock.monotonic()
         self._proposer = Proposer(
             clone=clone,
             forge=parts.forge,
-            task=task,
+            task=choice.task,
             ledger=self.ledger,
             evidence=self._evidence,
             result=result,
@@ -65,13 +75,16 @@ class Act:
             strict_tests=parts.manner.strict_tests,
             author_email=parts.manner.author_email,
             model=parts.model.name,
-            template=None,
+            house=House(),
+            cost=lambda: in_words(self.spent_before + self.spent),
             draft=parts.manner.draft,
             dry_run=parts.manner.dry_run,
+            lease=choice.lease,
         )
+        self.spent_before = choice.spent_before
 
     async def run(self) -> SessionEnd:
-        """Hold the session.
+        """Bring what is there already, and hold the session.
 
         Raises:
             PullwrightError: the model, the forge or git failed.
@@ -79,8 +92,26 @@ class Act:
         parts = self._parts
         await self._environment.initialize()
         self._emit(PhaseEntered(Phase.PLAN))
-        self._proposer.template = await self._template()
+        # Read before anything is brought: a model may have changed these files.
+        house = self._proposer.house = await self._read_house()
+        if house.etiquette.forbids and parts.manner.respects_ai_policy:
+            return SessionEnd(EndKind.FINISH, f"hands off, as the repository asks: {house.etiquette.forbids}")
+        brought = await asyncio.to_thread(
+            bring, self.clone, self._task, self._earlier, parts.manner.author_email
+        )
+        if isinstance(brought, str):
+            return SessionEnd(EndKind.FINISH, brought)
+        self._take(brought)
+        if self._task.kind is TaskKind.REBASE and brought.paths and not brought.conflicts:
+            return SessionEnd(EndKind.FINISH, await self._proposer.replay())
+        return await self._converse(brought)
+
+    async def _converse(self, brought: Brought) -> SessionEnd:
+        parts = self._parts
         profile = parts.profile(self._proposer.propose, self._may_finish)
+        turns = self._earlier.turns(*self._voice, parts.clock.now()) if self._earlier else []
+        if self._earlier:
+            self._tell_resumed(self._earlier, brought, len(turns))
         self._session = Session(
             profile=replace(profile, documents=()),  # the first message has them
             environment=self._environment,
@@ -90,8 +121,71 @@ class Act:
             host=self._host(profile),
             clock=parts.clock,
             session_id=parts.run,
+            earlier=turns,
         )
-        return await self._session.run(await self._brief(profile))
+        if self._earlier and turns:
+            self._told.extend(self._earlier.events)
+            return await self._session.run(self._go_on(self._earlier, brought))
+        return await self._session.run(await self._brief(profile, brought))
+
+    @property
+    def conversation(self) -> list[Event]:
+        """What was said so far, in the cycle that this one goes on with too."""
+        return conversation(self._told)
+
+    @property
+    def spent(self) -> Spent:
+        """What the session has cost so far."""
+        minutes = (self._parts.clock.monotonic() - self._started) / _SECONDS_A_MINUTE
+        if self._session is None:
+            return Spent(minutes=minutes)
+        budget = self._session.budget
+        return Spent(budget.usd, budget.usage.total_tokens, minutes, budget.rounds)
+
+    @property
+    def _voice(self) -> tuple[str, str, str]:
+        """Whose conversation it is, and in which form."""
+        return self._parts.model.name, self._parts.contract.name, self._parts.profile_name
+
+    def state(self, why: str) -> State:
+        """What the next cycle on this task has to know, beside the work and the conversation."""
+        model, contract, profile = self._voice
+        asks = why == Outcome.QUESTION
+        return State(
+            run=self._parts.run,
+            why=why,
+            model=model,
+            contract=contract,
+            profile=profile,
+            touched=tuple(sorted(self.ledger.touched)),
+            shell_used=self.ledger.shell_used,
+            question=(self._result.question or "") if asks else "",
+            question_url=(self._result.question_url or "") if asks else "",
+            attempts=(self._earlier.state.attempts if self._earlier else 0) + 1,
+        )
+
+    def _take(self, brought: Brought) -> None:
+        """What was brought counts as written by tools."""
+        self.ledger.touched |= set(brought.paths)
+        self.ledger.shell_used |= self._earlier is not None and self._earlier.state.shell_used
+        self._proposer.pushed = brought.tip
+
+    def _tell_resumed(self, earlier: Earlier, brought: Brought, turns: int) -> None:
+        state = earlier.state
+        self._emit(Resumed(state.run, state.why, turns, len(brought.paths), brought.conflicts))
+
+    def _go_on(self, earlier: Earlier, brought: Brought) -> Message:
+        answer = earlier.answer
+        text = render(
+            "cycle/resumed",
+            why=earlier.state.why,
+            answer=answer,
+            answer_block=fenced(answer.text) if answer else "",
+            paths=[f"`{path}`" for path in self._shown(set(brought.paths))],
+            conflicts=[f"`{path}`" for path in self._shown(set(brought.conflicts))],
+            base_moved=brought.base_moved,
+        )
+        return Message.user(text)
 
     def _config(self) -> SessionConfig:
         manner, limits = self._parts.manner, self._parts.limits
@@ -103,6 +197,7 @@ class Act:
             max_output_tokens=manner.max_output_tokens,
             temperature=manner.temperature,
             reasoning_effort=manner.reasoning_effort,
+            reply_tokens=self._parts.reply_tokens,
             stream=manner.stream,
         )
 
@@ -133,18 +228,16 @@ class Act:
             await self._session.close()
             spent = self._session.budget
             self._result.rounds, self._result.usage, self._result.usd = spent.rounds, spent.usage, spent.usd
+        self._result.minutes = self.spent.minutes
         await self._environment.cleanup()
 
-    async def _template(self) -> str | None:
-        """The repository's pull-request template, read before the model can change it."""
-        path = find_template([file.path for file in self._files])
-        if path is None:
-            return None
-        try:
-            raw = await self._environment.read_file(path, max_bytes=_TEMPLATE_BYTES)
-        except ToolError:
-            return None  # a template that cannot be read is no reason to lose the change
-        return raw.decode("utf-8", "replace")
+    async def _read_house(self) -> House:
+        return await read_house(
+            [file.path for file in self._files],
+            lambda path, most: self._environment.read_file(path, max_bytes=most),
+            self._parts.manner,
+            self._parts.model.name,
+        )
 
     def _visible(self, where: str, text: str) -> str:
         """Text of files and programs without secrets, and with what a reader would not see made visible."""
@@ -154,7 +247,7 @@ class Act:
             self._emit(Guarded(Defence.HIDDEN_TEXT, f"hidden characters in {where} are shown", found))
         return self._parts.guards.redact(cleaned.text)
 
-    async def _brief(self, profile: Profile) -> Message:
+    async def _brief(self, profile: Profile, brought: Brought) -> Message:
         commits = await asyncio.to_thread(self.clone.recent_commits, _RECENT_COMMITS)
         documents = profile.documents
         if self._parts.manner.other_base and not await asyncio.to_thread(self._on_default_branch):
@@ -172,6 +265,8 @@ class Act:
                 self._parts.guards.shows(tool) and (tool.dangerous or tool.order is Order.ALONE)
                 for tool in profile.tools
             ),
+            brought=brought.paths,
+            conflicts=brought.conflicts,
         )
         self.ledger.shown |= briefing.shown
         text = briefing.text
@@ -218,6 +313,7 @@ class Act:
 
     def _emit(self, event: Event) -> None:
         self._evidence(event)
+        self._told.append(event)
         if isinstance(event, PhaseEntered):
             self._phase = event.phase
         if isinstance(event, PlanAccepted):

@@ -112,6 +112,8 @@ async def first_message(  # noqa: PLR0913  all by name
     documents: Sequence[str] = (UNIVERSAL_DOCUMENT,),
     visible: Callable[[str, str], str] = lambda _path, text: text,
     looks_only: bool = False,
+    brought: Sequence[str] = (),
+    conflicts: Sequence[str] = (),
 ) -> Briefing:
     """Write the first message.
 
@@ -125,8 +127,13 @@ async def first_message(  # noqa: PLR0913  all by name
         documents: the names of instruction files, by path below a folder; in one folder in this order.
         visible: gives the text of a file, by path and text, as the model may see it; also the names of all.
         looks_only: no tool changes a file.
+        brought: files that differ from the base already, by an earlier cycle on this task. None of them
+            counts as instructions: a model wrote them.
+        conflicts: those of them with conflict markers.
     """
-    library = _Library(files, read, documents, visible)
+    library = _Library(
+        [file for file in files if not _instructs(file, documents, brought)], read, documents, visible
+    )
     everything = sum(file.size + len(file.path) + _HEADING_CHARS for file in library.files.values()) <= budget
     order = sorted(library.files) if everything else await _most_likely(task, library)
     pages = await _pages(library, order, budget)
@@ -155,9 +162,21 @@ async def first_message(  # noqa: PLR0913  all by name
         pages=pages,
         everything=everything,
         looks_only=looks_only,
+        brought=_listed(brought, visible),
+        conflicts=_listed(conflicts, visible),
     )
     empty = {file.path for file in files if file.kind == "file" and file.size == 0}
     return Briefing(text, {page.path for page in pages} | whole | empty)
+
+
+def _instructs(file: TrackedFile, documents: Sequence[str], brought: Sequence[str]) -> bool:
+    """Whether it would be a file of instructions, and an earlier cycle wrote it."""
+    return file.path in brought and f"/{file.path}".endswith(tuple(f"/{name}" for name in documents))
+
+
+def _listed(paths: Sequence[str], visible: Callable[[str, str], str]) -> list[str]:
+    """Names as the model may see them, each as code on one line."""
+    return [f"`{one_line(visible(_NAMES, path), limit=_TITLE_CHARS)}`" for path in paths]
 
 
 class _Library:

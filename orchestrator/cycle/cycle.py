@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import traceback
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,15 +16,20 @@ from orchestrator.core.events import (
     Cloned,
     CycleEnded,
     CycleStarted,
+    ForgeUsed,
     Phase,
     PhaseEntered,
     TaskTaken,
     Warned,
 )
+from orchestrator.core.spent import Spent
 from orchestrator.cycle.act import Act
+from orchestrator.cycle.hold import Hold
+from orchestrator.cycle.let_go import let_go, take_over
+from orchestrator.cycle.parts import Choice
 from orchestrator.cycle.question import post_question
-from orchestrator.cycle.result import CycleResult, Outcome
-from orchestrator.cycle.salvage import save_work
+from orchestrator.cycle.result import CycleResult, Outcome, outcome_of
+from orchestrator.cycle.salvage import keep_work
 
 if TYPE_CHECKING:
     from orchestrator.cycle.parts import Choose, CycleParts, Tighten
@@ -39,46 +45,67 @@ async def _as_they_are(parts: CycleParts) -> CycleParts:
 
 
 async def run_cycle(parts: CycleParts, choose: Choose, tighten: Tighten = _as_they_are) -> CycleResult:
-    """Run one cycle. Whatever happens, there is a result, and changes that were made are kept."""
+    """Run one cycle. Whatever happens, there is a result, and work that was paid for is kept."""
     result = CycleResult(parts.run)
-    parts.emit(CycleStarted(parts.run, parts.repository, parts.model.name, parts.contract.name, parts.rules))
+    before = parts.forge.traffic()
+    started = (parts.repository, parts.model.name, parts.contract.name, parts.rules, parts.profile_name)
+    parts.emit(CycleStarted(parts.run, *started))
+    choice = Choice(None)
     try:
-        await _story(await tighten(parts), choose, result)
+        parts = await tighten(parts)
+        parts.emit(PhaseEntered(Phase.CHOOSE))
+        choice = await choose()
+        parts = replace(parts, limits=choice.limits or parts.limits)
+        await _story(parts, choice, result)
     except asyncio.CancelledError:
         if not parts.stop.requested:
             raise
         result.outcome = Outcome.INTERRUPTED
     except PullwrightError as error:
-        result.outcome, result.error, result.cause = Outcome.FAILED, str(error), error
+        result.outcome, result.error, result.cause = outcome_of(error), str(error), error
     except Exception as error:  # noqa: BLE001  border: a defect ends this cycle, not the worker
         result.outcome, result.cause = Outcome.FAILED, error
         result.error = f"internal error, please report it: {type(error).__name__}: {error}"
         parts.emit(Warned("".join(traceback.format_exception(error))))
+    finally:
+        await let_go(parts, choice, result)
+        result.requests = parts.forge.traffic() - before
+    if result.requests.requests:
+        parts.emit(ForgeUsed(**asdict(result.requests)))
     parts.emit(CycleEnded(result.to_json()))
     return result
 
 
-async def _story(parts: CycleParts, choose: Choose, result: CycleResult) -> None:
-    parts.emit(PhaseEntered(Phase.CHOOSE))
-    choice = await choose()
-    if choice.task is None:
-        result.outcome, result.reason = Outcome.NO_TASK, choice.reason
-        return
+async def _story(parts: CycleParts, choice: Choice, result: CycleResult) -> None:
+    """Claimed, clone, plan and act, propose, finish."""
     task = result.task = choice.task
+    if task is None:
+        result.outcome, result.reason, result.wake_at = Outcome.NO_TASK, choice.reason, choice.wake_at
+        return
     parts.emit(TaskTaken(task.key, task.title, task.body, task.source, task.number))
+    act: Act | None = None
 
-    parts.emit(PhaseEntered(Phase.CLONE))
-    with await _clone(parts) as clone:
-        files = await asyncio.to_thread(clone.tracked_files)
-        parts.emit(Cloned(clone.base_commit, clone.base_branch, len(files)))
-        act = Act(parts, task, clone, files, result)
-        try:
-            end = await act.run()
-        finally:
+    def spent() -> Spent:
+        return choice.spent_before + (act.spent if act else Spent())
+
+    async with Hold(choice.lease, spent, parts.clock, parts.emit):
+        await take_over(parts, choice)
+        parts.emit(PhaseEntered(Phase.CLONE))
+        with await _clone(parts) as clone:
+            files = await asyncio.to_thread(clone.tracked_files)
+            parts.emit(Cloned(clone.base_commit, clone.base_branch, len(files), str(clone.folder)))
+            act = Act(parts, choice, clone, files, result)
             try:
-                await act.close()
+                await _act(parts, task, act, result)
             finally:
-                save_work(parts, act, result)
+                keep_work(parts, choice, act, result)
+
+
+async def _act(parts: CycleParts, task: Task, act: Act, result: CycleResult) -> None:
+    try:
+        end = await act.run()
+    finally:
+        await act.close()
     await _finish(parts, task, end, result)
 
 

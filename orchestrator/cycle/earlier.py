@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.agent.earlier import history_of
+from orchestrator.agent.earlier import history_of, sound
 from orchestrator.core.errors import JournalError
-from orchestrator.core.events import MessageAdded, ReplyReceived, SteeringInjected
+from orchestrator.core.events import (
+    InputReceived,
+    LoopDetected,
+    MessageAdded,
+    ReplyReceived,
+    SteeringInjected,
+    ToolCallEnded,
+)
 from orchestrator.journal.codec import UnknownRecord, decode, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from orchestrator.agent.history import Turn
     from orchestrator.core.events import Event
@@ -74,15 +82,45 @@ class Earlier:
     events: tuple[Event, ...] = ()
     answer: Remark | None = None
 
-    def turns(self, model: str, contract: str, profile: str) -> list[Turn]:
+    def turns(self, model: str, contract: str, profile: str, at: datetime) -> list[Turn]:
         """The conversation to go on with; empty where it was another model's, or in another form."""
         same = (model, contract, profile) == (self.state.model, self.state.contract, self.state.profile)
-        return history_of(self.events) if same else []
+        return sound(history_of(self.events, at), at) if same else []
 
 
-def is_conversation(event: Event) -> bool:
-    """Whether an event is a part of what is said between program and model."""
-    return isinstance(event, MessageAdded | ReplyReceived | SteeringInjected)
+def conversation(events: Iterable[Event]) -> list[Event]:
+    """What is said between program and model, of all that happened.
+
+    The results of calls are in the messages; that there were some is told by the calls' ends.
+    """
+    said: list[Event] = []
+    for event in events:
+        match event:
+            case ToolCallEnded():
+                said.append(replace(event, output=""))
+            case MessageAdded():
+                if not said:  # a journal leaves out what somebody asked, because this message has it
+                    said.append(InputReceived(""))
+                said.append(event)
+            case InputReceived() | ReplyReceived() | SteeringInjected() | LoopDetected():
+                said.append(event)
+            case _:
+                pass
+    return said
+
+
+def trimmed_events(said: Sequence[Event]) -> list[Event]:
+    """A conversation without its middle, if it is too large to be stored: the first message and the newest."""
+    sizes = [len(repr(event)) for event in said]
+    room = _MOST_CHARACTERS - sum(sizes[:2])
+    start = len(said)
+    for index in range(len(said) - 1, 1, -1):
+        room -= sizes[index]
+        if room < 0:
+            return [*said[:2], *said[start:]]
+        if isinstance(said[index], ReplyReceived):
+            start = index
+    return list(said)
 
 
 def pages_of(state: State, events: Iterable[Event], redact: Callable[[str], str]) -> dict[str, bytes]:
@@ -100,7 +138,7 @@ def read_pages(pages: Mapping[str, bytes]) -> tuple[State, tuple[Event, ...]] | 
     """State and conversation. Whoever may push may have written them: what is not in form is not used."""
     try:
         state = _state(json.loads(pages.get(STATE_PAGE, b"")))
-        events = tuple(_events(pages.get(SESSION_PAGE, b"")))
+        events = tuple(conversation(_events(pages.get(SESSION_PAGE, b""))))
     except (ValueError, TypeError, KeyError, JournalError, RecursionError):
         return None
     return state, events
@@ -118,5 +156,5 @@ def _state(data: Any) -> State:
 def _events(page: bytes) -> Iterable[Event]:
     for line in page.decode().splitlines():
         event = decode(json.loads(line))
-        if not isinstance(event, UnknownRecord) and is_conversation(event):
+        if not isinstance(event, UnknownRecord):
             yield event

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from orchestrator.profiles.base import Profile
     from orchestrator.workspace.claims import Lease
     from orchestrator.workspace.clone import Clone
+    from orchestrator.workspace.records import Records
 
 Propose: TypeAlias = Callable[[str, str], Awaitable[str]]
 MayFinish: TypeAlias = Callable[[str], Awaitable[str | None]]
@@ -48,6 +49,7 @@ class Choice:
         lease: the claim on the task; None in a dry run.
         earlier: what an unfinished cycle on the task left.
         spent_before: what the task has cost in its cycles so far.
+        limits: what the cycle may spend; None leaves what its parts say.
         after_claim: what is to be done on the forge now that the task is ours; each may raise `ForgeError`.
         wake_at: without a task: when there may be one again though nothing changes; None if not.
     """
@@ -56,6 +58,7 @@ class Choice:
     reason: str = ""
     lease: Lease | None = None
     earlier: Earlier | None = None
+    limits: Limits | None = None
     spent_before: Spent = Spent()  # noqa: RUF009  a frozen value
     after_claim: tuple[Callable[[], object], ...] = ()
     wake_at: datetime | None = None
@@ -102,7 +105,9 @@ class Stop:
         Raises:
             ForgeUnavailableError: somebody asked for the end.
         """
-        if self._at_once.wait(seconds):
+        if self._at_once.is_set() and not self.now():
+            time.sleep(min(seconds, SAVING_SECONDS))
+        elif self._at_once.wait(seconds):
             raise ForgeUnavailableError("interrupted while waiting for GitHub")
 
     def __call__(self) -> bool:
@@ -150,10 +155,12 @@ class CycleParts:
     Attributes:
         run: the run's name; `folder` is its folder, where the journal and saved work are.
         repository: what the user named.
+        records: the hidden refs of the remote; None in a dry run.
         open_clone: clones into a folder of its own below the one given.
         environment: the place where tools act, for a work tree and the submodules in it.
         profile: the tools and words, given what `create_pull_request` and `finish` ask the host.
-        rules: says in a few words what may run.
+        profile_name: the profile's; `rules` says in a few words what may run.
+        reply_tokens: the longest reply that the model can give.
         price: what a reply cost in USD, or None where the model's price is unknown.
         stop: whether somebody asked for an end.
     """
@@ -169,9 +176,12 @@ class CycleParts:
     profile: Callable[[Propose, MayFinish], Profile]
     guards: Guards
     rules: str
+    profile_name: str
     limits: Limits
     price: Callable[[Usage], float | None]
+    reply_tokens: int
     manner: Manner
+    records: Records | None
     clock: Clock
     emit: Emit
     stop: Stop

@@ -19,24 +19,27 @@ from orchestrator.guard.outgoing import places_of_secrets
 from orchestrator.workspace.base import Screen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from orchestrator.core.changes import FileChange
     from orchestrator.core.events import Emit
     from orchestrator.cycle.evidence import Evidence
     from orchestrator.cycle.guards import Guards
+    from orchestrator.cycle.house import House
     from orchestrator.cycle.result import CycleResult
     from orchestrator.cycle.tasks import Task
     from orchestrator.forge.base import Forge, PullRequest
     from orchestrator.guard.integrity import Finding
     from orchestrator.tools.base import Ledger
     from orchestrator.workspace.base import CommitOutcome
+    from orchestrator.workspace.claims import Lease
     from orchestrator.workspace.clone import Clone
 
 _MESSAGE_CHARACTERS = 2_000
 # GitHub takes 65,536 in a body. With 40,000 of words and 50 findings there is room for all of this.
 _FINDING_CHARACTERS = 200
 _MOST_COMMANDS = 30
+_OWNER_CHARACTERS = 100
 
 
 @dataclass(slots=True)
@@ -47,7 +50,9 @@ class Proposer:
         guards: what the change and its words pass before they leave.
         strict_tests: a change that weakens tests is refused.
         author_email: whose commits on the task's branch may be replaced.
-        template: the repository's pull-request template as it was before the session, if it has one.
+        house: what the repository asks of whoever proposes, read before the session.
+        cost: what the task has cost so far, in words.
+        lease: the claim, which moves with every push; None where nothing is claimed.
         pushed: the commit that the remote's branch holds by our doing, if any.
         left_out: changes that are not proposed although they are there, by path.
     """
@@ -63,9 +68,11 @@ class Proposer:
     strict_tests: bool
     author_email: str
     model: str
-    template: str | None
+    house: House
+    cost: Callable[[], str]
     draft: bool
     dry_run: bool
+    lease: Lease | None = None
     pushed: str | None = None
     left_out: set[str] = field(default_factory=set)
     _is_committed: bool = False
@@ -79,6 +86,8 @@ class Proposer:
     @property
     def branch(self) -> str:
         """The branch of the pull request; without the task's words where they hold a secret."""
+        if self.task.pull is not None:
+            return self.task.pull.branch
         branch = self.task.branch
         return f"{self.task.branch_prefix}task" if self.guards.hold_back(branch) else branch
 
@@ -104,7 +113,7 @@ class Proposer:
         self.left_out = {item.path for item in (*outcome.left_out, *outcome.held)}
         self._is_committed |= outcome.commit is not None
         self._check(outcome)
-        full_body = self._body(body)
+        full_body = self._body(body, [change.path for change in outcome.changes])
         if self.dry_run:
             self.result.branch, self.result.commit = self.branch, outcome.commit or self.result.commit
             self.result.pull_request = PullRequestResult(title, full_body, self.draft)
@@ -170,12 +179,13 @@ class Proposer:
     def _message(self, title: str, body: str) -> str:
         closing = f"\n\nFixes #{self.task.number}" if self.task.number else ""
         text = f"{title}\n\n{body.strip()[:_MESSAGE_CHARACTERS]}".strip()
-        return self.guards.wording.message(text, issue=self.task.number) + closing
+        words = self.guards.wording.message(text, issue=self.task.number) + closing
+        return "\n\n".join(filter(None, (words, "\n".join(self.house.trailers))))
 
-    def _body(self, body: str) -> str:
-        if self.template is not None:
+    def _body(self, body: str, paths: Sequence[str]) -> str:
+        if self.house.template is not None:
             # Together, for a template may turn what is code in the body into words, and the other way round.
-            filled = fill_template(self.template, body)
+            filled = fill_template(self.house.template, body)
             body = self.guards.wording.text(filled, issue=self.task.number)
         commands = self.evidence.commands
         full = render(
@@ -188,6 +198,9 @@ class Proposer:
             earlier=max(len(commands) - _MOST_COMMANDS, 0),
             weakened=[one_line(str(finding), limit=_FINDING_CHARACTERS) for finding in self._weakened],
             was_weakened=self._was_weakened,
+            cost=self.cost(),
+            owners=[one_line(owner, limit=_OWNER_CHARACTERS) for owner in self.house.owners(paths)],
+            starts_no_checks=self.house.starts_no_checks,
         )
         return f"{self.guards.redact(full)}\n\n{self.task.marker}"
 
@@ -195,17 +208,56 @@ class Proposer:
         branch = self.branch
         if self.pushed is None:
             await self._look_at_branch(branch)
-        self.pushed = await asyncio.to_thread(self.clone.push, branch, expected=self.pushed)
-        self.result.branch, self.result.commit = branch, self.pushed
+        await self._push(branch)
         proposal = Proposal(branch, self.clone.base_branch, title, body, self.draft)
         pull, created = await asyncio.to_thread(self.forge.ensure_pull_request, proposal)
         self.result.pull_request = _as_result(pull)
-        self.emit(Proposed(pull.number, pull.title, pull.url, branch, self.pushed, created))
+        commit = self.pushed or ""
+        self.emit(Proposed(pull.number, pull.title, pull.url, branch, commit, created))
         if self._weakened:
             self._was_weakened = True
             await self._attachments.label(pull.number)
         await self._attachments.comment(pull.number, outcome)
         return f"Pull request #{pull.number} is {'open' if created else 'updated'}: {pull.url}"
+
+    async def _push(self, branch: str) -> None:
+        """Push, and make sure of the claim once more.
+
+        Raises:
+            ClaimLostError: another worker holds the task. Then the branch is as it was, or the pull
+                request is left to that worker.
+        """
+        self.pushed = await asyncio.to_thread(self.clone.push, branch, expected=self.pushed, lease=self.lease)
+        self.result.branch, self.result.commit = branch, self.pushed
+        if self.lease is not None:
+            await asyncio.to_thread(self.lease.renew)
+
+    async def replay(self) -> str:
+        """Put the pull request's own change on the moved base, without a model and with the words as they are.
+
+        Raises:
+            ToolError: the change may not leave any more.
+            WorkspaceError: git failed.
+        """
+        pull = self.task.pull
+        if pull is None:
+            raise AssertionError("only a pull request is replayed")
+        self.emit(PhaseEntered(Phase.PROPOSE))
+        outcome = await asyncio.to_thread(
+            self.clone.commit,
+            set(self.ledger.touched),
+            self._message(pull.title, ""),
+            include_commands=False,
+            screen=Screen(self._secrets, self.guards.protect, self._refusal),
+        )
+        self._is_committed |= outcome.commit is not None
+        self._check(outcome)
+        if not self.dry_run:
+            await self._push(pull.branch)
+            self.result.pull_request = _as_result(pull)
+            commit = self.pushed or ""
+            self.emit(Proposed(pull.number, pull.title, pull.url, pull.branch, commit, created=False))
+        return f"pull request #{pull.number} is on top of {self.clone.base_branch} again"
 
     async def _look_at_branch(self, branch: str) -> None:
         """A branch that an earlier run left behind may be replaced; other people's work may not."""

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.core.errors import (
+    ConnectionFailedError,
+    ForgeRateLimitError,
+    ForgeUnavailableError,
+    OverloadedError,
+    RateLimitError,
+    RemoteUnavailableError,
+)
 from orchestrator.core.messages import Usage
 from orchestrator.core.spent import Spent
 from orchestrator.forge.base import Traffic
@@ -120,3 +129,27 @@ class CycleResult:
             "run": self.run,
             "error": self.error,
         }
+
+
+def in_words(spent: Spent) -> str:
+    """What something has cost, for a person."""
+    money = "an unknown sum" if spent.usd is None else f"${spent.usd:,.4f}"
+    rounds = "1 round" if spent.rounds == 1 else f"{spent.rounds} rounds"
+    return f"{rounds}, {spent.tokens:,} tokens, {money}"
+
+
+_PASSING = (
+    ConnectionFailedError,
+    ForgeRateLimitError,
+    ForgeUnavailableError,
+    OverloadedError,
+    RateLimitError,
+    RemoteUnavailableError,
+)
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """How a cycle ends that an error ended: what passes by itself is a pause."""
+    if isinstance(error, asyncio.CancelledError):
+        return Outcome.INTERRUPTED
+    return Outcome.PAUSED if isinstance(error, _PASSING) else Outcome.FAILED

@@ -1,36 +1,90 @@
-"""Changes that were made and not proposed are never thrown away: they become a patch file."""
+"""Work that is not proposed is never thrown away: it is kept on the remote and as a patch file."""
 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.errors import ClaimLostError, WorkspaceError
 from orchestrator.core.events import Warned, WorkSaved
+from orchestrator.cycle.earlier import pages_of, trimmed_events
+from orchestrator.cycle.result import Outcome, outcome_of
+from orchestrator.guard.outgoing import places_of_secrets
+from orchestrator.workspace.wip import drop_wip
 
 if TYPE_CHECKING:
     from orchestrator.cycle.act import Act
-    from orchestrator.cycle.parts import CycleParts
+    from orchestrator.cycle.parts import Choice, CycleParts
     from orchestrator.cycle.result import CycleResult
+    from orchestrator.workspace.claims import Lease
 
 PATCH_NAME = "changes.patch"
 
 
-def save_work(parts: CycleParts, act: Act, result: CycleResult) -> None:
-    """Write the unproposed changes to the run's folder, or to the temporary one if that is full.
+def keep_work(parts: CycleParts, choice: Choice, act: Act, result: CycleResult) -> None:
+    """Keep what was done and is not proposed, on every way out of a session; it does not raise.
 
-    Where neither can be written, the clone is kept and named. Runs on every way out of a session,
-    so it does not raise.
+    It goes to a hidden ref of the remote, from which the next cycle on the task goes on, and as a patch
+    into the run's folder, or the temporary one if that is full. Where nothing can be written, the clone
+    is kept and named. A cycle that came to its end leaves nothing, and what an earlier one left is dropped.
     """
+    error = sys.exception()
+    outcome = result.outcome if error is None else outcome_of(error)
     try:
         patch = b"" if parts.manner.dry_run and not act.pending() else act.pending_patch()
-        if not patch:
-            return
-    except WorkspaceError as error:
-        _keep(parts, act, f"the changes could not be read ({error})")
+    except WorkspaceError as failure:
+        _keep(parts, act, f"the changes could not be read ({failure})")
         return
+    if choice.lease is not None and not isinstance(error, ClaimLostError):
+        with parts.stop.saving():
+            _keep_on_remote(parts, choice, choice.lease, act, result, outcome, bool(patch))
+    if patch:
+        _keep_as_patch(parts, act, result, patch)
+    if result.patch or result.saved:
+        parts.emit(WorkSaved(result.patch or "", result.saved or ""))
+
+
+def _keep_on_remote(  # noqa: PLR0913, PLR0917  what a cycle is, and what it came to
+    parts: CycleParts,
+    choice: Choice,
+    lease: Lease,
+    act: Act,
+    result: CycleResult,
+    outcome: Outcome,
+    has_changes: bool,  # noqa: FBT001
+) -> None:
+    """Push the work and the conversation, or drop what an earlier cycle pushed. A warning if that fails."""
+    done = outcome in {Outcome.PROPOSED, Outcome.NO_TASK, Outcome.PLANNED} and not has_changes
+    try:
+        if done and choice.earlier is not None and parts.records is not None:
+            drop_wip(parts.records, lease.record.task, choice.earlier.commit, lease)
+        elif done:
+            return
+        elif has_changes or act.conversation:
+            said = trimmed_events(act.conversation)
+            pages = pages_of(act.state(outcome), said, parts.guards.redact)
+            saved = act.clone.save_wip(
+                lease.record.task,
+                pages,
+                touched=set(act.ledger.touched),
+                include_commands=act.ledger.shell_used,
+                expected=choice.earlier.commit if choice.earlier else None,
+                saved_at=parts.clock.now(),
+                stamp=parts.run,
+                find_secrets=lambda diff: places_of_secrets(diff, parts.guards.hold_back),
+                lease=lease,
+            )
+            result.saved = saved.ref
+            for item in saved.left_out:
+                parts.emit(Warned(f"{item.path} is not in the saved work: {item.reason}"))
+    except WorkspaceError as failure:
+        parts.emit(Warned(f"the work could not be saved on the remote: {failure}"))
+
+
+def _keep_as_patch(parts: CycleParts, act: Act, result: CycleResult, patch: bytes) -> None:
     for folder in (parts.folder, Path(tempfile.gettempdir())):
         target = folder / (PATCH_NAME if folder == parts.folder else f"pullwright-{parts.run}.patch")
         try:
@@ -38,7 +92,6 @@ def save_work(parts: CycleParts, act: Act, result: CycleResult) -> None:
         except OSError:
             continue
         result.patch = str(target)
-        parts.emit(WorkSaved(str(target)))
         if parts.guards.hold_back(patch.decode("utf-8", "replace")):
             parts.emit(Warned("the saved patch holds what looks like a secret: do not publish it"))
         return

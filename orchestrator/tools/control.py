@@ -10,6 +10,8 @@ from orchestrator.tools.base import Ends, Failed, Ok, Order, Tool, ToolContext, 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from orchestrator.core.messages import JsonObject
+
 Propose: TypeAlias = Callable[[str, str], Awaitable[str]]
 """The host's function: title and body in, what the model is told out. May raise `ToolError`."""
 
@@ -39,8 +41,9 @@ def ask_question() -> Tool:
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
         return ask(arguments["question_text"], arguments.get("choices") or ())
 
-    choices = {"type": "array", "items": {"type": "string"}, "maxItems": MAX_CHOICES}
-    properties = {"question_text": {"type": "string"}, "choices": choices}
+    text: JsonObject = {"type": "string"}
+    choices: JsonObject = {"type": "array", "items": text, "maxItems": MAX_CHOICES}
+    properties = {"question_text": text, "choices": choices}
     definition = define("ask_question", properties, ("question_text",))
     return Tool(definition, execute, order=Order.LAST)
 

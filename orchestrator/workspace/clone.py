@@ -60,6 +60,7 @@ class Clone(Continuing):
     beside it. Not safe for use by several threads at once.
 
     Attributes:
+        folder: holds everything.
         tree: the files.
         base_commit: the commit that was cloned.
         base_branch: its branch.
@@ -69,8 +70,7 @@ class Clone(Continuing):
         self, owner: Owner, base: tuple[str, str], files: HostGit, committer: Committer, remote: Remote
     ) -> None:
         super().__init__(files, committer, remote, base)
-        folder = owner.folder
-        self._folder = folder
+        folder = self.folder = owner.folder
         self._owner = owner
         self._git = files.without_tree()
         self._committer = committer
@@ -102,8 +102,10 @@ class Clone(Continuing):
             WorkspaceError: one of them could not be removed. The folder stays all the same.
         """
         self._kept = True
-        self._owner.keep()
-        disarm(self.tree, self._folder)
+        try:
+            self._owner.keep()
+        finally:
+            disarm(self.tree, self.folder)
 
     def close(self) -> None:
         """Remove the folder, unless it is kept. May be called again.

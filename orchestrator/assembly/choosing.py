@@ -1,0 +1,89 @@
+"""Chooses the task of one cycle: after what may be spent, from the backlog, by a claim that nobody else has."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from orchestrator.agent.limits import Limits
+from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.spent import Spent
+from orchestrator.cycle.parts import Choice
+from orchestrator.worker.spending import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from orchestrator.core.events import Emit
+    from orchestrator.worker.backlog import Backlog
+    from orchestrator.worker.spending import Caps, Granted, Purse
+    from orchestrator.worker.taking import Taker
+    from orchestrator.workspace.claims import Claims
+
+
+@dataclass(slots=True)
+class Choosing:
+    """Chooses for one run.
+
+    Attributes:
+        backlog: where tasks come from.
+        taker: claims them; None in a dry run.
+        purse: what may be spent; `needs` is what one request may cost at most.
+        folder: the run's.
+    """
+
+    backlog: Backlog
+    taker: Taker | None
+    purse: Purse
+    needs: Caps
+    folder: Path
+    emit: Emit
+
+    async def choose(self) -> Choice:
+        """The next task with what may be spent on it, or why there is none.
+
+        Raises:
+            PullwrightError: the forge or the remote failed.
+        """
+        choice = await self.backlog.choose()
+        if choice.task is None:
+            return choice
+        before = Spent()
+        if choice.lease is not None and choice.lease.previous is not None:
+            before = choice.lease.previous.spent
+        granted = await self._granted(choice, before)
+        if isinstance(granted, Refused):
+            await self._give_back(choice)
+            return Choice(None, f"{choice.task.key}: {granted.reason}", wake_at=granted.until)
+        caps = granted.caps
+        return replace(
+            choice,
+            earlier=self.taker.earlier.get(choice.task.key) if self.taker else None,
+            spent_before=before,
+            limits=Limits(caps.rounds, caps.tokens, caps.usd, caps.minutes),
+        )
+
+    async def _granted(self, choice: Choice, before: Spent) -> Granted | Refused:
+        try:
+            return await self.purse.open(self.folder, before, self.emit, self.needs)
+        except BaseException:
+            await self._give_back(choice)
+            raise
+
+    async def _give_back(self, choice: Choice) -> None:
+        """Let the claim go as it was found."""
+        lease = choice.lease
+        if lease is None:
+            return
+        said = lease.previous.outcome if lease.previous else "skipped"
+        try:
+            await asyncio.to_thread(lease.release, said)
+        except WorkspaceError:
+            return  # it expires by itself
+
+
+def held_by_others(claims: Claims, run: str) -> Collection[str]:
+    """The tasks that other workers have begun and not ended."""
+    return {record.task for record in claims.list() if record.state == "held" and record.run != run}

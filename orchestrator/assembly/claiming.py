@@ -1,0 +1,64 @@
+"""Who this worker is to others, and the hidden refs by which workers know of each other."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import socket
+from pathlib import Path
+from tempfile import gettempdir
+from typing import TYPE_CHECKING
+
+from orchestrator.workspace.claims import Claims, LeaseTimes
+from orchestrator.workspace.records import Records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from orchestrator.assembly.forge import Site
+    from orchestrator.config import Settings
+    from orchestrator.core.clock import Clock
+    from orchestrator.cycle.parts import Stop
+
+_SECONDS_A_MINUTE = 60.0
+_BEATS_A_LEASE = 4
+_SKEW_SECONDS = 600.0
+_NONCE_BYTES = 8
+_OWNER_CHARACTERS = 60
+
+
+def lease_times(settings: Settings) -> LeaseTimes:
+    """How long claims hold. Clocks may differ by ten minutes, or by half of a lease that is shorter."""
+    lease = settings.claim_minutes * _SECONDS_A_MINUTE
+    return LeaseTimes(lease, lease / _BEATS_A_LEASE, min(_SKEW_SECONDS, lease / 2))
+
+
+def owner_name(environ: Mapping[str, str]) -> str:
+    """One word for people who look at claims: the job of a workflow, or this machine."""
+    job = environ.get("GITHUB_RUN_ID", "")
+    name = f"actions-{job}" if environ.get("GITHUB_ACTIONS") == "true" and job else socket.gethostname()
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:_OWNER_CHARACTERS].strip("-.") or "worker"
+
+
+def open_hidden_refs(site: Site, clock: Clock, stop: Stop) -> Records:
+    """The hidden refs of a site's repository. Nothing is contacted before the first use."""
+    return Records(
+        Path(gettempdir()),
+        site.source().url,
+        site.credential,
+        clock=clock,
+        sleep=stop.sleep,
+        cancelled=stop.now,
+    )
+
+
+def new_nonce() -> str:
+    """A text that was never made before, on any machine."""
+    return secrets.token_hex(_NONCE_BYTES)
+
+
+def make_claims(
+    records: Records, owner: str, settings: Settings, clock: Clock, nonce: Callable[[], str] = new_nonce
+) -> Claims:
+    """The claims among them."""
+    return Claims(records, owner, clock, lease_times(settings), nonce)

@@ -1,0 +1,85 @@
+"""The first and the last thing done with a claim: showing it on the issue, and letting go of it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import TYPE_CHECKING
+
+from orchestrator.core.errors import ForgeError, WorkspaceError
+from orchestrator.core.events import Claimed, Warned
+from orchestrator.cycle.result import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from orchestrator.cycle.parts import Choice, CycleParts
+    from orchestrator.cycle.result import CycleResult
+    from orchestrator.cycle.tasks import Task
+
+WORKING_LABEL = "pullwright:working"
+"""On an issue that is being worked on. It only mirrors the claim: nothing asks for it."""
+
+_DIGEST_DIGITS = 12
+
+
+async def take_over(parts: CycleParts, choice: Choice) -> None:
+    """Tell of the claim, in the journal and on the issue, and do what had to wait for it."""
+    if choice.lease is None or choice.task is None:
+        return
+    record, previous = choice.lease.record, choice.lease.previous
+    expired = previous is not None and previous.state == "held"
+    parts.emit(
+        Claimed(
+            choice.task.key,
+            record.owner,
+            record.number,
+            record.expires_at.isoformat(timespec="seconds"),
+            previous.run if previous and expired else "",
+        )
+    )
+    for action in choice.after_claim:
+        await _on_forge(parts, action)
+    if (number := choice.task.number) is not None:
+        await _on_forge(parts, lambda: parts.forge.ensure_label(number, WORKING_LABEL))
+
+
+async def let_go(parts: CycleParts, choice: Choice, result: CycleResult) -> None:
+    """Release the claim, with what became of the task, and take the label off. It does not raise."""
+    lease, task = choice.lease, choice.task
+    if lease is None or task is None:
+        return
+    pull = result.pull_request.number if result.pull_request else None
+    with parts.stop.saving():
+        try:
+            await asyncio.to_thread(
+                lease.release,
+                outcome_words(result, task),
+                pull=pull,
+                spent=choice.spent_before + result.spent,
+            )
+        except WorkspaceError as error:
+            parts.emit(Warned(f"the claim on {task.key} was not released, and expires by itself: {error}"))
+        if (number := task.number) is not None and not lease.lost:
+            await _on_forge(parts, lambda: parts.forge.remove_label(number, WORKING_LABEL))
+
+
+async def _on_forge(parts: CycleParts, action: Callable[[], object]) -> None:
+    """What only shows something to people is no reason to fail."""
+    try:
+        await asyncio.to_thread(action)
+    except ForgeError as error:
+        parts.emit(Warned(str(error)))
+
+
+def outcome_words(result: CycleResult, task: Task) -> str:
+    """How a claim's record tells the outcome: for what came to nothing, with the words that the task had."""
+    if result.outcome in {Outcome.NO_TASK, Outcome.FAILED}:
+        return f"{result.outcome} {words_digest(task)}"
+    return str(result.outcome)
+
+
+def words_digest(task: Task) -> str:
+    """A short text that changes with the task's words and what people said about it."""
+    words = "\0".join((task.title, task.body, *(remark.text for remark in task.remarks)))
+    return hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_DIGITS]

@@ -1,0 +1,107 @@
+"""Takes a task: waits for nobody, claims it, and finds what an unfinished cycle on it left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from orchestrator.cycle.earlier import Earlier, State, read_pages
+from orchestrator.cycle.let_go import words_digest
+from orchestrator.cycle.tasks import Remark, TaskKind
+from orchestrator.worker.answers import find_answer, spelled_out
+from orchestrator.workspace.claims import ClaimRecord
+from orchestrator.workspace.wip import load_wip, wip_ref
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from orchestrator.cycle.tasks import Task
+    from orchestrator.forge.base import Forge
+    from orchestrator.workspace.claims import Claims, Lease
+    from orchestrator.workspace.records import Records
+
+RETRY_LABEL = "pullwright:retry"
+
+
+@dataclass(slots=True)
+class Taker:
+    """Claims tasks for one run. Its `take` may be called from a thread.
+
+    Attributes:
+        records: the hidden refs of the remote.
+        claims: the claims among them.
+        forge: where people answer.
+        run: whose claims they will be.
+        dead_runs: runs of this machine that are known to be dead, whose claims are free.
+        named: the person named this task, so that it is taken although it came to nothing before.
+        may: whether somebody may cause work, and so may answer.
+        clean: a text without what people do not see; told who wrote it.
+        answer: the person's own answer to the question that is open, for tasks without an issue.
+        earlier: what was found, by the task's key.
+    """
+
+    records: Records
+    claims: Claims
+    forge: Forge
+    run: str
+    dead_runs: Collection[str]
+    named: bool
+    may: Callable[[str], bool]
+    clean: Callable[[str, str], str]
+    answer: str | None = None
+    earlier: dict[str, Earlier] = field(default_factory=dict)
+
+    def take(self, task: Task) -> Lease | str:
+        """Claim the task, or say why it is left alone.
+
+        Raises:
+            WorkspaceError: the remote cannot be reached.
+            ForgeError: the forge failed.
+        """
+        found = self._left(task.key)
+        if found is not None and found.state.waits_for_answer:
+            answer = self._answered(task, found)
+            if answer is None:
+                where = f": {found.state.question_url}" if found.state.question_url else ""
+                return f"{task.key} waits for an answer{where}"
+            found = replace(found, answer=answer)
+        taken = self.claims.take(
+            task.key, self.run, dead_runs=self.dead_runs, unless=lambda record: self._settled(task, record)
+        )
+        if isinstance(taken, str):
+            return taken
+        if isinstance(taken, ClaimRecord):
+            return f"{task.key} is being worked on by {taken.owner}, run {taken.run}, until {taken.expires_at:%H:%M} UTC"
+        if found is not None:
+            self.earlier[task.key] = found
+        return taken
+
+    def _settled(self, task: Task, record: ClaimRecord) -> str | None:
+        """Why a task is not taken again that came to nothing, as long as nobody says something new about it."""
+        outcome, _, digest = record.outcome.partition(" ")
+        if self.named or task.kind is not TaskKind.NEW or digest != words_digest(task):
+            return None
+        if outcome == "no_task":
+            found = "had nothing to do"
+        elif outcome == "failed":
+            found = "failed"
+        else:
+            return None
+        return f"{task.key} {found} in run {record.run}: change it, comment on it, or put the label {RETRY_LABEL} on it"
+
+    def _left(self, key: str) -> Earlier | None:
+        wip = load_wip(self.records, key)
+        pages = read_pages(wip.pages) if wip is not None and wip.fault is None else None
+        if wip is None:
+            return None
+        # What cannot be read is not gone on with, and still replaced or dropped by what this cycle leaves.
+        state, events = pages or (State("", "", "", "", "", attempts=0), ())
+        return Earlier(state, wip.work if pages else None, wip_ref(key), wip.commit, events)
+
+    def _answered(self, task: Task, found: Earlier) -> Remark | None:
+        if self.answer is not None:
+            return Remark("", spelled_out(self.answer, found.state.question), trusted=True)
+        if task.number is None:
+            return None
+        comments = self.forge.comments(task.number)
+        return find_answer(comments, found.state.question, found.state.question_url, self.may, self.clean)
