@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.core.clock import SystemClock
@@ -14,7 +13,7 @@ from orchestrator.core.errors import ConfigurationError, WorkspaceError
 from orchestrator.cycle.parts import Choice
 from orchestrator.cycle.tasks import BRANCH_FOLDER, Task, TaskKind, checklist, from_issue, from_text
 from orchestrator.worker.idle import Idle
-from orchestrator.worker.look import Look, Ready
+from orchestrator.worker.look import CLAIMS_LOOK_AGAIN, Look, Ready
 from orchestrator.worker.manners import Manners, name_of, why_hands_off, why_not_again
 from orchestrator.worker.remarks import CommentsPolicy, choose_remarks
 
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     Claim: TypeAlias = Callable[[Task], Lease | str]
 
 BACKLOG_FILES = ("BACKLOG.md", "TODO.md", "ROADMAP.md")
-CLAIMS_LOOK_AGAIN = timedelta(minutes=5)
-"""Claims are not in the forge's pulse: while another worker holds a task, it is asked for so often."""
 _NAMED_REASONS = 3
 
 
@@ -100,6 +97,7 @@ class Backlog:
     clock: Clock = field(default_factory=SystemClock)
     idle: Idle = field(default_factory=Idle)
     _noticed: list[Guarded] = field(default_factory=list, init=False)
+    _last: str = field(default="", init=False)
 
     async def choose(self) -> Choice:
         """The next task, or why there is none.
@@ -116,6 +114,10 @@ class Backlog:
             noticed, self._noticed = self._noticed, []
             for event in noticed:
                 self.emit(event)
+
+    def put_back(self) -> None:
+        """The task that was chosen last was not begun, or may go on later: this process may choose it again."""
+        self.attempted.discard(self._last)
 
     def _choose(self) -> Choice:
         pulse = self.forge.pulse()
@@ -172,6 +174,7 @@ class Backlog:
                 look.note(still, look.now + CLAIMS_LOOK_AGAIN)
                 return None
             ready = still
+        self._last = ready.attempt
         self.attempted.add(ready.attempt)
         return Choice(ready.task, lease=lease, after_claim=ready.after)
 
@@ -259,7 +262,9 @@ class Backlog:
     def _notice_hidden(self, place: str, lines: list[str]) -> None:
         if lines:
             message = f"{place}: the model would have seen this; you did not"
-            self._noticed.append(Guarded(Defence.HIDDEN_TEXT, message, details=tuple(lines)))
+            event = Guarded(Defence.HIDDEN_TEXT, message, details=tuple(lines))
+            if event not in self._noticed:
+                self._noticed.append(event)
 
 
 def _let_go(lease: Lease) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
     from orchestrator.forge.base import Feedback, Forge, PullRequest
     from orchestrator.worker.manners import Manners, NotNow
+
+
+CLAIMS_LOOK_AGAIN = timedelta(minutes=5)
+"""Claims are not in the forge's pulse: while another worker holds a task, it is asked for so often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,8 @@ class Look:
         """Why no new task is begun, or None."""
         proposed = {key for key, _ in filter(None, (key_of(pull.branch) for pull in pulls if _is_open(pull)))}
         others = len(set(in_flight()) - proposed)
-        return rules.why_no_new_task(pulls, self.manners, self.now, self._is_reviewed, others)
+        found = rules.why_no_new_task(pulls, self.manners, self.now, self._is_reviewed, others)
+        return replace(found, until=self.now + CLAIMS_LOOK_AGAIN) if found and others else found
 
     def unlabel(self, numbers: Sequence[int]) -> tuple[Callable[[], None], ...]:
         """What takes the label for another try off."""

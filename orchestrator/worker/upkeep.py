@@ -130,21 +130,27 @@ class Upkeep:
         state = read_state(said, self._is_me)
         if has_label(pull.labels, REBASE_LABEL):
             return self._rebase(pull, state)
-        waits: list[NotNow] = []
-        for found in (self._review(pull, said, state), self._checks(pull, state)):
-            if isinstance(found, Task):
-                return found
-            if found is not None:
-                waits.append(found)
+        return self._unasked(pull, said, state)
+
+    def _unasked(
+        self, pull: PullRequest, said: Sequence[Feedback], state: UpkeepState
+    ) -> Task | NotNow | None:
+        """What a pull request wants without a label."""
+        review = self._review(pull, said, state)
+        if isinstance(review, Task) or (review is not None and review.until is not None):
+            return review  # While people are talking nothing is pushed that they would have to read again.
+        checks = self._checks(pull, state)
+        if isinstance(checks, Task):
+            return checks
         if pull.commit not in state.rebased and self.has_conflict(pull.number):
             return self._rebase(pull, state)
-        return _soonest(waits)
+        if review is None or checks is None:
+            return review or checks
+        return NotNow(review.reason, checks.until)
 
     def _is_me(self, author: str) -> bool:
-        """Whether somebody is us. An app does not learn its name, so there any bot may be."""
-        if self.me is None:
-            return not author or author.endswith("[bot]")
-        return author.lower() == self.me.lower()
+        """Whether somebody is us; any bot may be where the forge does not tell our name."""
+        return author.endswith("[bot]") if self.me is None else author.lower() == self.me.lower()
 
     def _review(
         self, pull: PullRequest, said: Sequence[Feedback], state: UpkeepState
@@ -267,11 +273,3 @@ def _name(one: Feedback) -> str:
 
 def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
-
-
-def _soonest(waits: Sequence[NotNow]) -> NotNow | None:
-    """All reasons, and the first of the times."""
-    if not waits:
-        return None
-    times = [wait.until for wait in waits if wait.until is not None]
-    return NotNow("; ".join(filter(None, (wait.reason for wait in waits))), min(times, default=None))

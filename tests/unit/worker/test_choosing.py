@@ -11,8 +11,9 @@ import pytest
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ForgeUnavailableError, WorkspaceError
 from orchestrator.cycle.tasks import TaskKind, from_text
-from orchestrator.worker.backlog import CLAIMS_LOOK_AGAIN, Backlog, Wanted
+from orchestrator.worker.backlog import Backlog, Wanted
 from orchestrator.worker.idle import LONGEST
+from orchestrator.worker.look import CLAIMS_LOOK_AGAIN
 from orchestrator.worker.manners import RETRY_LABEL, Manners
 from tests.doubles.github.checks import check
 from tests.doubles.github.faults import server_error
@@ -131,6 +132,26 @@ async def test_the_same_round_is_not_begun_twice_by_one_process(world: World) ->
     assert (await choosing.choose()).task is not None
 
 
+async def test_what_was_put_back_is_chosen_again(world: World) -> None:
+    issue(world)
+    pull = ours(world, 7)
+    world.comment_on(pull, "ada", "Rename it.")
+    choosing = backlog(world)
+    keys = []
+    for _ in range(2):
+        task = (await choosing.choose()).task
+        keys.append(task.key if task else None)
+        choosing.put_back()
+    assert keys == ["issue-7", "issue-7"]
+    for _ in range(2):
+        task = (await choosing.choose()).task
+        keys.append(task.key if task else None)
+    choosing.put_back()
+    assert (await choosing.choose()).task is not None
+    assert (await choosing.choose()).task is None
+    assert keys[2:] == ["issue-7", "issue-1"]
+
+
 async def test_a_named_issue_is_about_its_own_pull_request_only(world: World) -> None:
     issue(world)
     issue(world)
@@ -173,7 +194,9 @@ async def test_what_others_have_in_work_counts(world: World) -> None:
     ours(world, 7)
     busy: dict[str, Any] = {"manners": replace(PATIENT, max_open_prs=2)}
     assert await chosen(world, in_flight=lambda: ["issue-7"], **busy) == "issue-1"
-    assert await chosen(world, in_flight=lambda: ["issue-8"], **busy) is None
+    choosing = backlog(world, in_flight=lambda: ["issue-8"], **busy)
+    choice = await choosing.choose()
+    assert (choice.task, choice.wake_at) == (None, START + timedelta(days=1) + CLAIMS_LOOK_AGAIN)
 
 
 # Hands off.
@@ -246,7 +269,8 @@ async def test_what_another_worker_holds_is_passed_over(world: World) -> None:
     choice = await choosing.choose()
     assert choice.task is not None
     assert choice.task.key == "issue-2"
-    assert [choice.lease] == [claims.taken["issue-2"]]
+    held: object = choice.lease
+    assert held is claims.taken["issue-2"]
     nothing = await choosing.choose()
     assert "issue-1 is being worked on by bob" in nothing.reason
     assert nothing.wake_at == START + timedelta(days=1) + CLAIMS_LOOK_AGAIN

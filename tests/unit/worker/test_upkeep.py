@@ -254,6 +254,29 @@ def test_words_come_before_checks(world: World) -> None:
     assert only(world).kind is TaskKind.REVIEW
 
 
+def test_while_people_talk_nothing_is_pushed(world: World) -> None:
+    check(world.github, world.repo, HEAD, "tests", "failure")
+    review(world.github, ours(world), "ada", "Wait, I am reading.")
+    found, seen = wants(world, now=START + timedelta(minutes=2), has_conflict=lambda _number: True)
+    assert (found, len(seen.reasons)) == ([], 1)
+
+
+def test_a_conflict_is_taken_up_even_after_the_last_round(world: World) -> None:
+    check(world.github, world.repo, HEAD, "tests", "failure")
+    review(world.github, ours(world), "ada", "Rename it.")
+    nothing_more = Manners(review_rounds=0)
+    assert only(world, manners=nothing_more, has_conflict=lambda _number: True).kind is TaskKind.REBASE
+    assert len(wants(world, manners=nothing_more)[1].reasons) == 1
+
+
+def test_without_a_name_of_our_own_bots_pull_requests_are_ours_and_peoples_are_not(world: World) -> None:
+    for number, author in enumerate(("app[bot]", "ada", ""), 1):
+        review(world.github, ours(world, f"pullwright/issue-{number}-x", author), "grace", "Rename it.")
+    nameless = look(world)
+    nameless.me = None
+    assert [ready.task.key for ready in nameless.upkeep("pullwright/")] == ["issue-1"]
+
+
 def test_while_a_check_runs_nothing_is_repaired_and_it_is_looked_at_again(world: World) -> None:
     ours(world)
     check(world.github, world.repo, HEAD, "tests", "failure")
