@@ -149,18 +149,18 @@ def parse_claim(task: str, record: Record) -> ClaimRecord:
         return _unreadable(task, f"{where or 'its message'}: {first['msg']}")
     if form.task != task:
         return _unreadable(task, "it is about another task")
-    times = [form.taken_at.astimezone(UTC), form.renewed_at.astimezone(UTC), form.expires_at.astimezone(UTC)]
-    spent = Spent(form.spent.usd, form.spent.tokens, form.spent.minutes, form.spent.rounds)
     return ClaimRecord(
         task,
         form.state,
         form.owner,
         form.run,
         form.number,
-        *times,
+        form.taken_at.astimezone(UTC),
+        form.renewed_at.astimezone(UTC),
+        form.expires_at.astimezone(UTC),
         form.outcome,
         form.pull,
-        spent,
+        Spent(form.spent.usd, form.spent.tokens, form.spent.minutes, form.spent.rounds),
         form.nonce,
     )
 

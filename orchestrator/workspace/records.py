@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import re
-import tempfile
 import threading
 import time
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
-from orchestrator.workspace.failures import printable, storage_errors
-from orchestrator.workspace.hostgit import HostGit
+from orchestrator.workspace.failures import printable
 from orchestrator.workspace.names import is_commit_id
 from orchestrator.workspace.record_objects import fetch, look, read_pages, read_texts
 from orchestrator.workspace.remote import parse_remote
-from orchestrator.workspace.removal import remove_folder
+from orchestrator.workspace.scratch import GIT_DIR, Scratch, kind_of
 from orchestrator.workspace.swap import Answer, Tries, Update, push_updates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from orchestrator.core.clock import Clock
     from orchestrator.workspace.credential import GitCredential
+    from orchestrator.workspace.hostgit import HostGit
+    from orchestrator.workspace.scratch import IdKind
 
 HIDDEN = "refs/pullwright/"
 _REF = re.compile(r"refs/pullwright/(?:[A-Za-z0-9][A-Za-z0-9._-]*/?)*")
@@ -33,8 +33,6 @@ _MOST_COMMIT_BYTES = 64 * 1024
 _MOST_RECORD_BYTES = 1 << 20
 _MOST_PAGES_BYTES = 64 << 20
 _FETCHED_AT_ONCE = 500
-_SHA1_CHARACTERS = 40
-_GIT_DIR = "records.git"
 _PAGE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _WHO = "Pullwright <pullwright@invalid>"
 
@@ -92,15 +90,12 @@ class Records:
         cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
         self.remote = replace(parse_remote(url, credential), cancelled=cancelled)
-        self._parent = folder
+        self._objects = Scratch(folder)
         self._clock = clock or SystemClock()
         self._sleep = sleep
-        self._lock = threading.RLock()
         # Git writes down what is shallow, and lets only one at a time do that.
         self._fetching = threading.Lock()
-        self._folder: Path | None = None
-        self._kind: str | None = None
-        self._gits: dict[str, HostGit] = {}
+        self._kind: IdKind | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -114,16 +109,12 @@ class Records:
         Raises:
             WorkspaceError: something could not be removed.
         """
-        with self._lock:
-            folder, self._folder = self._folder, None
-            self._gits.clear()
-        if folder is not None:
-            remove_folder(folder)
+        self._objects.close()
 
     @property
     def objects(self) -> Path:
         """The folder with our objects, for `push_updates`."""
-        return self._scratch().folder / _GIT_DIR / "objects"
+        return self._scratch().folder / GIT_DIR / "objects"
 
     def list(self, *prefixes: str) -> dict[str, str]:
         """References and their commits: all below a prefix that ends in `/`, else the one of that name.
@@ -314,38 +305,16 @@ class Records:
         Args:
             known: an id of the remote; empty where any kind will do; None to find the kind out first.
         """
-        with self._lock:
-            if known:
-                self._kind = _kind_of(known)
-            if self._kind is None and known is None:
-                self.tips([HIDDEN])
-                # No id was seen: HEAD may name a branch that is not there. Any other reference will do.
-                seen = b"" if self._kind else self._ask((), self.tries())
-                self._kind = self._kind or _kind_of(seen.partition(b"\t")[0].decode("ascii", "replace"))
-            kind = self._kind or "sha1"
-            if kind not in self._gits:
-                self._gits[kind] = self._new_scratch(kind)
-            return self._gits[kind]
+        if known:
+            self._kind = kind_of(known)
+        elif self._kind is None and known is None:
+            self._kind = self._find_kind()
+        return self._objects.git(self._kind or "sha1")
 
-    def _new_scratch(self, kind: str) -> HostGit:
-        doing = "cannot make a folder for records"
-        with storage_errors(doing):
-            if self._folder is None:
-                self._parent.mkdir(parents=True, exist_ok=True)
-                self._folder = Path(
-                    tempfile.mkdtemp(prefix="pullwright-records-", dir=self._parent.resolve())
-                )
-            folder = self._folder / kind
-            folder.mkdir()
-        git = HostGit(folder)
-        made = folder / _GIT_DIR
-        options = ("--quiet", "--template=", "--bare", f"--object-format={kind}")
-        git.run("init", *options, "--", str(made), doing=doing)
-        return HostGit(folder, made)
-
-
-def _kind_of(commit: str) -> str:
-    return "sha256" if len(commit) > _SHA1_CHARACTERS else "sha1"
+    def _find_kind(self) -> IdKind:
+        # An id at HEAD may be missing, where HEAD names a branch that is not there. Any other will do.
+        seen = self._ask(("HEAD",), self.tries()) or self._ask((), self.tries())
+        return kind_of(seen.partition(b"\t")[0].decode("ascii", "replace"))
 
 
 def _checked(ref: str) -> str:

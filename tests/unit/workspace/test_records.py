@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from orchestrator.core.errors import PushRejectedError, RemoteUnavailableError, WorkspaceError
 from orchestrator.workspace.records import Record, Records
+from orchestrator.workspace.sweep import sweep
 from tests.unit.workspace.records_rig import LOST, REF, Naps, bare, broken_git, opened, put
 from tests.unit.workspace.rig import git
 
@@ -60,6 +63,18 @@ def test_nothing_is_made_before_the_first_use_and_nothing_stays(plain: Path, tmp
         records.commit("x", None)
         assert len(list((tmp_path / "scratch").iterdir())) == 1
     assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_what_a_dead_process_left_is_swept(plain: Path, tmp_path: Path) -> None:
+    script = "import sys, pathlib, os\nfrom orchestrator.workspace.records import Records\n"
+    script += "Records(pathlib.Path(sys.argv[1]), sys.argv[2], lambda: None).commit('x', None)\nos._exit(1)"
+    scratch = tmp_path / "scratch"
+    subprocess.run([sys.executable, "-c", script, str(scratch), str(plain)], check=False)
+    with opened(plain, tmp_path) as records:
+        records.commit("x", None)
+        assert len(list(scratch.iterdir())) == 2
+        assert len(sweep(scratch)) == 1
+        records.commit("y", None)
 
 
 def test_an_empty_remote_and_one_whose_head_names_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,73 @@
+"""A folder for objects of ours: a bare repository for each kind of ids, made when it is first needed."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Literal
+
+from orchestrator.workspace.failures import storage_errors
+from orchestrator.workspace.hostgit import HostGit
+from orchestrator.workspace.owner import new_owned_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from orchestrator.workspace.owner import Owner
+
+IdKind = Literal["sha1", "sha256"]
+GIT_DIR = "records.git"
+_SHA1_CHARACTERS = 40
+
+
+class Scratch:
+    """Safe for use by several threads. What a process that is killed leaves is swept as a clone is.
+
+    Args:
+        parent: where the folder is made.
+    """
+
+    def __init__(self, parent: Path) -> None:
+        self._parent = parent
+        self._lock = threading.Lock()
+        self._owner: Owner | None = None
+        self._gits: dict[IdKind, HostGit] = {}
+
+    def git(self, kind: IdKind) -> HostGit:
+        """Git on objects with ids of a kind.
+
+        Raises:
+            WorkspaceError: git is missing or failed, or there is no space.
+        """
+        with self._lock:
+            if kind not in self._gits:
+                self._gits[kind] = self._new(kind)
+            return self._gits[kind]
+
+    def close(self) -> None:
+        """Remove everything. May be called again, and used again.
+
+        Raises:
+            WorkspaceError: something could not be removed.
+        """
+        with self._lock:
+            owner, self._owner = self._owner, None
+            self._gits.clear()
+        if owner is not None:
+            owner.remove()
+
+    def _new(self, kind: IdKind) -> HostGit:
+        doing = "cannot make a folder for records"
+        with storage_errors(doing):
+            if self._owner is None:
+                self._parent.mkdir(parents=True, exist_ok=True)
+                self._owner = new_owned_folder(self._parent.resolve(), "", "")
+            folder = self._owner.folder / kind
+            folder.mkdir(exist_ok=True)
+        options = ("--quiet", "--template=", "--bare", f"--object-format={kind}")
+        HostGit(folder).run("init", *options, "--", str(folder / GIT_DIR), doing=doing)
+        return HostGit(folder, folder / GIT_DIR)
+
+
+def kind_of(commit: str) -> IdKind:
+    """What kind of id it is, by its length."""
+    return "sha256" if len(commit) > _SHA1_CHARACTERS else "sha1"
