@@ -208,7 +208,8 @@ def _ask(git: HostGit, remote: Remote, branch: str | None, doing: str) -> _Tip |
     if result.status != 0:
         raise error_for(result.stderr, doing)
     default, commits = "", {}
-    for line in os.fsdecode(result.stdout).splitlines():
+    # Not `splitlines`: a branch's name may hold what Unicode takes for the end of a line.
+    for line in os.fsdecode(result.stdout).split("\n"):
         value, _, name = line.partition("\t")
         if name == "HEAD" and value.startswith(f"ref: {_HEADS}"):
             default = value.removeprefix(f"ref: {_HEADS}")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.clock import ManualClock
+from orchestrator.core.errors import WorkspaceError
 from orchestrator.workspace.owner import hold_again, new_owned_folder
 from orchestrator.workspace.sweep import sweep
 from tests.unit.workspace.rig import clone, git, write
@@ -97,6 +98,15 @@ def test_a_kept_clone_stays_for_ever(source: Path, tmp_path: Path) -> None:
     folder = dead(source, tmp_path / "runs", "keep")
     assert sweep(tmp_path / "runs", clock=later(10**9)) == []
     assert (folder / "tree" / "work.txt").read_text() == "half done"
+
+
+def test_a_clone_that_cannot_be_marked_is_disarmed_all_the_same(source: Path, tmp_path: Path) -> None:
+    with clone(source, tmp_path / "runs", with_git=True) as opened:
+        (opened.tree.parent / "owner").unlink()
+        with pytest.raises(WorkspaceError, match="cannot mark the kept clone"):
+            opened.keep()
+        assert not (opened.tree / ".git").exists()
+    assert (opened.tree / "README.md").exists()
 
 
 def test_hostile_content_is_removed_and_no_link_followed(source: Path, tmp_path: Path) -> None:
