@@ -54,8 +54,10 @@ class Branches:
             found = tip if depth is None else self._fetch(branch, depth, doing, base=True)
             if found is None:
                 return None
-            listed = self._list((found, f"^{self._base}"), doing)
             begins = self._begins(found, doing)
+            # Without the second one, commits with odd dates would be listed although the base has them.
+            without = [f"^{commit}" for commit in (self._base, begins) if commit is not None]
+            listed = self._list((found, *without), doing)
             if begins is not None and shallow_commits(self._git).isdisjoint(line.commit for line in listed):
                 return _state(found, listed, begins, self._base, email, complete=True)
             tip = found
@@ -91,7 +93,7 @@ class Branches:
         found = self._git.attempt("merge-base", tip, self._base, doing=doing)
         return found.stdout.decode("ascii").strip() if found.status == 0 else None
 
-    def _list(self, wanted: tuple[str, str], doing: str) -> tuple[BranchCommit, ...]:
+    def _list(self, wanted: tuple[str, ...], doing: str) -> tuple[BranchCommit, ...]:
         output = self._git.run(
             *("log", "-z", f"--max-count={_MOST_LISTED}", "--encoding=UTF-8"),
             *("--format=tformat:%H%x00%cn%x00%ce%x00%ae", *wanted, "--"),

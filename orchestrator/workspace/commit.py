@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 from orchestrator.workspace.base import CommitOutcome
 from orchestrator.workspace.failures import printable, storage_errors
-from orchestrator.workspace.merging import with_markers
+from orchestrator.workspace.merging import commit_of, with_markers
 from orchestrator.workspace.message import clean_message
 from orchestrator.workspace.screening import Screening, binary_patch, diff
 from orchestrator.workspace.staging import COMMITTING, Stager
@@ -37,6 +37,7 @@ class Committer:
         tip: the last commit made here, or the base, or the branch's head that was joined.
         head: the commit or tree that the next commit's files are compared with.
         parents: of the next commit.
+        start: the commit that all work here is on top of; of a joined branch, one that nobody made.
         joined: the head of the branch that is continued, or None.
         conflicts: paths that are not committed before they are free of conflict markers.
         index: the file with what the head has.
@@ -52,7 +53,7 @@ class Committer:
     ) -> None:
         if files.git_dir is None or files.work_tree is None:
             raise WorkspaceError("a clone needs a git directory and a work tree")
-        self.tip = self.head = base
+        self.tip = self.head = self.start = base
         self.parents = [base]
         self.joined: str | None = None
         self.conflicts: set[str] = set()
@@ -76,6 +77,7 @@ class Committer:
         """
         with storage_errors(COMMITTING):
             index.replace(self.index)
+        self.start = commit_of(self._git, tree, parents, f"{tip} and its base")
         self.tip = self.joined = tip
         self.parents = parents
         self.head = tree
@@ -118,6 +120,9 @@ class Committer:
         )
         screen = self._require_resolved(screen, index)
         found = Screening(self._git, self._stager, self._base, self.head, screen).run(index)
+        if found.refused is None and (left := self._unresolved(found.tree)):
+            # Held, thus as the head has it: with the markers, if the head is a merge.
+            found = replace(found, refused=f"a conflict waits for a person in {left}")
         outcome = CommitOutcome(
             None,
             [],
@@ -169,14 +174,16 @@ class Committer:
 
     def _require_resolved(self, screen: Screen, index: Path) -> Screen:
         """The screen; one that refuses everything where a conflict is left."""
-        if not self.conflicts:
+        if not self.conflicts or not (left := self._unresolved(self._stager.write_tree(index))):
             return screen
-        left = with_markers(self._git, self._stager.write_tree(index), self.conflicts)
-        if not left:
-            return screen
-        more = f" and {len(left) - _MOST_SHOWN_PATHS} more" if len(left) > _MOST_SHOWN_PATHS else ""
-        refused = f"conflict markers are left in {', '.join(map(printable, left[:_MOST_SHOWN_PATHS]))}{more}"
+        refused = f"conflict markers are left in {left}"
         return replace(screen, refuse=lambda _: refused)
+
+    def _unresolved(self, tree: str) -> str:
+        """Names of files with conflict markers, for a person; empty if there are none."""
+        left = with_markers(self._git, tree, self.conflicts)
+        more = f" and {len(left) - _MOST_SHOWN_PATHS} more" if len(left) > _MOST_SHOWN_PATHS else ""
+        return ", ".join(map(printable, left[:_MOST_SHOWN_PATHS])) + more
 
     def _require_tree(self) -> None:
         if self._tree.is_symlink() or not self._tree.is_dir():

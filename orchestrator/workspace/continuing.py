@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING
 
 from orchestrator.workspace.adopt import Adopter
 from orchestrator.workspace.branches import Branches
+from orchestrator.workspace.saving import Saver
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Mapping
+    from datetime import datetime
 
-    from orchestrator.workspace.base import Adopted, BranchState
+    from orchestrator.workspace.base import Adopted, BranchState, SavedWork
     from orchestrator.workspace.commit import Committer
     from orchestrator.workspace.hostgit import HostGit
+    from orchestrator.workspace.lease import Lease
     from orchestrator.workspace.remote import Remote
 
 
@@ -29,6 +32,7 @@ class Continuing:
     def __init__(self, files: HostGit, committer: Committer, remote: Remote, base: tuple[str, str]) -> None:
         self._branches = Branches(files.without_tree(), remote, base)
         self._adopter = Adopter(files, committer, remote, base[1])
+        self._saver = Saver(files, committer, remote)
 
     def adopt(self, commit: str, *, reference: str | None = None) -> Adopted:
         """Bring what a commit changed onto the files, by a three-way merge. Nothing is committed.
@@ -74,3 +78,51 @@ class Continuing:
             WorkspaceError: the branch cannot be read.
         """
         return self._branches.state(branch, author_email, known_bases)
+
+    def save_wip(  # noqa: PLR0913  each is a fact of the save, given by name
+        self,
+        key: str,
+        pages: Mapping[str, bytes],
+        *,
+        touched: set[str],
+        include_commands: bool,
+        expected: str | None,
+        saved_at: datetime,
+        stamp: str,
+        find_secrets: Callable[[str], list[str]] = lambda _diff: [],
+        lease: Lease | None = None,
+    ) -> SavedWork:
+        """Push everything that was changed since the base, committed or not, to the task's hidden reference.
+
+        It is no proposal: only secrets are looked for, and a file that adds one is left out and named.
+        Nothing of the clone changes.
+
+        Args:
+            key: the task's.
+            pages: what is to be known about the work, by plain names, at most 20 MiB together. They are
+                public where the repository is: secrets are the caller's to take out.
+            touched: as for `commit`.
+            include_commands: as for `commit`.
+            expected: the commit that the reference must have, or None where it must not exist.
+            saved_at: the time.
+            stamp: a text that no other save has, such as the run and a number.
+            find_secrets: names the places at which a diff adds secrets; see `Screen`.
+            lease: ours on the task; it is moved in the same push.
+
+        Raises:
+            ClaimLostError: the task is somebody else's by now; nothing was pushed.
+            PushRejectedError: the reference is not where it was expected, or the server does not want it.
+            RemoteUnavailableError: no answer.
+            WorkspaceError: git failed, a page cannot be saved, or there is no such key.
+        """
+        return self._saver.save(
+            key,
+            pages,
+            touched=touched,
+            include_commands=include_commands,
+            expected=expected,
+            saved_at=saved_at,
+            stamp=stamp,
+            find_secrets=find_secrets,
+            lease=lease,
+        )

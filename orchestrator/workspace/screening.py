@@ -13,7 +13,7 @@ from orchestrator.workspace.selection import folders_above
 from orchestrator.workspace.staging import COMMITTING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from orchestrator.core.changes import FileChange
@@ -146,9 +146,9 @@ def _size(change: FileChange) -> int:
     return sum(version.size for version in (change.old, change.new) if version is not None)
 
 
-def diff(git: HostGit, old: str, new: str, *options: str) -> bytes:
-    """A unified diff that nothing of the clone has a say in."""
-    return git.run(*_DIFF, *options, old, new, "--", doing="cannot make the diff")
+def diff(git: HostGit, old: str, new: str, *options: str, paths: Iterable[str] = ()) -> bytes:
+    """A unified diff that nothing of the clone has a say in; of everything where no path is named."""
+    return git.run(*_DIFF, *options, old, new, "--", *paths, doing="cannot make the diff")
 
 
 def binary_patch(git: HostGit, old: str, new: str) -> bytes:

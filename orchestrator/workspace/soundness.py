@@ -16,6 +16,7 @@ from orchestrator.workspace.selection import folders_above, link_stays
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
     from orchestrator.workspace.hostgit import HostGit
 
 _READING = "cannot read what changed"
