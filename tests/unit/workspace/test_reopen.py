@@ -78,7 +78,14 @@ def test_what_was_changed_is_all_there(source: Path, tmp_path: Path) -> None:
 
 
 def stale_locks(host: Path) -> None:
-    for name in ("index.lock", "index.commit.lock", "HEAD.lock", "config.lock", "shallow.lock"):
+    for name in (
+        "index.lock",
+        "index.commit.lock",
+        "HEAD.lock",
+        "config.lock",
+        "shallow.lock",
+        "index.new.lock",
+    ):
         (host / name).touch()
     (host / "refs" / "heads" / "main.lock").touch()
     (host / "objects" / "pack" / "tmp_pack_abc").write_bytes(b"PACK")
@@ -131,6 +138,8 @@ def test_what_git_was_killed_in_is_repaired(
     folder = killed(source, tmp_path)
     harm(folder / "host.git")
     with reopen(folder, source) as opened:
+        assert git(folder / "host.git", "rev-parse", "HEAD", "main").split() == [opened.base_commit] * 2
+        assert not list((folder / "host.git").rglob("*.lock")) + list((folder / "host.git").rglob("tmp_*"))
         assert_whole(opened, source, tmp_path)
 
 
