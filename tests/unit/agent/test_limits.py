@@ -37,3 +37,17 @@ def test_one_unknown_price_makes_the_sum_unknown_for_good() -> None:
     budget.spend(Usage(1, 1), None)
     budget.spend(Usage(1, 1), 5.0)
     assert budget.usd is None
+
+
+def test_a_subagent_stops_where_the_time_begins_that_its_parent_keeps_back() -> None:
+    clock = ManualClock()
+    above = Budget(Limits(minutes=10), clock, wrap_up_share=0.1)
+    below = Budget(Limits(), clock, above, wrap_up_share=0.1)
+    above.rounds = below.rounds = 1
+    assert (above.seconds_left, below.seconds_left) == (600, 540)
+    clock.advance(540)
+    reached = below.exceeded()
+    assert reached is not None
+    assert reached.limit == "minutes"
+    assert above.exceeded() is None
+    assert above.due() is not None
