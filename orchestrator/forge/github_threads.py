@@ -61,13 +61,17 @@ class RestThreads(RestToken):
         two that were made at the same moment.
         """
         self._need_token(f"comment on #{number}")
-        if not self._own_comments(number) and not with_section({}, key, body):
-            return self._thread_url(number)
-        first, _ = self._ensure(
-            lambda: next(iter(self._own_comments(number)), None),
-            lambda: self._comment(number, composed(with_section({}, key, body), key)),
-        )
-        others = [comment for comment in self._own_comments(number) if comment.id != first.id]
+        ours = self._own_comments(number)
+        if not ours:
+            alone = with_section({}, key, body)
+            if not alone:
+                return self._thread_url(number)
+            made, _ = self._ensure(
+                lambda: next(iter(self._own_comments(number)), None),
+                lambda: self._comment(number, composed(alone, key)),
+            )
+            ours = [made]
+        first, *others = ours
         sections: dict[str, str] = {}
         for comment in (first, *others):
             found = sections_of(comment.body) or {}

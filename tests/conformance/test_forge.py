@@ -77,8 +77,9 @@ class OnGitHub(World):
         self.github.close(self.repo, number)
 
     def comments(self, number: int) -> list[str]:
-        [comment] = self.repo.threads[number].comments or [None]
-        return [] if comment is None else list((sections_of(comment.body) or {}).values())
+        bodies = [comment.body for comment in self.repo.threads[number].comments]
+        assert len(bodies) <= 1
+        return [said for body in bodies for said in (sections_of(body) or {}).values()]
 
     def labels(self, number: int) -> list[str]:
         return self.repo.threads[number].labels

@@ -299,6 +299,13 @@ def test_a_reply_that_is_too_large_is_not_kept() -> None:
     assert len(memory) == 1
 
 
+def test_a_newer_reply_takes_the_place_of_an_older_one() -> None:
+    memory = ReplyMemory(most_characters=30)
+    for key in "aaab":
+        memory.put((key,), Reply(200, {"etag": key}, "x" * 15))
+    assert [key for key in "ab" if memory.get((key,))] == ["a", "b"]
+
+
 def test_an_outage_is_no_silence(bench: Bench) -> None:
     bench.github.faults.append(server_error("GET", ".*", times=4))
     forge = bench.forge()

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import pytest
 
 from orchestrator.core.errors import ForgeError, ForgeNotFoundError
 from orchestrator.forge.base import Permission, Proposal
 from orchestrator.forge.memory import START, MemoryForge, Written
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MINUTE = timedelta(minutes=1)
 
@@ -96,3 +100,39 @@ def test_comments_questions_and_labels_are_put_once() -> None:
     there.ensure_label(number, "weak")
     assert there.labels(number) == ["weak"]
     assert there.written[-1] == Written(number, "label", "weak")
+
+
+def test_the_pulse_changes_with_what_happens() -> None:
+    heads = {"main": "a" * 40, "pullwright/issue-1-mend": "c" * 40}
+    there = MemoryForge("o/n", "/srv/n.git", heads.get)
+    proposal = Proposal("pullwright/issue-1-mend", "main", "T", "B", draft=True)
+    acts: list[Callable[[], object]] = [
+        lambda: there.add_issue("Title", "Body", author="ada"),
+        lambda: there.put_label(1, "go", by="ada"),
+        lambda: there.ensure_comment(1, "k", "Hello"),
+        lambda: there.ensure_comment(1, "k", ""),
+        lambda: there.ensure_label(1, "weak"),
+        lambda: there.remove_label(1, "WEAK"),
+        lambda: there.remove_label(1, "GO"),
+        lambda: there.ensure_pull_request(proposal),
+        lambda: heads.update(main="b" * 40),
+    ]
+    before = there.pulse()
+    for act in acts:
+        act()
+        after = there.pulse()
+        assert after != before
+        assert there.pulse() == after
+        before = after
+    assert (there.labels(1), there.issue(1).labels, there.comments(1)) == ([], (), [])
+
+
+def test_a_comment_that_was_taken_back_is_made_anew() -> None:
+    there = forge()
+    number = there.add_issue("Title", "Body", author="ada")
+    first = there.ensure_comment(number, "k", "one")
+    there.ensure_comment(number, "k", " ")
+    assert there.ensure_comment(number, "k", "two") != first
+    assert [one.body for one in there.comments(number)] == ["two"]
+    with pytest.raises(ForgeNotFoundError):
+        there.remove_label(9, "x")

@@ -76,6 +76,14 @@ def test_a_change_shows(busy: Bench, change: Callable[[Bench], object]) -> None:
     assert (forge.traffic() - before).requests == 2
 
 
+def test_a_change_of_a_closed_issue_shows(busy: Bench) -> None:
+    busy.github.close(busy.repo, 50)
+    forge = opened(busy)
+    first = forge.pulse()
+    busy.github.add_comment(busy.repo, 50, "It is broken again.")
+    assert forge.pulse() != first
+
+
 def test_two_labels_within_a_second_show(busy: Bench) -> None:
     forge, thread = opened(busy), busy.repo.threads[7]
     people.label(busy.github, thread, "bug", "ada")

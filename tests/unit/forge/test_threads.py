@@ -173,6 +173,18 @@ def test_comments_of_an_earlier_version_become_the_one(bench: Bench) -> None:
     assert [one.author for one in bench.repo.threads[1].comments] == ["mallory", "pullwright-bot"]
 
 
+def test_what_is_the_one_already_stays_the_one(bench: Bench) -> None:
+    bench.github.add_issue(bench.repo, "One")
+    older = "Older.\n\n<!-- pullwright:comment:k -->"
+    bench.github.add_comment(bench.repo, 1, older, author="pullwright-bot")
+    text = f"<!-- pullwright:section:k -->\nNewer.\n\n{MARKER}"
+    one = bench.github.add_comment(bench.repo, 1, text, author="pullwright-bot")
+    url = bench.forge().ensure_comment(1, "a", "About a.")
+    assert url.endswith(f"#issuecomment-{one.id}")
+    [only] = ours(bench)
+    assert sections_of(only) == {"k": "Newer.", "a": "About a."}
+
+
 def test_two_that_were_made_at_once_become_one(bench: Bench) -> None:
     bench.github.add_issue(bench.repo, "One")
     for key in "ab":

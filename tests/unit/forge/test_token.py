@@ -101,6 +101,15 @@ def test_an_outage_is_not_a_missing_name(bench: Bench) -> None:
     assert forge.own_login() == "ada"
 
 
+def test_an_outage_of_graphql_is_not_a_missing_name(bench: Bench) -> None:
+    app = bench.github.app(["octo/demo"])
+    bench.github.faults.append(server_error("POST", "/api/graphql", times=4))
+    forge = bench.forge(GitHubApp(str(app.id), app.private_key))
+    with pytest.raises(ForgeUnavailableError):
+        forge.own_login()
+    assert forge.own_login() == f"{app.slug}[bot]"
+
+
 def test_nobody_has_no_name(bench: Bench) -> None:
     forge = bench.forge(None)
     assert (forge.own_login(), forge.token_kind()) == (None, TokenKind.NONE)
