@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import signal
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from orchestrator.cli.arguments import given_settings
 from orchestrator.cli.exit_codes import INTERRUPTED, for_error, for_outcome
 from orchestrator.cli.outcome import print_result
 from orchestrator.core.errors import PullwrightError
+from orchestrator.core.events import Paused, Warned
 
 if TYPE_CHECKING:
     import argparse
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from orchestrator.assembly.program import Program
     from orchestrator.cli.live import LiveView
     from orchestrator.cycle.result import CycleResult
+    from orchestrator.journal.pauses import Pause
+    from orchestrator.worker.waiting import Waiting
+    from orchestrator.worker.worker import Rhythm
 
 _ENDING = "ending after this round; press Ctrl+C again to end at once"
 
@@ -41,19 +46,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _run(program: Program, options: argparse.Namespace, view: LiveView) -> int:
-    from orchestrator.worker.worker import work
+    from orchestrator.worker.waiting import Waiting
 
-    def report(result: CycleResult) -> None:
-        view.pause()
-        _report(program, result, as_json=options.json)
-
-    settings = program.settings
-    task = asyncio.ensure_future(
-        work(
-            program.cycle, report, program.stop, continuous=options.continuous, max_cycles=settings.max_cycles
-        )
-    )
-    _listen_to_signals(program, task, view)
+    waiting = Waiting(program.clock)
+    task = asyncio.ensure_future(_work(program, options, view, waiting))
+    _listen_to_signals(program, task, waiting, view)
     try:
         last = await task
     except PullwrightError as error:
@@ -62,12 +59,62 @@ async def _run(program: Program, options: argparse.Namespace, view: LiveView) ->
         return INTERRUPTED
     finally:
         await program.close()
+    if last is None:
+        return INTERRUPTED
     return for_error(last.cause) if last.cause else for_outcome(last.outcome)
 
 
-def _listen_to_signals(program: Program, task: asyncio.Future[CycleResult], view: LiveView) -> None:
+async def _work(
+    program: Program, options: argparse.Namespace, view: LiveView, waiting: Waiting
+) -> CycleResult | None:
+    """One cycle, or as many as `--continuous` and the schedule ask for."""
+    from orchestrator.worker.schedule import Alarms, make_schedule
+    from orchestrator.worker.worker import Bell, work
+
+    def report(result: CycleResult) -> None:
+        view.pause()
+        _report(program, result, as_json=options.json)
+
+    settings, clock = program.settings, program.clock
+    schedule = make_schedule(settings.every, settings.cron, settings.timezone, clock.now())
+    if schedule is None and not options.continuous:
+        return await work(program.cycle, report, program.stop)
+    rhythm = _rhythm(program, view, waiting)
+    if schedule is None:
+        return await work(program.cycle, report, program.stop, rhythm, max_cycles=settings.max_cycles)
+
+    def tell_next() -> None:
+        until = schedule.next_fire(clock.now()).isoformat(timespec="seconds")
+        view(Paused(until, f"nothing to do before the next time of the schedule ({schedule.text})"))
+        view.pause()
+
+    bell = rhythm.bell = Bell(waiting, tell_next)
+    async with Alarms({"": schedule}, bell.ring, clock, random.SystemRandom()):
+        return await work(program.cycle, report, program.stop, rhythm, max_cycles=settings.max_cycles)
+
+
+def _rhythm(program: Program, view: LiveView, waiting: Waiting) -> Rhythm:
+    """When cycles begin, with the pause that an earlier run with this model on this repository left."""
+    from orchestrator.journal.pauses import last_pause
+    from orchestrator.worker.pace import Pace
+    from orchestrator.worker.pause_notes import note_pause
+    from orchestrator.worker.worker import Rhythm
+
+    def tell(pause: Pause, after: CycleResult | None) -> None:
+        if after is not None and after.run is not None:
+            note_pause(program.home, after.run, pause, program.redactor.redact, program.clock)
+        view(pause.event)
+        view.pause()
+
+    clock, model = program.clock, program.chosen.model.name
+    left = last_pause(program.home, clock.now(), repository=program.repository, model=model)
+    return Rhythm(clock, waiting, Pace(clock, random.SystemRandom()), tell, left=left)
+
+
+def _listen_to_signals(
+    program: Program, task: asyncio.Future[CycleResult | None], waiting: Waiting, view: LiveView
+) -> None:
     """First Ctrl+C: end after this round. Second, or SIGTERM: end now; the cycle still keeps its work."""
-    from orchestrator.core.events import Warned
 
     def at_once() -> None:
         program.stop.at_once()
@@ -78,6 +125,7 @@ def _listen_to_signals(program: Program, task: asyncio.Future[CycleResult], view
             at_once()
             return
         program.stop.request()
+        waiting.wake()
         view(Warned(_ENDING))
 
     loop = asyncio.get_running_loop()

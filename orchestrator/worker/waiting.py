@@ -1,0 +1,57 @@
+"""The one place where a worker does nothing: until a time, or until something wakes it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from orchestrator.core.clock import Clock
+
+LONGEST_SECONDS = 60.0
+"""So often the time of day is looked at: a clock that was set, or a machine that slept, is noticed."""
+
+
+def _nobody() -> None:
+    pass
+
+
+class Waiting:
+    """Waits by the clock.
+
+    Args:
+        clock: the time.
+        turned: called whenever the wait begins and at least every `LONGEST_SECONDS` of it, to show that
+            the program is alive.
+    """
+
+    def __init__(self, clock: Clock, turned: Callable[[], None] = _nobody) -> None:
+        self._clock = clock
+        self._turned = turned
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """End the wait that is going on, or the next one."""
+        self._woken.set()
+
+    async def until(self, when: datetime | None) -> None:
+        """Wait until the time, or until `wake`; without a time until `wake` only."""
+        while not self._woken.is_set():
+            self._turned()
+            left = LONGEST_SECONDS if when is None else (when - self._clock.now()).total_seconds()
+            if left <= 0:
+                return
+            await self._pass(min(left, LONGEST_SECONDS))
+        self._woken.clear()
+
+    async def _pass(self, seconds: float) -> None:
+        both = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._woken.wait())]
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in both:
+                one.cancel()
+            await asyncio.gather(*both, return_exceptions=True)

@@ -1,0 +1,47 @@
+"""`--every` and `--cron` as a person types them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.scenarios.stage import FINISH, Stage, add_commit, do, program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--every", "30m", "--cron", "0 3 * * *"], "exclude each other"),
+        (["--cron", "0 25 * * *"], "bad hour '25'"),
+        (["--cron", "0 0 31 2 *"], "never comes"),
+        (["--cron", "0 3 * * *", "--timezone", "Mars/Phobos"], "there is no time zone 'Mars/Phobos'"),
+        (["--every", "soon"], "must be a number with s, m, h or d"),
+        (["--cron", "whenever"], "must be five fields"),
+    ],
+)
+def test_a_schedule_that_makes_no_sense_ends_it_before_anything_is_done(
+    stage: Stage, repository: Path, flags: list[str], said: str
+) -> None:
+    done = stage.run("--repo", str(repository), *flags, json_output=False)
+    assert done.code == 2
+    (line,) = done.err.splitlines()
+    assert said in line
+    assert not stage.model.requests
+
+
+def test_each_time_of_a_schedule_works_until_there_is_nothing_to_do(stage: Stage, repository: Path) -> None:
+    add_commit(repository, {"BACKLOG.md": "- [ ] First\n"}, "Plan")
+    write = ("write_file", {"path": "a.txt", "content": "a\n"})
+    stage.script(do(write, ("create_pull_request", {"title": "First", "body": ""}), FINISH))
+    model = ["--model", "openai-chat:scripted-1", "--api-url", stage.model.url]
+    every = ["--every", "1s", "--max-cycles", "3"]
+    done = program("run", "--repo", str(repository), *model, *every, "--json", PULLWRIGHT_API_KEY="made-up")
+    outcomes = [json.loads(line)["outcome"] for line in done.stdout.splitlines()]
+    assert outcomes == ["proposed", "no_task", "no_task"], done.stderr
+    assert "nothing to do before the next time of the schedule (every 1s)" in done.stderr
+    assert done.returncode == 3
