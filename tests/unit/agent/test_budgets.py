@@ -301,3 +301,9 @@ async def test_subagents_at_the_same_time_do_not_exceed_the_cap_together(tmp_pat
 def test_settings_that_make_no_sense_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         SessionConfig(**fields)
+
+
+def test_what_is_known_of_one_models_replies_is_not_taken_for_anothers() -> None:
+    config = SessionConfig(reply_tokens=8_000)
+    assert config.for_subagent(0, None).reply_tokens == 8_000
+    assert config.for_subagent(0, None, same_model=False).reply_tokens is None
