@@ -213,7 +213,7 @@ def test_looking_keeps_nobody_from_looking(home: Home) -> None:
 
 def test_ended_runs_and_those_of_older_versions_are_not_open(home: Home) -> None:
     long = {"outcome": "proposed", "text": "x" * 100_000}
-    begin(home, [*STORY, CycleEnded(long)], seed=1)
+    assert not is_open(begin(home, [*STORY, CycleEnded(long)], seed=1))
     begin(home, [*STORY, CycleEnded({"outcome": "x"}), Warned("after the end")], seed=2)
     begin(home, STORY, seed=3, lock=False)
     begin(home, [Warned("y" * 50_000), CycleEnded({}), *[Warned("z" * 3000)] * 5], seed=4)
