@@ -73,6 +73,7 @@ class Adopter:
         marked = with_markers(self._git, tree, paths)
         conflicts = sorted({*merged.conflicts, *submodules, *marked})
         self._committer.conflicts.update(set(merged.conflicts) | set(marked))
+        self._committer.adopted |= paths
         return Adopted(paths, conflicts, base_moved=old != ours)
 
     def adopt_branch(self, branch: str, branches: Branches) -> Adopted:

@@ -45,6 +45,7 @@ class Branches:
         tip = self._fetch(branch, _FIRST_DEPTH_COMMITS, doing)
         if tip is None:
             return None
+        listed: tuple[BranchCommit, ...] = ()
         above = parents(self._git, tip, doing=doing)
         bases = {self._base, *known_bases}
         if len(above) == 1 and above[0] in bases and tip not in bases:

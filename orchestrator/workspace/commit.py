@@ -40,6 +40,7 @@ class Committer:
         start: the commit that all work here is on top of; of a joined branch, one that nobody made.
         joined: the head of the branch that is continued, or None.
         conflicts: paths that are not committed before they are free of conflict markers.
+        adopted: paths of earlier work that was brought back; what is saved has them, touched again or not.
         index: the file with what the head has.
         fresh: nothing was committed here yet.
     """
@@ -57,6 +58,7 @@ class Committer:
         self.parents = [base]
         self.joined: str | None = None
         self.conflicts: set[str] = set()
+        self.adopted: set[str] = set()
         self.fresh = True
         self._base = base
         self._git = files.without_tree()
@@ -168,7 +170,10 @@ class Committer:
         self._require_tree()
         index = self._scratch_index("index.patch")
         left_out = self._stager.stage(
-            index, touched, include_commands=include_commands, large_limit_bytes=large_limit_bytes
+            index,
+            touched | self.conflicts | self.adopted,
+            include_commands=include_commands,
+            large_limit_bytes=large_limit_bytes,
         )
         return self._stager.write_tree(index), left_out
 

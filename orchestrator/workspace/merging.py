@@ -80,8 +80,8 @@ def merge_trees(git: HostGit, old: str, ours: str, theirs: str, labels: tuple[st
     )
     if result.status not in {0, _HAS_CONFLICTS}:
         raise error_for(result.stderr, _DOING)
-    tree, _, paths = result.stdout.partition(b"\0")
-    return Merged(tree.decode("ascii"), sorted(set(decode_paths(paths))))
+    merged, _, paths = result.stdout.partition(b"\0")
+    return Merged(merged.decode("ascii"), sorted(set(decode_paths(paths))))
 
 
 def with_markers(git: HostGit, tree: str, paths: Iterable[str]) -> list[str]:

@@ -70,9 +70,7 @@ class Saver:
             raise WorkspaceError(message)
         committer = self._committer
         tree, left_out = committer.staged_tree(
-            touched | committer.conflicts,
-            include_commands=include_commands,
-            large_limit_bytes=_LARGE_BYTES,
+            touched, include_commands=include_commands, large_limit_bytes=_LARGE_BYTES
         )
         tree, secret = self._without_secrets(tree, find_secrets)
 

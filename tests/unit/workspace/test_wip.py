@@ -136,6 +136,20 @@ def test_compare_and_swap(source: Path, tmp_path: Path, records: Records) -> Non
         assert list_wip(records) == {}
 
 
+def test_work_that_was_brought_back_is_saved_again_untouched(source: Path, tmp_path: Path) -> None:
+    with clone(source, tmp_path / "runs") as first:
+        write(first.tree, {"a": "1"})
+        saved = save(first, {"a"})
+    assert saved.work is not None
+    with clone(source, tmp_path / "runs") as second:
+        second.adopt(saved.work, reference=REF)
+        write(second.tree, {"b": "1"})
+        again = save(second, {"b"}, expected=saved.commit, stamp="run-2")
+        assert b"b/a" in second.pending_patch({"b"}, include_commands=False)
+    assert again.work is not None
+    assert git(source, "diff", "--name-only", "main", again.work).split() == ["a", "b"]
+
+
 def find_word(made: str) -> list[str]:
     return [line for line in made.splitlines() if line.startswith("+") and "hunter2" in line]
 
@@ -335,6 +349,8 @@ def test_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # What others may write there.
 
 ID, OTHER = "1" * 40, "2" * 40
+NO_COMMITS: tuple[object, ...] = (OTHER, "x", 1, [], "HEAD", "--all")
+NO_BASES: tuple[object, ...] = (ID, None, "main", {}, "")
 
 
 def record(fields: object, *, parent: str | None = ID, pages: Mapping[str, bytes] | None = None) -> Record:
@@ -350,8 +366,8 @@ GOOD = {"version": 1, "key": KEY, "work": ID, "base": OTHER, "saved_at": AT.isof
         *([], None, "x", 1, {}),
         *({**GOOD, "version": value} for value in (2, "1", None)),
         *({**GOOD, "key": value} for value in ("issue-13", 12, None)),
-        *({**GOOD, "work": value} for value in (OTHER, "x", 1, [], "HEAD", "--all")),
-        *({**GOOD, "base": value} for value in (ID, None, "main", {}, "")),
+        *({**GOOD, "work": value} for value in NO_COMMITS),
+        *({**GOOD, "base": value} for value in NO_BASES),
         *(
             {**GOOD, "saved_at": value}
             for value in ("x", 1e400, None, "2026-01-01", "9999-12-31T23:59:59-23:59")
