@@ -197,6 +197,8 @@ def close_run(folder: Path, result: JsonObject, clock: Clock, redact: Callable[[
     if not is_open(folder) and (folder / JOURNAL_FILE).exists():
         return
     run = read_run(folder)
+    if any(isinstance(event, CycleEnded) for event in run.events):
+        return  # whole but for its line break
     append_last(folder, CycleEnded(result), len(run.records) + 1, redact, clock)
 
 

@@ -146,13 +146,28 @@ def test_killed_at_any_byte(tmp_path_factory: pytest.TempPathFactory, cut: int) 
     with hold(folder):
         close_run(folder, {"outcome": "interrupted"}, ManualClock(START))
     assert open_runs(home) == []
-    assert not is_open(folder)
+    assert whole or not is_open(folder)
     if path.read_bytes().startswith(b'{"seq":0,"at":"2026-11-21T03:31:12.000000+00:00","type":"Journal"'):
         run = read_run(folder)
         assert not run.torn
         assert isinstance(run.events[-1], CycleEnded)
         assert sum(isinstance(event, CycleEnded) for event in run.events) == 1
         assert [record.seq for record in run.records] == list(range(1, len(run.records) + 1))
+
+
+def test_killed_just_before_a_line_break(home: Home) -> None:
+    events = [*STORY[:3], CycleEnded({"outcome": "proposed"})]
+    content = (begin(home, events, seed=0) / JOURNAL_FILE).read_bytes()
+    breaks = [place for place, byte in enumerate(content) if byte == ord("\n")]
+    for seed, place in enumerate(breaks, start=1):
+        folder = begin(home, events, seed=seed)
+        (folder / JOURNAL_FILE).write_bytes(content[:place])
+        assert len(open_runs(home)) == (place != breaks[-1])
+        close_run(folder, {"outcome": "interrupted"}, ManualClock(START))
+        assert open_runs(home) == []
+        told = read_run(folder).events
+        assert told[: seed - 1] == tuple(events[: seed - 1])
+        assert sum(isinstance(event, CycleEnded) for event in told) == 1
 
 
 _WORKER = """
