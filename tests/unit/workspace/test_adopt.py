@@ -189,14 +189,14 @@ def test_a_submodule_stays_as_the_base_has_it(source: Path, tmp_path: Path) -> N
 
 
 def test_history_of_the_clone_stays_as_deep_as_it_was(source: Path, tmp_path: Path) -> None:
-    move_base(source, {"a": "1"})
+    for number in range(4):
+        move_base(source, {"a": str(number)})
     made = earlier(source, {"b": "1"}, on="main~1")
-    move_base(source, {"a": "2"})
     with clone(source, tmp_path / "runs") as opened:
         before = opened.recent_commits(10)
         opened.adopt(made, reference=WORK)
         assert opened.recent_commits(10) == before
-        assert len(before) == 3
+        assert len(before) == 5
 
 
 def test_work_on_a_base_older_than_the_clone(source: Path, tmp_path: Path) -> None:
@@ -312,6 +312,17 @@ def files_of_folders(parent: Path) -> set[str]:
         for path in parent.rglob("*")
         if "host.git" not in path.parts and "tree" not in path.parts
     }
+
+
+def test_sides_that_are_harmless_alone(source: Path, tmp_path: Path) -> None:
+    """Where upper and lower case are one, the work's file would be written behind the base's link."""
+    made = earlier(source, {"docs/x": "1"})
+    (source / "Docs").symlink_to("src")
+    move_base(source, {})
+    with clone(source, tmp_path / "runs") as opened:
+        with pytest.raises(WorkspaceError, match="lies below something that is no folder"):
+            opened.adopt(made, reference=WORK)
+        assert opened.changed_paths() == set()
 
 
 def test_a_link_that_leaves_through_another_one_is_taken_back(source: Path, tmp_path: Path) -> None:

@@ -151,6 +151,19 @@ def test_reading_a_branch_does_not_shorten_the_history(source: Path, tmp_path: P
         assert opened.recent_commits(30)[: len(before)] == before
 
 
+def test_all_commits_of_a_merged_side_branch_are_listed(source: Path, tmp_path: Path) -> None:
+    start(source)
+    git(source, "branch", "side")
+    many(source, 60, branch="side")
+    tree, first, second = git(source, "rev-parse", "main^{tree}", BRANCH, "side").split()
+    merge = git(source, "commit-tree", tree, "-p", first, "-p", second, "-m", "merge")
+    git(source, "update-ref", f"refs/heads/{BRANCH}", merge)
+    with clone(source, tmp_path / "runs") as opened:
+        state = opened.branch_state(BRANCH, US.email)
+        assert state is not None
+        assert (state.is_ours, state.complete, len(state.commits_since_base)) == (False, True, 61)
+
+
 # Commits of people are continued.
 
 
