@@ -140,7 +140,8 @@ class Act:
         if self._session is None:
             return Spent(minutes=minutes)
         budget = self._session.budget
-        return Spent(budget.usd, budget.usage.total_tokens, minutes, budget.rounds)
+        tokens = budget.usage.total_tokens + budget.uncertain_tokens
+        return Spent(budget.usd, tokens, minutes, budget.rounds)
 
     @property
     def _voice(self) -> tuple[str, str, str]:
@@ -214,7 +215,6 @@ class Act:
             price=parts.price,
             stopped=parts.stop,
             may_end=self._may_end,
-            last_round=render("agent/last_round"),
             # Where the form of replies is part of the prompt, nothing else stands between it and the job.
             system=None if parts.contract.text_ends or parts.contract.prunes else system,
             ledger=self.ledger,
@@ -228,6 +228,7 @@ class Act:
             await self._session.close()
             spent = self._session.budget
             self._result.rounds, self._result.usage, self._result.usd = spent.rounds, spent.usage, spent.usd
+            self._result.uncertain_usd = spent.uncertain_usd
         self._result.minutes = self.spent.minutes
         await self._environment.cleanup()
 
@@ -291,7 +292,8 @@ class Act:
     async def _may_finish(self, _reason: str) -> str | None:
         """Refuse the first `finish` that would leave changes unproposed."""
         pending = await asyncio.to_thread(self.pending)
-        if not pending or self._finish_refused:
+        is_last = self._session is not None and self._session.budget.wrapping_up is not None
+        if not pending or self._finish_refused or is_last:
             return None
         self._finish_refused = True
         return render("agent/finish_refused", paths=self._shown(pending))

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.agent.earlier import history_of, sound
+from orchestrator.agent.earlier import history_of
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import (
     InputReceived,
@@ -85,7 +85,7 @@ class Earlier:
     def turns(self, model: str, contract: str, profile: str, at: datetime) -> list[Turn]:
         """The conversation to go on with; empty where it was another model's, or in another form."""
         same = (model, contract, profile) == (self.state.model, self.state.contract, self.state.profile)
-        return sound(history_of(self.events, at), at) if same else []
+        return history_of(self.events, at) if same else []
 
 
 def conversation(events: Iterable[Event]) -> list[Event]:

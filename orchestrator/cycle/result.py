@@ -62,6 +62,7 @@ class CycleResult:
         saved: the hidden ref on the remote that holds unfinished work, from which the next cycle goes on.
         diff: what a dry run would have pushed.
         usd: None where the model's price is unknown.
+        uncertain_usd: the part of `usd` that is an estimate, of requests whose cost nobody told.
         minutes: wall time of the cycle.
         requests: to the forge; `unchanged` ones cost nothing of its rate limit.
         wake_at: before this time (UTC, ISO 8601) another cycle makes no sense; None if it does.
@@ -85,6 +86,7 @@ class CycleResult:
     diff: str | None = None
     usage: Usage = field(default_factory=Usage)
     usd: float | None = 0.0
+    uncertain_usd: float = 0.0
     minutes: float = 0.0
     requests: Traffic = field(default_factory=Traffic)
     wake_at: datetime | None = None
@@ -123,6 +125,7 @@ class CycleResult:
             "diff": self.diff,
             "usage": {**asdict(usage), "total_tokens": usage.total_tokens},
             "usd": self.usd,
+            "uncertain_usd": self.uncertain_usd,
             "minutes": round(self.minutes, 2),
             "requests": asdict(self.requests),
             "wake_at": self.wake_at.isoformat(timespec="seconds") if self.wake_at else None,

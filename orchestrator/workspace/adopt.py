@@ -93,7 +93,7 @@ class Adopter:
         above = [tip, base] if begins not in {tip, base} else [base if begins == tip else tip]
         self._bring(merged.tree)
         with storage_errors(_DOING):
-            index = shutil.copyfile(self._index, self._committer.index.with_name("index.join"))
+            index = shutil.copy2(self._index, self._committer.index.with_name("index.join"))
         self._committer.join(tip, above, merged.tree, index)
         self._committer.conflicts.update(merged.conflicts)
         return Adopted(set(merged.conflicts), merged.conflicts, base_moved=begins != base, tip=tip)
@@ -159,7 +159,7 @@ class Adopter:
         require_sound(self._git, old, [tree], doing=_DOING)
         index = self._index.with_name("index.adopt")
         with storage_errors(_DOING):
-            shutil.copyfile(self._index, index)
+            shutil.copy2(self._index, index)
             index.with_name("index.adopt.lock").unlink(missing_ok=True)
         before = leaving(self._tree, self._links(old))
         self._replace(old, tree, index)

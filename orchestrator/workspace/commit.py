@@ -199,7 +199,7 @@ class Committer:
         scratch = self.index.with_name(name)
         with storage_errors(COMMITTING):
             scratch.with_name(f"{name}.lock").unlink(missing_ok=True)
-            shutil.copyfile(self.index, scratch)
+            shutil.copy2(self.index, scratch)
         return scratch
 
     def _commit_tree(self, tree: str, message: str) -> str:
