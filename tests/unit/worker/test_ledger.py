@@ -112,6 +112,18 @@ def test_of_many_at_once_nobody_gets_more_than_there_is(rig: Rig) -> None:
     assert sorted(one.caps.usd or 0 for one in answers if isinstance(one, Granted)) == [1.0, 2.0, 2.0]
 
 
+def test_a_reservation_that_comes_in_between_is_seen(rig: Rig) -> None:
+    meanwhile = iter([4.0])
+
+    def nonce() -> str:  # made after the ledger was read, before it is written
+        for usd in meanwhile:
+            rig.reserve("b", usd)
+        return f"n{next(_COUNT)}"
+
+    ledger = RepositoryLedger(opened(rig.remote, rig.folder), ManualClock(NOON), nonce)
+    assert ledger.reserve("a", CAP, Caps(usd=4.0), Caps()) == granted(1.0)
+
+
 def forged(usd: object = 0, day: str = "2026-01-02", **reservations: object) -> str:
     spent = {"usd": usd, "tokens": 0, "minutes": 0, "rounds": 0}
     return json.dumps({"version": 1, "days": {day: {"spent": spent, "open": reservations}}, "nonce": ""})
