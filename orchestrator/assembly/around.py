@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """The surroundings of a run."""
+    """The surroundings of a run. `in_workflow`: it is a job of GitHub Actions."""
 
     loaded: Loaded
     keys: ApiKeys
@@ -23,6 +23,7 @@ class Around:
     clock: Clock
     emit: Emit
     stop: Stop
+    in_workflow: bool = False
 
     @property
     def settings(self) -> Settings:

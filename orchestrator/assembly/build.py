@@ -59,7 +59,8 @@ def build_program(
     """
     home, clock, relay, stop = Home.of(environ), SystemClock(), Relay(view), Stop()
     loaded = load(flags, environ, cwd)
-    around = Around(loaded, ApiKeys.of(environ), home, clock, relay, stop)
+    in_workflow = environ.get("GITHUB_ACTIONS") == "true"
+    around = Around(loaded, ApiKeys.of(environ), home, clock, relay, stop, in_workflow)
     chosen: ChosenModel
     if errand.demo:
         repository, chosen = make_demo(home, clock)

@@ -78,7 +78,8 @@ def _on_github(place: OnGitHub, around: Around) -> Site:
         around.emit(WaitStarted(seconds, reason))
 
     patience = Patience(around.clock, around.stop.sleep, on_wait)
-    forge = GitHubForge(place.name, auth, patience, api_url_for(place.server))
+    api_url = api_url_for(place.server)
+    forge = GitHubForge(place.name, auth, patience, api_url, in_workflow=around.in_workflow)
 
     def credential() -> GitCredential | None:
         found = forge.credential()

@@ -86,6 +86,7 @@ class Attachments:
             0 < len(patch) <= _PATCH_CHARACTERS
             and patch.encode() == raw
             and "\r" not in patch
+            and "<!--" not in patch
             and not self.guards.output(patch).removed
             and self.guards.redact(patch) == patch
         )

@@ -93,7 +93,8 @@ class Adopter:
         above = [tip, base] if begins not in {tip, base} else [base if begins == tip else tip]
         self._bring(merged.tree)
         with storage_errors(_DOING):
-            index = shutil.copy2(self._index, self._committer.index.with_name("index.join"))
+            index = self._committer.index.with_name("index.join")
+            shutil.copy2(self._index, index)
         self._committer.join(tip, above, merged.tree, index)
         self._committer.conflicts.update(merged.conflicts)
         return Adopted(set(merged.conflicts), merged.conflicts, base_moved=begins != base, tip=tip)
