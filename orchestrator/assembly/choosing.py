@@ -74,6 +74,7 @@ class Choosing:
 
     async def _give_back(self, choice: Choice) -> None:
         """Let the claim go as it was found."""
+        self.backlog.put_back()
         lease = choice.lease
         if lease is None:
             return

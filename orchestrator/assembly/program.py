@@ -91,6 +91,7 @@ class Program:
         folder = create_run_folder(self.home, run)
         rules = self.settings
         purse: Purse | None = None
+        backlog: Backlog | None = None
 
         async def tighten(parts: CycleParts) -> CycleParts:
             nonlocal rules
@@ -100,7 +101,7 @@ class Program:
             return parts if rules == self.settings else self._parts(run, folder, rules)
 
         async def choose() -> Choice:
-            nonlocal purse
+            nonlocal purse, backlog
             claims = await asyncio.to_thread(self._claims)
             dead = await asyncio.to_thread(self._recover, claims, run) if claims else []
             purse = self._purse(rules)
@@ -114,6 +115,8 @@ class Program:
             result = await run_cycle(self._parts(run, folder, rules), choose, tighten)
             if purse is not None:
                 await self._settle(purse, result)
+            if backlog is not None and result.outcome is Outcome.PAUSED:
+                backlog.put_back()
         if recorder.error and result.outcome is Outcome.INTERRUPTED:
             result.outcome, result.error, result.cause = Outcome.FAILED, str(recorder.error), recorder.error
         return result
@@ -213,6 +216,7 @@ class Program:
             ),
             claim=taker.take if taker else None,
             in_flight=partial(held_by_others, taker.claims, run) if taker else tuple,
+            has_conflict=self.site.forge.has_conflict,
             clock=self.clock,
             idle=self._idle,
         )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.cycle.tasks import TaskKind
-
 if TYPE_CHECKING:
     from orchestrator.cycle.earlier import Earlier
     from orchestrator.cycle.tasks import Task
@@ -14,7 +12,7 @@ if TYPE_CHECKING:
     from orchestrator.workspace.clone import Clone
 
 REBASE_LABEL = "pullwright:rebase"
-"""On a pull request with commits of people: work on it all the same, on top of theirs."""
+"""On an open pull request: bring it onto its base, whoever committed to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +50,11 @@ def bring(clone: Clone, task: Task, earlier: Earlier | None, author_email: str) 
     tip = None
     if task.pull is not None:
         branch = task.pull.branch
-        state = clone.branch_state(branch, author_email)
+        known = [earlier.base] if earlier is not None and earlier.base else []
+        state = clone.branch_state(branch, author_email, known_bases=known)
         if state is None:
             return f"the branch {branch} of {task.pull.url} is gone"
-        if not state.is_ours and task.kind is not TaskKind.REBASE:
+        if not state.is_ours and REBASE_LABEL not in {label.lower() for label in task.pull.labels}:
             return (
                 f"{task.pull.url} has commits of people, so it is left to them; "
                 f"the label {REBASE_LABEL} takes it up again"

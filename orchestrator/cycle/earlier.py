@@ -69,6 +69,7 @@ class Earlier:
 
     Attributes:
         work: the commit with its changes, or None where there were none.
+        base: the commit that it is on top of.
         reference: the hidden ref by which the remote gives it.
         commit: that ref's commit, which the next one replaces.
         events: its conversation.
@@ -79,6 +80,7 @@ class Earlier:
     work: str | None
     reference: str
     commit: str
+    base: str = ""
     events: tuple[Event, ...] = ()
     answer: Remark | None = None
 

@@ -6,8 +6,10 @@ import asyncio
 import hashlib
 from typing import TYPE_CHECKING
 
+from orchestrator.contracts.fence import one_line
 from orchestrator.core.errors import ForgeError, WorkspaceError
 from orchestrator.core.events import Claimed, Warned
+from orchestrator.core.prompts import render
 from orchestrator.cycle.result import Outcome
 
 if TYPE_CHECKING:
@@ -20,7 +22,12 @@ if TYPE_CHECKING:
 WORKING_LABEL = "pullwright:working"
 """On an issue that is being worked on. It only mirrors the claim: nothing asks for it."""
 
+STATUS_KEY = "status"
+"""The section of our comment on a pull request that says what was worked on."""
+
 _DIGEST_DIGITS = 12
+_WORDS_CHARACTERS = 300
+_SHORT_COMMIT = 10
 
 
 async def take_over(parts: CycleParts, choice: Choice) -> None:
@@ -51,6 +58,7 @@ async def let_go(parts: CycleParts, choice: Choice, result: CycleResult) -> None
         return
     pull = result.pull_request.number if result.pull_request else None
     with parts.stop.saving():
+        await _note_round(parts, task, result)
         try:
             await asyncio.to_thread(
                 lease.release,
@@ -62,6 +70,24 @@ async def let_go(parts: CycleParts, choice: Choice, result: CycleResult) -> None
             parts.emit(Warned(f"the claim on {task.key} was not released, and expires by itself: {error}"))
         if (number := task.number) is not None and not lease.lost:
             await _on_forge(parts, lambda: parts.forge.remove_label(number, WORKING_LABEL))
+
+
+async def _note_round(parts: CycleParts, task: Task, result: CycleResult) -> None:
+    """Say on our pull request what was worked on, so that it is not worked on again.
+
+    Where the model was not asked, nothing was worked on; where the work goes on later, it is not over.
+    """
+    pull, goes_on = task.pull, result.outcome in {Outcome.PAUSED, Outcome.INTERRUPTED, Outcome.QUESTION}
+    if pull is None or not task.status_marker or goes_on or not (result.rounds or result.commit):
+        return
+    words = parts.guards.wording.text(result.reason or result.error or str(result.outcome), issue=task.number)
+    outcome = one_line(
+        " ".join(parts.guards.redact(words).split()), limit=_WORDS_CHARACTERS, keep="`"
+    ).rstrip(".")
+    head = pull.commit[:_SHORT_COMMIT]
+    text = render("cycle/status", kind=str(task.kind), head=head, run=parts.run, outcome=outcome)
+    body = f"{text}\n\n{task.status_marker}"
+    await _on_forge(parts, lambda: parts.forge.ensure_comment(pull.number, STATUS_KEY, body))
 
 
 async def _on_forge(parts: CycleParts, action: Callable[[], object]) -> None:

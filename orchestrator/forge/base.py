@@ -349,6 +349,9 @@ class Forge(Protocol):
             ForgeNotFoundError: there is no such pull request.
         """
 
+    def has_conflict(self, number: int) -> bool:
+        """Whether a pull request cannot be merged into its base as it is. False where the forge does not know yet."""
+
     def checks(self, commit: str) -> list[Check]:
         """The newest run of each check of a commit, and its statuses. Empty where there are none."""
 

@@ -228,6 +228,10 @@ class LocalForge:
         self._record(number)
         return []
 
+    def has_conflict(self, number: int) -> bool:  # noqa: ARG002  nobody merges here but people
+        """Never: nobody looks."""
+        return False
+
     def checks(self, commit: str) -> list[Check]:  # noqa: ARG002  no commit has any
         """Empty: nothing checks a folder."""
         return []

@@ -269,6 +269,10 @@ class MemoryForge:
             raise ForgeNotFoundError(f"no pull request #{number} in {self.name}")
         return []
 
+    def has_conflict(self, number: int) -> bool:  # noqa: ARG002  nobody merges here but people
+        """Never: nobody looks."""
+        return False
+
     def checks(self, commit: str) -> list[Check]:  # noqa: ARG002  no commit has any
         """None: nothing checks here."""
         return []

@@ -9,6 +9,7 @@ from orchestrator.cycle.earlier import Earlier, State, read_pages
 from orchestrator.cycle.let_go import words_digest
 from orchestrator.cycle.tasks import Remark, TaskKind
 from orchestrator.worker.answers import find_answer, spelled_out
+from orchestrator.worker.manners import RETRY_LABEL
 from orchestrator.workspace.claims import ClaimRecord
 from orchestrator.workspace.wip import load_wip, wip_ref
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from orchestrator.forge.base import Forge
     from orchestrator.workspace.claims import Claims, Lease
     from orchestrator.workspace.records import Records
-
-RETRY_LABEL = "pullwright:retry"
 
 
 @dataclass(slots=True)
@@ -79,7 +78,7 @@ class Taker:
     def _settled(self, task: Task, record: ClaimRecord) -> str | None:
         """Why a task is not taken again that came to nothing, as long as nobody says something new about it."""
         outcome, _, digest = record.outcome.partition(" ")
-        if self.named or task.kind is not TaskKind.NEW or digest != words_digest(task):
+        if self.named or task.is_retry or task.kind is not TaskKind.NEW or digest != words_digest(task):
             return None
         if outcome == "no_task":
             found = "had nothing to do"
@@ -96,7 +95,7 @@ class Taker:
             return None
         # What cannot be read is not gone on with, and still replaced or dropped by what this cycle leaves.
         state, events = pages or (State("", "", "", "", "", attempts=0), ())
-        return Earlier(state, wip.work if pages else None, wip_ref(key), wip.commit, events)
+        return Earlier(state, wip.work if pages else None, wip_ref(key), wip.commit, wip.base, events)
 
     def _answered(self, task: Task, found: Earlier) -> Remark | None:
         if self.answer is not None:

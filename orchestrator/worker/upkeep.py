@@ -33,7 +33,9 @@ CHECKS_BEGIN_WITHIN = timedelta(hours=1)
 """For so long after its last change a pull request without checks may still get some."""
 _DESCRIPTION_CHARACTERS = 4000
 _NAME_CHARACTERS = 80
-_STATE = re.compile(r"<!-- pullwright:state:(\{[^\n]*?\}) -->")
+# A link reference definition, which shows nothing (https://spec.commonmark.org/0.31.2/#link-reference-definitions):
+# a forge lets no HTML comment into a section of our comment, because models' words are there too.
+_STATE = re.compile(r"^\[pullwright:state\]: # '(\{[^\n']*\})'$", re.MULTILINE)
 _HIDDEN = re.compile(r"<!-- pullwright:[^\n]* -->")
 
 
@@ -57,7 +59,7 @@ class UpkeepState:
         """The hidden line that says so. It is kept in our comment with the key `status`."""
         acted = sorted(self.acted, key=lambda name: int(name.rpartition("-")[2]))[-MOST_IDS:]
         state = {"rounds": self.rounds, "acted": acted, "checked": sorted(self.checked)}
-        return f"<!-- pullwright:state:{json.dumps({**state, 'rebased': sorted(self.rebased)})} -->"
+        return f"[pullwright:state]: # '{json.dumps({**state, 'rebased': sorted(self.rebased)})}'"
 
 
 def read_state(said: Iterable[Feedback], is_me: Callable[[str], bool]) -> UpkeepState:

@@ -39,12 +39,13 @@ class Waiting:
 
     async def until(self, when: datetime | None) -> None:
         """Wait until the time, or until `wake`; without a time until `wake` only."""
+        self._turned()
         while not self._woken.is_set():
-            self._turned()
             left = LONGEST_SECONDS if when is None else (when - self._clock.now()).total_seconds()
             if left <= 0:
                 return
             await self._pass(min(left, LONGEST_SECONDS))
+            self._turned()
         self._woken.clear()
 
     async def _pass(self, seconds: float) -> None:
