@@ -48,6 +48,10 @@ def _dispatch(options: argparse.Namespace) -> int:
             from orchestrator.cli.run import run
 
             return run(options)
+        case "worker":
+            from orchestrator.cli.worker_command import worker
+
+            return worker(options)
         case "show":
             from orchestrator.cli.show import show
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 PROGRAM = "pullwright"
 COMMANDS = {
     "run": "take one task, change the repository, open a pull request",
+    "worker": "look after many repositories, as a fleet's file says",
     "show": "print what happened in a run",
     "pulls": "list the pull requests and questions of local repositories",
     "redteam": "try known attacks on this configuration, offline",
@@ -56,7 +57,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         raise UsageError(_unknown(unknown[0], _flags(parser, options)))
     if options.command is None:
         raise UsageError(f"name a command: {', '.join(COMMANDS)} ({PROGRAM} --help explains them)")
-    if options.command in {"run", "redteam"}:
+    if options.command in {"run", "redteam", "worker"}:
         _refuse_secrets(options)
     if options.command == "run":
         _check_run(options)
@@ -93,6 +94,7 @@ def _build() -> _Parser:
         for name, text in COMMANDS.items()
     }
     _add_run(built["run"])
+    _add_worker(built["worker"])
     _add_show(built["show"])
     _add_pulls(built["pulls"])
     _add_redteam(built["redteam"])
@@ -118,6 +120,20 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     )
     _add_json(how, "print one JSON result on standard output, a line a cycle")
     how.add_argument("--plain", action="store_true", help="plain lines instead of the live view")
+    add_settings(parser)
+
+
+def _add_worker(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config", type=_text, required=True, metavar="FILE", help="the fleet's file, such as fleet.toml"
+    )
+    parser.add_argument("--once", action="store_true", help="one cycle for each repository, then the end")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="push nothing, write nothing to GitHub; say what would be proposed",
+    )
+    _add_json(parser, "print one JSON object a cycle on standard output")
     add_settings(parser)
 
 

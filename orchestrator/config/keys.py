@@ -93,6 +93,11 @@ def masked(value: str) -> str:
     return f"set, ends in …{text[-_SHOWN_CHARS:]}"
 
 
+def names_secret(variable: str) -> bool:
+    """Whether what a variable of this name holds is never shown and never given to a command."""
+    return _SECRET_NAME.search(variable) is not None
+
+
 def secret_values(environ: Environment) -> list[str]:
     """Every value of the environment that must not be shown: the keys, and what is named like a secret.
 
@@ -102,7 +107,7 @@ def secret_values(environ: Environment) -> list[str]:
     found = []
     for name, value in environ.items():
         text = value.strip()
-        if name in ours or (_SECRET_NAME.search(name) and text.lower() not in _NO_SECRETS):
+        if name in ours or (names_secret(name) and text.lower() not in _NO_SECRETS):
             found.append(text)
     with contextlib.suppress(ConfigurationError):
         found.append(_app_key(environ) or "")

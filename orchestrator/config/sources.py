@@ -130,7 +130,7 @@ def _load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Lo
     sources += [_from_environment(environ), _from_flags(flags)]
     for source in sources:
         for key, (value, place) in source.items():
-            _check(key, value, place)
+            check_value(key, value, place)
             present = values.get(key, Settings.model_fields[key].default)
             wanted = tuple(value) if isinstance(value, list) else value
             values[key], origin[key] = _within_reach(key, wanted, present, place), place
@@ -156,7 +156,7 @@ def _from_environment(environ: Mapping[str, str]) -> _Source:
             continue
         key = variable.removeprefix(PREFIX).lower()
         if key not in KEYS or variable != variable.upper():
-            near = _near(variable, [*(f"{PREFIX}{key.upper()}" for key in KEYS), *_EXTRAS])
+            near = nearest_to(variable, [*(f"{PREFIX}{key.upper()}" for key in KEYS), *_EXTRAS])
             raise ConfigurationError(
                 f"the environment variable {variable} names no option; the nearest is {near}"
             )
@@ -165,28 +165,40 @@ def _from_environment(environ: Mapping[str, str]) -> _Source:
     return source
 
 
-def _from_file(kind: Kind, path: Path, *, required: bool = False) -> _Source:
+def read_toml(path: Path) -> dict[str, Any] | None:
+    """A file's values; None if there is no such file.
+
+    Raises:
+        ConfigurationError: it cannot be read, or is no TOML.
+    """
     try:
         with path.open("rb") as file:
             text = file.read(_MAX_FILE_BYTES).decode()
-        values = tomllib.loads(text)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        if required:
-            raise ConfigurationError(f"{CONFIG_VARIABLE} names {path}, which does not exist") from error
-        return {}
+        return tomllib.loads(text)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path} is not UTF-8 text") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
+
+
+def _from_file(kind: Kind, path: Path, *, required: bool = False) -> _Source:
+    values = read_toml(path)
+    if values is None:
+        if required:
+            raise ConfigurationError(f"{CONFIG_VARIABLE} names {path}, which does not exist")
+        return {}
     for key in values:
         if key not in KEYS:
-            raise ConfigurationError(_unknown_key(key, path))
+            raise ConfigurationError(unknown_key(key, path))
     return {key: (value, Origin(kind, str(path))) for key, value in values.items()}
 
 
-def _unknown_key(key: str, path: Path) -> str:
+def unknown_key(key: str, path: Path) -> str:
+    """One line for a key of a file that names no option: the nearest one, or where a secret belongs."""
     plain = key.lower().replace("-", "_")
     similar = difflib.get_close_matches(plain, KEYS, n=1, cutoff=_CLOSE)
     if not similar and _SECRET_WORDS.search(plain):
@@ -198,10 +210,11 @@ def _unknown_key(key: str, path: Path) -> str:
 
 
 def _nearest(key: str) -> str:
-    return f"the nearest known one is {_near(key, KEYS)!r}"
+    return f"the nearest known one is {nearest_to(key, KEYS)!r}"
 
 
-def _near(name: str, known: Iterable[str]) -> str:
+def nearest_to(name: str, known: Iterable[str]) -> str:
+    """The known name that is most like this one."""
     choices = sorted(known)
     return next(iter(difflib.get_close_matches(name, choices, n=1, cutoff=_FAR)), choices[0])
 
@@ -224,7 +237,12 @@ def _typed(key: str, value: Any) -> Any:
         return value
 
 
-def _check(key: str, value: Any, origin: Origin) -> None:
+def check_value(key: str, value: Any, origin: Origin) -> None:
+    """Refuse a value that an option may not have.
+
+    Raises:
+        ConfigurationError: it may not; in one line.
+    """
     try:
         Settings(**{key: value})
     except ValidationError:

@@ -43,5 +43,4 @@ def test_each_time_of_a_schedule_works_until_there_is_nothing_to_do(stage: Stage
     done = program("run", "--repo", str(repository), *model, *every, "--json", PULLWRIGHT_API_KEY="made-up")
     outcomes = [json.loads(line)["outcome"] for line in done.stdout.splitlines()]
     assert outcomes == ["proposed", "no_task", "no_task"], done.stderr
-    assert "nothing to do before the next time of the schedule (every 1s)" in done.stderr
     assert done.returncode == 3

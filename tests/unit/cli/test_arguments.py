@@ -77,7 +77,7 @@ def test_close_takes_the_repository_before_and_after() -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "name a command: run, show, pulls, redteam, config (pullwright --help explains them)"),
+        ([], "name a command: run, worker, show, pulls, redteam, config (pullwright --help explains them)"),
         (["rum"], "there is no command 'rum'; did you mean run?"),
         (["zzz"], "there is no command 'zzz'"),
         (

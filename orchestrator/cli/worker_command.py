@@ -1,0 +1,193 @@
+"""`pullwright worker`: many repositories from one file, a line of summary a cycle."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.arguments import given_settings
+from orchestrator.cli.exit_codes import DONE, FAILED, INTERRUPTED, NOTHING
+from orchestrator.cli.summary import as_json, as_line
+from orchestrator.cli.text import clean, one_line
+from orchestrator.core.clock import SystemClock
+from orchestrator.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+    from orchestrator.assembly.program import Program
+    from orchestrator.config.fleet import Address, FleetFile, FleetRepository
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Event
+    from orchestrator.cycle.result import CycleResult
+    from orchestrator.guard.secrets import Redactor
+    from orchestrator.journal.folders import Home
+    from orchestrator.worker.fleet import Fleet, Member
+    from orchestrator.worker.health import Health
+    from orchestrator.worker.pace import Onward
+    from orchestrator.worker.waiting import Waiting
+
+_ENDING = "ending after the rounds that are running; press Ctrl+C again to end at once"
+
+
+def worker(options: argparse.Namespace) -> int:
+    """Look after the repositories of a fleet's file until somebody asks for the end.
+
+    Raises:
+        ConfigurationError: the file, or an option in it, is wrong.
+    """
+    from orchestrator.config import secret_values
+    from orchestrator.config.fleet import load_fleet
+    from orchestrator.guard.secrets import Redactor
+
+    file = load_fleet(Path(options.config).expanduser(), os.environ)
+    secrets = [value for one in file.repositories for value in secret_values(one.environ)]
+    redactor = Redactor(dict.fromkeys([*secret_values(os.environ), *secrets]))
+    return asyncio.run(_Work(file, options, redactor).run())
+
+
+class _Work:
+    """The parts of one run of the worker."""
+
+    def __init__(self, file: FleetFile, options: argparse.Namespace, redactor: Redactor) -> None:
+        from orchestrator.cycle.parts import Stop
+        from orchestrator.journal.folders import Home
+        from orchestrator.worker.fleet import Fleet
+        from orchestrator.worker.health import Health
+        from orchestrator.worker.waiting import Waiting
+
+        self._file = file
+        self._options = options
+        self._redactor = redactor
+        self._clock: Clock = SystemClock()
+        self._home: Home = Home.of(os.environ)
+        self._typed = given_settings(options)
+        self._stop = Stop()
+        self._outcomes: set[str] = set()
+        self._waiting: Waiting = Waiting(self._clock, self._turned)
+        self._fleet: Fleet = Fleet(
+            [self._member(one) for one in file.repositories],
+            self._clock,
+            self._waiting,
+            self._stop,
+            self._report,
+            parallel=file.parallel,
+            once=options.once,
+        )
+        self._health: Health = Health(self._fleet, self._clock, redactor.redact)
+
+    async def run(self) -> int:
+        """Until the end; the exit status."""
+        from orchestrator.worker.schedule import Alarms
+
+        self._listen_to_signals()
+        async with AsyncExitStack() as stack:
+            if self._file.health is not None:
+                await self._serve(stack, self._file.health)
+            if not self._options.once:
+                schedules = {one.name: one.schedule for one in self._fleet.members}
+                alarms = Alarms(schedules, self._fleet.ring, self._clock, random.SystemRandom())
+                await stack.enter_async_context(alarms)
+            await self._fleet.run()
+        if self._stop():
+            return INTERRUPTED
+        if "failed" in self._outcomes or "paused" in self._outcomes or not self._options.once:
+            return FAILED  # without --once, it ends by itself only when no repository is left
+        return NOTHING if self._outcomes <= {"no_task"} else DONE
+
+    def _turned(self) -> None:
+        self._health.turned()
+
+    async def _serve(self, stack: AsyncExitStack, address: Address) -> None:
+        from orchestrator.worker.health import serving
+
+        port = await stack.enter_async_context(serving(self._health, address.host, address.port))
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        self._say(f"health at http://{host}:{port}/healthz and /metrics")
+
+    def _member(self, repository: FleetRepository) -> Member:
+        """One repository; its options are read now, so that a mistake is said at the start."""
+        from orchestrator.config import load
+        from orchestrator.journal.pauses import last_pause
+        from orchestrator.worker.fleet import Member
+        from orchestrator.worker.pace import Pace
+        from orchestrator.worker.schedule import make_schedule
+
+        flags = self._flags(repository)
+        settings = load(flags, repository.environ, Path.cwd()).settings
+        now = self._clock.now()
+        try:
+            schedule = make_schedule(settings.every, settings.cron, settings.timezone, now)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{repository.name} in {self._options.config}: {error}") from None
+        if schedule is None:
+            raise ConfigurationError(f"{repository.name} in {self._options.config} has no schedule")
+        member = Member(
+            repository.name,
+            lambda: self._build(member, repository, flags),
+            f"{settings.model} {settings.api_url}",
+            schedule,
+            Pace(self._clock, random.SystemRandom()),
+            last_pause(self._home, now, repository=repository.name, model=settings.model),
+        )
+        return member
+
+    def _flags(self, repository: FleetRepository) -> Mapping[str, object]:
+        """The file's options with what was typed over them; of two schedules the one that was typed."""
+        when = {"every", "cron"}
+        typed_when = bool(when & self._typed.keys())
+        own = {key: value for key, value in repository.settings.items() if not (typed_when and key in when)}
+        return {**own, **self._typed}
+
+    def _build(self, member: Member, repository: FleetRepository, flags: Mapping[str, object]) -> Program:
+        from orchestrator.assembly.build import Errand, build_program
+
+        def heard(event: Event) -> None:
+            del event
+            member.heard_at = self._clock.monotonic()
+
+        errand = Errand(repository.name, dry_run=self._options.dry_run)
+        program = build_program(errand, flags, repository.environ, Path.cwd(), heard)
+        if self._stop():
+            program.stop.request()
+        return program
+
+    def _report(self, member: Member, result: CycleResult, onward: Onward) -> None:
+        from orchestrator.journal.pauses import Pause
+        from orchestrator.worker.pause_notes import note_pause
+
+        self._outcomes.add(str(result.outcome))
+        redact, now = self._redactor.redact, self._clock.now()
+        if isinstance(onward, Pause) and result.run is not None:
+            note_pause(self._home, result.run, onward, redact, self._clock)
+        if self._options.json:
+            shown = self._redactor.redact_value(as_json(member, result, onward, now, once=self._options.once))
+            print(json.dumps(shown, ensure_ascii=False), flush=True)
+        else:
+            line = as_line(member, result, onward, now, once=self._options.once)
+            print(redact(one_line(line, most_chars=1_000)), flush=True)
+
+    def _listen_to_signals(self) -> None:
+        """First Ctrl+C: end after the rounds that run. Second, or SIGTERM: end now; cycles still keep their work."""
+
+        def interrupt() -> None:
+            if self._stop():
+                self._fleet.stop_at_once()
+                return
+            self._say(_ENDING)
+            self._fleet.request_stop()
+
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, interrupt)
+        loop.add_signal_handler(signal.SIGTERM, self._fleet.stop_at_once)
+
+    def _say(self, text: str) -> None:
+        print(f"pullwright: {self._redactor.redact(clean(text))}", file=sys.stderr, flush=True)

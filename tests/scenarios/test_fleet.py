@@ -1,0 +1,120 @@
+"""`pullwright worker` with a fleet's file, as a person starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.scenarios.stage import FINISH, Stage, add_commit, branches, do, make_repository
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BACKLOG = "- [ ] First\n"
+WRITE = ("write_file", {"path": "a.txt", "content": "a\n"})
+FIRST = do(WRITE, ("create_pull_request", {"title": "Write a", "body": ""}), FINISH)
+
+
+@pytest.fixture
+def fleet(stage: Stage, tmp_path: Path) -> Path:
+    """A file with a repository that has a task, one that is broken, and one that has nothing to do."""
+    good = make_repository(tmp_path / "good")
+    add_commit(good, {"BACKLOG.md": BACKLOG}, "Plan")
+    make_repository(tmp_path / "quiet")
+    file = tmp_path / "fleet.toml"
+    file.write_text(
+        '[fleet]\nhealth = "127.0.0.1:0"\n'
+        f'[defaults]\nmodel = "openai-chat:scripted-1"\napi_url = "{stage.model.url}"\n'
+        '[[repository]]\nname = "./broken"\n[[repository]]\nname = "./good"\n[[repository]]\nname = "./quiet"\n'
+    )
+    return file
+
+
+def test_one_pass_over_all_repositories(stage: Stage, fleet: Path) -> None:
+    stage.script(FIRST)
+    done = stage.command("worker", "--config", str(fleet), "--once")
+    broken, good, quiet = done.out.splitlines()
+    assert " | ./broken | failed | " in broken
+    assert "no such folder" in broken
+    assert "no further cycle" in broken
+    assert "/good | proposed | First | " in good
+    assert "pulls/1.json" in good
+    assert "/quiet | no_task | " in quiet
+    assert all(re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d UTC \| ", line) for line in (broken, good, quiet))
+    assert branches(fleet.parent / "good")
+    assert re.search(r"health at http://127\.0\.0\.1:\d+/healthz", done.err)
+    assert done.code == 1
+
+
+def test_lines_for_programs(stage: Stage, fleet: Path) -> None:
+    stage.script(FIRST)
+    done = stage.command("worker", "--config", str(fleet), "--once", "--json", "--dry-run")
+    outcomes = [(line["repository"].rpartition("/")[2], line["outcome"]) for line in done.results]
+    assert outcomes == [("broken", "failed"), ("good", "planned"), ("quiet", "no_task")]
+    assert done.results[0]["disabled"]
+    assert branches(fleet.parent / "good") == []
+
+
+def test_it_goes_on_and_tells_how_it_is_until_somebody_ends_it(stage: Stage, fleet: Path) -> None:
+    stage.script(FIRST)
+    with subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", "worker", "--config", str(fleet)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        lines = [process.stdout.readline() for _ in range(4)]  # the good one has a second cycle
+        address = re.findall(r"http://127\.0\.0\.1:\d+", said)[0]
+        with urllib.request.urlopen(f"{address}/healthz") as answer:  # noqa: S310  loopback
+            state = json.load(answer)
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
+    assert sorted(line.split(" | ")[2] for line in lines) == ["failed", "no_task", "no_task", "proposed"]
+    assert sum(" | next 20" in line for line in lines) == 3
+    assert state["status"] == "ok"
+    assert [one["state"] for one in state["repositories"]] == ["disabled", "idle", "idle"]
+    assert "First" not in json.dumps(state)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[repository]]\nname = 'a/b'\ncron = '0 25 * * *'\n", "bad hour '25'"),
+        (
+            "[fleet]\ntimezone = 'Mars/Phobos'\n[[repository]]\nname = 'a/b'\ncron = '0 2 * * *'\n",
+            "no time zone",
+        ),
+        ("[[repository]]\nname = 'a/b'\ntoken_env = 'NO_SUCH_TOKEN'\n", "which is not set"),
+        ("[[repository]]\nname = 'a/b'\nmax_round = 1\n", "max_rounds"),
+        ("", "names no repository"),
+    ],
+)
+def test_a_file_that_is_wrong_ends_it_before_anything_is_done(
+    stage: Stage, tmp_path: Path, text: str, said: str
+) -> None:
+    file = tmp_path / "fleet.toml"
+    file.write_text(text)
+    done = stage.command("worker", "--config", str(file), "--once")
+    (line,) = done.err.splitlines()
+    assert said in line
+    assert "fleet.toml" in line
+    assert done.code == 2
+    assert done.out == ""
+
+
+def test_without_a_file_it_says_which_flag_is_missing(stage: Stage) -> None:
+    done = stage.command("worker")
+    assert done.code == 2
+    assert "--config" in done.err
