@@ -317,7 +317,7 @@ async def test_the_limits_hold_when_several_claim_at_once(world: World) -> None:
 UPKEEP_ENDS: dict[str, Callable[[World, Pull], object]] = {
     "closed": lambda world, pull: world.github.close(world.repo, pull.number),
     "answered": lambda world, pull: world.comment_on(
-        pull, ME, '<!-- pullwright:state:{"rounds": 9, "acted": []} -->'
+        pull, ME, '[pullwright:state]: # \'{"rounds": 9, "acted": []}\''
     ),
 }
 
