@@ -155,10 +155,7 @@ class _Work:
             member.heard_at = self._clock.monotonic()
 
         errand = Errand(repository.name, dry_run=self._options.dry_run)
-        program = build_program(errand, flags, repository.environ, Path.cwd(), heard)
-        if self._stop():
-            program.stop.request()
-        return program
+        return build_program(errand, flags, repository.environ, Path.cwd(), heard)
 
     def _report(self, member: Member, result: CycleResult, onward: Onward) -> None:
         from orchestrator.journal.pauses import Pause

@@ -28,6 +28,7 @@ _OTHER_IDENTITIES = frozenset({"GH_TOKEN", "PULLWRIGHT_GITHUB_APP_ID"})  # would
 _MOST_REPOSITORIES = 1_000
 _MOST_PARALLEL = 16
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_CREDENTIAL = re.compile(r"^(?:https?://[^/]*@|[^/]*://[^/@]*:[^/]*@)", re.IGNORECASE)
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
 _MAX_PORT = 65_535
 
@@ -164,6 +165,10 @@ class _Reader:
         if not isinstance(name, str) or not name.strip() or not name.isprintable():
             raise ConfigurationError(
                 f"a [[repository]] in {self._path} has no name: owner/name, a URL, or a path"
+            )
+        if _CREDENTIAL.search(name):
+            raise ConfigurationError(
+                f"a name of a [[repository]] in {self._path} holds a credential: take it out, and use token_env"
             )
         place = f"[[repository]] {name} in {self._path}"
         own = {key: value for key, value in table.items() if key not in _OWN_KEYS}

@@ -223,6 +223,8 @@ class Fleet:
         try:
             if member.runner is None:
                 member.runner = await asyncio.to_thread(member.build)
+            if self._stop():  # asked for while it was built
+                return CycleResult(None, Outcome.INTERRUPTED)
             return await member.runner.cycle()
         except PullwrightError as error:
             return CycleResult(None, Outcome.FAILED, error=str(error), cause=error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -38,15 +39,22 @@ class Waiting:
         self._woken.set()
 
     async def until(self, when: datetime | None) -> None:
-        """Wait until the time, or until `wake`; without a time until `wake` only."""
+        """Wait until the time, or until `wake`; without a time until `wake` only.
+
+        A clock that is set back meanwhile makes the wait no longer.
+        """
         self._turned()
+        begun, longest = self._clock.monotonic(), self._left(when)
         while not self._woken.is_set():
-            left = LONGEST_SECONDS if when is None else (when - self._clock.now()).total_seconds()
+            left = min(self._left(when), longest - (self._clock.monotonic() - begun))
             if left <= 0:
                 return
             await self._pass(min(left, LONGEST_SECONDS))
             self._turned()
         self._woken.clear()
+
+    def _left(self, when: datetime | None) -> float:
+        return math.inf if when is None else (when - self._clock.now()).total_seconds()
 
     async def _pass(self, seconds: float) -> None:
         both = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._woken.wait())]

@@ -75,8 +75,9 @@ class Rhythm:
         await self.rest(Again(pause.until), stop)
 
     async def rest(self, again: Again, stop: Stop) -> None:
-        """Wait until the next cycle may begin."""
-        while not stop() and self.clock.now() < again.at:
+        """Wait until the next cycle may begin; a clock that is set back meanwhile makes it no longer."""
+        end = self.clock.monotonic() + (again.at - self.clock.now()).total_seconds()
+        while not stop() and self.clock.now() < again.at and self.clock.monotonic() < end:
             await self.waiting.until(again.at)
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -44,3 +47,22 @@ def test_each_time_of_a_schedule_works_until_there_is_nothing_to_do(stage: Stage
     outcomes = [json.loads(line)["outcome"] for line in done.stdout.splitlines()]
     assert outcomes == ["proposed", "no_task", "no_task"], done.stderr
     assert done.returncode == 3
+
+
+@pytest.mark.parametrize(("number", "said"), [(signal.SIGINT, 130), (signal.SIGTERM, 130)])
+def test_who_asks_for_the_end_before_the_first_time_gets_it(
+    stage: Stage, repository: Path, number: int, said: int
+) -> None:
+    model = ["--model", "openai-chat:scripted-1", "--api-url", stage.model.url]
+    argv = ["run", "--repo", str(repository), *model, "--cron", "0 0 29 2 *"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", *argv], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        process.send_signal(number)
+        assert process.wait() == said
+    assert "paused until" in line
+    assert "02-29 00:00 UTC" in line
+    assert "nothing to do before the next time of the schedule (0 0 29 2 * UTC)" in line
+    assert not stage.model.requests

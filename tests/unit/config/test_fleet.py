@@ -132,6 +132,9 @@ def test_where_health_is_served(tmp_path: Path, text: str, expected: Address | N
             f"[[repository]]\nname = 'https://x:{TOKEN}@github.com/a/b'\n",
             "repository.name in .*looks like a key",
         ),
+        ("[[repository]]\nname = 'https://ada:short@github.com/a/b'\n", "holds (a credential|what looks)"),
+        ("[[repository]]\nname = 'HTTPS://short@github.com/a/b'\n", "holds a credential"),
+        ("[[repository]]\nname = 'ssh://git:short@github.com/a/b'\n", "holds (a credential|what looks)"),
         (f"[defaults]\n{TOKEN} = 1\n" + ONE, "as a key's name"),
         ("[[", "is not valid TOML"),
     ],
@@ -141,6 +144,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: str, said: str)
         read(tmp_path, text, EMPTY_TOKEN=" ", PLAIN="value", SOME_TOKEN="value-of-it")
     assert "\n" not in str(caught.value)
     assert TOKEN not in str(caught.value)
+    assert "short@" not in str(caught.value)
 
 
 def test_a_secret_of_the_environment_is_known_again_in_the_file(tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ class World:
         self.options = options
         self.after: Callable[[], None] = lambda: None
         self.asks_for_the_end = not options.get("once")
+        self.builder: Callable[[str], Runner] = self.build
         self.fleet: Fleet
 
     def build(self, name: str) -> Runner:
@@ -130,7 +131,7 @@ class World:
         assert schedule is not None
         quota = self.quotas.get(name, name)
         return Member(
-            name, lambda: self.build(name), quota, schedule, Pace(self.clock, SOURCE), self.left.get(name)
+            name, lambda: self.builder(name), quota, schedule, Pace(self.clock, SOURCE), self.left.get(name)
         )
 
     def make(self) -> Fleet:
@@ -269,6 +270,20 @@ async def test_who_asks_for_the_end_gets_it_after_the_round() -> None:
     assert world.seen == [("a", "interrupted")]
     assert world.runners[0].stop.requested
     assert world.runners[0].closed
+
+
+async def test_who_asks_for_the_end_while_a_member_is_built_gets_it() -> None:
+    world = World({"a": [DONE]})
+    build = world.build
+
+    def and_stop(name: str) -> Runner:
+        world.stop.request()
+        return build(name)
+
+    world.builder = and_stop
+    await world.play()
+    assert world.order == []
+    assert world.seen == [("a", "interrupted")]
 
 
 async def test_the_end_at_once_cancels_what_runs() -> None:

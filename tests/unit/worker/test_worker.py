@@ -251,6 +251,20 @@ async def test_who_asks_for_the_end_in_a_pause_is_heard_at_once() -> None:
     assert len(script.left) == 1
 
 
+class SetBackClock(ManualClock):
+    """Its time of day is set back by a day in the first minute of sleep."""
+
+    def now(self) -> datetime:
+        return super().now() - timedelta(days=1 if self.slept else 0)
+
+
+async def test_a_clock_that_is_set_back_makes_a_pause_no_longer() -> None:
+    script = Script(quota(2), Outcome.QUESTION)
+    script.use(SetBackClock(START))
+    await script.play()
+    assert 2 * 3600 <= script.began[1] < 3 * 3600
+
+
 async def test_each_time_of_a_schedule_begins_work_until_there_is_nothing_to_do() -> None:
     nothing = result(Outcome.NO_TASK, task=None)
     script = Script(Outcome.PROPOSED, Outcome.PROPOSED, nothing, Outcome.PROPOSED, nothing)
