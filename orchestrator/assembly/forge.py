@@ -38,11 +38,13 @@ class Site:
     Attributes:
         source: asked for once a cycle, because a repository may move.
         credential: what git shows to the server, or None.
+        is_local: a folder plays the forge: nobody reviews there.
     """
 
     forge: Forge
     source: Callable[[], Source]
     credential: Callable[[], GitCredential | None]
+    is_local: bool = False
 
 
 def choose_site(repository: str, around: Around, *, writes: bool) -> Site:
@@ -119,7 +121,7 @@ def _on_disk(place: OnDisk, around: Around) -> Site:
             raise WorkspaceError(f"{place.path} has a detached HEAD: pass --base BRANCH")
         return Source(str(place.path), _named(name, str(place.path)))
 
-    return Site(forge, source, lambda: None)
+    return Site(forge, source, lambda: None, is_local=True)
 
 
 def _named(branch: str | None, repository: str) -> str:

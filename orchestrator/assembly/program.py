@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 import tempfile
 from dataclasses import dataclass, field
 from functools import partial
@@ -210,7 +211,7 @@ class Program:
             manners=Manners(
                 settings.max_open_prs,
                 settings.max_prs_per_day,
-                settings.max_unreviewed,
+                sys.maxsize if self.site.is_local else settings.max_unreviewed,
                 settings.review_rounds,
                 settings.quiet_minutes,
             ),

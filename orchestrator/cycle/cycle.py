@@ -32,6 +32,8 @@ from orchestrator.cycle.result import CycleResult, Outcome, outcome_of
 from orchestrator.cycle.salvage import keep_work
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from orchestrator.cycle.parts import Choose, CycleParts, Tighten
     from orchestrator.cycle.tasks import Task
     from orchestrator.workspace.clone import Clone
@@ -106,7 +108,7 @@ async def _act(parts: CycleParts, task: Task, act: Act, result: CycleResult) -> 
         end = await act.run()
     finally:
         await act.close()
-    await _finish(parts, task, end, result)
+    await _finish(parts, task, end, result, left=await asyncio.to_thread(act.pending))
 
 
 async def _clone(parts: CycleParts) -> Clone:
@@ -121,7 +123,10 @@ async def _clone(parts: CycleParts) -> Clone:
         raise
 
 
-async def _finish(parts: CycleParts, task: Task, end: SessionEnd, result: CycleResult) -> None:
+async def _finish(
+    parts: CycleParts, task: Task, end: SessionEnd, result: CycleResult, left: Collection[str]
+) -> None:
+    """What the session came to; `left` are the changes that are not proposed."""
     parts.emit(PhaseEntered(Phase.FINISH))
     proposed = Outcome.PLANNED if parts.manner.dry_run else Outcome.PROPOSED
     match end.kind:
@@ -135,11 +140,11 @@ async def _finish(parts: CycleParts, task: Task, end: SessionEnd, result: CycleR
         case EndKind.FINISH | EndKind.COMPLETED:
             result.reason = end.text or None
             result.outcome = proposed if result.pull_request else Outcome.NO_TASK
-            if result.patch and not result.pull_request:
+            if left and not result.pull_request:
                 result.outcome = Outcome.FAILED
                 result.error = "the model finished without proposing its changes; they are in the patch"
         case EndKind.LIMIT:
-            done = result.pull_request and not result.patch
+            done = result.pull_request and not left
             result.outcome = proposed if done else Outcome.LIMIT
             result.reason = end.text
         case EndKind.OVERFLOW:
