@@ -59,8 +59,8 @@ class State:
 
     @property
     def waits_for_answer(self) -> bool:
-        """Whether a person was asked."""
-        return bool(self.question)
+        """Whether a person was asked, and can see it."""
+        return bool(self.question and self.question_url)
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,7 @@ def test_limits_hold_and_the_work_is_kept(stage: Stage, repository: Path) -> Non
     done = stage.run("--repo", str(repository), *TASK, *flags)
     assert done.result["outcome"] == "limit"
     assert len(stage.model.requests) == 2
-    assert "last round" in str(stage.asked(1)[-1]["content"])
+    assert "last turn" in str(stage.asked(1)[-1]["content"])
     assert done.result["patch"]
 
 

@@ -22,10 +22,16 @@ TASK = ("--task", "Fix add() in calc.py")
 LOOK = do(("read_file", {"path": "calc.py"}))
 
 
-@pytest.mark.parametrize("flags", [["--max-rounds", "1"], ["--max-tokens", "1"]])
-def test_a_limit_ends_the_cycle_with_the_work_kept(stage: Stage, repository: Path, flags: list[str]) -> None:
+def test_a_cap_below_one_request_asks_nothing(stage: Stage, repository: Path) -> None:
+    done = stage.run("--repo", str(repository), *TASK, "--max-tokens", "1")
+    assert done.code == 5
+    assert done.result["outcome"] == "limit"
+    assert stage.model.requests == []
+
+
+def test_a_limit_ends_the_cycle_with_the_work_kept(stage: Stage, repository: Path) -> None:
     stage.script(do(FIX), FIX_IT)
-    done = stage.run("--repo", str(repository), *TASK, *flags)
+    done = stage.run("--repo", str(repository), *TASK, "--max-rounds", "1")
     assert done.code == 5
     assert done.result["outcome"] == "limit"
     assert done.result["patch"].startswith(str(stage.home))
@@ -176,14 +182,14 @@ def test_an_end_at_once_keeps_the_work_and_no_clone(
 
 
 @pytest.mark.timeout(120)
-def test_an_end_at_once_does_not_wait_for_a_clone_that_hangs(
+def test_an_end_at_once_does_not_wait_for_a_claim_that_hangs(
     stage: Stage, github: GitHub, monkeypatch: pytest.MonkeyPatch, scratch: Path
 ) -> None:
     github.add_repository("octo/calc", FILES)
     github.faults.append(Fault("GET", r".*info/refs.*", delay=600.0))
     monkeypatch.setenv("GITHUB_TOKEN", github.token())
     running = Running(stage, Path("octo/calc"), "--github-url", github.web_url)
-    running.wait_for("phase: clone")
+    running.wait_for("phase: choose")
     running.process.send_signal(signal.SIGTERM)
     code, result = running.end()
     assert code == 130
