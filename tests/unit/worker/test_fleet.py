@@ -215,6 +215,17 @@ async def test_a_spent_quota_pauses_all_that_live_on_it(quota: str, *, waits: bo
     assert (world.began["b"][0] >= 7200) is waits
 
 
+async def test_a_cycle_that_runs_while_the_quota_is_spent_is_the_last_before_the_pause() -> None:
+    world = World({"a": [SPENT, NOTHING], "b": [DONE, NOTHING]}, parallel=2)
+    world.quotas = {"a": "same", "b": "same"}
+    gate = world.gates["b"] = asyncio.Event()
+    world.after = gate.set
+    await world.play()
+    assert world.seen[:2] == [("a", "paused"), ("b", "proposed")]
+    assert world.began["b"][0] == 0
+    assert world.began["b"][1] >= 7200
+
+
 async def test_a_quota_that_only_money_brings_back_disables_all_that_live_on_it() -> None:
     world = World({"a": [BROKE], "b": [NOTHING], "c": [NOTHING]})
     world.quotas = {"a": "same", "b": "same"}
