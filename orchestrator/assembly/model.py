@@ -83,18 +83,58 @@ def choose_model(around: Around) -> ChosenModel:
     ref = _reference(around)
     if ref.provider is Provider.REPLAY:
         return replayed(ref.name, around.home)
-    api_url = around.settings.api_url or OFFICIAL_URLS[ref.provider]
-    key = _key(around, ref, api_url)
-    if not ref.name:
-        from orchestrator.models.listing import only_model
-
-        ref = ModelRef(ref.provider, only_model(api_url, key))
+    named = _addressed(around, ref)
+    ref, api_url, key = named.ref, named.api_url, named.key
     first = _ask(around, ref, api_url, key)
     if around.settings.price is not None:
         first = replace(first, price=flat_price(around.settings.price))
     _check_price(around.settings, first, f"{ref}", "say it with --price IN/OUT, such as --price 3/15")
     others = _fallbacks(around, first, ref)
     return _in_order(around, [first, *others]) if others else first
+
+
+@dataclass(frozen=True, slots=True)
+class Addressed:
+    """A model that the configuration names, where it is asked, and the key that goes there."""
+
+    ref: ModelRef
+    api_url: str
+    key: str | None = field(repr=False)
+
+    @property
+    def wire(self) -> Wire:
+        """Its protocol."""
+        return _wire(self.ref, self.api_url)
+
+
+def first_named(around: Around) -> Addressed:
+    """The first model that is asked. The name of a recorded run is that of its `ref`.
+
+    Raises:
+        ConfigurationError: no model is named, or a key is missing.
+    """
+    ref = _reference(around)
+    return Addressed(ref, "", None) if ref.provider is Provider.REPLAY else _addressed(around, ref)
+
+
+def stand_in_named(around: Around, text: str, first: Addressed) -> Addressed:
+    """The model that a `--fallback-model` names.
+
+    Raises:
+        ConfigurationError: it names none, or a key is missing.
+    """
+    ref, api_url = _stand_in(text, first.ref, first.api_url, around.settings.api_url)
+    return Addressed(ref, api_url, _key(around, ref, api_url))
+
+
+def _addressed(around: Around, ref: ModelRef) -> Addressed:
+    api_url = around.settings.api_url or OFFICIAL_URLS[ref.provider]
+    key = _key(around, ref, api_url)
+    if not ref.name:
+        from orchestrator.models.listing import only_model
+
+        ref = ModelRef(ref.provider, only_model(api_url, key))
+    return Addressed(ref, api_url, key)
 
 
 def _ask(around: Around, ref: ModelRef, api_url: str, key: str | None) -> ChosenModel:

@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _dispatch(options: argparse.Namespace) -> int:
+def _dispatch(options: argparse.Namespace) -> int:  # noqa: PLR0911  one for each command
     """Only the module of the command that was named is imported: start-up is a feature."""
     match options.command:
         case "run":
@@ -64,6 +64,14 @@ def _dispatch(options: argparse.Namespace) -> int:
             from orchestrator.cli.pulls import pulls
 
             return pulls(options)
+        case "claims":
+            from orchestrator.cli.claims_command import claims
+
+            return claims(options)
+        case "doctor":
+            from orchestrator.cli.doctor_command import doctor
+
+            return doctor(options)
         case _:
             from orchestrator.cli.config_command import config
 

@@ -21,6 +21,8 @@ COMMANDS = {
     "show": "print what happened in a run",
     "pulls": "list the pull requests and questions of local repositories",
     "redteam": "try known attacks on this configuration, offline",
+    "claims": "list who works on which task, or take a task away",
+    "doctor": "try what a run needs, and say how to mend what is missing",
     "config": "print the effective configuration and where it comes from",
 }
 REPLAY = "replay:"
@@ -57,7 +59,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         raise UsageError(_unknown(unknown[0], _flags(parser, options)))
     if options.command is None:
         raise UsageError(f"name a command: {', '.join(COMMANDS)} ({PROGRAM} --help explains them)")
-    if options.command in {"run", "redteam", "worker"}:
+    if options.command in {"run", "redteam", "worker", "doctor"}:
         _refuse_secrets(options)
     if options.command == "run":
         _check_run(options)
@@ -98,6 +100,8 @@ def _build() -> _Parser:
     _add_show(built["show"])
     _add_pulls(built["pulls"])
     _add_redteam(built["redteam"])
+    _add_claims(built["claims"])
+    _add_doctor(built["doctor"])
     _add_json(built["config"], "print one JSON object")
     return parser
 
@@ -152,6 +156,43 @@ def _add_pulls(parser: argparse.ArgumentParser) -> None:
     close = actions.add_parser("close", help="close a pull request without merging it", allow_abbrev=False)
     close.add_argument("number", type=_number, metavar="N", help="the pull request's number")
     close.add_argument("--repo", type=_text, metavar="PATH", default=argparse.SUPPRESS, help="its repository")
+
+
+def _add_claims(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(key=None)
+    parser.add_argument("--repo", type=_text, metavar="REPO", help="owner/name, a URL, or a path")
+    _add_json(parser, "print JSON lines")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
+    for name, text in (
+        ("list", "all claims (also where no action is named)"),
+        ("show", "the claim on one task"),
+        ("release", "take a task away from whoever holds it"),
+    ):
+        action = actions.add_parser(name, help=text, allow_abbrev=False)
+        action.add_argument(
+            "--repo",
+            type=_text,
+            metavar="REPO",
+            default=argparse.SUPPRESS,
+            help="the same as before the action",
+        )
+        action.add_argument(
+            "--json", action="store_true", default=argparse.SUPPRESS, help="the same as before the action"
+        )
+        if name != "list":
+            action.add_argument("key", type=_text, metavar="KEY", help="the task's key, such as issue-12")
+
+
+def _add_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--repo", type=_text, metavar="REPO", help="owner/name, a URL, or a path")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="also try what writes: a hidden ref that is removed again, requests that GitHub refuses, "
+        "one short request to each model",
+    )
+    _add_json(parser, "print one JSON object a probe")
+    add_settings(parser)
 
 
 def _add_redteam(parser: argparse.ArgumentParser) -> None:

@@ -13,6 +13,7 @@ from orchestrator.forge.github_json import to_issue, to_own_pull_request, to_pul
 from orchestrator.forge.github_people import RestPeople
 from orchestrator.forge.github_pulse import RestPulse
 from orchestrator.forge.github_reviews import RestReviews
+from orchestrator.forge.github_survey import RestSurvey
 from orchestrator.forge.github_threads import RestThreads
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 MOST_PULL_PAGES = 10
 
 
-class RestForge(RestThreads, RestPulse, RestPeople, RestReviews):
+class RestForge(RestThreads, RestPulse, RestPeople, RestReviews, RestSurvey):
     """One repository, seen through REST; the questions that REST has no answer to go to GraphQL."""
 
     def __init__(self, name: str, line: Line, patience: Patience, *, is_app: bool) -> None:

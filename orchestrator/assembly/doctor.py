@@ -1,0 +1,158 @@
+"""`doctor`: tries what a run will need, and says of each failure how to end it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.assembly.around import Around
+from orchestrator.assembly.claiming import new_nonce
+from orchestrator.assembly.doctor_findings import Group, Impatient, Probe, Result, failed, ok, run, skipped
+from orchestrator.assembly.doctor_machine import commands, earlier, machine
+from orchestrator.assembly.forge import choose_site
+from orchestrator.assembly.place import OnDisk, parse_place
+from orchestrator.config import ApiKeys, load, secret_values
+from orchestrator.core.clock import SystemClock
+from orchestrator.core.errors import ConfigurationError, PullwrightError
+from orchestrator.guard.secrets import Redactor
+from orchestrator.journal.folders import Home
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from orchestrator.assembly.doctor_findings import Finding
+    from orchestrator.assembly.forge import Site
+    from orchestrator.config import Loaded
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Event
+
+_CONFIGURATION_FIX = "correct it; pullwright config prints what is in force"
+_REPOSITORY_FIX = "check --repo: owner/name, a URL, or a folder"
+
+
+def diagnose(  # noqa: PLR0913  what a person typed, and the world around
+    repository: str | None,
+    flags: Mapping[str, Any],
+    environ: Mapping[str, str],
+    cwd: Path,
+    *,
+    writes: bool = False,
+    clock: Clock | None = None,
+) -> Iterator[Result]:
+    """Try everything, one after another; each result comes as soon as it is known.
+
+    Args:
+        repository: what the person typed, if anything.
+        flags: options that were typed, by key.
+        environ: the environment.
+        cwd: the current folder, which may hold a configuration.
+        writes: whether probes may write: a hidden ref that is removed again, requests that GitHub refuses,
+            and one short request to each model.
+        clock: tells the time.
+    """
+    redact = Redactor(secret_values(environ)).redact
+    for group in _groups(repository, flags, environ, cwd, writes=writes, clock=clock or SystemClock()):
+        yield from run(group, redact)
+
+
+def _groups(  # noqa: PLR0913  as above
+    repository: str | None,
+    flags: Mapping[str, Any],
+    environ: Mapping[str, str],
+    cwd: Path,
+    *,
+    writes: bool,
+    clock: Clock,
+) -> Iterator[Group]:
+    home = Home.of(environ)
+    yield machine(home)
+    try:
+        loaded, keys = load(flags, environ, cwd), ApiKeys.of(environ)
+    except ConfigurationError as error:
+        # Without it no address is known, and no token may be sent anywhere.
+        yield _only("Configuration", "options", failed(str(error), _CONFIGURATION_FIX))
+        yield _only("Configuration", "the rest", skipped("not tried: it depends on the options"))
+        return
+    yield _only("Configuration", "options", ok(_origins(loaded)))
+    stop = Impatient()
+    in_workflow = environ.get("GITHUB_ACTIONS") == "true"
+    around = Around(loaded, keys, home, clock, _unheard, stop, in_workflow)
+    yield commands(loaded.settings)
+
+    from orchestrator.assembly.doctor_model import models
+
+    yield from models(around, environ, writes=writes)
+    if repository is None:
+        yield _only("Repository", "address", skipped("none is named: pass --repo owner/name or --repo PATH"))
+    else:
+        yield from _at(repository, around, environ, writes=writes, stop=stop)
+    yield earlier(around, repository)
+
+
+def _at(
+    repository: str, around: Around, environ: Mapping[str, str], *, writes: bool, stop: Impatient
+) -> Iterator[Group]:
+    """The probes of a repository."""
+    from orchestrator.assembly.doctor_remote import RemoteProbes, folder
+
+    try:
+        place = parse_place(repository, around.settings.github_url)
+        site = choose_site(repository, around, writes=False)
+    except PullwrightError as error:
+        found, fix = str(error), _REPOSITORY_FIX
+        if "another user" in found:
+            fix = f"run as its owner, or make it yours: sudo chown -R $USER {repository}"
+        yield _only(f"Repository {repository}", "address", failed(found, fix))
+        return
+    remote = partial(RemoteProbes, site, around, environ, nonce=new_nonce, writes=writes)
+    if isinstance(place, OnDisk):
+        look = partial(folder, place.path, site, around.settings.base)
+        yield Group(f"Repository {repository}", (Probe("folder", look, _REPOSITORY_FIX),))
+        fix = f"run as the owner of {place.path}, or make it yours: sudo chown -R $USER {place.path}"
+        yield remote(push_fix=fix).group(repository, Impatient())
+        return
+    yield from _on_github(repository, site, around, remote, place.server, writes=writes, stop=stop)
+
+
+def _on_github(  # noqa: PLR0913  as above
+    repository: str,
+    site: Site,
+    around: Around,
+    remote: partial[Any],
+    web: str,
+    *,
+    writes: bool,
+    stop: Impatient,
+) -> Iterator[Group]:
+    from orchestrator.assembly.doctor_forge import GitHubProbes
+    from orchestrator.assembly.doctor_grants import grant
+    from orchestrator.forge.github_rest import RestForge
+
+    if not isinstance(site.forge, RestForge):
+        return  # a place on GitHub has its forge
+    probes = GitHubProbes(site.forge, around, web.rstrip("/"), writes=writes)
+    yield probes.group(repository, stop)
+    facts = probes.known_facts
+    if facts is None:
+        yield _only(f"Git {repository}", "push", skipped("not tried: see repository"))
+    else:
+        fix = grant(probes.kind, "contents", web.rstrip("/"), is_private=facts.is_private)
+        if facts.roles is not None and "push" not in facts.roles:
+            fix = f"{fix}; the token's owner needs the role Write"
+        yield remote(push_fix=fix).group(repository, Impatient())
+    site.forge.close()
+
+
+def _only(title: str, name: str, finding: Finding) -> Group:
+    """A group with something that is known already."""
+    return Group(title, (Probe(name, lambda: finding, ""),))
+
+
+def _origins(loaded: Loaded) -> str:
+    places = dict.fromkeys(origin.place for origin in loaded.origin.values() if origin.place)
+    return f"read, from {', '.join(places)}" if places else "read, all as by default"
+
+
+def _unheard(_event: Event) -> None:
+    """Nobody listens: this is no run."""

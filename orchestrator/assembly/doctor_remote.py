@@ -1,0 +1,164 @@
+"""Probes of the repository's git server, or of a folder: may we push, all at once, and what others left there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.assembly.claiming import lease_times, make_claims, open_hidden_refs, owner_name
+from orchestrator.assembly.doctor_findings import (
+    Finding,
+    Group,
+    Impatient,
+    Probe,
+    Unmet,
+    failed,
+    ok,
+    skipped,
+    warning,
+)
+from orchestrator.core.errors import EmptyRepositoryError, WorkspaceError
+from orchestrator.workspace.hostgit import HostGit
+from orchestrator.workspace.records import HIDDEN
+from orchestrator.workspace.swap import push_error
+from orchestrator.workspace.wip import list_wip
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from orchestrator.assembly.around import Around
+    from orchestrator.assembly.forge import Site
+    from orchestrator.workspace.records import Records
+
+REF = f"{HIDDEN}doctor"
+_PUSH_SECONDS = 20.0
+_NAMED = 3
+_NOT_ATOMIC = "does not support --atomic push"
+
+
+class RemoteProbes:
+    """What git says of a remote.
+
+    Args:
+        site: the repository.
+        around: settings and clock.
+        environ: names this machine.
+        nonce: makes a text that was never made before.
+        push_fix: what to do where pushing is refused.
+        writes: whether a hidden ref may be made and removed.
+    """
+
+    def __init__(  # noqa: PLR0913  each is a fact of the run, given by name
+        self,
+        site: Site,
+        around: Around,
+        environ: Mapping[str, str],
+        *,
+        nonce: Callable[[], str],
+        push_fix: str,
+        writes: bool,
+    ) -> None:
+        self._site, self._around, self._environ = site, around, environ
+        self._nonce, self._push_fix, self._writes = nonce, push_fix, writes
+        self._opened: Records | None = None
+
+    def group(self, name: str, stop: Impatient) -> Group:
+        """The probes, in order."""
+        self._stop = stop
+        network = "check the network, the address and the token"
+        probes = (
+            Probe("push", self._push, network, _PUSH_SECONDS),
+            Probe("atomic push", self._atomic, network, _PUSH_SECONDS),
+            Probe("claims", self._claims, network, _PUSH_SECONDS),
+            Probe("unfinished work", self._unfinished, network, _PUSH_SECONDS),
+        )
+        return Group(f"Git {name}", probes, stop, self._close)
+
+    def _records(self) -> Records:
+        if self._opened is None:
+            try:
+                self._opened = open_hidden_refs(self._site, self._around.clock, self._stop)
+            except EmptyRepositoryError:
+                raise Unmet("not tried: the repository is empty") from None
+        return self._opened
+
+    def _close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    def _push(self) -> Finding:
+        records = self._records()
+        try:
+            commit = records.commit(f"pullwright doctor {self._nonce()}", None)
+            if self._writes:
+                before = records.list(REF).get(REF)
+                if not (records.swap(REF, before, commit) and records.delete(REF, commit)):
+                    return warning("another doctor is at work here", "run it again")
+                return ok(f"yes: {REF} was made and removed")
+            self._dry_run(records, commit)
+        except WorkspaceError as error:
+            return failed(str(error), self._push_fix)
+        return ok("yes, tried without writing")
+
+    def _atomic(self) -> Finding:
+        records = self._records()
+        try:
+            self._dry_run(records, records.commit(f"pullwright doctor {self._nonce()}", None), "--atomic")
+        except WorkspaceError as error:
+            if _NOT_ATOMIC in str(error):
+                fix = "on the server: git config receive.advertiseAtomic true"
+                return warning("not there: claim and branch are pushed one after the other", fix)
+            return skipped("not tried: see push")
+        return ok("claim and branch move together")
+
+    def _dry_run(self, records: Records, commit: str, *options: str) -> None:
+        """Push nothing: the server answers whether we may write before anything is sent."""
+        place = records.objects.parent
+        doing = f"cannot push to {records.remote.shown}"
+        result = HostGit(place.parent, place).attempt(
+            *("push", "--dry-run", "--porcelain", "--no-verify", "--no-follow-tags", *options),
+            *("--", records.remote.url, f"+{commit}:{REF}"),
+            doing=doing,
+            remote=records.remote,
+        )
+        if result.status != 0:
+            raise push_error(result, doing)
+
+    def _claims(self) -> Finding:
+        clock, settings = self._around.clock, self._around.settings
+        times, owner = lease_times(settings), owner_name(self._environ)
+        found = make_claims(self._records(), owner, settings, clock).list()
+        held = [claim for claim in found if claim.state == "held"]
+        broken = [claim.task for claim in held if claim.fault is not None]
+        if broken:
+            fix = f"pullwright claims --repo REPO release {broken[0]}"
+            return warning(
+                f"{_some(broken)} cannot be read and {'blocks its task' if len(broken) == 1 else 'block their tasks'}",
+                fix,
+            )
+        ours = [claim.task for claim in held if claim.owner == owner and claim.is_free(clock.now(), times)]
+        if ours:
+            return warning(f"of this machine, expired: {_some(ours)}", "the next run takes them up again")
+        return ok(f"{len(held)} held" if held else "none held")
+
+    def _unfinished(self) -> Finding:
+        waiting = sorted(list_wip(self._records()))
+        return ok(f"{_some(waiting)}; the next cycle on it goes on" if waiting else "none")
+
+
+def folder(path: Path, site: Site, base: str | None) -> Finding:
+    """A repository on this disk, as git sees it."""
+    from orchestrator.workspace.local import LocalRepository
+
+    repository = LocalRepository(path)
+    if repository.is_empty():
+        return failed(f"{path} is empty", "commit something to it first")
+    if base is None and repository.default_branch() is None:
+        return failed("its HEAD is detached", "pass --base BRANCH, or check a branch out")
+    kind = "a work tree" if (path / ".git").exists() else "bare"
+    return ok(f"{kind}, default branch {site.source().branch}")
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
