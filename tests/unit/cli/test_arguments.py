@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.arguments import UsageError, given_settings, parse
+from orchestrator.cli.arguments import COMMANDS, UsageError, given_settings, parse
 from orchestrator.cli.setting_flags import SETTING_KEYS
 from orchestrator.config.settings import KEYS
 from orchestrator.guard.secrets import Redactor
@@ -77,7 +77,7 @@ def test_close_takes_the_repository_before_and_after() -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ([], "name a command: run, worker, show, pulls, redteam, config (pullwright --help explains them)"),
+        ([], f"name a command: {', '.join(COMMANDS)} (pullwright --help explains them)"),
         (["rum"], "there is no command 'rum'; did you mean run?"),
         (["zzz"], "there is no command 'zzz'"),
         (
