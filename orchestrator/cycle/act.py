@@ -16,7 +16,7 @@ from orchestrator.core.messages import Message
 from orchestrator.core.prompts import render
 from orchestrator.core.spent import Spent
 from orchestrator.cycle.briefing import first_message
-from orchestrator.cycle.bring import Brought, bring
+from orchestrator.cycle.bring import Brought, bring, prints
 from orchestrator.cycle.documents import shown_path
 from orchestrator.cycle.earlier import State, conversation
 from orchestrator.cycle.evidence import Evidence
@@ -58,6 +58,7 @@ class Act:
         self._evidence = Evidence(parts.guards.redact)
         self._session: Session | None = None
         self._reminded = False
+        self._brought = Brought()
         self._phase = Phase.PLAN
         submodules = [file.path for file in files if file.kind == "submodule"]
         self._environment = parts.environment(clone.tree, submodules)
@@ -102,8 +103,9 @@ class Act:
         if isinstance(brought, str):
             return SessionEnd(EndKind.FINISH, brought)
         self._take(brought)
-        if self._task.kind is TaskKind.REBASE and brought.paths and not brought.conflicts:
-            return SessionEnd(EndKind.FINISH, await self._proposer.replay())
+        if self._task.kind is TaskKind.REBASE and brought.replays:
+            words = f"{self._task.url} is on top of {self.clone.base_branch} as it is"
+            return SessionEnd(EndKind.FINISH, await self._proposer.replay() if brought.base_moved else words)
         return await self._converse(brought)
 
     async def _converse(self, brought: Brought) -> SessionEnd:
@@ -170,6 +172,7 @@ class Act:
         self.ledger.touched |= set(brought.paths)
         self.ledger.shell_used |= self._earlier is not None and self._earlier.state.shell_used
         self._proposer.pushed = brought.tip
+        self._brought = brought
 
     def _tell_resumed(self, earlier: Earlier, brought: Brought, turns: int) -> None:
         state = earlier.state
@@ -307,10 +310,17 @@ class Act:
         """What was changed and not committed, by path."""
         changed = self.clone.changed_paths()
         mine = changed if self.ledger.shell_used else changed & self.ledger.touched
-        return mine - self._proposer.left_out
+        return {path for path in mine - self._proposer.left_out if not self._is_proposed(path)}
+
+    def _is_proposed(self, path: str) -> bool:
+        """Whether a file is as the pull request has had it since before this cycle."""
+        seen = self._brought.prints
+        return path in seen and prints(self.clone.tree, [path])[path] == seen[path]
 
     def pending_patch(self) -> bytes:
         """Everything that the remote does not hold yet, as a binary-safe patch; empty if nothing."""
+        if self._brought.is_proposed and not self._proposer.is_committed and not self.pending():
+            return b""
         return self.clone.pending_patch(set(self.ledger.touched), include_commands=self.ledger.shell_used)
 
     def _emit(self, event: Event) -> None:

@@ -55,6 +55,7 @@ class Proposer:
         lease: the claim, which moves with every push; None where nothing is claimed.
         pushed: the commit that the remote's branch holds by our doing, if any.
         left_out: changes that are not proposed although they are there, by path.
+        is_committed: something was committed in this cycle.
     """
 
     clone: Clone
@@ -75,7 +76,7 @@ class Proposer:
     lease: Lease | None = None
     pushed: str | None = None
     left_out: set[str] = field(default_factory=set)
-    _is_committed: bool = False
+    is_committed: bool = False
     _weakened: list[Finding] = field(default_factory=list)
     _was_weakened: bool = False
     _attachments: Attachments = field(init=False)
@@ -111,7 +112,7 @@ class Proposer:
         for note in outcome.notes:
             self.emit(Warned(note))
         self.left_out = {item.path for item in (*outcome.left_out, *outcome.held)}
-        self._is_committed |= outcome.commit is not None
+        self.is_committed |= outcome.commit is not None
         self._check(outcome)
         full_body = self._body(body, [change.path for change in outcome.changes])
         if self.dry_run:
@@ -170,7 +171,7 @@ class Proposer:
         if outcome.held:
             held = tuple(f"{item.path}: {item.reason}" for item in outcome.held)
             self.emit(Guarded(Defence.PROTECTED_PATHS, "changes wait for a person", held))
-        if not self._is_committed:
+        if not self.is_committed:
             left_out = "".join(
                 f" {item.path} is left out: {item.reason}." for item in (*outcome.left_out, *outcome.held)
             )
@@ -250,7 +251,7 @@ class Proposer:
             include_commands=False,
             screen=Screen(self._secrets, self.guards.protect, self._refusal),
         )
-        self._is_committed |= outcome.commit is not None
+        self.is_committed |= outcome.commit is not None
         self._check(outcome)
         if not self.dry_run:
             await self._push(pull.branch)

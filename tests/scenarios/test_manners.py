@@ -9,7 +9,7 @@ import pytest
 from tests.doubles.github import people, reviews
 from tests.doubles.github.checks import check
 from tests.scenarios.hosted import BOT, BRANCH, Hosted, minutes_ago
-from tests.scenarios.stage import FINISH, FIX, FIX_IT, FIXED, PROPOSE, Stage, do
+from tests.scenarios.stage import FINISH, FIX_IT, FIXED, PROPOSE, Stage, do
 
 if TYPE_CHECKING:
     from tests.doubles.github.server import GitHub
