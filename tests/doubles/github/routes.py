@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlencode
 
-from tests.doubles.github import bare, checks, people, people_routes
+from tests.doubles.github import bare, checks, people, people_routes, survey_routes
 from tests.doubles.github.state import Caller, Comment, Issue, Pull, Rejected, Repo, Thread
 
 if TYPE_CHECKING:
@@ -59,6 +59,10 @@ class Routes:
                 ("GET", repository + "/contents/(.+)", self._contents),
                 ("GET", repository + "/git/ref/(.+)", self._ref),
                 ("GET", repository + "/issues", self._issues),
+                ("POST", repository + "/issues", self._open_issue),
+                ("GET", repository + "/labels/(.+)", self._label),
+                ("GET", repository + "/rules/branches/(.+)", self._rules),
+                ("GET", repository + r"/rulesets/(\d+)", self._ruleset),
                 ("GET", repository + r"/issues/(\d+)", self._issue),
                 ("GET", repository + r"/collaborators/([^/]+)/permission", self._permission),
                 ("GET", repository + r"/issues/(\d+)/events", self._events),
@@ -96,7 +100,8 @@ class Routes:
         self._github.remaining += 1  # it does not count
         left = self._github.remaining
         limit = {"limit": 5000, "used": 5000 - left, "remaining": left, "reset": self._github.reset_at}
-        return Answer(200, {"resources": {"core": limit, "search": limit}, "rate": limit})
+        resources = {"core": limit, "graphql": limit, "search": limit}
+        return Answer(200, {"resources": resources, "rate": limit})
 
     def _user(self, call: Call) -> Answer:
         if call.caller.grant is None:
@@ -289,6 +294,19 @@ class Routes:
             raise Rejected(404, "Label does not exist")
         people.unlabel(self._github, thread, there, call.caller.login)
         return Answer(200, self._render.labels(repo, thread.labels))
+
+    def _open_issue(self, call: Call, name: str) -> Answer:
+        self._with_issues(self._writable(call, name, "issues"))
+        return Answer(201, survey_routes.open_issue(call.body))
+
+    def _label(self, call: Call, name: str, label: str) -> Answer:
+        return Answer(200, survey_routes.label(self._render, self._seen(call, name), label))
+
+    def _rules(self, call: Call, name: str, _branch: str) -> Answer:
+        return Answer(200, survey_routes.rules(self._seen(call, name)))
+
+    def _ruleset(self, call: Call, name: str, number: str) -> Answer:
+        return Answer(200, survey_routes.ruleset(self._seen(call, name), int(number)))
 
     def _with_issues(self, repo: Repo) -> Repo:
         if not repo.has_issues:

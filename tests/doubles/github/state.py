@@ -151,6 +151,15 @@ class Pull(Thread):
     review_threads: list[ReviewThread] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class BranchRule:
+    """A rule for all branches, and whether the one who asks may push past it."""
+
+    kind: str
+    bypass: str = "never"
+    parameters: Mapping[str, object] | None = None
+
+
 @dataclass(slots=True)
 class Repo:
     """A repository with a real bare git repository behind it.
@@ -170,6 +179,7 @@ class Repo:
     threads: dict[int, Issue | Pull] = field(default_factory=dict)
     former_names: set[str] = field(default_factory=set)
     checks: dict[str, list[CheckRun]] = field(default_factory=dict)
+    rules: dict[int, BranchRule] = field(default_factory=dict)
     people: dict[str, tuple[str, str]] = field(default_factory=lambda: {"reporter": ("write", "write")})
 
     @property
