@@ -40,6 +40,7 @@ from orchestrator.worker.taking import Taker
 from orchestrator.workspace.base import Identity
 from orchestrator.workspace.clone import open_clone
 from orchestrator.workspace.reopen import reopen_clone
+from orchestrator.workspace.wip import list_wip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -152,6 +153,7 @@ class Program:
         recovery = Recovery(
             self.home,
             self.repository,
+            self.site.forge,
             Path(tempfile.gettempdir()),
             self._records,
             claims,
@@ -218,6 +220,7 @@ class Program:
             claim=taker.take if taker else None,
             in_flight=partial(held_by_others, taker.claims, run) if taker else tuple,
             has_conflict=self.site.forge.has_conflict,
+            unfinished=partial(list_wip, taker.records) if taker else tuple,
             clock=self.clock,
             idle=self._idle,
         )

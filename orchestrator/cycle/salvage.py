@@ -34,13 +34,15 @@ def keep_work(parts: CycleParts, choice: Choice, act: Act, result: CycleResult) 
     error = sys.exception()
     outcome = result.outcome if error is None else outcome_of(error)
     try:
-        patch = b"" if parts.manner.dry_run and not act.pending() else act.pending_patch()
+        # What waits for a person is in the patch and in our comment, and no work that somebody goes on with.
+        left = bool(act.pending())
+        patch = b"" if parts.manner.dry_run and not left else act.pending_patch()
     except WorkspaceError as failure:
         _keep(parts, act, f"the changes could not be read ({failure})")
         return
     if choice.lease is not None and not isinstance(error, ClaimLostError):
         with parts.stop.saving():
-            _keep_on_remote(parts, choice, choice.lease, act, result, outcome, bool(patch))
+            _keep_on_remote(parts, choice, choice.lease, act, result, outcome, left, bool(patch))
     if patch:
         _keep_as_patch(parts, act, result, patch)
     if result.patch or result.saved:
@@ -54,10 +56,11 @@ def _keep_on_remote(  # noqa: PLR0913, PLR0917  what a cycle is, and what it cam
     act: Act,
     result: CycleResult,
     outcome: Outcome,
+    left: bool,  # noqa: FBT001
     has_changes: bool,  # noqa: FBT001
 ) -> None:
     """Push the work and the conversation, or drop what an earlier cycle pushed. A warning if that fails."""
-    done = outcome in {Outcome.PROPOSED, Outcome.NO_TASK, Outcome.PLANNED} and not has_changes
+    done = outcome in {Outcome.PROPOSED, Outcome.NO_TASK, Outcome.PLANNED} and not left
     try:
         if done and choice.earlier is not None and parts.records is not None:
             drop_wip(parts.records, lease.record.task, choice.earlier.commit, lease)
@@ -88,7 +91,7 @@ def _keep_as_patch(parts: CycleParts, act: Act, result: CycleResult, patch: byte
     for folder in (parts.folder, Path(tempfile.gettempdir())):
         target = folder / (PATCH_NAME if folder == parts.folder else f"pullwright-{parts.run}.patch")
         try:
-            _write(target, patch)
+            write_private(target, patch)
         except OSError:
             continue
         result.patch = str(target)
@@ -98,7 +101,7 @@ def _keep_as_patch(parts: CycleParts, act: Act, result: CycleResult, patch: byte
     _keep(parts, act, "no space to save the changes")
 
 
-def _write(target: Path, patch: bytes) -> None:
+def write_private(target: Path, patch: bytes) -> None:
     """Write a new file that nobody else may read. A link that somebody put there is not followed."""
     file = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(file, "wb") as stream:

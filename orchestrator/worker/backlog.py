@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.defences import Defence, Guarded
-from orchestrator.core.errors import ConfigurationError, WorkspaceError
+from orchestrator.core.errors import ConfigurationError, ForgeNotFoundError, WorkspaceError
 from orchestrator.cycle.parts import Choice
 from orchestrator.cycle.tasks import BRANCH_FOLDER, Task, TaskKind, checklist, from_issue, from_text
 from orchestrator.worker.idle import Idle
@@ -77,6 +77,7 @@ class Backlog:
         claim: takes a task for this worker, or says why it cannot be had. None: nothing is claimed.
         in_flight: keys of the tasks that other workers hold now.
         has_conflict: whether a pull request, by number, cannot be merged into its base as it is.
+        unfinished: keys of the tasks on which a cycle left unfinished work.
         clock: the time of day.
         idle: what is remembered between two backlogs of one process.
     """
@@ -94,6 +95,7 @@ class Backlog:
     claim: Claim | None = None
     in_flight: Callable[[], Collection[str]] = _nobody
     has_conflict: Callable[[int], bool] = _no_conflict
+    unfinished: Callable[[], Collection[str]] = _nobody
     clock: Clock = field(default_factory=SystemClock)
     idle: Idle = field(default_factory=Idle)
     _noticed: list[Guarded] = field(default_factory=list, init=False)
@@ -139,11 +141,17 @@ class Backlog:
             self._clean_at,
             lambda text: self.clean_name(text)[0],
             self.has_conflict,
+            self.unfinished,
         )
 
     def _find(self, look: Look) -> Choice:
-        for ready in look.upkeep(self.wanted.prefix):
-            if ready.attempt not in self.attempted and (choice := self._take(ready, look)):
+        for found in look.upkeep(self.wanted.prefix):
+            if found.attempt in self.attempted:
+                continue
+            ready = self._in_its_words(found, look)
+            if isinstance(ready, str):
+                look.note(ready)
+            elif choice := self._take(ready, look):
                 return choice
         full = look.why_no_new_task(look.pulls, self.in_flight)
         if full is not None:
@@ -182,13 +190,31 @@ class Backlog:
         """What is ready, as it is now that nobody else can do it, or why it is not any more."""
         pulls = self.forge.our_pull_requests(BRANCH_FOLDER)
         if ready.task.kind is not TaskKind.NEW:
-            return look.again(ready, pulls)
+            again = look.again(ready, pulls)
+            return again if isinstance(again, str) else self._in_its_words(again, look)
         before = lease.previous.pull if lease.previous else None
         if before is not None and before not in {pull.number for pull in pulls}:
             return f"{name_of(ready.task)} was proposed as #{before}, which the forge does not list yet"
         done, _ = why_not_again(ready.task, pulls, ready.labels)
         full = look.why_no_new_task(pulls, self.in_flight)
         return done or (full.reason if full else ready)
+
+    def _in_its_words(self, ready: Ready, look: Look) -> Ready | str:
+        """What an issue's unfinished task is by the words that the issue has now, or why it is left alone."""
+        task = ready.task
+        if task.kind is not TaskKind.UNFINISHED or task.number is None:
+            return ready
+        try:
+            issue = self.forge.issue(task.number)
+        except ForgeNotFoundError as error:
+            return f"its pull request is open, but {error}"
+        if not issue.is_open:
+            return f"issue #{issue.number} is closed"
+        reason = self._why_not_issue(issue, look)
+        if reason is not None:
+            return reason
+        told = self._told(issue, look)
+        return replace(ready, task=replace(told, kind=task.kind, pull=task.pull))
 
     def _new(self, look: Look) -> Iterator[Ready]:
         for candidate in self._candidates():

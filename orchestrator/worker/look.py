@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from orchestrator.cycle.tasks import BRANCH_FOLDER, Task, key_of
+from orchestrator.cycle.tasks import BRANCH_FOLDER, Task, TaskKind, key_of
 from orchestrator.forge.base import PullRequestState
 from orchestrator.worker import manners as rules
 from orchestrator.worker.admission import Admission
@@ -48,6 +48,7 @@ class Look:
 
     Attributes:
         pulls: all of ours, as they were listed first; `me` is our login, where it is known.
+        unfinished: keys of tasks with unfinished work; asked once, where a pull request of ours is open.
         reasons: why things are not done, in words.
         times: when some of them may be.
     """
@@ -60,12 +61,14 @@ class Look:
     clean: Callable[[str, str], str]
     clean_name: Callable[[str], str]
     has_conflict: Callable[[int], bool]
+    unfinished: Callable[[], Collection[str]] = tuple
     admission: Admission = field(init=False)
     pulls: list[PullRequest] = field(init=False)
     me: str | None = field(init=False)
     reasons: list[str] = field(default_factory=list, init=False)
     times: list[datetime] = field(default_factory=list, init=False)
     _said: dict[int, list[Feedback]] = field(default_factory=dict, init=False)
+    _unfinished: Collection[str] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.admission = Admission(self.forge, self.label, self.allow_actors)
@@ -114,6 +117,8 @@ class Look:
         return tuple(partial(self.forge.remove_label, number, RETRY_LABEL) for number in numbers)
 
     def _ready(self, task: Task, pull: PullRequest) -> Ready:
+        if task.kind is TaskKind.UNFINISHED:  # as the new task that it was: begun once by a process
+            return Ready(task, task.key)
         attempt = f"{task.key} {task.kind} {pull.commit} {task.status_marker}"
         if not has_label(pull.labels, REBASE_LABEL):
             return Ready(task, attempt)
@@ -132,7 +137,13 @@ class Look:
             self.has_conflict,
             self.me,
             self.now,
+            self._left,
         )
+
+    def _left(self) -> Collection[str]:
+        if self._unfinished is None:
+            self._unfinished = self.unfinished()
+        return self._unfinished
 
     def _is_reviewed(self, pull: PullRequest) -> bool:
         return is_reviewed(self._said_about(pull.number), self.me)

@@ -5,25 +5,28 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.errors import JournalError, WorkspaceError
-from orchestrator.core.events import Phase, PhaseEntered, Warned, WorkSaved
+from orchestrator.core.errors import ForgeError, JournalError, RemoteUnavailableError, WorkspaceError
+from orchestrator.core.events import CallStatus, Proposed, ToolCallEnded, Warned, WorkSaved
 from orchestrator.core.spent import Spent
 from orchestrator.cycle.earlier import State, conversation, pages_of, read_pages, trimmed_events
+from orchestrator.cycle.let_go import WORKING_LABEL
 from orchestrator.cycle.result import Outcome
+from orchestrator.cycle.salvage import PATCH_NAME, write_private
 from orchestrator.guard.outgoing import places_of_secrets
 from orchestrator.journal.open_runs import close_run, hold, is_open, open_runs
 from orchestrator.journal.reader import read_run
-from orchestrator.workspace.claims import Lease
+from orchestrator.workspace.claims import ClaimRecord, Lease
 from orchestrator.workspace.sweep import sweep
-from orchestrator.workspace.wip import load_wip
+from orchestrator.workspace.wip import drop_wip, load_wip
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from orchestrator.core.clock import Clock
-    from orchestrator.core.events import Emit, Event
+    from orchestrator.core.events import Emit, Event, TaskTaken
+    from orchestrator.forge.base import Forge
     from orchestrator.journal.folders import Home
     from orchestrator.journal.open_runs import OpenRun
     from orchestrator.workspace.claims import Claims
@@ -39,6 +42,7 @@ class Recovery:
 
     Attributes:
         repository: what the user named; runs on others are not touched.
+        forge: where the label of a task that is worked on is taken off.
         temporary: where clones are made.
         reopen: opens the clone of a dead run again; raises `WorkspaceError` where it cannot be used.
         run: who takes the dead runs' claims over.
@@ -47,6 +51,7 @@ class Recovery:
 
     home: Home
     repository: str
+    forge: Forge
     temporary: Path
     records: Records
     claims: Claims
@@ -78,36 +83,100 @@ class Recovery:
         return names
 
     def _repair(self, run: OpenRun, dead: list[str]) -> None:
-        saved, error = "", "the process was killed"
+        result: dict[str, Any] = {"outcome": str(Outcome.INTERRUPTED), "error": "the process was killed"}
         if run.task is not None:
-            taken = self.claims.take(run.task.key, self.run, dead_runs=dead)
+            shown = self.claims.show(run.task.key)
+            is_ours = shown is not None and shown.run == run.id and shown.state == "held"
+            taken = self.claims.take(run.task.key, self.run, dead_runs=dead) if is_ours else shown
             if isinstance(taken, Lease):
-                before = taken.previous.spent if taken.previous else Spent()
-                saved = self._save(run, taken)
-                spent = before + Spent(run.usd, run.usage.total_tokens, 0.0, run.rounds)
-                taken.release(CRASHED if saved else str(Outcome.INTERRUPTED), spent=spent)
+                result |= self._settle(run, run.task, taken)
             else:
-                error = f"{error}, and another worker holds the task"
-        result = {"outcome": str(Outcome.INTERRUPTED), "error": error, "saved": saved or None, "run": run.id}
-        close_run(run.folder, result, self.clock, self.redact)
-        if saved:
-            self.emit(WorkSaved("", saved))
+                result |= self._told_by(run, taken)
+        close_run(run.folder, {**result, "run": run.id}, self.clock, self.redact)
+        if result.get("saved") or result.get("patch"):
+            self.emit(WorkSaved(result.get("patch") or "", result.get("saved") or ""))
 
-    def _save(self, run: OpenRun, lease: Lease) -> str:
-        """The hidden ref that holds the work now; empty where there was nothing to save."""
+    def _told_by(self, run: OpenRun, record: ClaimRecord | str | None) -> dict[str, Any]:
+        """What a run came to that has no claim any more: it let go of it, or somebody else has had the task since."""
+        if isinstance(record, ClaimRecord) and record.run == run.id:
+            outcome = record.outcome.partition(" ")[0] or str(Outcome.INTERRUPTED)
+            return (
+                {"outcome": outcome, "error": None} if outcome == Outcome.PROPOSED else {"outcome": outcome}
+            )
+        clone = self._reopened(run)
+        if clone is None:
+            return {}
+        with clone:
+            patch = self._patch(run, clone)
+        return {"patch": patch, "error": "the process was killed, and another worker has had the task since"}
+
+    def _settle(self, run: OpenRun, task: TaskTaken, lease: Lease) -> dict[str, Any]:
+        """Save what the run left, let go of its claim, and say what it came to."""
+        before, proposed = lease.previous, run.proposed
+        events = read_run(run.folder).events
+        result: dict[str, Any] = {}
+        if _was_done(events):
+            outcome = str(Outcome.PROPOSED)
+            result = {"outcome": outcome, "error": None}
+            if found := load_wip(self.records, task.key):
+                drop_wip(self.records, task.key, found.commit, lease)
+        else:
+            result = self._save(run, lease, events)
+            asked = str(Outcome.QUESTION) if run.question else CRASHED
+            outcome = asked if result.get("saved") else str(Outcome.INTERRUPTED)
+        if proposed is not None:
+            result["pull_request"] = {
+                "number": proposed.number,
+                "title": proposed.title,
+                "url": proposed.url,
+            }
+        number = proposed.number if proposed else before.pull if before else None
+        spent = Spent(run.usd, run.usage.total_tokens, 0.0, run.rounds)
+        lease.release(outcome, number, (before.spent if before else Spent()) + spent)
+        if task.number is not None:
+            with suppress(ForgeError):  # it only shows what the claim says
+                self.forge.remove_label(task.number, WORKING_LABEL)
+        return result
+
+    def _save(self, run: OpenRun, lease: Lease, events: tuple[Event, ...]) -> dict[str, Any]:
+        """Where the work is now: on the remote, or where that refuses it, in the run's folder."""
+        clone = self._reopened(run)
+        if clone is None:
+            return {}
+        with clone:
+            try:
+                return {"saved": self._saved(run, lease, clone, clone.changed_paths(), events)}
+            except RemoteUnavailableError:
+                clone.leave()
+                raise
+            except WorkspaceError as error:
+                self.emit(Warned(f"the work of run {run.id} could not be saved on the remote: {error}"))
+                return {"patch": self._patch(run, clone)}
+
+    def _reopened(self, run: OpenRun) -> Clone | None:
         if not run.clone_folder:
-            return ""
+            return None
         try:
-            clone = self.reopen(Path(run.clone_folder))
+            return self.reopen(Path(run.clone_folder))
         except WorkspaceError as error:
             self.emit(Warned(f"the files of run {run.id}, which was killed, cannot be used: {error}"))
-            return ""
-        events = read_run(run.folder).events
-        with clone:
-            touched = clone.changed_paths()
-            if _has_ended(events) and run.proposed is not None and run.proposed.commit:
-                return ""
-            return self._saved(run, lease, clone, touched, events)
+            return None
+
+    def _patch(self, run: OpenRun, clone: Clone) -> str | None:
+        """The file in the run's folder that has its changes; where it cannot be written, the clone is kept."""
+        target = run.folder / PATCH_NAME
+        try:
+            patch = clone.pending_patch(clone.changed_paths(), include_commands=False)
+            if not patch:
+                return None
+            write_private(target, patch)
+        except FileExistsError:
+            return str(target)
+        except (OSError, WorkspaceError) as error:
+            clone.keep()
+            self.emit(Warned(f"the changes of run {run.id} are kept at {clone.tree}: {error}"))
+            return None
+        return str(target)
 
     def _saved(
         self, run: OpenRun, lease: Lease, clone: Clone, touched: set[str], events: tuple[Event, ...]
@@ -119,11 +188,13 @@ class Recovery:
         said = [*(pages[1] if pages else ()), *conversation(events)]
         state = State(
             run=run.id,
-            why=CRASHED,
+            why=str(Outcome.QUESTION) if run.question else CRASHED,
             model=run.start.model if run.start else "",
             contract=run.start.contract if run.start else "",
             profile=run.start.profile if run.start else "",
             touched=tuple(sorted(touched)),
+            question=run.question.question if run.question else "",
+            question_url=(run.question.url or "") if run.question else "",
             attempts=(pages[0].attempts if pages else 0) + 1,
         )
         return clone.save_wip(
@@ -139,5 +210,9 @@ class Recovery:
         ).ref
 
 
-def _has_ended(events: tuple[Event, ...]) -> bool:
-    return any(isinstance(event, PhaseEntered) and event.phase is Phase.FINISH for event in events)
+def _was_done(events: tuple[Event, ...]) -> bool:
+    """Whether all was proposed, and the model said so: `finish` is refused once where anything is left."""
+    calls = [event for event in events if isinstance(event, ToolCallEnded)]
+    refused = any(call.name == "finish" and call.status is not CallStatus.OK for call in calls)
+    finished = bool(calls) and calls[-1].name == "finish" and not refused
+    return finished and any(isinstance(event, Proposed) and event.commit for event in events)

@@ -64,6 +64,8 @@ class Taker:
                 where = f": {found.state.question_url}" if found.state.question_url else ""
                 return f"{task.key} waits for an answer{where}"
             found = replace(found, answer=answer)
+        if found is None and task.kind is TaskKind.UNFINISHED:
+            return f"{task.key} was finished by another worker just now"
         taken = self.claims.take(
             task.key, self.run, dead_runs=self.dead_runs, unless=lambda record: self._settled(task, record)
         )
@@ -78,7 +80,15 @@ class Taker:
     def _settled(self, task: Task, record: ClaimRecord) -> str | None:
         """Why a task is not taken again that came to nothing, as long as nobody says something new about it."""
         outcome, _, digest = record.outcome.partition(" ")
-        if self.named or task.is_retry or task.kind is not TaskKind.NEW or digest != words_digest(task):
+        goes_on = task.kind is TaskKind.UNFINISHED
+        if goes_on and outcome == "proposed":
+            return f"{task.key} was finished in run {record.run}, which left out what {wip_ref(task.key)} has besides"
+        if (
+            self.named
+            or task.is_retry
+            or not (goes_on or task.kind is TaskKind.NEW)
+            or digest != words_digest(task)
+        ):
             return None
         if outcome == "no_task":
             found = "had nothing to do"

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ForgePermissionError
 from orchestrator.core.prompts import render
 from orchestrator.cycle.tasks import Remark, Task, TaskKind, key_of
-from orchestrator.forge.base import CheckState, FeedbackKind
+from orchestrator.forge.base import CheckState, FeedbackKind, TokenKind
 from orchestrator.worker.manners import REBASE_LABEL, NotNow, has_label, is_somebody_elses
 from orchestrator.worker.remarks import is_ours
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from datetime import datetime
 
     from orchestrator.forge.base import Check, Feedback, Forge, PullRequest
@@ -108,6 +108,7 @@ class Upkeep:
         has_conflict: whether one cannot be merged into its base as it is, by number.
         me: our login, where it is known.
         now: in UTC.
+        unfinished: keys of tasks on which a cycle left unfinished work; asked where that matters.
     """
 
     forge: Forge
@@ -119,6 +120,7 @@ class Upkeep:
     has_conflict: Callable[[int], bool]
     me: str | None
     now: datetime
+    unfinished: Callable[[], Collection[str]] = tuple
 
     def look(self, pull: PullRequest) -> Task | NotNow | None:
         """What a pull request wants: work, time, or nothing. None as well for one that is not ours.
@@ -126,7 +128,8 @@ class Upkeep:
         Raises:
             ForgeError: the forge failed, or does not tell who may write.
         """
-        if not self._is_me(pull.author) or key_of(pull.branch) is None:
+        nobody_has_a_name = self.forge.token_kind() is TokenKind.NONE and not pull.author
+        if not (nobody_has_a_name or self._is_me(pull.author)) or key_of(pull.branch) is None:
             return None
         said = self.said(pull.number)
         state = read_state(said, self._is_me)
@@ -141,6 +144,8 @@ class Upkeep:
         review = self._review(pull, said, state)
         if isinstance(review, Task) or (review is not None and review.until is not None):
             return review  # While people are talking nothing is pushed that they would have to read again.
+        if (key_of(pull.branch) or ("", None))[0] in self.unfinished():
+            return replace(self._task(pull, TaskKind.UNFINISHED, state), status_marker="")
         checks = self._checks(pull, state)
         if isinstance(checks, Task):
             return checks

@@ -107,6 +107,10 @@ class Clone(Continuing):
         finally:
             disarm(self.tree, self.folder)
 
+    def leave(self) -> None:
+        """Let `close` leave the folder as it is, so that another process can open it again."""
+        self._kept = True
+
     def close(self) -> None:
         """Remove the folder, unless it is kept. May be called again.
 
