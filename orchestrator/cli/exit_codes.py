@@ -29,6 +29,8 @@ _OUTCOMES = {
     "no_task": NOTHING,
     "question": QUESTION,
     "limit": LIMIT,
+    "paused": FAILED,
+    "failed": FAILED,
     "interrupted": INTERRUPTED,
 }
 

@@ -73,7 +73,7 @@ def test_a_run_is_told_in_full(home: Home) -> None:
         "✗ run_shell_command make test: exit code 2 boom [red]\n    exit code 2\n    boom [red]\n",
         "! work saved as a patch: /somewhere/work.patch\n",
         "✓ pull request #3 opened: Fix add()  https://example.com/3\n",
-        f"1 reply, 1,234 tokens, $0.0100, 1:26\n{home.runs / RUN}\n",
+        f"1 reply, 1,234 tokens, $0.0100, 1:40\n{home.runs / RUN}\n",
     ):
         assert part in text
     assert "\x1b" not in text
@@ -268,5 +268,6 @@ def test_every_outcome_of_a_cycle_has_a_status() -> None:
     from orchestrator.cycle.result import Outcome
 
     assert {outcome for outcome in Outcome if exit_codes.for_outcome(outcome) == exit_codes.FAILED} == {
-        Outcome.FAILED
+        Outcome.FAILED,
+        Outcome.PAUSED,
     }

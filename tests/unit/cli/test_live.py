@@ -33,6 +33,10 @@ PLAIN = """\
 · run 20261121-033112-ab12cd: owner/name with openai-chat:m
 · phase: choose
 ▸ task (#12): Fix add()
+· may spend: $2.00, 100,000 tokens, 30 minutes, 20 rounds (what is left of the day)
+· may spend: no cap
+· claimed issue-12 (number 3, until 2026-11-21 04:31 UTC, taken over from run 20261120-033112-ab12cd)
+· goes on where run 20261120-033112-ab12cd stopped (limit): 2 changed files, 7 messages; in conflict with the base: calc.py
 · phase: clone
 · cloned main at 0123456789, 1,234 files
 · phase: plan
@@ -58,6 +62,9 @@ PLAIN = """\
 1. a
 2. b  https://example.com/q
 ! work saved as a patch: /somewhere/work.patch
+! work saved as refs/pullwright/wip/issue-12
+· requests to the forge: 9, of them 6 counted and 2 writing
+! paused until 2026-11-22 00:00 UTC: the quota is spent
 · phase: propose
 ✓ pull request #3 opened: Fix add()  https://example.com/3
 · phase: finish

@@ -261,6 +261,18 @@ _A_VALUE_OF = {
     "allow_path": "['.github/**']",
     "sandbox_read": "['/']",
     "label": "'bug'",
+    "max_usd_per_day": "5.0",
+    "max_tokens_per_day": "1000",
+    "max_minutes_per_day": "5.0",
+    "max_rounds_per_day": "5",
+    "price": "'0/0'",
+    "fallback_model": "['openai:x']",
+    "claim_minutes": "5.0",
+    "ai_policy": "'ignore'",
+    "mirror": "false",
+    "every": "'30m'",
+    "cron": "'0 3 * * *'",
+    "timezone": "'Europe/Berlin'",
 }
 
 
@@ -287,6 +299,20 @@ LOOSER = {
     "max_tokens": ("1000", "1001"),
     "max_minutes": ("5.0", "6.0"),
     "max_cycles": ("2", "3"),
+    **{
+        f"max_{unit}_per_{scope}": values
+        for scope in ("task", "repo")
+        for unit, values in {
+            "usd": ("0.5", "0.75"),
+            "tokens": ("1000", "1001"),
+            "minutes": ("5.0", "6.0"),
+            "rounds": ("5", "6"),
+        }.items()
+    },
+    "max_open_prs": ("1", "2"),
+    "max_prs_per_day": ("1", "2"),
+    "max_unreviewed": ("1", "2"),
+    "review_rounds": ("1", "2"),
     "max_files": ("3", "4"),
     "max_lines": ("30", "40"),
     "max_bytes": ("300", "400"),
