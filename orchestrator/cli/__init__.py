@@ -64,6 +64,10 @@ def _dispatch(options: argparse.Namespace) -> int:  # noqa: PLR0911  one for eac
             from orchestrator.cli.pulls import pulls
 
             return pulls(options)
+        case "digest":
+            from orchestrator.cli.digest_command import digest
+
+            return digest(options)
         case "claims":
             from orchestrator.cli.claims_command import claims
 

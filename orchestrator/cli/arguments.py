@@ -21,6 +21,7 @@ COMMANDS = {
     "show": "print what happened in a run",
     "pulls": "list the pull requests and questions of local repositories",
     "redteam": "try known attacks on this configuration, offline",
+    "digest": "tell what was done, what was not and why, and what it cost",
     "claims": "list who works on which task, or take a task away",
     "doctor": "try what a run needs, and say how to mend what is missing",
     "config": "print the effective configuration and where it comes from",
@@ -100,6 +101,7 @@ def _build() -> _Parser:
     _add_show(built["show"])
     _add_pulls(built["pulls"])
     _add_redteam(built["redteam"])
+    _add_digest(built["digest"])
     _add_claims(built["claims"])
     _add_doctor(built["doctor"])
     _add_json(built["config"], "print one JSON object")
@@ -156,6 +158,23 @@ def _add_pulls(parser: argparse.ArgumentParser) -> None:
     close = actions.add_parser("close", help="close a pull request without merging it", allow_abbrev=False)
     close.add_argument("number", type=_number, metavar="N", help="the pull request's number")
     close.add_argument("--repo", type=_text, metavar="PATH", default=argparse.SUPPRESS, help="its repository")
+
+
+def _add_digest(parser: argparse.ArgumentParser) -> None:
+    which = parser.add_mutually_exclusive_group()
+    since = "since then: 90m, 24h (the default), 7d, or a date such as 2026-11-20"
+    which.add_argument("--since", type=_text, metavar="TIME", help=since)
+    which.add_argument(
+        "--run", type=_text, metavar="RUN", help="one run: its id, the beginning of it, or 'last'"
+    )
+    parser.add_argument("--repo", type=_text, metavar="REPO", help="only this repository, as runs name it")
+    parser.add_argument(
+        "--post",
+        type=_text,
+        metavar="issue:N",
+        help="also as the one comment on this issue, changed in place",
+    )
+    _add_json(parser, "print one JSON object")
 
 
 def _add_claims(parser: argparse.ArgumentParser) -> None:

@@ -25,6 +25,7 @@ VARIABLES: dict[str, tuple[str, ...]] = {
     "tavily": ("TAVILY_API_KEY",),
     "brave": ("BRAVE_API_KEY",),
     "exa": ("EXA_API_KEY",),
+    "webhook": ("PULLWRIGHT_WEBHOOK",),
     "github": ("GITHUB_TOKEN", "GH_TOKEN"),
     "github_app": (APP_KEY, APP_KEY_FILE),
 }
@@ -59,6 +60,7 @@ class ApiKeys:
 
     Attributes:
         other: for a server that `api_url` names.
+        webhook: where a digest is sent; whoever knows the address may write there.
         github_app: the private key of a GitHub App, PEM text.
     """
 
@@ -69,6 +71,7 @@ class ApiKeys:
     tavily: str | None = field(default=None, repr=False)
     brave: str | None = field(default=None, repr=False)
     exa: str | None = field(default=None, repr=False)
+    webhook: str | None = field(default=None, repr=False)
     github: str | None = field(default=None, repr=False)
     github_app: str | None = field(default=None, repr=False)
 
