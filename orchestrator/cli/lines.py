@@ -228,10 +228,9 @@ def _story_line(event: _StoryEvent, narrator: Narrator) -> Line:
         case QuestionAsked():
             where = f"  {one_line(event.url)}" if event.url else ""
             sign, text, style = "question", f"question: {clean(event.question).strip()}{where}", "bold yellow"
-        case WorkSaved() | Paused():
-            sign, text, style = "warning", words(event), "yellow"
-        case Claimed() | Resumed() | Reserved() | ForgeUsed():
+        case Claimed() | Resumed() | Reserved() | ForgeUsed() | Paused() | WorkSaved():
             text = words(event)
+            sign, style = ("warning", "yellow") if isinstance(event, Paused | WorkSaved) else (sign, style)
         case CycleEnded():
             return _ending(event.result, narrator)
         case _:
