@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,6 +30,7 @@ from tests.doubles.loopback import Loopback, LoopbackHandler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from http.server import BaseHTTPRequestHandler
     from pathlib import Path
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -143,11 +144,9 @@ def test_other_peoples_words_call_nobody_and_load_nothing(words: Words, render: 
             plan=f"```\n{EVIL}\n````\n# heading",
         ),
     )
-    shown = text.split("<details>")[0].replace("`https://evil.example", "")
-    for word in ("@octo", "fixes #1", "![", "<img", "<!--", "javascript:", "](https", "evil.example/)"):
-        assert word not in "\n".join(
-            line for line in shown.split("\n") if "`@octo" not in line and "kept" not in line
-        )
+    shown = re.sub(r"`[^`\n]*`", "", text.split("<details>")[0])  # code is shown as it is
+    for word in ("@octo", "fixes #1", "![", "<img", "<!--", "javascript:", "](", "evil.example/"):
+        assert word not in shown
     assert "\n# heading" not in shown
 
 
@@ -256,8 +255,7 @@ def test_times(text: str, at: datetime) -> None:
 
 
 def test_a_time_before_the_calendar_is_no_crash() -> None:
-    with pytest.raises(ConfigurationError, match="is no time"):
-        since_time("999999w", NOW)
+    assert since_time("999999w", NOW).year == 1026
 
 
 def test_the_comment_is_changed_in_place(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +290,7 @@ class Hook(Loopback):
 
 def _handler(hook: Hook) -> type[BaseHTTPRequestHandler]:
     class Handler(LoopbackHandler):
-        def do_POST(self) -> None:
+        def do_POST(self) -> None:  # noqa: N802  the library's name
             hook.bodies.append(self.posted()[1])
             status = hook.answers.pop(0)
             self.send_response(status)

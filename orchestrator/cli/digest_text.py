@@ -1,0 +1,213 @@
+"""The digest as Markdown. Titles, reasons and questions are other people's words: they command and load nothing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.lines import money
+from orchestrator.cli.text import clean, one_line, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from datetime import datetime
+
+    from orchestrator.core.spent import Spent
+    from orchestrator.journal.digest import Digest
+    from orchestrator.journal.run_note import RunNote
+
+_MOST_ITEMS = 20
+_MOST_CHARS = 300
+_PLAN_LINES = 40
+_MOST_FILES = 30
+# A link that is shown as it is, in Markdown, in a terminal and in a chat.
+_LINK = re.compile(r"(?:https?|file)://[A-Za-z0-9._~:/?#@!$&'*+,;=%-]+")
+_FILE = re.compile(r"^diff --git a/(.+) b/\1$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Makes text harmless: without secrets, then without what a forge or a browser would act on."""
+
+    redact: Callable[[str], str]
+    harmless: Callable[[str], str]
+
+    def line(self, text: str, most_chars: int = _MOST_CHARS) -> str:
+        """One line, to stand behind a word of ours."""
+        # Redacted again: what is taken away may have stood between the letters of a secret.
+        return self.redact(self.harmless(one_line(self.redact(clean(text)), most_chars))).replace("|", "\\|")
+
+    def code(self, text: str) -> str:
+        """A name or path as code."""
+        return f"`{self.redact(one_line(self.redact(text))).replace('`', '%60').replace('|', '%7C')}`"
+
+    def link(self, url: str) -> str:
+        """An address of ours, or nothing if it is none."""
+        plain = self.redact(url)
+        return plain if _LINK.fullmatch(plain) else ""
+
+    def block(self, text: str, most_lines: int) -> str:
+        """Several lines, in a block that nothing in them ends."""
+        lines = [self.redact(line) for line in shortened(self.redact(text), most_lines)]
+        longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
+        fence = "`" * max(longest + 1, 3)
+        return "\n".join([f"{fence}text", *lines, fence])
+
+
+def as_markdown(digest: Digest, words: Words) -> str:
+    """The digest of a time."""
+    if not digest.runs:
+        return f"Pullwright: no runs since {_time(digest.since)}."
+    count = len(digest.runs)
+    head = (
+        f"**Pullwright since {_time(digest.since)}**: {count} {'run' if count == 1 else 'runs'}, "
+        f"{len(digest.pulls)} pull requests, {len(digest.questions)} questions waiting, {_spent(digest.spent)}"
+    )
+    sections = (
+        ("Pull requests", [_pull(run, words) for run in digest.pulls]),
+        ("Questions that wait for an answer", [_question(run, words) for run in digest.questions]),
+        ("Not finished", [_undone(one.run, one.times, words) for one in digest.undone]),
+        ("Work that is kept", [_kept(run, words) for run in digest.kept]),
+        ("At work now", [f"{_what(run, words)} ({words.code(run.id)})" for run in digest.working]),
+        ("Left alone, and why", [f"{words.line(why)}{_times(times)}" for why, times in digest.skipped]),
+        ("Cost", list(_costs(digest, words))),
+        (
+            "Next",
+            [
+                f"{words.code(name)} not before {_time(pause.until)}: {words.line(pause.reason) or 'nothing to do'}"
+                for name, pause in digest.waking.items()
+            ],
+        ),
+    )
+    return "\n\n".join([head, *(_section(title, items) for title, items in sections if items)])
+
+
+def run_as_markdown(run: RunNote, words: Words) -> str:
+    """One run, for the summary of a job."""
+    lines = [f"### Pullwright: {_outcome(run)}", ""]
+    if run.repository:
+        lines.append(f"- repository {words.code(run.repository)}, run {words.code(run.id)}")
+    if run.task is not None:
+        link = words.link(run.task_url)
+        lines.append(f"- task: {words.line(run.task.title)}{f' {link}' if link else ''}")
+    if run.pull is not None:
+        lines.append(f"- pull request {_pull(run, words)}")
+    if run.question:
+        lines.append(
+            f"- question: {words.line(run.question, 2 * _MOST_CHARS)} {words.link(run.question_url)}".rstrip()
+        )
+    for name, text in (("reason", run.reason), ("error", run.error)):
+        if text:
+            lines.append(f"- {name}: {words.line(text)}")
+    lines.extend(f"- not taken: {words.line(text)}" for text in run.refused[:_MOST_ITEMS])
+    if run.patch or run.saved:
+        lines.append(f"- kept: {_places(run, words)}")
+    if run.pause is not None:
+        lines.append(
+            f"- nothing before {_time(run.pause.until)}: {words.line(run.pause.reason) or 'nothing to do'}"
+        )
+    lines += [f"- changed: {text}" for text in _changes(run, words)]
+    lines.append(f"- cost: {_spent(run.spent)}; {run.requests:,} requests to the forge")
+    lines += [
+        f"- of it {words.code(model)}: {_spent(spent, timed=False)}" for model, spent in run.costs.items()
+    ]
+    if run.plan.strip():
+        lines += [
+            "",
+            "<details><summary>Plan</summary>",
+            "",
+            words.block(run.plan, _PLAN_LINES),
+            "",
+            "</details>",
+        ]
+    return "\n".join(lines)
+
+
+def _section(title: str, items: list[str]) -> str:
+    shown = [f"- {item}" for item in items[:_MOST_ITEMS]]
+    if len(items) > _MOST_ITEMS:
+        shown.append(f"- … {len(items) - _MOST_ITEMS:,} more")
+    return "\n".join([f"**{title}**", "", *shown])
+
+
+def _outcome(run: RunNote) -> str:
+    return one_line(run.outcome.replace("_", " ")) if re.fullmatch(r"[a-z_]{1,30}", run.outcome) else "ended"
+
+
+def _what(run: RunNote, words: Words) -> str:
+    if run.task is None:
+        return f"in {words.code(run.repository)}" if run.repository else f"run {words.code(run.id)}"
+    number = f"#{run.task.number} " if run.task.number else "task "
+    return f"{number}{words.line(run.task.title)} in {words.code(run.repository)}"
+
+
+def _pull(run: RunNote, words: Words) -> str:
+    pull = run.pull
+    if pull is None:
+        return ""
+    done = "" if pull.created else " (updated)"
+    return f"#{pull.number} {words.line(pull.title)}{done} {words.link(pull.url)}".rstrip()
+
+
+def _question(run: RunNote, words: Words) -> str:
+    return f"{_what(run, words)}: {words.line(run.question)} {words.link(run.question_url)}".rstrip()
+
+
+def _undone(run: RunNote, times: int, words: Words) -> str:
+    why = run.error or run.reason or "the process died before the end" * (run.outcome == "unfinished")
+    said = f": {words.line(why)}" if why else ""
+    return f"{_outcome(run)}, {_what(run, words)}{said}{_times(times)} ({words.code(run.id)})"
+
+
+def _kept(run: RunNote, words: Words) -> str:
+    return f"{_what(run, words)}: {_places(run, words)}"
+
+
+def _places(run: RunNote, words: Words) -> str:
+    return " and ".join(words.code(place) for place in (run.saved, run.patch) if place)
+
+
+def _changes(run: RunNote, words: Words) -> Iterator[str]:
+    """Files and lines of a dry run's diff; else the files that tools wrote, which is all that the journal has."""
+    names: Iterable[str] = _FILE.findall(run.diff) or run.touched
+    listed = list(dict.fromkeys(names))
+    if not listed:
+        return
+    shown = ", ".join(words.code(name) for name in listed[:_MOST_FILES])
+    more = f" and {len(listed) - _MOST_FILES:,} more" if len(listed) > _MOST_FILES else ""
+    yield f"{len(listed):,} {'file' if len(listed) == 1 else 'files'}{_line_counts(run.diff)}: {shown}{more}"
+
+
+def _line_counts(diff: str) -> str:
+    added = removed = 0
+    in_hunk = False
+    for line in diff.split("\n"):
+        if line.startswith("diff --git "):
+            in_hunk = False
+        elif line.startswith("@@"):
+            in_hunk = True
+        elif in_hunk:
+            added += line.startswith("+")
+            removed += line.startswith("-")
+    return f" (+{added:,} -{removed:,})" if added or removed else ""
+
+
+def _costs(digest: Digest, words: Words) -> Iterator[str]:
+    for (repository, model), spent in digest.costs.items():
+        yield f"{words.code(repository)} by {words.code(model)}: {_spent(spent)}"
+    yield f"{digest.requests:,} requests to the forge"
+
+
+def _spent(spent: Spent, *, timed: bool = True) -> str:
+    rounds = "1 round" if spent.rounds == 1 else f"{spent.rounds:,} rounds"
+    minutes = f", {spent.minutes:,.1f} minutes" if timed else ""
+    return f"{money(spent.usd)}, {spent.tokens:,} tokens, {rounds}{minutes}"
+
+
+def _times(count: int) -> str:
+    return f" ({count:,} times)" if count > 1 else ""
+
+
+def _time(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M} UTC"

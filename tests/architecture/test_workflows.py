@@ -1,0 +1,127 @@
+"""What a workflow and an action may look like."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+ACTION = ROOT / ".github" / "actions" / "pullwright"
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+FILES = [*WORKFLOWS, ACTION / "action.yml"]
+# Who runs on whose account: a step of one of these is looked at below.
+PINNED = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}|\$/[\w./-]+")
+HARMLESS = re.compile(r"\$\{\{ (?:inputs|steps|vars|secrets|matrix|github)\.[\w.-]+ \}\}")
+
+
+def loaded(path: Path) -> dict[Any, Any]:
+    found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert isinstance(found, dict)
+    return found
+
+
+def steps(path: Path) -> list[dict[str, Any]]:
+    content = loaded(path)
+    if "runs" in content:
+        return list(content["runs"]["steps"])
+    return [step for job in content["jobs"].values() for step in job["steps"]]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_every_action_is_pinned_by_its_commit(path: Path) -> None:
+    used = [step["uses"] for step in steps(path) if "uses" in step]
+    assert used
+    assert [name for name in used if not PINNED.fullmatch(name)] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_no_script_holds_an_expression(path: Path) -> None:
+    scripts = [step["run"] for step in steps(path) if "run" in step]
+    assert scripts
+    assert [script for script in scripts if "${{" in script] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_expressions_only_name_a_value(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    code = [line for line in lines if not line.lstrip().startswith("#")]
+    found = [match[0] for line in code for match in re.finditer(r"\$\{\{.*?\}\}", line)]
+    assert [one for one in found if not HARMLESS.fullmatch(one)] == []
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_grants_nothing_at_the_top_and_each_job_what_it_says(path: Path) -> None:
+    content = loaded(path)
+    assert content["permissions"] == {}
+    for job in content["jobs"].values():
+        assert "permissions" in job
+        assert job["timeout-minutes"] <= 60
+
+
+def test_the_scheduled_workflow_is_alone_and_not_cut_off_and_off_in_forks() -> None:
+    content = loaded(ROOT / ".github" / "workflows" / "pullwright.yml")
+    triggers = content[True]  # YAML 1.1 reads `on` as a boolean
+    assert set(triggers) == {"schedule", "workflow_dispatch"}  # never an event that a stranger can cause
+    assert content["concurrency"]["cancel-in-progress"] is False
+    (job,) = content["jobs"].values()
+    assert "vars.PULLWRIGHT_MODEL != ''" in job["if"]
+    assert job["permissions"] == {
+        "contents": "write",
+        "pull-requests": "write",
+        "issues": "write",
+        "checks": "read",
+        "statuses": "read",
+    }
+    (minute,) = (entry["cron"].split()[0] for entry in triggers["schedule"])
+    assert int(minute) % 5 != 0
+
+
+def test_the_job_ends_its_work_before_its_time_is_over() -> None:
+    (job,) = loaded(ROOT / ".github" / "workflows" / "pullwright.yml")["jobs"].values()
+    (args,) = (step["with"]["args"] for step in job["steps"] if "args" in step.get("with", {}))
+    minutes = re.search(r"--max-minutes=(\d+)", args)
+    assert minutes
+    assert int(minutes[1]) <= job["timeout-minutes"] - 10
+
+
+def test_the_workflow_passes_inputs_that_the_action_has() -> None:
+    known = set(loaded(ACTION / "action.yml")["inputs"])
+    for step in steps(ROOT / ".github" / "workflows" / "pullwright.yml"):
+        if step.get("uses", "").endswith("/pullwright"):
+            assert set(step["with"]) <= known
+
+
+def test_every_input_is_used_and_every_used_one_exists() -> None:
+    text = (ACTION / "action.yml").read_text(encoding="utf-8")
+    used = set(re.findall(r"inputs\.([\w-]+)", text))
+    assert used == set(loaded(ACTION / "action.yml")["inputs"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["actionlint", "-no-color", *(str(path) for path in WORKFLOWS)],
+        ["zizmor", "--offline", "--quiet", str(ROOT / ".github")],
+        [
+            "check-jsonschema",
+            "--builtin-schema",
+            "vendor.github-workflows",
+            *(str(path) for path in WORKFLOWS),
+        ],
+        ["check-jsonschema", "--builtin-schema", "vendor.github-actions", str(ACTION / "action.yml")],
+        ["shellcheck", *(str(path) for path in sorted(ACTION.glob("*.sh")))],
+    ],
+    ids=lambda words: f"{words[0]}-{len(words)}",
+)
+def test_the_linters_find_nothing(words: list[str]) -> None:
+    program = Path(sys.executable).with_name(words[0])
+    if not program.exists():
+        pytest.skip(f"{words[0]} is not installed")
+    done = subprocess.run([program, *words[1:]], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

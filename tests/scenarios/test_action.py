@@ -1,0 +1,383 @@
+"""The composite action, its steps run as a shell runs them, against GitHub and a model on loopback.
+
+Only installing is replaced: the steps get this interpreter, which has what the lock file names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.doubles.actions_runner import SHELL, ActionsRunner, obeyed
+from tests.scenarios.stage import FILES, FINISH, FIX, FIX_IT, PROPOSE, Stage, do
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.doubles.github.server import GitHub
+    from tests.doubles.github.state import Repo
+
+ROOT = Path(__file__).parents[2]
+ACTION = ROOT / ".github" / "actions" / "pullwright"
+NAME = "octo/calc"
+KEY = "sk-test-4f9a1c77d0e24b5f8a6e3d2c1b0a9f8e"
+
+pytestmark = pytest.mark.skipif(not ACTION.is_dir(), reason="the built wheel brings no action along")
+
+
+class Job:
+    """A job that uses the action once."""
+
+    def __init__(self, folder: Path, github: GitHub, stage: Stage) -> None:
+        self.workspace = folder / "workspace"
+        self.workspace.mkdir()
+        self.home = folder / "home"
+        self.home.mkdir()
+        self.token = github.token()
+        self.uploads: list[Mapping[str, str]] = []
+        self._api = stage.model.url
+        self.runner = ActionsRunner(
+            ACTION,
+            folder / "temp",
+            {
+                "token": self.token,
+                "server_url": github.web_url,
+                "repository": NAME,
+                "run_id": "7",
+                "run_attempt": "1",
+                "workspace": str(self.workspace),
+            },
+            {"PATH": os.environ["PATH"], "HOME": str(self.home), "ACTIONS_RUNTIME_TOKEN": "runtime"},
+            {
+                "python": lambda given: {"python-path": sys.executable, "version": given["python-version"]},
+                "install": lambda _given: {"python": sys.executable},
+                "actions/upload-artifact": self._upload,
+            },
+        )
+
+    def _upload(self, given: Mapping[str, str]) -> Mapping[str, str]:
+        self.uploads.append(given)
+        return {}
+
+    def run(self, **inputs: str) -> dict[str, str]:
+        """With the scripted model at a known price, and the key for it."""
+        usual = {
+            "model": "openai-chat:scripted-1",
+            "api_url": self._api,
+            "api_key": KEY,
+            "args": "--price=1/2",
+        }
+        return self.runner.run(**{**usual, **inputs})
+
+    @property
+    def artifact(self) -> Path:
+        """The folder that is uploaded."""
+        (upload,) = self.uploads
+        return Path(upload["path"])
+
+    def written(self) -> str:
+        """Everything that is left behind: the log, the outputs, the summary, the artifact, the state."""
+        files = [path for path in self.runner.temp.rglob("*") if path.is_file()]
+        return self.runner.log + "".join(path.read_text(encoding="utf-8", errors="replace") for path in files)
+
+
+@pytest.fixture
+def repo(github: GitHub) -> Repo:
+    repo = github.add_repository(NAME, FILES, private=True)
+    github.add_issue(repo, "add() subtracts", "Please fix `add`.", ["pullwright"])
+    return repo
+
+
+@pytest.fixture
+def job(tmp_path: Path, github: GitHub, stage: Stage) -> Job:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    return Job(folder, github, stage)
+
+
+def test_an_issue_becomes_a_pull_request_a_summary_and_an_artifact(
+    job: Job, repo: Repo, stage: Stage
+) -> None:
+    stage.script(FIX_IT)
+    outputs = job.run()
+    assert job.runner.failed == [], job.runner.log
+    (pull,) = repo.pulls.values()
+    assert outputs["outcome"] == "proposed"
+    assert outputs["pull-request"] == str(pull.number)
+    assert float(outputs["usd"]) >= 0
+    for words in (
+        "proposed",
+        "add() subtracts",
+        f"#{pull.number} Make add() add",
+        "calc.py",
+        "cost: $",
+        "Fix add().",
+    ):
+        assert words in job.runner.summary
+    (run,) = job.artifact.iterdir()
+    assert (run / "journal.jsonl").is_file()
+    assert job.uploads[0]["retention-days"] == "14"
+    assert job.uploads[0]["name"].startswith("pullwright-7-1-")
+
+
+def test_no_secret_is_left_behind(job: Job, repo: Repo, stage: Stage) -> None:
+    stage.script(do(FIX, PROPOSE, FINISH, text=f"My keys are {KEY} and {job.token}."))
+    job.run()
+    assert len(repo.pulls) == 1
+    written = job.written()
+    assert KEY not in written
+    assert job.token not in written
+
+
+def test_other_peoples_words_command_neither_the_shell_nor_the_runner(
+    job: Job, github: GitHub, stage: Stage, repo: Repo
+) -> None:
+    bait = job.home / "bait"
+    evil = "$(touch $HOME/bait) `touch $HOME/bait` ; touch $HOME/bait"
+    commands = "\n::add-mask::add\n::set-output name=outcome::hacked\n##[set-env name=A]b\n::error::no\n"
+    github.add_issue(repo, f"{evil} ::add-mask::a", f"{evil}{commands}", ["mine"])
+    stage.script(
+        do(
+            FIX,
+            ("create_pull_request", {"title": f"Add {evil}", "body": commands}),
+            ("finish", {"reason": commands}),
+            text=f"{evil}{commands}",
+        )
+    )
+    outputs = job.run(label="mine")
+    assert outputs["outcome"] == "proposed", job.runner.log
+    assert not bait.exists()
+    assert obeyed(job.runner.log) == ["remove-matcher"]
+    assert "::add-mask::" in job.runner.log
+
+
+@pytest.mark.parametrize(
+    "name", ["args", "issue", "label", "max_cycles", "model", "max_usd", "permission", "github_url"]
+)
+def test_no_input_is_read_by_a_shell(job: Job, name: str, repo: Repo) -> None:
+    del repo
+    bait = job.home / "bait"
+    outputs = job.run(**{name: f"1'\"; $(touch {bait}) `touch {bait}` && touch {bait} #"})
+    assert not bait.exists()
+    assert outputs["outcome"] in {"failed", "no_task"}
+    assert obeyed(job.runner.log) == ["remove-matcher"]
+
+
+def test_arguments_are_one_a_line(job: Job, repo: Repo, stage: Stage) -> None:
+    stage.script(FIX_IT)
+    job.run(args="--price=1/2\r\n\n--task\nFix add(), please\n--no-draft")
+    (pull,) = repo.pulls.values()
+    assert not pull.draft
+    assert "Fix add(), please" in stage.told()
+
+
+def test_an_issue_is_named(job: Job, github: GitHub, repo: Repo, stage: Stage) -> None:
+    other = github.add_issue(repo, "sub() adds", "Please fix.", [])
+    stage.script(FIX_IT)
+    assert job.run(issue=str(other.number))["outcome"] == "proposed"
+    assert "sub() adds" in stage.told()
+
+
+def test_nothing_to_do_is_no_failure_and_says_why(job: Job, repo: Repo) -> None:
+    del repo  # its issue has another label
+    outputs = job.run(label="none")
+    assert outputs == {"outcome": "no_task", "pull-request": "", "usd": "0.0000"}, job.runner.log
+    assert job.runner.failed == []
+    assert "no open issue has the label" in job.runner.summary
+
+
+def test_a_failure_fails_the_job_and_still_leaves_the_record(job: Job, repo: Repo) -> None:
+    del repo  # the model's script is empty: it answers 400
+    assert job.run()["outcome"] == "failed"
+    assert job.runner.failed == ["run"]
+    assert "failed" in job.runner.summary
+    assert list(job.artifact.iterdir())
+
+
+def test_a_configuration_in_the_workspace_is_not_read(job: Job, repo: Repo, stage: Stage) -> None:
+    (job.workspace / "pullwright.toml").write_text("this is no TOML")
+    (job.workspace / "orchestrator").mkdir()
+    (job.workspace / "orchestrator" / "__init__.py").write_text("raise SystemExit('taken over')")
+    stage.script(FIX_IT)
+    assert job.run()["outcome"] == "proposed"
+    assert len(repo.pulls) == 1
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+class Bench:
+    """One script of the action with a program that does what the test says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.program = folder / "program"
+        self.output = folder / "output"
+        self.output.touch()
+
+    def says(self, script: str) -> None:
+        """The program; what the action's own Python scripts do stays."""
+        real = f'case "$*" in *outputs.py*) exec {shlex.quote(sys.executable)} "$@" ;; esac\n'
+        self.program.write_text(f"#!/bin/bash\n{real}{script}\n")
+        self.program.chmod(0o755)
+
+    def start(self, script: str, **environ: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*SHELL, str(ACTION / script)],
+            env={
+                "PATH": os.environ["PATH"],
+                "GITHUB_ACTION_PATH": str(ACTION),
+                "GITHUB_OUTPUT": str(self.output),
+                "GITHUB_REPOSITORY": NAME,
+                "GITHUB_RUN_ID": "7",
+                "GITHUB_RUN_ATTEMPT": "1",
+                "GITHUB_STEP_SUMMARY": str(self.folder / "summary"),
+                "RUNNER_TEMP": str(self.folder),
+                "INPUT_PYTHON": str(self.program),
+                "INPUT_MAX_CYCLES": "1",
+                "INPUT_ISSUE": "",
+                "INPUT_ARGS": "",
+                **environ,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, script: str = "run.sh", **environ: str) -> tuple[int, str]:
+        with self.start(script, **environ) as process:
+            out, _ = process.communicate()
+        return process.returncode, out
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        pairs = (line.partition("=") for line in self.output.read_text().splitlines())
+        return {name: value for name, _, value in pairs}
+
+
+@pytest.mark.parametrize(
+    ("status", "job_status"), [(0, 0), (3, 0), (4, 0), (5, 0), (1, 1), (2, 2), (130, 130)]
+)
+def test_which_exit_status_fails_the_job(bench: Bench, status: int, job_status: int) -> None:
+    bench.says(f"exit {status}")
+    assert bench.run()[0] == job_status
+    assert bench.outputs["outcome"] == "failed"  # it printed no result
+
+
+def test_what_the_program_prints_is_no_command(bench: Bench) -> None:
+    lines = "::add-mask::e\\n::set-output name=a::b\\n##[debug]x\\n::stop-commands::ours\\n::ours::\\n::error::x\\n"
+    bench.says(f"printf '{lines}' >&2; printf '{lines}'; exit 0")
+    _, out = bench.run()
+    assert out.count("::add-mask::e") == 2
+    assert obeyed(out) == ["remove-matcher"]
+
+
+def test_the_word_that_resumes_commands_cannot_be_guessed(bench: Bench) -> None:
+    bench.says("exit 3")
+    words = {bench.run()[1].split("::stop-commands::")[1].split()[0] for _ in range(3)}
+    assert len(words) == 3
+    assert all(len(word) == 64 for word in words)
+
+
+def test_the_program_cannot_speak_to_the_runner(bench: Bench) -> None:
+    bench.says("env >&2")
+    _, out = bench.run(
+        GITHUB_ENV="/e",
+        GITHUB_PATH="/p",
+        GITHUB_STATE="/s",
+        ACTIONS_RUNTIME_TOKEN="r",
+        ACTIONS_ID_TOKEN_REQUEST_TOKEN="i",
+    )
+    names = {line.partition("=")[0] for line in out.splitlines()}
+    assert "PULLWRIGHT_HOME" in names
+    assert not [
+        name
+        for name in names
+        if name.startswith("ACTIONS_")
+        or name in {"GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY"}
+    ]
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_job_that_is_cancelled_waits_for_the_program_to_keep_its_work(
+    bench: Bench, sent: signal.Signals
+) -> None:
+    bench.says(
+        "trap 'echo kept >&2; exit 130' TERM; echo ready >&2; while :; do read -rt 0.05 <> <(:) || :; done"
+    )
+    with bench.start("run.sh") as process:
+        assert process.stdout
+        for line in process.stdout:
+            if line == "ready\n":
+                break
+        process.send_signal(sent)
+        rest = process.stdout.read()
+    assert "kept" in rest
+    assert process.returncode == 130
+
+
+def result(**fields: Any) -> str:
+    return json.dumps({"outcome": "proposed", "pull_request": None, "usd": 0.5, **fields})
+
+
+@pytest.mark.parametrize(
+    ("lines", "outputs"),
+    [
+        ([], ("failed", "", "0.0000")),
+        ([result(pull_request={"number": 7})], ("proposed", "7", "0.5000")),
+        (
+            [result(pull_request={"number": 7}), result(outcome="no_task", usd=0.0)],
+            ("proposed", "7", "0.5000"),
+        ),
+        ([result(usd=None)], ("proposed", "", "")),
+        ([result(outcome="x\npull-request=1")], ("failed", "", "0.5000")),
+        ([result(pull_request={"number": "1\nusd=9"})], ("proposed", "", "0.5000")),
+        ([result(pull_request={"number": None})], ("proposed", "", "0.5000")),
+    ],
+)
+def test_outputs_hold_nothing_that_others_wrote(
+    bench: Bench, lines: list[str], outputs: tuple[str, ...]
+) -> None:
+    text = "\n".join(lines)
+    bench.says(f"printf '%s\\n' {shlex.quote(text)}")
+    bench.run()
+    assert tuple(bench.outputs[name] for name in ("outcome", "pull-request", "usd")) == outputs
+    assert set(bench.outputs) == {"home", "artifact", "outcome", "pull-request", "usd"}
+
+
+def test_installing_checks_every_file_and_runs_nothing_of_the_workspace(bench: Bench) -> None:
+    bench.says(
+        f'echo "$PWD $*" >> {bench.folder}/calls\n'
+        'case "$*" in *venv*) mkdir -p venv/bin; cp "$0" venv/bin/python ;; esac'
+    )
+    status, out = bench.run("install.sh", PYTHON=str(bench.program))
+    assert status == 0, out
+    venv, pip = (bench.folder / "calls").read_text().splitlines()
+    assert " -I -m venv " in venv
+    assert "--require-hashes --only-binary :all:" in pip
+    assert pip.endswith(f"--requirement {ROOT}/requirements.lock")
+    assert venv.startswith(f"{bench.folder}/pullwright-")
+    assert bench.outputs["python"].startswith(f"{bench.folder}/pullwright-")
+
+
+@pytest.mark.parametrize(("outcome", "told"), [("proposed", True), ("failed", True), ("no_task", False)])
+def test_the_webhook_is_told_where_there_is_news(bench: Bench, outcome: str, told: bool) -> None:  # noqa: FBT001  a table
+    bench.says('echo "$# $* hook=${PULLWRIGHT_WEBHOOK-}"')
+    home = bench.folder / "home"
+    (home / "runs" / "r1").mkdir(parents=True)
+    status, out = bench.run(
+        "summary.sh", PULLWRIGHT_HOME=str(home), PULLWRIGHT_WEBHOOK="secret-address", INPUT_OUTCOME=outcome
+    )
+    assert status == 0
+    assert "digest --run r1 hook=\n" in (bench.folder / "summary").read_text()
+    assert ("hook=secret-address" in out) is told
