@@ -31,7 +31,9 @@ from orchestrator.core.errors import (
     ConfigurationError,
     ConnectionFailedError,
     ModelError,
+    ModelNotFoundError,
     PermissionDeniedError,
+    RateLimitError,
 )
 from orchestrator.core.messages import Message, Usage
 from orchestrator.journal.reader import find_run
@@ -142,15 +144,11 @@ class _Model:
 
     def _server(self) -> Finding:
         named = self._need()
-        where, variable = host_of(named.wire.url), self._variable(named) or OTHER_KEY
+        where = host_of(named.wire.url)
         try:
             presence = self.presence
-        except (AuthenticationError, PermissionDeniedError) as error:
-            return failed(str(error), f"set {variable} to a valid key for {where}")
-        except ConnectionFailedError as error:
-            return failed(str(error), "check --api-url and the network, or start the server")
         except ModelError as error:
-            return failed(str(error), f"try again later, or look at the status page of {where}")
+            return self._refused(named, error)
         name = named.ref.name
         if presence.is_there is None:
             return skipped(f"{where} has no list of its models; --write asks {name} for a reply")
@@ -164,6 +162,22 @@ class _Model:
         is_vendor = named.api_url == OFFICIAL_URLS[named.ref.provider]
         judge = failed if is_vendor or not presence.names else warning
         return judge(f"{where} does not list {name}", fix)
+
+    def _refused(self, named: Addressed, error: ModelError) -> Finding:
+        """What a server's refusal means to a person."""
+        where, variable = host_of(named.wire.url), self._variable(named) or OTHER_KEY
+        match error:
+            case AuthenticationError() | PermissionDeniedError():
+                fix = f"set {variable} to a valid key for {where}"
+            case ConnectionFailedError():
+                fix = "check --api-url and the network, or start the server"
+            case ModelNotFoundError():
+                fix = f"give {'--fallback-model' if self._first else '--model'} another name"
+            case RateLimitError():
+                fix = f"wait, or look at the limits and the credit of the account at {where}"
+            case _:
+                fix = f"try again later, or look at the status page of {where}"
+        return failed(str(error), fix)
 
     def _price(self) -> Finding:
         named, settings = self._need(), self._around.settings
@@ -218,6 +232,8 @@ class _Model:
             try:
                 async with asyncio.timeout(_REPLY_SECONDS):
                     reply = await chosen.model.complete(request)
+            except ModelError as error:
+                return self._refused(named, error)
             except TimeoutError:
                 return failed(
                     f"no reply within {_REPLY_SECONDS:.0f} s", "try again later, or name another --model"
