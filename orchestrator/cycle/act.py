@@ -127,6 +127,8 @@ class Act:
         )
         if self._earlier and turns:
             self._told.extend(self._earlier.events)
+            if not brought.base_moved:  # what it wrote, the model need not read to write it again
+                self.ledger.shown |= set(brought.paths)
             return await self._session.run(self._go_on(self._earlier, brought))
         return await self._session.run(await self._brief(profile, brought))
 
@@ -316,6 +318,10 @@ class Act:
         """Whether a file is as the pull request has had it since before this cycle."""
         seen = self._brought.prints
         return path in seen and prints(self.clone.tree, [path])[path] == seen[path]
+
+    def unproposed(self) -> bytes:
+        """What is not in a pull request, as a patch. In a dry run only what would not be in one."""
+        return b"" if self._parts.manner.dry_run and not self.pending() else self.pending_patch()
 
     def pending_patch(self) -> bytes:
         """Everything that the remote does not hold yet, as a binary-safe patch; empty if nothing."""

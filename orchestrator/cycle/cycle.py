@@ -32,8 +32,6 @@ from orchestrator.cycle.result import CycleResult, Outcome, outcome_of
 from orchestrator.cycle.salvage import keep_work
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from orchestrator.cycle.parts import Choose, CycleParts, Tighten
     from orchestrator.cycle.tasks import Task
     from orchestrator.workspace.clone import Clone
@@ -108,7 +106,7 @@ async def _act(parts: CycleParts, task: Task, act: Act, result: CycleResult) -> 
         end = await act.run()
     finally:
         await act.close()
-    await _finish(parts, task, end, result, left=await asyncio.to_thread(act.pending))
+    await _finish(parts, task, end, result, left=await asyncio.to_thread(act.unproposed))
 
 
 async def _clone(parts: CycleParts) -> Clone:
@@ -124,9 +122,9 @@ async def _clone(parts: CycleParts) -> Clone:
 
 
 async def _finish(
-    parts: CycleParts, task: Task, end: SessionEnd, result: CycleResult, left: Collection[str]
+    parts: CycleParts, task: Task, end: SessionEnd, result: CycleResult, left: bytes
 ) -> None:
-    """What the session came to; `left` are the changes that are not proposed."""
+    """What the session came to; `left` is the patch of what is not proposed."""
     parts.emit(PhaseEntered(Phase.FINISH))
     proposed = Outcome.PLANNED if parts.manner.dry_run else Outcome.PROPOSED
     match end.kind:

@@ -133,11 +133,24 @@ def test_an_issue_of_a_local_repository_is_refused(stage: Stage, repository: Pat
     assert "--task" in done.result["error"]
 
 
-def test_a_remote_that_takes_no_push_loses_no_work(stage: Stage, repository: Path, tmp_path: Path) -> None:
+def test_a_remote_that_takes_no_push_costs_nothing(stage: Stage, repository: Path, tmp_path: Path) -> None:
     git(tmp_path, "clone", "--quiet", "--bare", str(repository), "bare.git")
     hook = tmp_path / "bare.git" / "hooks" / "pre-receive"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\necho branch rules say no >&2\nexit 1\n")
+    hook.chmod(0o755)
+    done = stage.run("--repo", str(tmp_path / "bare.git"), *TASK)
+    assert done.code == 1
+    assert done.result["outcome"] == "failed"
+    assert "branch rules say no" in done.result["error"]
+    assert stage.model.requests == []
+
+
+def test_a_remote_that_takes_no_branch_loses_no_work(stage: Stage, repository: Path, tmp_path: Path) -> None:
+    git(tmp_path, "clone", "--quiet", "--bare", str(repository), "bare.git")
+    hook = tmp_path / "bare.git" / "hooks" / "update"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text('#!/bin/sh\ncase "$1" in refs/heads/*) echo branch rules say no >&2; exit 1;; esac\n')
     hook.chmod(0o755)
     stage.script(FIX_IT)
     done = stage.run("--repo", str(tmp_path / "bare.git"), *TASK)
