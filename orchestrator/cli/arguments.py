@@ -117,6 +117,9 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     task = work.add_mutually_exclusive_group()
     task.add_argument("--issue", type=_number, metavar="N", help="work on this issue")
     task.add_argument("--task", type=_text, metavar="TEXT", help="work on what this text says")
+    work.add_argument(
+        "--answer", type=_text, metavar="TEXT", help="answer the question that the task's last cycle asked"
+    )
     work.add_argument("--continuous", action="store_true", help="go on with the next task after each one")
     how = parser.add_argument_group("how to run")
     how.add_argument(
@@ -243,13 +246,16 @@ def _number(value: str) -> int:
 
 def _check_run(options: argparse.Namespace) -> None:
     if options.demo:
-        for name in ("repo", "issue", "task"):
+        for name in ("repo", "issue", "task", "answer"):
             if getattr(options, name) is not None:
                 raise UsageError(f"--demo brings its own repository and task: leave out --{name}")
     elif options.repo is None and not getattr(options, "model", "").startswith(REPLAY):
         raise UsageError(
             "name what to work on: --repo owner/name (a URL or a path will do), or --demo to try it out"
         )
+    if options.answer is not None and (options.continuous or options.dry_run):
+        other = "--continuous" if options.continuous else "--dry-run"
+        raise UsageError(f"--answer is for one cycle that goes on with its work: leave out {other}")
 
 
 def _refuse_secrets(options: argparse.Namespace) -> None:

@@ -36,7 +36,11 @@ def run(options: argparse.Namespace) -> int:
     from orchestrator.cli.live import LiveView
 
     view = LiveView.on_stderr(plain=options.plain)
-    errand = Errand(options.repo, options.issue, options.task, demo=options.demo, dry_run=options.dry_run)
+    errand = Errand(
+        *(options.repo, options.issue, options.task, options.answer),
+        demo=options.demo,
+        dry_run=options.dry_run,
+    )
     try:
         program = build_program(errand, given_settings(options), os.environ, Path.cwd(), view)
     except PullwrightError as error:

@@ -35,7 +35,7 @@ class Taker:
         named: the person named this task, so that it is taken although it came to nothing before.
         may: whether somebody may cause work, and so may answer.
         clean: a text without what people do not see; told who wrote it.
-        answer: the person's own answer to the question that is open, for tasks without an issue.
+        answer: the person's own answer to the question that is open; then nothing else is taken.
         earlier: what was found, by the task's key.
     """
 
@@ -58,11 +58,13 @@ class Taker:
             ForgeError: the forge failed.
         """
         found = self._left(task.key)
+        if self.answer is not None and (found is None or not found.state.waits_for_answer):
+            return f"{task.key} has no open question that --answer could be for"
         if found is not None and found.state.waits_for_answer:
             answer = self._answered(task, found)
             if answer is None:
-                where = f": {found.state.question_url}" if found.state.question_url else ""
-                return f"{task.key} waits for an answer{where}"
+                where = found.state.question_url or "give it with --answer TEXT"
+                return f"{task.key} waits for an answer: {where}"
             found = replace(found, answer=answer)
         if found is None and task.kind is TaskKind.UNFINISHED:
             return f"{task.key} was finished by another worker just now"

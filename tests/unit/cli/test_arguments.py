@@ -98,6 +98,16 @@ def test_close_takes_the_repository_before_and_after() -> None:
         (["run", "--demo", "--repo", "x"], "--demo brings its own repository and task: leave out --repo"),
         (["run", "--demo", "--issue", "1"], "--demo brings its own repository and task: leave out --issue"),
         (["run", "--demo", "--task", "x"], "--demo brings its own repository and task: leave out --task"),
+        (["run", "--demo", "--answer", "x"], "--demo brings its own repository and task: leave out --answer"),
+        (["run", "--repo", "x", "--answer", " "], "--answer: must not be empty"),
+        (
+            ["run", "--repo", "x", "--answer", "2", "--continuous"],
+            "--answer is for one cycle that goes on with its work: leave out --continuous",
+        ),
+        (
+            ["run", "--repo", "x", "--answer", "2", "--dry-run"],
+            "--answer is for one cycle that goes on with its work: leave out --dry-run",
+        ),
         (["run", "--demo", "--api-key", "x"], "there is no flag --api-key; keys come from the environment"),
         (
             ["run", "--demo", "--github-token=x"],
