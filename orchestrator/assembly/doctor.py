@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.assembly.around import Around
@@ -102,14 +103,14 @@ def _at(
     except PullwrightError as error:
         found, fix = str(error), _REPOSITORY_FIX
         if "another user" in found:
-            fix = f"run as its owner, or make it yours: sudo chown -R $USER {repository}"
+            fix = f"run as its owner, or make it yours: sudo chown -R $USER {quote(repository)}"
         yield _only(f"Repository {repository}", "address", failed(found, fix))
         return
     remote = partial(RemoteProbes, site, around, environ, nonce=new_nonce, writes=writes)
     if isinstance(place, OnDisk):
         look = partial(folder, place.path, site, around.settings.base)
         yield Group(f"Repository {repository}", (Probe("folder", look, _REPOSITORY_FIX),))
-        fix = f"run as the owner of {place.path}, or make it yours: sudo chown -R $USER {place.path}"
+        fix = f"run as the owner of {place.path}, or make it yours: sudo chown -R $USER {quote(str(place.path))}"
         yield remote(push_fix=fix).group(repository, Impatient())
         return
     yield from _on_github(repository, site, around, remote, place.server, writes=writes, stop=stop)
@@ -125,7 +126,7 @@ def _on_github(  # noqa: PLR0913  as above
     writes: bool,
     stop: Impatient,
 ) -> Iterator[Group]:
-    from orchestrator.assembly.doctor_forge import GitHubProbes
+    from orchestrator.assembly.doctor_forge import BY_ROLE, GitHubProbes, role_fix
     from orchestrator.assembly.doctor_grants import grant
     from orchestrator.forge.github_rest import RestForge
 
@@ -138,8 +139,8 @@ def _on_github(  # noqa: PLR0913  as above
         yield _only(f"Git {repository}", "push", skipped("not tried: see repository"))
     else:
         fix = grant(probes.kind, "contents", web.rstrip("/"), is_private=facts.is_private)
-        if facts.roles is not None and "push" not in facts.roles:
-            fix = f"{fix}; the token's owner needs the role Write"
+        if facts.roles is not None and "push" not in facts.roles and probes.kind in BY_ROLE:
+            fix = f"{role_fix(facts)}; and {fix}"
         yield remote(push_fix=fix).group(repository, Impatient())
     site.forge.close()
 

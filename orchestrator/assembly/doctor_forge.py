@@ -49,6 +49,9 @@ _SOFT = frozenset(
     }
 )
 """Rules that may refuse some."""
+_ROLES = frozenset({"push", "maintain", "admin"})
+BY_ROLE = frozenset({TokenKind.CLASSIC, TokenKind.OAUTH})
+"""Tokens that may no more than their owner, and all of that, as far as their scopes reach."""
 _WORKFLOW_FILE = ".github/workflows/ci.yml"
 _TRY = "cannot be told without trying: --write asks for one that GitHub refuses"
 
@@ -165,7 +168,8 @@ class GitHubProbes:
             )
         if facts.default_branch is None:
             return failed(f"{facts.name} is empty", "push a first commit")
-        roles = f", your roles: {', '.join(sorted(facts.roles))}" if facts.roles else ""
+        shows = facts.roles and self.kind in BY_ROLE
+        roles = f", your roles: {', '.join(sorted(facts.roles or ()))}" if shows else ""
         return ok(f"{words}, default branch {facts.default_branch}{roles}")
 
     def _reads(self, part: str, permission: str) -> Finding:
@@ -195,7 +199,7 @@ class GitHubProbes:
                 self._forge.try_reading("pulls")
             except ForgePermissionError:
                 return failed("the token may not even read them", self._grant(permission))
-        return self._by_scope(facts) or self._by_trial(permission, facts)
+        return self._by_scope(permission, facts) or self._by_trial(permission, facts)
 
     def _by_trial(self, permission: str, facts: RepositoryFacts) -> Finding:
         if not self._writes:
@@ -209,11 +213,14 @@ class GitHubProbes:
             return failed("the token may not write them", self._grant(permission))
         return ok("yes: GitHub refused a request for its content only")
 
-    def _by_scope(self, facts: RepositoryFacts) -> Finding | None:
-        """What the scopes of a token tell; None for one that has permissions instead."""
+    def _by_scope(self, permission: str, facts: RepositoryFacts) -> Finding | None:
+        """What the scopes of a token and its owner's role tell; None for one that has permissions instead."""
         scopes = self._answered().scopes
-        if scopes is None or self.kind not in {TokenKind.CLASSIC, TokenKind.OAUTH}:
+        if scopes is None or self.kind not in BY_ROLE:
             return None
+        enough = _ROLES | ({"triage"} if permission == "issues" else set())
+        if facts.roles is not None and not facts.roles & enough:
+            return failed("the token's owner may only read here", role_fix(facts))
         if "repo" in scopes or ("public_repo" in scopes and not facts.is_private):
             return ok(f"yes, by the scope {'repo' if 'repo' in scopes else 'public_repo'}")
         return failed("the token has no scope for it", self._grant("contents"))
@@ -270,6 +277,11 @@ class GitHubProbes:
                 return skipped("there is no token")
             case _:
                 return ok("pull requests of this token start workflows")
+
+
+def role_fix(facts: RepositoryFacts) -> str:
+    """Where the owner of a token gets more rights."""
+    return f"give the token's owner the role Write: {facts.url}/settings/access"
 
 
 def judge_clock(now: datetime, server: datetime) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from orchestrator.assembly.claiming import lease_times, make_claims, open_hidden_refs, owner_name
@@ -64,7 +65,7 @@ class RemoteProbes:
 
     def group(self, name: str, stop: Impatient) -> Group:
         """The probes, in order."""
-        self._stop = stop
+        self._name, self._stop = name, stop
         network = "check the network, the address and the token"
         probes = (
             Probe("push", self._push, network, _PUSH_SECONDS),
@@ -131,7 +132,7 @@ class RemoteProbes:
         held = [claim for claim in found if claim.state == "held"]
         broken = [claim.task for claim in held if claim.fault is not None]
         if broken:
-            fix = f"pullwright claims --repo REPO release {broken[0]}"
+            fix = f"pullwright claims --repo {quote(self._name)} release {broken[0]}"
             return warning(
                 f"{_some(broken)} cannot be read and {'blocks its task' if len(broken) == 1 else 'block their tasks'}",
                 fix,

@@ -297,7 +297,7 @@ class Routes:
 
     def _open_issue(self, call: Call, name: str) -> Answer:
         self._with_issues(self._writable(call, name, "issues"))
-        return Answer(201, survey_routes.open_issue(call.body))
+        raise survey_routes.no_issue(call.body)
 
     def _label(self, call: Call, name: str, label: str) -> Answer:
         return Answer(200, survey_routes.label(self._render, self._seen(call, name), label))

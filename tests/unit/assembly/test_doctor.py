@@ -26,6 +26,8 @@ from orchestrator.core.events import CycleEnded, CycleStarted, Paused
 from orchestrator.journal.folders import Home, create_run_folder
 from orchestrator.journal.open_runs import hold
 from orchestrator.journal.writer import JournalWriter
+from orchestrator.workspace.claims import Claims, Lease, LeaseTimes
+from orchestrator.workspace.records import Records
 from tests.scenarios.stage import git, make_repository
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ def probe(
 
 def test_a_local_repository_is_ready(tmp_path: Path) -> None:
     repository = make_repository(tmp_path / "calc")
+    found: dict[str, Finding] = {}
     for writes in (False, True):
         found = probe(tmp_path, str(repository), writes=writes)
         bad = {name: one for name, one in found.items() if one.state is not State.OK}
@@ -154,6 +157,27 @@ def test_what_earlier_runs_left(tmp_path: Path) -> None:
     found = probe(tmp_path)
     assert found["pause"].state is State.WARNING
     assert found["pause"].found == "until 2026-11-21 14:00 UTC: the quota is spent"
+
+
+def test_what_workers_left_on_the_remote(tmp_path: Path) -> None:
+    repository = make_repository(tmp_path / "calc")
+    clock, times = ManualClock(NOW - timedelta(days=2)), LeaseTimes()
+    environ = {"GITHUB_ACTIONS": "true", "GITHUB_RUN_ID": "7"}
+    with Records(tmp_path, str(repository), lambda: None, clock=clock) as records:
+        claims = Claims(records, "actions-7", clock, times, lambda: "nonce")
+        assert isinstance(claims.take("issue-1", "run-1"), Lease)
+        records.swap("refs/pullwright/wip/issue-2", None, records.commit("work", None))
+        found = probe(tmp_path, str(repository), environ)
+        assert (found["claims"].state, found["claims"].found) == (
+            State.WARNING,
+            "of this machine, expired: issue-1",
+        )
+        assert found["unfinished work"].found.startswith("issue-2;")
+        assert probe(tmp_path, str(repository))["claims"].found == "1 held"  # another machine's
+        records.swap("refs/pullwright/claims/issue-3", None, records.commit("no record", None))
+    found = probe(tmp_path, str(repository))
+    assert found["claims"].state is State.WARNING
+    assert found["claims"].fix == f"pullwright claims --repo {repository} release issue-3"
 
 
 def results(*probes: Probe, stop: Impatient | None = None) -> list[Finding]:

@@ -152,6 +152,13 @@ def test_the_scopes_of_a_classic_token(  # noqa: PLR0913, PLR0917  a row of the 
     assert words in found[probe].fix
 
 
+def test_a_reader_with_a_mighty_token(doctor: Doctor, github: GitHub) -> None:
+    found = doctor(github.token(scopes="repo", permissions={"contents": "read"}))
+    for probe in ("write issues", "pull requests", "push"):
+        assert found[probe].state is State.FAILED
+        assert "the role Write: " in found[probe].fix
+
+
 @pytest.mark.parametrize(
     ("minutes", "state"),
     [

@@ -41,7 +41,7 @@ class Vendor(Loopback):
 
     def __init__(self, status: int, body: Any) -> None:
         super().__init__(_Answers)
-        self.status, self.body = status, body
+        self.status, self.body, self.moved_to = status, body, ""
         self.seen: list[tuple[str, dict[str, str]]] = []
 
 
@@ -52,6 +52,8 @@ class _Answers(LoopbackHandler):
         payload = json.dumps(vendor.body).encode()
         self.send_response(vendor.status)
         self.send_header("Content-Type", "application/json")
+        if vendor.moved_to:
+            self.send_header("Location", vendor.moved_to)
         self.send_header("Content-Length", str(len(payload)))
         self.end_headers()
         self.wfile.write(payload)
@@ -151,7 +153,7 @@ def test_each_protocol_asks_for_its_model(
 
 def test_fallback_models_have_probes_of_their_own(tmp_path: Path) -> None:
     with ModelServer() as server:
-        flags = {"model": NAMED, "api_url": server.url, "fallback_model": ["anthropic:claude-sonnet-4-5"]}
+        flags: dict[str, Any] = {"model": NAMED, "api_url": server.url, "fallback_model": ["anthropic:claude-sonnet-4-5"]}
         groups = probe(tmp_path, {"PULLWRIGHT_API_KEY": KEY}, **flags)
     assert of(groups)["server"].state is State.OK
     other = of(groups, "Fallback model")
@@ -166,3 +168,12 @@ def test_a_key_does_not_travel_where_it_is_not_meant_for(tmp_path: Path) -> None
     with Vendor(200, {"data": []}) as vendor:
         probe(tmp_path, {"ANTHROPIC_API_KEY": KEY}, model=NAMED, api_url=vendor.root)
         assert KEY not in str(vendor.seen)
+
+
+@pytest.mark.parametrize("model", ["anthropic:x", "openai-chat:x"])
+def test_a_key_follows_no_redirection(tmp_path: Path, model: str) -> None:
+    with Vendor(200, {"data": []}) as other, Vendor(302, {}) as vendor:
+        vendor.moved_to = f"{other.root}/v1/models"
+        found = of(probe(tmp_path, {"PULLWRIGHT_API_KEY": KEY}, model=model, api_url=vendor.root))
+        assert other.seen == []
+    assert found["server"].state is State.FAILED
