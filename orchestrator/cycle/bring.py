@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from orchestrator.cycle.earlier import Earlier
     from orchestrator.cycle.tasks import Task
-    from orchestrator.workspace.base import Adopted
+    from orchestrator.workspace.base import Adopted, BranchState
     from orchestrator.workspace.clone import Clone
 
 REBASE_LABEL = "pullwright:rebase"
@@ -74,12 +74,14 @@ def bring(clone: Clone, task: Task, earlier: Earlier | None, author_email: str) 
         state = clone.branch_state(branch, author_email, known_bases=known)
         if state is None:
             return f"the branch {branch} of {task.pull.url} is gone"
-        if not state.is_ours and REBASE_LABEL not in {label.lower() for label in task.pull.labels}:
+        all_ours = state.is_ours or _has_only(state, author_email)
+        if not all_ours and REBASE_LABEL not in {label.lower() for label in task.pull.labels}:
             return (
                 f"{task.pull.url} has commits of people, so it is left to them; "
                 f"the label {REBASE_LABEL} takes it up again"
             )
-        if not state.is_ours:
+        # Several commits of ours are one cycle's that updated its pull request: they are continued.
+        if not state.is_ours and not (all_ours and earlier is not None and earlier.work is not None):
             joined = clone.adopt_branch(branch)
             return replace(_proposed(clone, joined, joined.tip), joined=True)
         tip = state.tip
@@ -88,6 +90,14 @@ def bring(clone: Clone, task: Task, earlier: Earlier | None, author_email: str) 
     if tip is not None and task.pull is not None:
         return _proposed(clone, clone.adopt(tip, reference=f"refs/heads/{task.pull.branch}"), tip)
     return Brought(tip=tip)
+
+
+def _has_only(state: BranchState, email: str) -> bool:
+    """Whether nobody else committed. Both addresses must be ours: whoever amends our commit stays its committer."""
+    addresses = {
+        address for one in state.commits_since_base for address in (one.committer_email, one.author_email)
+    }
+    return state.complete and bool(email) and addresses == {email}
 
 
 def _brought(adopted: Adopted, tip: str | None) -> Brought:
