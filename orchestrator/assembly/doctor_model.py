@@ -240,6 +240,6 @@ class _Model:
                 )
             finally:
                 await chosen.model.aclose()
-            return ok(f"{reply.model} answered with {reply.usage.output_tokens} tokens")
+            return ok(f"{reply.model} answered, tokens: {reply.usage.total_tokens}")
 
         return asyncio.run(ask())

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 _SIGNS = {State.OK: "✔", State.WARNING: "!", State.FAILED: "✘", State.SKIPPED: "·"}
 _PLAIN_SIGNS = {State.OK: "+", State.WARNING: "!", State.FAILED: "x", State.SKIPPED: "-"}
 _STYLES = {State.OK: "green", State.WARNING: "yellow", State.FAILED: "bold red", State.SKIPPED: "dim"}
+_TITLE = "bold"
 _NAME_CHARS = 15
+_STYLED_CHARS = 4 + _NAME_CHARS
 _LEAST_CHARS, _MOST_CHARS = 40, 120
 _USUAL_CHARS = 80
 _MOST_TEXT_CHARS = 600
@@ -58,7 +60,7 @@ def lines(result: Result, columns: int, signs: dict[State, str]) -> Iterator[tup
     first = f"  {signs[finding.state]} {result.probe:{_NAME_CHARS}} "
     style = _STYLES[finding.state]
     for line in _wrapped(finding.found, first, indent, columns):
-        yield line, style if finding.state is not State.OK or line.startswith(first) else ""
+        yield line, style if line.startswith(first[:4]) else ""
     if finding.fix:
         yield from ((line, "") for line in _wrapped(finding.fix, f"{indent}fix: ", f"{indent}     ", columns))
 
@@ -88,7 +90,7 @@ def _writer() -> Callable[[Result, str], None]:
         if result.group != before:
             if before:
                 write("", "")
-            write(" ".join(clean(result.group).split()), "bold")
+            write(" ".join(clean(result.group).split()), _TITLE)
         for line, style in lines(result, columns, signs):
             write(line, style)
 
@@ -102,7 +104,9 @@ def _coloured() -> Callable[[str, str], None]:
     console = Console(highlight=False, markup=False, emoji=False)
 
     def write(line: str, style: str) -> None:
-        console.print(Text(line, style=style), no_wrap=True, overflow="ignore", crop=False)
+        text = Text(line)
+        text.stylize(style, 0, len(line) if style == _TITLE else _STYLED_CHARS)  # the sign and the name
+        console.print(text, no_wrap=True, overflow="ignore", crop=False)
 
     return write
 
