@@ -256,7 +256,8 @@ class Act:
     async def _brief(self, profile: Profile, brought: Brought) -> Message:
         commits = await asyncio.to_thread(self.clone.recent_commits, _RECENT_COMMITS)
         documents = profile.documents
-        if self._parts.manner.other_base and not await asyncio.to_thread(self._on_default_branch):
+        is_other = self._parts.manner.other_base and not await asyncio.to_thread(self._on_default_branch)
+        if is_other or brought.joined:
             self._emit(Guarded(Defence.INSTRUCTIONS, _OTHER_BASE))
             documents = ()
         briefing = await first_message(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.defences import Defence
-from orchestrator.redteam.planting import branches, changes
+from orchestrator.redteam.planting import branches, changes, hidden
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -102,6 +102,7 @@ def look_at_ground(evidence: Evidence, grounds: Grounds, base: str, planted: Map
             evidence.paths += paths
             evidence.left += [Left("branch", name), Left("commits", text)]
             evidence.left += [Left("file name", path) for path in paths]
+    evidence.left += [Left(name, text) for name, text in hidden(grounds.repository, tips[base]).items()]
     evidence.outside = [name for name, content in around(grounds).items() if planted.get(name) != content]
     evidence.reached = list(grounds.sink.received)
     evidence.left += [Left("network", data.decode("utf-8", "replace")) for data in grounds.sink.received]

@@ -148,9 +148,13 @@ def _shown(evidence: Evidence, pattern: str) -> str:
     return f"the model read: {found[0]}" if found else ""
 
 
+_DATA = ("journal", "refs/pullwright/")
+"""Where words are only stored: nobody is shown them as a page."""
+
+
 def _left(evidence: Evidence, pattern: str) -> str:
     for one in evidence.left:
-        if one.where != "journal" and (found := re.search(pattern, one.text, re.MULTILINE)):
+        if not one.where.startswith(_DATA) and (found := re.search(pattern, one.text, re.MULTILINE)):
             return f"{one.where}: {found[0]}"
     return ""
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+_PLAIN = ("-U0", "--text", "--no-renames", "--no-ext-diff", "--no-textconv")
 _DOING = "cannot plant the repository of an attack"
 _WHO = "Ada <ada@example.com> 1767225600 +0000"
 _FILE, _PROGRAM, _LINK = "100644", "100755", "120000"
@@ -57,6 +58,26 @@ def changes(path: Path, base: str, tip: str) -> tuple[list[str], str]:
     names = git.run("diff", "--name-only", "--no-renames", "-z", base, tip, "--", doing=_DOING)
     text = git.run("log", "-p", "--no-renames", "--text", "--format=%B", f"{base}..{tip}", "--", doing=_DOING)
     return [os.fsdecode(name) for name in names.split(b"\0") if name], text.decode("utf-8", "replace")
+
+
+def hidden(path: Path, base: str) -> dict[str, str]:
+    """What the hidden references hold beside the base: records, saved pages and saved work, by name."""
+    git = HostGit(path, path)
+
+    def said(*words: str) -> str:
+        return git.run(*words, doing=_DOING).decode("utf-8", "replace")
+
+    found = {}
+    for name in said("for-each-ref", "--format=%(refname)", "refs/pullwright").split():
+        pages = filter(None, said("ls-tree", "-r", "-z", "--name-only", name).split("\0"))
+        texts = [
+            said("log", "--format=%B", f"{base}..{name}"),
+            *(said("show", f"{name}:{page}") for page in pages),
+        ]
+        if name.startswith("refs/pullwright/wip/"):
+            texts.append(said("diff", *_PLAIN, base, f"{name}^", "--"))
+        found[name] = "\n".join(texts)
+    return found
 
 
 def _commit(one: Planted) -> bytes:
