@@ -30,6 +30,7 @@
     │   ├── PushRejectedError
     │   ├── ClaimLostError            another worker holds the task by now
     │   ├── RemoteUnavailableError    the remote cannot be reached; it may be later
+    │   ├── RemoteRefusedError        the remote does not let us in: key, token or permission
     │   └── DiskFullError
     ├── ToolError                     a tool could not do it; the model reads the message
     │   ├── PathRefusedError          the path leaves the clone, or enters `.git`
@@ -186,6 +187,10 @@ class ClaimLostError(WorkspaceError):
 
 class RemoteUnavailableError(WorkspaceError):
     """The remote cannot be reached, or is in trouble; the same may work later."""
+
+
+class RemoteRefusedError(WorkspaceError):
+    """The remote does not let us in: the credential is wrong by now, or may not do that."""
 
 
 class DiskFullError(WorkspaceError):

@@ -62,6 +62,8 @@ def _keep_on_remote(  # noqa: PLR0913, PLR0917  what a cycle is, and what it cam
     """Push the work and the conversation, or drop what an earlier cycle pushed. A warning if that fails."""
     done = outcome in {Outcome.PROPOSED, Outcome.NO_TASK, Outcome.PLANNED} and not left
     try:
+        if outcome is Outcome.NO_TASK and not (left or result.rounds or result.commit):
+            return  # nobody went on with it
         if done and choice.earlier is not None and parts.records is not None:
             drop_wip(parts.records, lease.record.task, choice.earlier.commit, lease)
         elif done:

@@ -27,6 +27,7 @@ from orchestrator.core.errors import (
     PermissionDeniedError,
     PushRejectedError,
     RateLimitError,
+    RemoteRefusedError,
     RemoteUnavailableError,
     SpentQuotaError,
     ToolError,
@@ -55,6 +56,7 @@ _NEEDS_PERSON = (
     ForgePermissionError,
     GitMissingError,
     EmptyRepositoryError,
+    RemoteRefusedError,
 )
 _PASSING = (
     OverloadedError,

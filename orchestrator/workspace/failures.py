@@ -7,7 +7,7 @@ import errno
 import re
 from typing import TYPE_CHECKING
 
-from orchestrator.core.errors import DiskFullError, RemoteUnavailableError, WorkspaceError
+from orchestrator.core.errors import DiskFullError, RemoteRefusedError, RemoteUnavailableError, WorkspaceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +17,11 @@ _NO_SPACE = "no space is left on the disk; free some and run again"
 # Comes after the line that says which path could not be written.
 _SAYS_LITTLE = "fatal: unable to checkout working tree"
 _DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded|out of disk space", re.IGNORECASE)
+
+_NO_CREDENTIAL = "the server asks for a credential and accepted none; check the token"
+_NO_SSH = "ssh was not let in; check the key and the server's entry in known_hosts"
+_NO_PERMISSION = "no permission; check what the token may do"
+_NOT_LET_IN = frozenset({_NO_CREDENTIAL, _NO_SSH, _NO_PERMISSION})
 
 # The first that matches decides. Git runs with LC_ALL=C, so these are its own words; the `remote:` lines
 # are GitHub's.
@@ -29,15 +34,15 @@ _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         ),
         (
             r"Authentication failed|could not read (?:Username|Password)|Invalid username or|error: 401|askpass",
-            "the server asks for a credential and accepted none; check the token",
+            _NO_CREDENTIAL,
         ),
         (
             r"Permission denied \(|Host key verification failed|Too many authentication failures",
-            "ssh was not let in; check the key and the server's entry in known_hosts",
+            _NO_SSH,
         ),
         (
             r"Permission to \S+ denied|error: 403|access to repository not granted|not authorized",
-            "no permission; check what the token may do",
+            _NO_PERMISSION,
         ),
         (
             r"Repository not found|repository '[^']*' not found|returned error: 404",
@@ -66,7 +71,8 @@ def error_for(stderr: str, doing: str) -> WorkspaceError:
         return DiskFullError(f"{doing}: {_NO_SPACE}")
     for pattern, reason in _REASONS:
         if pattern.search(stderr):
-            return WorkspaceError(f"{doing}: {reason}")
+            kind = RemoteRefusedError if reason in _NOT_LET_IN else WorkspaceError
+            return kind(f"{doing}: {reason}")
     line = main_line(stderr)
     if _NETWORK.search(stderr):
         message = f"{doing}: the server cannot be reached ({line})"
