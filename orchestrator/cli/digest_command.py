@@ -11,7 +11,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli.digest_send import WEBHOOK_VARIABLE, as_message, comment, send, webhook_of
+from orchestrator.cli.digest_send import as_message, comment, send, webhook_of
 from orchestrator.cli.digest_text import Words, as_markdown, run_as_markdown
 from orchestrator.cli.exit_codes import DONE, FAILED
 from orchestrator.cli.text import clean
@@ -111,8 +111,7 @@ def _redactor() -> Redactor:
     from orchestrator.config import secret_values
     from orchestrator.guard.secrets import Redactor
 
-    own = os.environ.get(WEBHOOK_VARIABLE, "").strip()
-    return Redactor([*secret_values(os.environ), *([own] if own else [])])
+    return Redactor(secret_values(os.environ))
 
 
 def _wording() -> Any:

@@ -102,9 +102,8 @@ def comment(repository: str, number: int, body: str, clock: Clock) -> str:
     from orchestrator.cycle.parts import Stop
     from orchestrator.journal.folders import Home
 
-    environ = {name: value for name, value in os.environ.items() if name != WEBHOOK_VARIABLE}
-    loaded = load({}, environ, Path.cwd())
-    around = Around(loaded, ApiKeys.of(environ), Home.of(environ), clock, _unheard, Stop())
+    loaded = load({}, os.environ, Path.cwd())
+    around = Around(loaded, ApiKeys.of(os.environ), Home.of(os.environ), clock, _unheard, Stop())
     return choose_site(repository, around, writes=True).forge.ensure_comment(number, _COMMENT, body)
 
 

@@ -112,6 +112,7 @@ class ActionsRunner:
         script.write_text(self.resolved(step["run"]), encoding="utf-8")
         done = subprocess.run(
             [*SHELL, str(script)],
+            cwd=self.github["workspace"],
             env={
                 **self.environ,
                 **{f"GITHUB_{key.upper()}": value for key, value in self.github.items() if key != "token"},
