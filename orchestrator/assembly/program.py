@@ -6,7 +6,7 @@ import asyncio
 import random
 import sys
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from orchestrator.assembly.choosing import Choosing, held_by_others
 from orchestrator.assembly.claiming import make_claims, new_nonce, open_hidden_refs, owner_name
 from orchestrator.assembly.guards import as_lines, rules_in_words, runs_commands, told_of_refusals
 from orchestrator.assembly.relay import Recorder
+from orchestrator.assembly.spending import scope_caps, smallest_request
 from orchestrator.assembly.toolbox import choose_contract, cycle_profile, profile_name
 from orchestrator.config import LOCAL_FILE, tightened
 from orchestrator.core.defences import Defence, Guarded
@@ -35,7 +36,7 @@ from orchestrator.worker.idle import Idle
 from orchestrator.worker.ledger import RepositoryLedger
 from orchestrator.worker.manners import Manners
 from orchestrator.worker.recovery import Recovery
-from orchestrator.worker.spending import Caps, Purse, ScopeCaps
+from orchestrator.worker.spending import Purse
 from orchestrator.worker.taking import Taker
 from orchestrator.workspace.base import Identity
 from orchestrator.workspace.clone import open_clone
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from orchestrator.assembly.relay import Relay
     from orchestrator.config import Settings
     from orchestrator.core.clock import Clock
+    from orchestrator.core.spent import Spent
     from orchestrator.cycle.guards import Guards
     from orchestrator.cycle.parts import Choice, Stop
     from orchestrator.cycle.result import CycleResult
@@ -100,16 +102,22 @@ class Program:
             rules, notes = await asyncio.to_thread(self._tightened)
             for note in notes:
                 parts.emit(Guarded(Defence.INSTRUCTIONS, note))
-            return parts if rules == self.settings else self._parts(run, folder, rules)
+            # Asks the forge for the address, so not before the cycle has begun: an outage is a result of it.
+            records = await asyncio.to_thread(self._hidden_refs)
+            return replace(
+                parts if rules == self.settings else self._parts(run, folder, rules), records=records
+            )
 
         async def choose() -> Choice:
             nonlocal purse, backlog
             claims = await asyncio.to_thread(self._claims)
             dead = await asyncio.to_thread(self._recover, claims, run) if claims else []
             purse = self._purse(rules)
-            taker = self._taker(claims, run, dead, rules) if claims else None
+            needs = smallest_request(rules, self.chosen)
+            spent_up = partial(purse.why_not, needs=needs)
+            taker = self._taker(claims, run, dead, rules, spent_up) if claims else None
             backlog = self._backlog(rules, taker, run)
-            return await Choosing(backlog, taker, purse, self._needs(), folder, self.relay).choose()
+            return await Choosing(backlog, taker, purse, needs, folder, self.relay).choose()
 
         with hold(folder), JournalWriter(folder, self.redactor.redact, self.clock) as journal:
             recorder = Recorder(journal, self.relay.always, self.stop)
@@ -123,6 +131,11 @@ class Program:
             result.outcome, result.error, result.cause = Outcome.FAILED, str(recorder.error), recorder.error
         return result
 
+    def forget(self) -> None:
+        """A new time has come: what this process tried before may be tried again."""
+        self._attempted.clear()
+        self._idle = Idle()
+
     async def close(self) -> None:
         """Let go of connections and folders."""
         await self.chosen.model.aclose()
@@ -131,7 +144,8 @@ class Program:
 
     async def _settle(self, purse: Purse, result: CycleResult) -> None:
         try:
-            await purse.close(result.run or "", result.spent)
+            with self.stop.saving():
+                await purse.close(result.run or "", result.spent)
         except WorkspaceError as error:
             self.relay(Warned(f"what the cycle has cost was not written down for other machines: {error}"))
 
@@ -166,7 +180,14 @@ class Program:
         )
         return recovery.recover()
 
-    def _taker(self, claims: Claims, run: str, dead: list[str], settings: Settings) -> Taker:
+    def _taker(
+        self,
+        claims: Claims,
+        run: str,
+        dead: list[str],
+        settings: Settings,
+        spent_up: Callable[[Spent], str | None],
+    ) -> Taker:
         if self._records is None:
             raise AssertionError("claims are on hidden refs")
         admission = Admission(self.site.forge, settings.label, settings.allow_actor)
@@ -180,16 +201,13 @@ class Program:
             named=self.wanted != Wanted(),
             may=admission.may,
             clean=lambda text, _author: guards.redact(guards.words(text).text),
+            spent_up=spent_up,
             answer=self.answer,
         )
 
     def _purse(self, settings: Settings) -> Purse:
         ledger = RepositoryLedger(self._records, self.clock, new_nonce) if self._records else None
-        return Purse(self.home, self.clock, caps_of(settings), ledger)
-
-    def _needs(self) -> Caps:
-        """What the smallest request may cost."""
-        return Caps(rounds=1)
+        return Purse(self.home, self.clock, scope_caps(settings), ledger)
 
     def _tightened(self) -> tuple[Settings, list[str]]:
         """The settings as the repository's own file, on its default branch, makes them stricter."""
@@ -250,7 +268,7 @@ class Program:
             price=self.chosen.price,
             reply_tokens=self.chosen.reply_tokens,
             manner=self._manner(settings),
-            records=self._hidden_refs(),
+            records=self._records,
             clock=self.clock,
             emit=self.relay,
             stop=self.stop,
@@ -314,14 +332,3 @@ class Program:
             sandbox=self.sandbox or self.settings.sandbox,
             on_refused=told_of_refusals(self.relay),
         )
-
-
-def caps_of(settings: Settings) -> ScopeCaps:
-    """What may be spent, by scope."""
-
-    def caps(suffix: str) -> Caps:
-        return Caps(
-            *(getattr(settings, f"max_{unit}{suffix}") for unit in ("usd", "tokens", "minutes", "rounds"))
-        )
-
-    return ScopeCaps(caps(""), caps("_per_task"), caps("_per_day"), caps("_per_repo"))

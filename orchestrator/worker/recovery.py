@@ -45,7 +45,7 @@ class Recovery:
         forge: where the label of a task that is worked on is taken off.
         temporary: where clones are made.
         reopen: opens the clone of a dead run again; raises `WorkspaceError` where it cannot be used.
-        run: who takes the dead runs' claims over.
+        run: who repairs, for the saved work's record.
         redact: a text without secrets; `holds_secret` says whether one has any.
     """
 
@@ -87,7 +87,8 @@ class Recovery:
         if run.task is not None:
             shown = self.claims.show(run.task.key)
             is_ours = shown is not None and shown.run == run.id and shown.state == "held"
-            taken = self.claims.take(run.task.key, self.run, dead_runs=dead) if is_ours else shown
+            # In the dead run's name, so that the next start finds it so if this one does not get to the end.
+            taken = self.claims.take(run.task.key, run.id, dead_runs=dead) if is_ours else shown
             if isinstance(taken, Lease):
                 result |= self._settle(run, run.task, taken)
             else:

@@ -7,17 +7,19 @@ double and on a bare repository. It is started again with the same state folder,
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.journal.folders import Home
+from orchestrator.journal.folders import JOURNAL_FILE, Home
 from orchestrator.journal.open_runs import is_open
+from tests.doubles.github.faults import Fault
 from tests.doubles.model_server import ModelServer
 from tests.scenarios.dying import NOTES, ROUNDS, End, Mortal, claims, goes_on, hidden, said
-from tests.scenarios.stage import FILES, FIXED, git, make_repository
+from tests.scenarios.stage import FILES, FIXED, git, make_repository, program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,9 +28,11 @@ if TYPE_CHECKING:
     from tests.doubles.github.server import GitHub
     from tests.doubles.github.state import Repo
 
-SHARES = 10
+SHARES = 20
 """Into so many tests the records are divided, so that they can run beside each other."""
-LOCAL_STEP = 7
+LOCAL_STEP = 12
+LOCAL_SHARES = (0, 5)
+TWICE = 5
 TASK = "Fix add() in calc.py"
 
 
@@ -134,12 +138,12 @@ def check_github(repo: Repo) -> None:
     assert claims(repo.path)[0]["pull"] == pull.number
 
 
-def restarted(place: Place) -> list[End]:
-    """Start again, and once more: the second time there is nothing to do."""
-    ends = [place.start(), place.start()]
-    assert [end.status for end in ends] == [0, 0], ends[0].printed
-    assert ends[1].result["outcome"] == "no_task"
-    return ends
+def restart(place: Place, records: int) -> None:
+    """Start again, and now and then once more: the second time there is nothing to do."""
+    again = place.start()
+    assert again.status == 0, again.printed
+    if records % TWICE == 0:
+        assert place.start().result["outcome"] == "no_task"
 
 
 @pytest.mark.parametrize("share", range(SHARES))
@@ -150,7 +154,7 @@ def test_killed_at_any_record_nothing_is_lost_and_nothing_is_done_twice(
         place = github_place(github, model, mortal, tmp_path / str(records), records)
         dead = place.start(dies_after=records)
         before = len(place.asked)
-        restarted(place)
+        restart(place, records)
         try:
             check_nothing_is_lost(place, dead, before)
             check_github(github.repositories[-1])
@@ -164,17 +168,15 @@ def test_killed_at_any_record_nothing_is_lost_and_nothing_is_done_twice(
             break
 
 
-@pytest.mark.parametrize("share", range(LOCAL_STEP))
+@pytest.mark.parametrize("share", LOCAL_SHARES)
 def test_in_a_folder_without_a_forge_neither(
     model: ModelServer, mortal: Mortal, tmp_path: Path, share: int
 ) -> None:
-    if share % 3:
-        pytest.skip("a part of the records is enough where nobody but git is asked")
     for records in itertools.count(1 + share, LOCAL_STEP):
         place = local_place(model, mortal, tmp_path / str(records))
         dead = place.start(dies_after=records)
         before = len(place.asked)
-        restarted(place)
+        restart(place, records)
         try:
             check_nothing_is_lost(place, dead, before)
         except AssertionError as error:
@@ -182,3 +184,72 @@ def test_in_a_folder_without_a_forge_neither(
             raise
         if not dead.killed:
             break
+
+
+# What the next start finds.
+
+AFTER_AN_EDIT = 24
+"""Records after which something is changed, nothing proposed and the cycle on its way."""
+
+
+def killed(place: Place) -> Path:
+    """The folder of a run that was killed in the middle."""
+    assert place.start(dies_after=AFTER_AN_EDIT).killed
+    (run,) = Home(place.folder / "home").runs.iterdir()
+    return run
+
+
+def last_record(run: Path) -> dict[str, Any]:
+    """The end of a journal."""
+    return dict(json.loads((run / JOURNAL_FILE).read_text().splitlines()[-1]))
+
+
+def test_work_of_a_dead_run_that_the_remote_refuses_is_a_patch(
+    model: ModelServer, mortal: Mortal, tmp_path: Path
+) -> None:
+    place = local_place(model, mortal, tmp_path / "machine")
+    run = killed(place)
+    hook = place.repository / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\nwhile read old new ref; do case $ref in */wip/*) exit 1;; esac; done\n")
+    hook.chmod(0o755)
+    assert place.start().result["outcome"] == "proposed"
+    assert "a + b" in (run / "changes.patch").read_text()
+    assert last_record(run)["result"]["patch"] == str(run / "changes.patch")
+    assert list((place.folder / "tmp").iterdir()) == []
+
+
+def test_a_remote_that_is_away_leaves_the_dead_run_to_the_start_after(
+    github: GitHub, model: ModelServer, mortal: Mortal, tmp_path: Path
+) -> None:
+    place = github_place(github, model, mortal, tmp_path / "machine", 1)
+    run = killed(place)
+    before = len(place.asked)
+    away = Fault("POST", r".*/git-receive-pack", times=10_000, skip=1, status=503)
+    github.faults.append(away)
+    assert place.start().result["outcome"] == "paused"
+    assert away.times < 10_000, "the claim was taken, and then the remote was gone"
+    assert is_open(run)
+    github.faults.clear()
+    assert place.start().result["outcome"] == "proposed"
+    assert said(place.asked[before])[:1] == [1], "nothing was lost"
+    assert not is_open(run)
+
+
+def test_a_dead_run_whose_task_somebody_else_has_had_since_leaves_a_patch(
+    model: ModelServer, mortal: Mortal, tmp_path: Path
+) -> None:
+    place = local_place(model, mortal, tmp_path / "machine")
+    run = killed(place)
+    key = claims(place.repository)[0]["task"]
+    assert program("claims", "release", key, "--repo", str(place.repository)).returncode == 0
+    other = replace(place, folder=tmp_path / "other")
+    other.folder.mkdir()
+    assert other.start().result["outcome"] == "proposed"
+    asked = len(model.requests)
+    assert place.start().result["outcome"] == "no_task"
+    assert len(model.requests) == asked
+    assert hidden(place.repository, "wip") == []
+    assert claims(place.repository)[0]["outcome"] == "proposed"
+    assert "a + b" in (run / "changes.patch").read_text()
+    assert "another worker" in last_record(run)["result"]["error"]
