@@ -78,7 +78,7 @@ class Choosing:
         lease = choice.lease
         if lease is None:
             return
-        said = lease.previous.outcome if lease.previous else "skipped"
+        said = (lease.previous.outcome if lease.previous else "") or "skipped"
         try:
             await asyncio.to_thread(lease.release, said)
         except WorkspaceError:

@@ -1,13 +1,18 @@
-"""The caps of all scopes, from the configuration."""
+"""The caps of all scopes, from the configuration, and the least that a cycle needs of them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from orchestrator.agent.worst_case import MIN_REPLY_TOKENS, Need
 from orchestrator.worker.spending import Caps, ScopeCaps
 
 if TYPE_CHECKING:
+    from orchestrator.assembly.model import ChosenModel
     from orchestrator.config import Settings
+
+LEAST_INPUT_TOKENS = 1_000
+"""The shortest first request is longer: its system prompt, the tools and the task."""
 
 
 def scope_caps(settings: Settings) -> ScopeCaps:
@@ -33,3 +38,10 @@ def scope_caps(settings: Settings) -> ScopeCaps:
             settings.max_rounds_per_repo,
         ),
     )
+
+
+def smallest_request(settings: Settings, chosen: ChosenModel) -> Caps:
+    """What a first request may cost at most, if it is as small as can be: with less left, none is worth a clone."""
+    reply = min(settings.max_output_tokens or chosen.reply_tokens, MIN_REPLY_TOKENS)
+    need = Need(LEAST_INPUT_TOKENS, reply, chosen.price)
+    return Caps(need.usd(reply), LEAST_INPUT_TOKENS + reply, rounds=1)

@@ -234,6 +234,7 @@ class Act:
             spent = self._session.budget
             self._result.rounds, self._result.usage, self._result.usd = spent.rounds, spent.usage, spent.usd
             self._result.uncertain_usd = spent.uncertain_usd
+            self._result.uncertain_tokens = spent.uncertain_tokens
         self._result.minutes = self.spent.minutes
         await self._environment.cleanup()
 

@@ -63,6 +63,7 @@ class CycleResult:
         diff: what a dry run would have pushed.
         usd: None where the model's price is unknown.
         uncertain_usd: the part of `usd` that is an estimate, of requests whose cost nobody told.
+        uncertain_tokens: those of such requests, beside `usage`.
         minutes: wall time of the cycle.
         requests: to the forge; `unchanged` ones cost nothing of its rate limit.
         wake_at: before this time (UTC, ISO 8601) another cycle makes no sense; None if it does.
@@ -87,6 +88,7 @@ class CycleResult:
     usage: Usage = field(default_factory=Usage)
     usd: float | None = 0.0
     uncertain_usd: float = 0.0
+    uncertain_tokens: int = 0
     minutes: float = 0.0
     requests: Traffic = field(default_factory=Traffic)
     wake_at: datetime | None = None
@@ -96,7 +98,8 @@ class CycleResult:
     @property
     def spent(self) -> Spent:
         """What the cycle has cost."""
-        return Spent(self.usd, self.usage.total_tokens, self.minutes, self.rounds)
+        tokens = self.usage.total_tokens + self.uncertain_tokens
+        return Spent(self.usd, tokens, self.minutes, self.rounds)
 
     def to_json(self) -> dict[str, Any]:
         """The result as a JSON object."""
@@ -126,6 +129,7 @@ class CycleResult:
             "usage": {**asdict(usage), "total_tokens": usage.total_tokens},
             "usd": self.usd,
             "uncertain_usd": self.uncertain_usd,
+            "uncertain_tokens": self.uncertain_tokens,
             "minutes": round(self.minutes, 2),
             "requests": asdict(self.requests),
             "wake_at": self.wake_at.isoformat(timespec="seconds") if self.wake_at else None,

@@ -6,6 +6,7 @@ import fcntl
 import heapq
 import os
 import re
+import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -44,6 +45,8 @@ LOCK_FILE = "lock"
 """Locked by the process whose run it is. The kernel lets go of it at any death."""
 MOST_RUNS = 200
 """So many of the newest folders are looked at."""
+_HOLD_TRIES = 20
+_HOLD_PAUSE_SECONDS = 0.01  # who only asks whether a run is alive has its lock for less
 
 _Kind = TypeVar("_Kind")
 _RUN_NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
@@ -116,9 +119,27 @@ def hold(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise JournalError(f"cannot hold the run in {folder}: {error.strerror or error}") from error
     try:
-        if not _lock(handle, fcntl.LOCK_EX):
-            raise JournalError(f"the run in {folder} is held by another process")
+        tries = 1
+        while not _lock(handle, fcntl.LOCK_EX):
+            if tries == _HOLD_TRIES:
+                raise JournalError(f"the run in {folder} is held by another process")
+            time.sleep(_HOLD_PAUSE_SECONDS)
+            tries += 1
         yield
+    finally:
+        os.close(handle)
+
+
+def is_alive(folder: Path) -> bool:
+    """Whether some process holds this run. Without a lock file none does; where it cannot be told, it counts as held."""
+    try:
+        handle = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        return not _lock(handle, fcntl.LOCK_SH)
     finally:
         os.close(handle)
 
@@ -171,7 +192,7 @@ def open_runs(home: Home, *, since: datetime | None = None, most: int = MOST_RUN
     for name in heapq.nlargest(most, names):
         folder = home.runs / name
         with suppress(JournalError):
-            if name >= oldest and is_open(folder) and _is_free(folder):
+            if name >= oldest and is_open(folder) and (folder / LOCK_FILE).exists() and not is_alive(folder):
                 run = _told(read_run(folder))
                 if run is not None:
                     found.append(run)
@@ -200,18 +221,6 @@ def close_run(folder: Path, result: JsonObject, clock: Clock, redact: Callable[[
     if any(isinstance(event, CycleEnded) for event in run.events):
         return  # whole but for its line break
     append_last(folder, CycleEnded(result), len(run.records) + 1, redact, clock)
-
-
-def _is_free(folder: Path) -> bool:
-    """Whether the lock is there and nobody has it. Several may ask at once."""
-    try:
-        handle = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        return _lock(handle, fcntl.LOCK_SH)
-    finally:
-        os.close(handle)
 
 
 def _lock(handle: int, kind: int) -> bool:

@@ -28,9 +28,9 @@ from orchestrator.core.events import (
     WorkSaved,
 )
 from orchestrator.core.spent import Spent
-from orchestrator.journal.alive import is_alive
 from orchestrator.journal.codec import UnknownRecord, decode
 from orchestrator.journal.folders import JOURNAL_FILE
+from orchestrator.journal.open_runs import is_alive
 from orchestrator.journal.pauses import Pause
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import CycleEnded, ReplyReceived, Reserved, SubagentEvent
 from orchestrator.core.spent import Spent
-from orchestrator.journal.alive import is_alive
 from orchestrator.journal.codec import TYPE_KEY, UnknownRecord, decode
 from orchestrator.journal.folders import JOURNAL_FILE
+from orchestrator.journal.open_runs import is_alive
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -83,7 +83,8 @@ def spent_on(home: Home, now: datetime, *, besides: str = "") -> Spent:
     total = Spent()
     for folder in _folders(home, today):
         if folder.name != besides:
-            total += _Account.read(folder, today).charge(now, alive=is_alive(folder))
+            account = _Account.read(folder, today)
+            total += account.charge(now, alive=not account.ended and is_alive(folder))
     return total
 
 
@@ -141,16 +142,16 @@ class _Account:
         if kind == Reserved.__name__:
             self.reserved = _reserved(data) or self.reserved
         self.ended = self.ended or kind == CycleEnded.__name__
-        if (reply := _reply(data)) is None:
+        if (cost := _reply(data) or _unanswered(data)) is None:
             return
         if at.date() == self.day:
-            self.on_day += reply
+            self.on_day += cost
         elif at.date() < self.day:
-            self.before += reply
+            self.before += cost
 
     def charge(self, now: datetime, *, alive: bool) -> Spent:
         """What the run counts for the day."""
-        works = alive and not self.ended
+        works = alive
         start = datetime.combine(self.day, time(), UTC)
         before = self.before + Spent(
             minutes=self._minutes(datetime.min.replace(tzinfo=UTC), start, now, works=works)
@@ -194,6 +195,18 @@ def _reply(data: dict[str, Any]) -> Spent | None:
         max(float(usd), 0.0) if isinstance(usd, int | float) and math.isfinite(usd) else None,
         sum(max(count, 0) for count in tokens if isinstance(count, int)),
         rounds=1,
+    )
+
+
+def _unanswered(data: dict[str, Any]) -> Spent | None:
+    """What requests may have cost to which no reply came: the end of a cycle tells it."""
+    result = data.get("result")
+    if data.get(TYPE_KEY) != CycleEnded.__name__ or not isinstance(result, dict):
+        return None
+    usd, tokens = result.get("uncertain_usd"), result.get("uncertain_tokens")
+    return Spent(
+        max(float(usd), 0.0) if isinstance(usd, int | float) and math.isfinite(usd) else 0.0,
+        max(tokens, 0) if isinstance(tokens, int) else 0,
     )
 
 

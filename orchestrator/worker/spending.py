@@ -8,7 +8,6 @@ from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.core.events import Reserved
-from orchestrator.journal.alive import RunHold
 from orchestrator.journal.spent import spend_lock, spent_on
 
 if TYPE_CHECKING:
@@ -144,7 +143,7 @@ class Purse:
         self._clock = clock
         self._caps = caps
         self._ledger = None if caps.repository.is_open else ledger
-        self._holds: dict[str, RunHold] = {}
+        self._reserved: set[str] = set()
 
     async def open(
         self, folder: Path, task: Spent, emit: Emit, needs: Caps | None = None
@@ -152,14 +151,15 @@ class Purse:
         """Reserve what a cycle may spend. It is written down, by `emit`, before others can read what is left.
 
         Args:
-            folder: the run's, with its journal in it; `emit` must write into that journal at once.
+            folder: the run's, which the caller holds (`open_runs.hold`) until after `close`, with its journal
+                in it; `emit` must write into that journal at once.
             task: what the task has cost before, on any machine.
             emit: takes the event `Reserved`.
             needs: what a first request may cost at most: with less left no cycle begins.
 
         Returns:
-            The least of what is left in all scopes; or why the cycle must not begin. After `Granted`,
-            `close` has to be called, whatever happens.
+            The least of what is left in all scopes; or why the cycle must not begin. However it ends,
+            `close` has to be called.
 
         Raises:
             JournalError: what was spent today cannot be read.
@@ -167,33 +167,33 @@ class Purse:
             WorkspaceError: the repository's ledger cannot be read or written.
         """
         caps, needs, run = self._caps, needs or Caps(), folder.name
-        if words := nothing_left(caps.task, task, needs, "a task"):
+        if words := self.why_not(task, needs):
             return Refused(words, "task")
         granted = least(caps.cycle, left(caps.task, task))
         reason = "" if caps.task.is_open else "what is left of the task"
-        self._holds[run] = RunHold(folder)
-        try:
-            async with spend_lock(self._home, self._clock):
-                if not caps.day.is_open:
-                    now = self._clock.now()
-                    spent = await asyncio.to_thread(spent_on, self._home, now, besides=run)
-                    if words := nothing_left(caps.day, spent, needs, "a day"):
-                        self._let_go(run)
-                        return refused_for_today(words, "day", now)
-                    granted = least(granted, left(caps.day, spent))
-                    reason = "what is left of the day"
-                _tell(emit, granted, reason)
-            if self._ledger is None:
-                return Granted(granted)
-            answer = await asyncio.to_thread(self._ledger.reserve, run, caps.repository, granted, needs)
-        except BaseException:
-            self._let_go(run)
-            raise
+        async with spend_lock(self._home, self._clock):
+            if not caps.day.is_open:
+                now = self._clock.now()
+                spent = await asyncio.to_thread(spent_on, self._home, now, besides=run)
+                if words := nothing_left(caps.day, spent, needs, "a day"):
+                    return refused_for_today(words, "day", now)
+                granted = least(granted, left(caps.day, spent))
+                reason = "what is left of the day"
+            _tell(emit, granted, reason)
+        if self._ledger is None:
+            return Granted(granted)
+        self._reserved.add(run)  # before the answer, which may be lost
+        answer = await asyncio.to_thread(self._ledger.reserve, run, caps.repository, granted, needs)
         if isinstance(answer, Refused):
-            self._let_go(run)
+            self._reserved.discard(run)
+            _tell(emit, Caps(0.0, 0, 0.0, 0), answer.reason)
         elif answer.caps != granted:
             _tell(emit, answer.caps, "what is left of the repository's day")
         return answer
+
+    def why_not(self, task: Spent, needs: Caps) -> str | None:
+        """Why a task is not begun that has cost this much, in words, or None if it may be."""
+        return nothing_left(self._caps.task, task, needs, "a task")
 
     async def close(self, run: str, spent: Spent) -> None:
         """The cycle is over and has cost this. What it did not spend is free for others.
@@ -202,14 +202,9 @@ class Purse:
             RemoteUnavailableError: the ledger cannot be reached; the whole reservation counts for the day.
             WorkspaceError: the same, for another reason.
         """
-        self._let_go(run)
-        if self._ledger is not None:
+        if self._ledger is not None and run in self._reserved:
+            self._reserved.discard(run)
             await asyncio.to_thread(self._ledger.settle, run, spent)
-
-    def _let_go(self, run: str) -> None:
-        hold = self._holds.pop(run, None)
-        if hold:
-            hold.close()
 
 
 def _tell(emit: Emit, caps: Caps, reason: str) -> None:

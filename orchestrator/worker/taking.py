@@ -16,6 +16,7 @@ from orchestrator.workspace.wip import load_wip, wip_ref
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from orchestrator.core.spent import Spent
     from orchestrator.cycle.tasks import Task
     from orchestrator.forge.base import Forge
     from orchestrator.workspace.claims import Claims, Lease
@@ -35,6 +36,7 @@ class Taker:
         named: the person named this task, so that it is taken although it came to nothing before.
         may: whether somebody may cause work, and so may answer.
         clean: a text without what people do not see; told who wrote it.
+        spent_up: why a task is left alone that has cost this much so far, or None.
         answer: the person's own answer to the question that is open; then nothing else is taken.
         earlier: what was found, by the task's key.
     """
@@ -47,6 +49,7 @@ class Taker:
     named: bool
     may: Callable[[str], bool]
     clean: Callable[[str, str], str]
+    spent_up: Callable[[Spent], str | None]
     answer: str | None = None
     earlier: dict[str, Earlier] = field(default_factory=dict)
 
@@ -80,7 +83,9 @@ class Taker:
         return taken
 
     def _settled(self, task: Task, record: ClaimRecord) -> str | None:
-        """Why a task is not taken again that came to nothing, as long as nobody says something new about it."""
+        """Why a task is not taken again: it has cost what it may, or came to nothing and nobody says something new."""
+        if words := self.spent_up(record.spent):
+            return f"{task.key}: {words}"
         outcome, _, digest = record.outcome.partition(" ")
         goes_on = task.kind is TaskKind.UNFINISHED
         if goes_on and outcome == "proposed":

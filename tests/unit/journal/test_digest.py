@@ -26,9 +26,9 @@ from orchestrator.core.events import (
 )
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.spent import Spent
-from orchestrator.journal.alive import RunHold
 from orchestrator.journal.digest import Digest, make_digest, same_place
 from orchestrator.journal.folders import JOURNAL_FILE, Home, create_run_folder
+from orchestrator.journal.open_runs import hold
 from orchestrator.journal.run_note import note_run
 from orchestrator.journal.writer import JournalWriter
 
@@ -180,7 +180,7 @@ def test_what_failed_is_told_once_a_task_and_not_when_it_was_done_later(runs: Ru
 def test_a_dead_run_is_unfinished_and_a_living_one_works(runs: Runs) -> None:
     runs.add(NOW - 2 * HOUR, TASK, reply())
     living = runs.add(NOW - HOUR, TASK, reply())
-    with RunHold(living):
+    with hold(living):
         assert [run.outcome for run in runs.digest().runs] == ["unfinished", "running"]
     assert runs.digest().working == []
 

@@ -22,8 +22,8 @@ from orchestrator.core.events import (
 )
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.spent import Spent
-from orchestrator.journal.alive import RunHold, is_alive
 from orchestrator.journal.folders import JOURNAL_FILE, Home, create_run_folder
+from orchestrator.journal.open_runs import hold, is_alive
 from orchestrator.journal.spent import spend_lock, spent_on
 from orchestrator.journal.writer import JournalWriter
 
@@ -106,6 +106,14 @@ def test_an_unknown_price_makes_the_sum_unknown(runs: Runs) -> None:
     assert runs.spent().usd is None
 
 
+def test_requests_that_were_billed_without_a_reply_count(runs: Runs) -> None:
+    runs.add(
+        hours(1), reply(0.5), CycleEnded({"usd": 0.9, "uncertain_usd": 0.4, "uncertain_tokens": 70}), name="a"
+    )
+    runs.add(hours(2), CycleEnded({"uncertain_usd": "much", "uncertain_tokens": -5}), name="b")
+    assert runs.spent() == Spent(0.9, 170, 0.0, 1)
+
+
 def test_other_days_do_not_count(runs: Runs) -> None:
     runs.add(hours(-30), reply(1.0), END)
     runs.add(hours(-5), reply(2.0), END)
@@ -121,38 +129,38 @@ def test_a_run_over_midnight_counts_in_both_days(runs: Runs) -> None:
 
 def test_a_run_that_is_alive_counts_with_what_it_reserved(runs: Runs) -> None:
     folder = runs.add(hours(11), Reserved(5.0, 1000, 90.0, 9), reply(0.5), 10)
-    with RunHold(folder):
+    with hold(folder):
         assert runs.spent() == Spent(5.0, 1000, 90.0, 9)
     assert runs.spent() == Spent(0.5, 100, 0.0, 1)  # its process is dead
 
 
 def test_what_is_not_reserved_counts_as_it_is_spent(runs: Runs) -> None:
     folder = runs.add(hours(11), Reserved(None, 50, None, None), reply(0.5))
-    with RunHold(folder):
+    with hold(folder):
         assert runs.spent() == Spent(0.5, 100, 60.0, 1)
 
 
 def test_a_run_that_has_ended_is_not_held_against_the_day(runs: Runs) -> None:
     folder = runs.add(hours(11), Reserved(5.0, 1000, 90.0, 9), reply(0.5), END)
-    with RunHold(folder):
+    with hold(folder):
         assert runs.spent() == Spent(0.5, 100, 0.0, 1)
 
 
 def test_a_living_run_of_yesterday_may_still_spend_the_rest_of_its_reservation(runs: Runs) -> None:
     folder = runs.add(hours(-1), Reserved(5.0, 1000, 90.0, 9), reply(2.0), 20)
-    with RunHold(folder):
+    with hold(folder):
         assert runs.spent(hours(0.25)) == Spent(3.0, 900, 30.0, 8)
 
 
 def test_the_last_reservation_of_a_run_counts(runs: Runs) -> None:
     folder = runs.add(hours(11), Reserved(5.0, None, 90.0, 9), Reserved(1.0, None, 70.0, 3))
-    with RunHold(folder):
+    with hold(folder):
         assert runs.spent() == Spent(1.0, 0, 70.0, 3)
 
 
 def test_the_one_who_asks_does_not_count(runs: Runs) -> None:
     folder = runs.add(hours(11), Reserved(5.0, 1000, 90.0, 9))
-    with RunHold(folder):
+    with hold(folder):
         assert runs.spent(besides=folder.name) == Spent()
 
 
@@ -175,10 +183,10 @@ def test_a_journal_that_is_a_folder_is_no_money_to_spend(runs: Runs) -> None:
 
 HOLD = """
 import sys, pathlib
-from orchestrator.journal.alive import RunHold
-hold = RunHold(pathlib.Path(sys.argv[1]))
-print("held", flush=True)
-sys.stdin.read()
+from orchestrator.journal.open_runs import hold
+with hold(pathlib.Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
 """
 
 
@@ -194,11 +202,6 @@ def test_a_run_is_alive_as_long_as_its_process(runs: Runs) -> None:
         process.wait()
     assert not is_alive(folder)
     assert not is_alive(folder.parent / "none")
-
-
-def test_what_has_no_journal_cannot_be_held(tmp_path: Path) -> None:
-    with pytest.raises(JournalError, match="cannot lock the journal"):
-        RunHold(tmp_path)
 
 
 async def test_one_at_a_time_reads_and_reserves(tmp_path: Path) -> None:

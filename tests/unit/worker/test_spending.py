@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from contextlib import ExitStack
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -14,8 +15,8 @@ from orchestrator.core.clock import ManualClock
 from orchestrator.core.events import CycleEnded, CycleStarted, ReplyReceived, Reserved
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.spent import Spent
-from orchestrator.journal.alive import is_alive
 from orchestrator.journal.folders import Home, create_run_folder
+from orchestrator.journal.open_runs import hold
 from orchestrator.journal.writer import JournalWriter
 from orchestrator.worker.ledger import RepositoryLedger
 from orchestrator.worker.spending import (
@@ -128,6 +129,8 @@ class Cycle:
     def __init__(self, machine: Machine, run: str, purse: Purse) -> None:
         self.run, self.purse = run, purse
         self.folder = create_run_folder(machine.home, run)
+        self.held = ExitStack()
+        self.held.enter_context(hold(self.folder))
         self.journal = JournalWriter(self.folder, str, machine.clock)
         self.journal(CycleStarted(run, "o/r", "m", "native"))
         self.told: list[object] = []
@@ -144,8 +147,9 @@ class Cycle:
         usage = Usage(tokens, 0)
         self.journal(ReplyReceived(Message.assistant("x"), FinishReason.STOP, usage, usd, "m"))
         self.journal(CycleEnded({}))
-        self.journal.close()
         await self.purse.close(self.run, Spent(usd, tokens, 1.0, 1))
+        self.journal.close()
+        self.held.close()
 
 
 def day(usd: float, cycle: float | None = None) -> ScopeCaps:
@@ -175,7 +179,6 @@ async def test_cycles_at_the_same_time_never_get_more_than_the_day(tmp_path: Pat
     given = [answer.caps.usd or 0 for answer in answers if isinstance(answer, Granted)]
     assert sum(given) == 5.0
     assert sum(isinstance(answer, Refused) for answer in answers) == 3
-    assert [is_alive(cycle.folder) for cycle in cycles] == [isinstance(one, Granted) for one in answers]
 
 
 async def test_what_was_not_spent_is_free_again(tmp_path: Path) -> None:
@@ -191,7 +194,7 @@ async def test_a_cycle_that_died_gives_back_what_its_journal_does_not_show(tmp_p
     machine = Machine(tmp_path, day(5.0))
     dead = machine.cycle()
     await dead.open()
-    dead.purse._let_go(dead.run)  # as the system does for a process that was killed
+    dead.held.close()  # as the system does for a process that was killed
     assert await machine.cycle().open() == Granted(Caps(usd=5.0))
 
 
@@ -218,7 +221,6 @@ async def test_without_caps_no_journal_is_read(tmp_path: Path) -> None:
     cycle = machine.cycle()
     assert await cycle.open() == Granted(Caps())
     assert cycle.told == [Reserved(None, None, None, None)]
-    assert is_alive(cycle.folder)
 
 
 async def test_a_repository_is_shared_by_machines(tmp_path: Path) -> None:
@@ -232,6 +234,6 @@ async def test_a_repository_is_shared_by_machines(tmp_path: Path) -> None:
     refused = await third.open()
     words = "$3.00 of $3.00 a day for this repository are spent; free again at 00:00 UTC"
     assert refused == Refused(words, "repository", MIDNIGHT)
-    assert not is_alive(third.folder)
+    assert third.told[-1] == Reserved(0.0, 0, 0.0, 0, words)
     await first.end(0.5)
     assert await other.cycle().open() == Granted(Caps(usd=1.5))
