@@ -11,12 +11,12 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.doubles.model_server import ModelServer, RecordedRequest, Step
 from tests.scenarios.stage import FIX, Call, do, git
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
+
+    from tests.doubles.model_server import ModelServer, RecordedRequest, Step
 
 WORKFLOW = "name: test\non: push\n"
 NOTES = "add() adds now.\n"
@@ -55,11 +55,6 @@ def goes_on(request: RecordedRequest) -> Step:
     if number > len(ROUNDS):
         return do(*AGAIN, text="Round 9.")
     return do(*ROUNDS[number - 1], text=f"Round {number}.")
-
-
-def first_after(requests: Sequence[RecordedRequest], count: int) -> RecordedRequest | None:
-    """The first request of the second start."""
-    return requests[count] if len(requests) > count else None
 
 
 @dataclass(frozen=True, slots=True)

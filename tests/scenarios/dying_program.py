@@ -72,7 +72,7 @@ async def run_once(order: dict[str, Any], view: Countdown) -> int:
     """One cycle, as `pullwright run` does it."""
     errand = Errand(order["repository"], issue=order.get("issue"), text=order.get("text"))
     program = build_program(errand, order["flags"], os.environ, Path.cwd(), view)
-    program.stop._at_once = _Hurried()  # noqa: SLF001  nothing that is passed in sleeps
+    program.stop._at_once = _Hurried()
     try:
         result = await program.cycle()
     finally:

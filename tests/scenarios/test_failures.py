@@ -17,6 +17,7 @@ token revoked                   failed; the work is a patch, the error says what
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
 import subprocess
@@ -256,7 +257,7 @@ def test_a_torn_last_line_is_as_if_it_had_not_been_begun(bare: Path, tmp_path: P
     folder.mkdir()
     with ModelServer([BEGUN, ENDED]) as model:
         try:
-            order = {"repository": str(bare), "text": TASK[1]}
+            order: dict[str, Any] = {"repository": str(bare), "text": TASK[1]}
             dead = mortal.start(folder, model, dies_after=18, **order)
             assert dead.killed
             (run,) = Home(folder / "home").runs.iterdir()
@@ -285,7 +286,7 @@ class NoWait(threading.Event):
 def built(stage: Stage, tmp_path: Path, repository: str, **flags: str) -> Program:
     settings = {"model": "openai-chat:scripted-1", "api_url": stage.model.url, **flags}
     program = build_program(Errand(repository), settings, os.environ, tmp_path, lambda _event: None)
-    program.stop._at_once = NoWait()  # noqa: SLF001  nothing that is passed in sleeps
+    program.stop._at_once = NoWait()
     return program
 
 
@@ -296,12 +297,13 @@ async def test_github_is_down_for_an_hour(stage: Stage, github: GitHub, repo: Re
     clock, results = ManualClock(), list[Any]()
     pauses: list[datetime] = []
 
-    def tell(pause: Pause, _after: CycleResult | None) -> None:
+    def tell(pause: Pause, after: CycleResult | None) -> None:
+        del after
         pauses.append(pause.until)
         if clock.monotonic() > 3600 and github.faults:
             github.faults.clear()
 
-    rhythm = Rhythm(clock, Waiting(clock), Pace(clock, random.Random(1)), tell)
+    rhythm = Rhythm(clock, Waiting(clock), Pace(clock, random.SystemRandom()), tell)
     await work(program.cycle, results.append, program.stop, rhythm, max_cycles=MOST_CYCLES)
     await program.close()
     outcomes = [str(result.outcome) for result in results]
@@ -309,7 +311,7 @@ async def test_github_is_down_for_an_hour(stage: Stage, github: GitHub, repo: Re
     assert set(outcomes[:-2]) == {"paused"}
     assert len(outcomes) <= 10, "it does not spin"
     assert len(github.requests) < 200
-    lengths = [later - earlier for earlier, later in zip(pauses, pauses[1:], strict=False)]
+    lengths = [later - earlier for earlier, later in itertools.pairwise(pauses)]
     assert all(length > timedelta(minutes=1) for length in lengths)
     assert len(repo.pulls) == 1
 
@@ -327,6 +329,7 @@ class Jumping(SystemClock):
         return super().now() + timedelta(seconds=self.offset)
 
     async def sleep(self, seconds: float) -> None:
+        del seconds
         await self._jumped.wait()
         self._jumped.clear()
         self.beats += 1

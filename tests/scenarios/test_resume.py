@@ -278,7 +278,7 @@ def repo(github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Repo:
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_a_signal_in_any_phase_leaves_nothing_behind_but_the_work(
+def test_a_signal_in_any_phase_leaves_nothing_behind_but_the_work(  # noqa: PLR0913, PLR0917  fixtures
     stage: Stage,
     github: GitHub,
     repo: Repo,
