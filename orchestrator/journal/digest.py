@@ -16,7 +16,6 @@ from orchestrator.journal.folders import JOURNAL_FILE
 from orchestrator.journal.run_note import RunNote, note_run
 
 if TYPE_CHECKING:
-
     from orchestrator.journal.folders import Home
     from orchestrator.journal.pauses import Pause
 
