@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.core.defences import Guarded
+from orchestrator.core.spent import Spent
 
 if TYPE_CHECKING:
     from orchestrator.core.messages import FinishReason, JsonObject, Message, Usage
@@ -76,6 +77,7 @@ class Claimed:
         number: the fencing number; each holder of this task has a higher one.
         expires_at: in ISO 8601; the claim is renewed long before.
         took_over_from: the run that let it expire, or empty.
+        spent_before: what the task has cost in earlier cycles.
     """
 
     task: str
@@ -83,6 +85,7 @@ class Claimed:
     number: int
     expires_at: str
     took_over_from: str = ""
+    spent_before: Spent = Spent()  # noqa: RUF009  a frozen value
 
 
 @dataclass(frozen=True, slots=True)

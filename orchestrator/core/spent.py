@@ -29,3 +29,12 @@ class Spent:
             minutes=self.minutes + other.minutes,
             rounds=self.rounds + other.rounds,
         )
+
+    def at_least(self, other: Spent) -> Spent:
+        """The larger of each; dollars are unknown as soon as those of one are."""
+        return Spent(
+            usd=None if self.usd is None or other.usd is None else max(self.usd, other.usd),
+            tokens=max(self.tokens, other.tokens),
+            minutes=max(self.minutes, other.minutes),
+            rounds=max(self.rounds, other.rounds),
+        )

@@ -43,6 +43,7 @@ async def take_over(parts: CycleParts, choice: Choice) -> None:
             record.number,
             record.expires_at.isoformat(timespec="seconds"),
             previous.run if previous and expired else "",
+            choice.spent_before,
         )
     )
     for action in choice.after_claim:
