@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tests.doubles.github import bare, people
-from tests.scenarios.stage import FILES, FIX_IT, Done, Stage
+from tests.scenarios.stage import FILES, FIX_IT, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,8 +97,3 @@ class Hosted:
 def minutes_ago(minutes: float) -> datetime:
     """A moment by the machine's clock, which is the program's."""
     return datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=minutes)
-
-
-def done_with(result: Done) -> tuple[str, str]:
-    """The outcome and its reason or error."""
-    return result.result["outcome"], str(result.result["reason"] or result.result["error"] or "")

@@ -13,6 +13,7 @@ from tests.scenarios.hosted import BOT, BRANCH, Hosted
 from tests.scenarios.stage import FINISH, FIX, FIXED, PROPOSE, Stage, do, git
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.doubles.github.server import GitHub
@@ -30,10 +31,11 @@ def hosted(github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Hos
 
 
 @pytest.fixture
-def another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
+def another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Moves the program to a machine that has nothing of it."""
 
-    def move(name: str = "second") -> None:
+    def move() -> None:
+        name = "second"
         for variable, folder in (("PULLWRIGHT_HOME", "home"), ("TMPDIR", "scratch")):
             place = tmp_path / name / folder
             place.mkdir(parents=True)
@@ -102,7 +104,7 @@ def test_the_answer_of_a_stranger_counts_for_nothing(hosted: Hosted, who: str) -
     ("words", "told"), [("2", "2. Floats too"), ("Both, and Decimal.", "Both, and Decimal.")]
 )
 def test_the_answer_of_somebody_who_may_write_goes_on_exactly_where_it_stopped_on_a_fresh_machine(
-    hosted: Hosted, stage: Stage, another_machine: object, words: str, told: str
+    hosted: Hosted, stage: Stage, another_machine: Callable[[], None], words: str, told: str
 ) -> None:
     stage.script(do(("read_file", {"path": "README.md"})))
     ask(hosted)
@@ -124,7 +126,7 @@ def test_the_answer_of_somebody_who_may_write_goes_on_exactly_where_it_stopped_o
 
 
 def test_an_edit_after_the_answer_was_taken_changes_nothing(
-    hosted: Hosted, stage: Stage, another_machine: object
+    hosted: Hosted, stage: Stage, another_machine: Callable[[], None]
 ) -> None:
     ask(hosted)
     answer = hosted.github.add_comment(hosted.repo, 1, "2", "ada")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.doubles.github import people, reviews
+from tests.doubles.github import bare, people, reviews
 from tests.doubles.github.checks import check
 from tests.scenarios.hosted import BOT, BRANCH, OUR_EMAIL, Hosted, minutes_ago
 from tests.scenarios.stage import CALC, FINISH, FIXED, PROPOSE, Stage, do
@@ -29,8 +29,10 @@ def hosted(github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Hos
 def push_as_us(hosted: Hosted, branch: str) -> str:
     """Somebody's commit on a branch, made to look like the program's."""
     tree = hosted.git("rev-parse", f"{branch}^{{tree}}")
-    words = ("-c", f"user.email={OUR_EMAIL}", "commit-tree", tree, "-p", branch, "-m", "As if by the program")
-    made = hosted.git(*words)
+    ours = dict.fromkeys(("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"), OUR_EMAIL)
+    made = bare.git(
+        hosted.repo.path, "commit-tree", tree, "-p", branch, "-m", "As if by the program", env=ours
+    )
     hosted.git("update-ref", f"refs/heads/{branch}", made)
     return made
 
@@ -126,8 +128,9 @@ class TestCommitsOfPeople:
         theirs = push_as_us(hosted, BRANCH)
         reviews.say(hosted.github, pull, "ada", "Rename the project, please.")
         stage.script(UPDATE)
-        assert LEFT_TO_PEOPLE in hosted.left_alone()
-        assert hosted.tip == theirs
+        assert stage.run().result["outcome"] == "proposed"
+        assert hosted.tip != theirs
+        assert hosted.is_ancestor(theirs, hosted.tip)
 
 
 class TestTheBaseMoves:
