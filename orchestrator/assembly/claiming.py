@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
+from orchestrator.core.errors import ForgeUnavailableError, RemoteUnavailableError
 from orchestrator.workspace.claims import Claims, LeaseTimes
 from orchestrator.workspace.records import Records
 
@@ -42,12 +43,19 @@ def owner_name(environ: Mapping[str, str]) -> str:
 
 def open_hidden_refs(site: Site, clock: Clock, stop: Stop) -> Records:
     """The hidden refs of a site's repository. Nothing is contacted before the first use."""
+
+    def sleep(seconds: float) -> None:
+        try:
+            stop.sleep(seconds)
+        except ForgeUnavailableError as error:  # what saves work counts on the errors of a workspace
+            raise RemoteUnavailableError("interrupted while waiting for the repository") from error
+
     return Records(
         Path(gettempdir()),
         site.source().url,
         site.credential,
         clock=clock,
-        sleep=stop.sleep,
+        sleep=sleep,
         cancelled=stop.now,
     )
 

@@ -141,7 +141,7 @@ def read_pages(pages: Mapping[str, bytes]) -> tuple[State, tuple[Event, ...]] | 
     try:
         state = _state(json.loads(pages.get(STATE_PAGE, b"")))
         events = tuple(conversation(_events(pages.get(SESSION_PAGE, b""))))
-    except (ValueError, TypeError, KeyError, JournalError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, JournalError, RecursionError):
         return None
     return state, events
 

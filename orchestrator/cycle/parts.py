@@ -105,10 +105,12 @@ class Stop:
         Raises:
             ForgeUnavailableError: somebody asked for the end.
         """
-        if self._at_once.is_set() and not self.now():
-            time.sleep(min(seconds, SAVING_SECONDS))
-        elif self._at_once.wait(seconds):
+        if not self._at_once.wait(seconds):
+            return
+        # Work that is being saved is waited for, whether the end was wanted before or is only now.
+        if self.now():
             raise ForgeUnavailableError("interrupted while waiting for GitHub")
+        time.sleep(min(seconds, SAVING_SECONDS))
 
     def __call__(self) -> bool:
         """Whether somebody asked."""
