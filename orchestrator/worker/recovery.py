@@ -15,7 +15,8 @@ from orchestrator.cycle.let_go import WORKING_LABEL
 from orchestrator.cycle.result import Outcome
 from orchestrator.cycle.salvage import PATCH_NAME, write_private
 from orchestrator.guard.outgoing import places_of_secrets
-from orchestrator.journal.open_runs import close_run, hold, is_open, open_runs
+from orchestrator.journal.folders import JOURNAL_FILE
+from orchestrator.journal.open_runs import MOST_RUNS, close_run, hold, is_open, open_runs
 from orchestrator.journal.reader import read_run
 from orchestrator.workspace.claims import ClaimRecord, Lease
 from orchestrator.workspace.sweep import sweep
@@ -66,20 +67,23 @@ class Recovery:
         """Save the work of each dead run, close its journal, and sweep the clones of dead processes.
 
         Returns:
-            The names of the runs that are known to be dead, whose claims are free.
+            The names of the runs that are known to be dead or over, whose claims are free. One that another
+            process is just repairing is not among them: it needs the claim to save the work.
 
         Raises:
             RemoteUnavailableError: nothing can be saved now; everything stays for the next start.
             WorkspaceError: the remote refused.
         """
         dead = [run for run in open_runs(self.home) if run.start and run.start.repository == self.repository]
-        names = [run.id for run in dead]
+        names = _ended(self.home)
         for run in dead:
             with suppress(JournalError), hold(run.folder):  # else another process is at it
                 if is_open(run.folder):
-                    self._repair(run, names)
+                    self._repair(run, [run.id])
+                names.append(run.id)
         others = [Path(run.clone_folder) for run in open_runs(self.home) if run.clone_folder]
-        sweep(self.temporary, keep=others, clock=self.clock)
+        over = {*names, *_ended(self.home)}
+        sweep(self.temporary, keep=others, is_over=over.__contains__, clock=self.clock)
         return names
 
     def _repair(self, run: OpenRun, dead: list[str]) -> None:
@@ -99,7 +103,9 @@ class Recovery:
 
     def _told_by(self, run: OpenRun, record: ClaimRecord | str | None) -> dict[str, Any]:
         """What a run came to that has no claim any more: it let go of it, or somebody else has had the task since."""
-        if isinstance(record, ClaimRecord) and record.run == run.id:
+        # A person who takes a task away leaves the run's name on the claim, and the clone where it is.
+        there = bool(run.clone_folder) and Path(run.clone_folder).exists()
+        if isinstance(record, ClaimRecord) and record.run == run.id and not there:
             outcome = record.outcome.partition(" ")[0] or str(Outcome.INTERRUPTED)
             return (
                 {"outcome": outcome, "error": None} if outcome == Outcome.PROPOSED else {"outcome": outcome}
@@ -109,7 +115,7 @@ class Recovery:
             return {}
         with clone:
             patch = self._patch(run, clone)
-        return {"patch": patch, "error": "the process was killed, and another worker has had the task since"}
+        return {"patch": patch, "error": "the process was killed, and had lost its claim on the task"}
 
     def _settle(self, run: OpenRun, task: TaskTaken, lease: Lease) -> dict[str, Any]:
         """Save what the run left, let go of its claim, and say what it came to."""
@@ -187,6 +193,8 @@ class Recovery:
         resumed = run.resumed is not None and run.resumed.turns > 0
         pages = read_pages(found.pages) if resumed and found is not None and found.fault is None else None
         said = [*(pages[1] if pages else ()), *conversation(events)]
+        if pages and pages[0].run == run.id:  # killed after it had saved all that itself
+            said = list(pages[1])
         state = State(
             run=run.id,
             why=str(Outcome.QUESTION) if run.question else CRASHED,
@@ -209,6 +217,20 @@ class Recovery:
             find_secrets=lambda diff: places_of_secrets(diff, self.holds_secret),
             lease=lease,
         ).ref
+
+
+def _ended(home: Home) -> list[str]:
+    """Runs that came to their end. A claim that one of them could not let go of is nobody's."""
+    try:
+        folders = sorted(home.runs.iterdir())[-MOST_RUNS:]
+    except OSError:
+        return []
+    ended = []
+    for folder in folders:
+        with suppress(JournalError):
+            if (folder / JOURNAL_FILE).is_file() and not is_open(folder):
+                ended.append(folder.name)
+    return ended
 
 
 def _was_done(events: tuple[Event, ...]) -> bool:

@@ -13,7 +13,7 @@ from orchestrator.core.errors import WorkspaceError
 from orchestrator.workspace.owner import KEPT_FILE, OWNER_FILE, hold_again
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
     from orchestrator.core.clock import Clock
@@ -26,11 +26,18 @@ _SMALL_CONTENT = frozenset({"complaints", "number", "s"})
 _PRIVATE = 0o700
 # Between the making of a folder and its lock lie microseconds; the machine may sleep there.
 _UNMARKED_SECONDS = 600.0
+_UNKNOWN_SECONDS = 7 * 24 * 3600.0
 # No environment lives longer without touching its folder.
 _SMALL_SECONDS = 2 * 24 * 3600.0
 
 
-def sweep(parent: Path, keep: Collection[Path] = (), *, clock: Clock | None = None) -> list[Path]:
+def sweep(
+    parent: Path,
+    keep: Collection[Path] = (),
+    *,
+    is_over: Callable[[str], bool] = lambda _run: True,
+    clock: Clock | None = None,
+) -> list[Path]:
     """Remove the clones of dead processes, and their small leftovers. Several may sweep at once.
 
     A clone is removed only where its owner's file is ours and its lock is free. A folder without that file
@@ -40,6 +47,8 @@ def sweep(parent: Path, keep: Collection[Path] = (), *, clock: Clock | None = No
     Args:
         parent: where the clones are made.
         keep: folders that stay, because somebody goes on with them.
+        is_over: whether a run is known to have come to its end. The clone of any other run stays for a week:
+            another process may be about to save what is in it, or one with another state folder.
         clock: tells how old an unmarked folder is; the machine's clock by default.
 
     Returns:
@@ -59,14 +68,14 @@ def sweep(parent: Path, keep: Collection[Path] = (), *, clock: Clock | None = No
         if str(folder) in kept:
             continue
         with suppress(OSError, WorkspaceError):
-            if (_CLONE.fullmatch(name) and _remove_clone(folder, now)) or (
+            if (_CLONE.fullmatch(name) and _remove_clone(folder, is_over, now)) or (
                 _SMALL.fullmatch(name) and _remove_small(folder, now)
             ):
                 removed.append(folder)
     return removed
 
 
-def _remove_clone(folder: Path, now: float) -> bool:
+def _remove_clone(folder: Path, is_over: Callable[[str], bool], now: float) -> bool:
     if os.path.lexists(folder / KEPT_FILE):
         return False
     if not os.path.lexists(folder / OWNER_FILE):
@@ -77,7 +86,8 @@ def _remove_clone(folder: Path, now: float) -> bool:
     owner = hold_again(folder)
     if owner is None:
         return False
-    if owner.kept:
+    run = owner.facts.run
+    if owner.kept or (run and not is_over(run) and not _is_old(folder, now, _UNKNOWN_SECONDS)):
         owner.release()
         return False
     owner.remove()

@@ -271,3 +271,17 @@ def test_where_nothing_is_to_sweep(tmp_path: Path) -> None:
     assert sweep(tmp_path / "nowhere") == []
     (tmp_path / "file").touch()
     assert sweep(tmp_path / "file") == []
+
+
+def test_the_clone_of_a_run_that_is_not_known_to_be_over_stays_for_a_week(tmp_path: Path) -> None:
+    owner = new_owned_folder(tmp_path, "20261121-000000-abcdef", "")
+    owner.release()
+    assert sweep(tmp_path, is_over=lambda _run: False, clock=later(6 * 24 * 3600)) == []
+    assert sweep(tmp_path, is_over=lambda _run: False, clock=later(8 * 24 * 3600)) == [owner.folder]
+
+
+def test_the_clone_of_a_run_that_is_over_and_a_folder_of_no_run_go_at_once(tmp_path: Path) -> None:
+    for run in ("20261121-000000-abcdef", ""):
+        owner = new_owned_folder(tmp_path, run, "")
+        owner.release()
+        assert sweep(tmp_path, is_over=bool) == [owner.folder]

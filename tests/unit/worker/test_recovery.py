@@ -1,0 +1,221 @@
+"""What becomes of runs that were killed, where others have moved their claims meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from orchestrator.core.clock import ManualClock
+from orchestrator.core.events import (
+    Claimed,
+    Cloned,
+    CycleEnded,
+    CycleStarted,
+    InputReceived,
+    MessageAdded,
+    Resumed,
+    TaskTaken,
+)
+from orchestrator.core.messages import Message
+from orchestrator.cycle.earlier import State, conversation, pages_of, read_pages
+from orchestrator.forge.memory import MemoryForge
+from orchestrator.journal.folders import Home, create_run_folder, new_run_id
+from orchestrator.journal.open_runs import hold, is_open
+from orchestrator.journal.writer import JournalWriter
+from orchestrator.worker.recovery import Recovery
+from orchestrator.workspace.claim_record import LeaseTimes
+from orchestrator.workspace.claims import Claims
+from orchestrator.workspace.lease import Lease
+from orchestrator.workspace.records import Records
+from orchestrator.workspace.reopen import reopen_clone
+from orchestrator.workspace.wip import load_wip
+from tests.unit.workspace.rig import US, clone, git, make_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from orchestrator.core.events import Event
+
+START = datetime(2026, 11, 21, tzinfo=UTC)
+KEY = "issue-12"
+_COUNT = itertools.count(1)
+
+
+@dataclass
+class Machine:
+    """A machine that a run was killed on."""
+
+    home: Home
+    source: Path
+    temporary: Path
+    records: Records
+    claims: Claims
+    told: list[Event]
+
+    def run_id(self, seed: int) -> str:
+        return new_run_id(START, random.Random(seed))  # noqa: S311  names of made-up runs
+
+    def killed(self, seed: int, events: Sequence[Event] = ()) -> tuple[str, Path]:
+        """A run that changed a file, and whose process is dead."""
+        run = self.run_id(seed)
+        folder = create_run_folder(self.home, run)
+        opened = clone(self.source, self.temporary)
+        (opened.tree / "calc.py").write_text("fixed\n")
+        owner = opened.folder / "owner"
+        owner.write_text(owner.read_text().replace('"run": ""', f'"run": "{run}"'))
+        opened.leave()
+        opened.close()
+        story = (
+            CycleStarted(run, "octo/calc", "m", "native"),
+            TaskTaken(KEY, "Fix it", "", "issue", None),
+            Claimed(KEY, "host", 1, START.isoformat()),
+            Cloned(opened.base_commit, "main", 1, str(opened.folder)),
+            *events,
+        )
+        self.write(folder, story)
+        return run, opened.folder
+
+    def write(self, folder: Path, story: Sequence[Event]) -> None:
+        with hold(folder), JournalWriter(folder, str, ManualClock(START)) as journal:
+            for event in story:
+                journal(event)
+
+    def taken(self, run: str) -> Lease:
+        taken = self.claims.take(KEY, run)
+        assert isinstance(taken, Lease)
+        return taken
+
+    def recovery(self, seed: int = 99) -> Recovery:
+        clock = ManualClock(START)
+        return Recovery(
+            self.home,
+            "octo/calc",
+            MemoryForge("octo/calc", str(self.source), lambda _branch: None),
+            self.temporary,
+            self.records,
+            self.claims,
+            lambda folder: reopen_clone(folder, str(self.source), lambda: None, US, clock),
+            self.run_id(seed),
+            clock,
+            self.told.append,
+            str,
+            lambda _text: False,
+        )
+
+    def patch(self, run: str) -> str:
+        return (self.home.runs / run / "changes.patch").read_text()
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    source = make_source(tmp_path / "source", {"calc.py": "broken\n"})
+    clock = ManualClock(START)
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    with Records(
+        tmp_path / "scratch", str(source), lambda: None, clock=clock, sleep=lambda _: None
+    ) as records:
+        claims = Claims(records, "host", clock, LeaseTimes(), lambda: f"n{next(_COUNT)}")
+        yield Machine(Home(tmp_path / "home"), source, temporary, records, claims, [])
+
+
+def test_the_work_of_a_killed_run_is_saved_and_its_claim_let_go(machine: Machine) -> None:
+    run, folder = machine.killed(1)
+    machine.taken(run)
+    assert run in machine.recovery().recover()
+    wip = load_wip(machine.records, KEY)
+    assert wip is not None
+    assert git(machine.source, "show", f"{wip.work}:calc.py") == "fixed"
+    shown = machine.claims.show(KEY)
+    assert shown is not None
+    assert (shown.state, shown.outcome) == ("released", "crashed")
+    assert not folder.exists()
+    assert not is_open(machine.home.runs / run)
+
+
+def test_a_run_whose_claim_a_person_took_away_before_it_was_killed_loses_nothing(machine: Machine) -> None:
+    run, _ = machine.killed(1)
+    machine.taken(run)
+    machine.claims.release(KEY, "released by a person")
+    machine.recovery().recover()
+    assert "+fixed" in machine.patch(run)
+    assert load_wip(machine.records, KEY) is None, (
+        "the task is the person's, who may have given it to another"
+    )
+
+
+def test_work_of_a_later_holder_is_not_replaced_by_that_of_a_dead_run(machine: Machine) -> None:
+    run, _ = machine.killed(1)
+    machine.taken(run)
+    machine.claims.release(KEY, "gone")
+    later = machine.taken("elsewhere")
+    machine.recovery().recover()
+    assert "+fixed" in machine.patch(run)
+    assert load_wip(machine.records, KEY) is None
+    assert later.renew().run == "elsewhere"
+
+
+def test_a_run_that_another_process_is_repairing_keeps_its_claim(machine: Machine) -> None:
+    run, folder = machine.killed(1)
+    machine.taken(run)
+    other = Recovery.recover
+    seen: list[list[str]] = []
+
+    def meanwhile(clone_folder: Path) -> object:
+        seen.append(other(machine.recovery(98)))
+        return reopen_clone(clone_folder, str(machine.source), lambda: None, US, ManualClock(START))
+
+    first = machine.recovery()
+    object.__setattr__(first, "reopen", meanwhile)
+    assert run in first.recover()
+    assert [run in names for names in seen] == [False]
+    assert load_wip(machine.records, KEY) is not None
+    assert not folder.exists()
+
+
+def test_a_claim_that_a_run_could_not_let_go_of_is_nobodys_once_the_run_is_over(machine: Machine) -> None:
+    run = machine.run_id(1)
+    machine.taken(run)
+    machine.write(
+        create_run_folder(machine.home, run), [CycleStarted(run, "octo/calc", "m", "native"), CycleEnded({})]
+    )
+    names = machine.recovery().recover()
+    assert isinstance(machine.claims.take(KEY, "next", dead_runs=names), Lease)
+
+
+def test_a_run_that_is_just_beginning_is_not_over(machine: Machine) -> None:
+    run = machine.run_id(1)
+    create_run_folder(machine.home, run)
+    assert run not in machine.recovery().recover()
+
+
+def test_what_was_said_is_not_saved_twice_by_a_run_that_was_killed_after_it_saved(machine: Machine) -> None:
+    said = (InputReceived(""), MessageAdded(Message.user("Fix it")))
+    run, folder = machine.killed(1, [Resumed("before", "limit", 1, 0), *said])
+    lease = machine.taken(run)
+    opened = reopen_clone(folder, str(machine.source), lambda: None, US, ManualClock(START))
+    state = State(run, "limit", "m", "native", "")
+    opened.save_wip(
+        KEY,
+        pages_of(state, conversation([*said, *said]), str),
+        touched={"calc.py"},
+        include_commands=False,
+        expected=None,
+        saved_at=START,
+        stamp=run,
+        find_secrets=lambda _diff: [],
+        lease=lease,
+    )
+    opened.leave()
+    opened.close()
+    machine.recovery().recover()
+    wip = load_wip(machine.records, KEY)
+    pages = read_pages(wip.pages) if wip else None
+    assert pages is not None
+    assert sum(isinstance(event, MessageAdded) for event in pages[1]) == 2
