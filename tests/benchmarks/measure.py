@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 
 def in_turns(jobs: Mapping[str, Callable[[], object]], runs: int) -> dict[str, list[float]]:
@@ -35,3 +35,10 @@ def table(title: str, seconds: Mapping[str, list[float]], base: str) -> None:
     for name, values in seconds.items():
         middle = statistics.median(values)
         print(f"{name:32}{min(values) * 1000:8.1f}ms{middle * 1000:8.1f}ms{middle / reference:8.2f}")
+
+
+def slope(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """How much `ys` grow with each `xs`, by least squares; 0 where that cannot be told."""
+    if len(set(xs)) < 2:
+        return 0.0
+    return statistics.linear_regression(xs, ys).slope
