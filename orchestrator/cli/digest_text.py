@@ -10,9 +10,10 @@ from orchestrator.cli.lines import money
 from orchestrator.cli.text import clean, one_line, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
     from datetime import datetime
 
+    from orchestrator.core.diff_stat import DiffStat
     from orchestrator.core.spent import Spent
     from orchestrator.journal.digest import Digest
     from orchestrator.journal.run_note import RunNote
@@ -23,7 +24,6 @@ _PLAN_LINES = 40
 _MOST_FILES = 30
 # A link that is shown as it is, in Markdown, in a terminal and in a chat.
 _LINK = re.compile(r"(?:https?|file)://[A-Za-z0-9._~:/?#@!$&'*+,;=%-]+")
-_FILE = re.compile(r"^diff --git a/(.+) b/\1$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,28 +169,19 @@ def _places(run: RunNote, words: Words) -> str:
 
 
 def _changes(run: RunNote, words: Words) -> Iterator[str]:
-    """Files and lines of a dry run's diff; else the files that tools wrote, which is all that the journal has."""
-    names: Iterable[str] = _FILE.findall(run.diff) or run.touched
-    listed = list(dict.fromkeys(names))
+    """Files and lines of the pull request; where there is none, the files that tools wrote."""
+    listed = run.changed.files or tuple(dict.fromkeys(run.touched))
     if not listed:
         return
     shown = ", ".join(words.code(name) for name in listed[:_MOST_FILES])
     more = f" and {len(listed) - _MOST_FILES:,} more" if len(listed) > _MOST_FILES else ""
-    yield f"{len(listed):,} {'file' if len(listed) == 1 else 'files'}{_line_counts(run.diff)}: {shown}{more}"
+    yield f"{len(listed):,} {'file' if len(listed) == 1 else 'files'}{_line_counts(run.changed)}: {shown}{more}"
 
 
-def _line_counts(diff: str) -> str:
-    added = removed = 0
-    in_hunk = False
-    for line in diff.split("\n"):
-        if line.startswith("diff --git "):
-            in_hunk = False
-        elif line.startswith("@@"):
-            in_hunk = True
-        elif in_hunk:
-            added += line.startswith("+")
-            removed += line.startswith("-")
-    return f" (+{added:,} -{removed:,})" if added or removed else ""
+def _line_counts(changed: DiffStat) -> str:
+    if not changed.added and not changed.removed:
+        return ""
+    return f" (+{changed.added:,} -{changed.removed:,})"
 
 
 def _costs(digest: Digest, words: Words) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.contracts.fence import one_line
 from orchestrator.core.defences import Defence, Guarded
+from orchestrator.core.diff_stat import diff_stat
 from orchestrator.core.errors import PushRejectedError, ToolError
 from orchestrator.core.events import Phase, PhaseEntered, Proposed, Warned
 from orchestrator.core.prompts import render
@@ -114,11 +115,13 @@ class Proposer:
         self.left_out = {item.path for item in (*outcome.left_out, *outcome.held)}
         self.is_committed |= outcome.commit is not None
         self._check(outcome)
+        diff = await asyncio.to_thread(self.clone.diff)
+        self.result.changed = diff_stat(diff)
         full_body = self._body(body, [change.path for change in outcome.changes])
         if self.dry_run:
             self.result.branch, self.result.commit = self.branch, outcome.commit or self.result.commit
             self.result.pull_request = PullRequestResult(title, full_body, self.draft)
-            self.result.diff = await asyncio.to_thread(self.clone.diff)
+            self.result.diff = diff
             words = "Dry run: the pull request would be opened now."
         else:
             words = await self._publish(title, full_body, outcome)

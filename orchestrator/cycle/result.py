@@ -22,6 +22,7 @@ from orchestrator.forge.base import Traffic
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from orchestrator.core.diff_stat import DiffStat
     from orchestrator.cycle.tasks import Task
 
 
@@ -61,6 +62,7 @@ class CycleResult:
         patch: the file that holds changes which were not proposed.
         saved: the hidden ref on the remote that holds unfinished work, from which the next cycle goes on.
         diff: what a dry run would have pushed.
+        changed: the files and lines of the pull request.
         usd: None where the model's price is unknown.
         uncertain_usd: the part of `usd` that is an estimate, of requests whose cost nobody told.
         uncertain_tokens: those of such requests, beside `usage`.
@@ -85,6 +87,7 @@ class CycleResult:
     patch: str | None = None
     saved: str | None = None
     diff: str | None = None
+    changed: DiffStat | None = None
     usage: Usage = field(default_factory=Usage)
     usd: float | None = 0.0
     uncertain_usd: float = 0.0
@@ -126,6 +129,7 @@ class CycleResult:
             "patch": self.patch,
             "saved": self.saved,
             "diff": self.diff,
+            "changed": None if self.changed is None else asdict(self.changed),
             "usage": {**asdict(usage), "total_tokens": usage.total_tokens},
             "usd": self.usd,
             "uncertain_usd": self.uncertain_usd,

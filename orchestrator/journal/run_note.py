@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.defences import Defence, Guarded
+from orchestrator.core.diff_stat import DiffStat
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import (
     CallStatus,
@@ -69,7 +70,7 @@ class RunNote:
         refused: why what somebody asked for was not taken up.
         patch: the file that holds work which was not proposed.
         saved: the hidden ref that holds it.
-        diff: of a dry run.
+        changed: the files and lines of the pull request, or of what a dry run would have proposed.
         touched: paths that tools of ours wrote, in order.
         costs: by model.
         pause: how long there is nothing to do after it.
@@ -91,7 +92,7 @@ class RunNote:
     refused: tuple[str, ...] = ()
     patch: str = ""
     saved: str = ""
-    diff: str = ""
+    changed: DiffStat = DiffStat()  # noqa: RUF009  a frozen value
     touched: tuple[str, ...] = ()
     costs: Mapping[str, Spent] = field(default_factory=dict)
     minutes: float = 0.0
@@ -206,7 +207,7 @@ class _Notes:
             tuple(self.refused),
             _text(result, "patch") or (self.work.path if self.work else ""),
             _text(result, "saved") or (self.work.ref if self.work else ""),
-            _text(result, "diff"),
+            _changed(result),
             tuple(self.touched),
             self.costs,
             self._minutes(),
@@ -268,3 +269,12 @@ def _moment(text: str) -> datetime | None:
     except ValueError:
         return None
     return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _changed(result: Mapping[str, Any]) -> DiffStat:
+    told = result.get("changed")
+    fields = told if isinstance(told, dict) else {}
+    files = fields.get("files")
+    names = tuple(name for name in files if isinstance(name, str)) if isinstance(files, list) else ()
+    added, removed = (fields.get(name) for name in ("added", "removed"))
+    return DiffStat(names, added if type(added) is int else 0, removed if type(removed) is int else 0)

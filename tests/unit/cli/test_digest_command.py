@@ -16,6 +16,7 @@ from orchestrator.cli.digest_command import digest, since_time
 from orchestrator.cli.digest_send import MOST_CHARS, as_message, send, webhook_of
 from orchestrator.cli.digest_text import Words, as_markdown, run_as_markdown
 from orchestrator.core.clock import ManualClock, SystemClock
+from orchestrator.core.diff_stat import diff_stat
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, JournalError
 from orchestrator.core.events import CycleEnded, CycleStarted, Proposed, ReplyReceived, TaskTaken
 from orchestrator.core.messages import FinishReason, Message, Usage
@@ -161,7 +162,9 @@ def test_a_plan_stays_in_its_block(words: Words) -> None:
 
 def test_a_diff_is_counted(words: Words) -> None:
     diff = "diff --git a/a.py b/a.py\n--- a/a.py\n+++ b/a.py\n@@ -1 +1,2 @@\n-x\n+y\n+++z\n"
-    assert "- changed: 1 file (+2 -1): `a.py`" in run_as_markdown(replace(NOTE, diff=diff), words)
+    assert "- changed: 1 file (+2 -1): `a.py`" in run_as_markdown(
+        replace(NOTE, changed=diff_stat(diff)), words
+    )
     assert "- changed: 2 files: `b.py`, `c.py`" in run_as_markdown(
         replace(NOTE, touched=("b.py", "c.py")), words
     )
