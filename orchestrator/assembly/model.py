@@ -80,7 +80,7 @@ def choose_model(around: Around) -> ChosenModel:
             price is unknown.
         JournalError: `replay:RUN` names no run.
     """
-    ref = _reference(around)
+    ref = _reference(around.settings)
     if ref.provider is Provider.REPLAY:
         return replayed(ref.name, around.home)
     named = _addressed(around, ref)
@@ -113,7 +113,7 @@ def first_named(around: Around) -> Addressed:
     Raises:
         ConfigurationError: no model is named, or a key is missing.
     """
-    ref = _reference(around)
+    ref = _reference(around.settings)
     return Addressed(ref, "", None) if ref.provider is Provider.REPLAY else _addressed(around, ref)
 
 
@@ -125,6 +125,16 @@ def stand_in_named(around: Around, text: str, first: Addressed) -> Addressed:
     """
     ref, api_url = _stand_in(text, first.ref, first.api_url, around.settings.api_url)
     return Addressed(ref, api_url, _key(around, ref, api_url))
+
+
+def name_in_journals(settings: Settings) -> str | None:
+    """What journals call the first model; None where it is not known before a server is asked.
+
+    Raises:
+        ConfigurationError: no model is named.
+    """
+    ref = _reference(settings)
+    return f"{ref}" if ref.name and ref.provider is not Provider.REPLAY else None
 
 
 def _addressed(around: Around, ref: ModelRef) -> Addressed:
@@ -262,9 +272,9 @@ def replayed(run: str, home: Home) -> ChosenModel:
     return ChosenModel(ReplayModel(f"replay:{record.id}", replies), lambda _usage: 0.0)
 
 
-def _reference(around: Around) -> ModelRef:
+def _reference(settings: Settings) -> ModelRef:
     """The model's provider and name; `openai` becomes the protocol that the address speaks."""
-    model, api_url = around.settings.model, around.settings.api_url
+    model, api_url = settings.model, settings.api_url
     if model is None and api_url is None:
         raise ConfigurationError(
             "no model is named: pass --model PROVIDER:NAME, for example --model anthropic:claude-sonnet-4-5, "

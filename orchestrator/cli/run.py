@@ -112,7 +112,7 @@ def _rhythm(program: Program, view: LiveView, waiting: Waiting) -> Rhythm:
 
     clock, model = program.clock, program.chosen.model.name
     left = last_pause(program.home, clock.now(), repository=program.repository, model=model)
-    return Rhythm(clock, waiting, Pace(clock, random.SystemRandom()), tell, left=left)
+    return Rhythm(clock, waiting, Pace(clock, random.SystemRandom()), tell, left=left, renew=program.forget)
 
 
 def _listen_to_signals(

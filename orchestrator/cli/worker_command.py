@@ -8,7 +8,7 @@ import os
 import random
 import signal
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from orchestrator.assembly.program import Program
+    from orchestrator.config import Settings
     from orchestrator.config.fleet import Address, FleetFile, FleetRepository
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
     from orchestrator.cycle.result import CycleResult
     from orchestrator.guard.secrets import Redactor
     from orchestrator.journal.folders import Home
+    from orchestrator.journal.pauses import Pause
     from orchestrator.worker.fleet import Fleet, Member
     from orchestrator.worker.health import Health
     from orchestrator.worker.pace import Onward
@@ -116,7 +118,6 @@ class _Work:
     def _member(self, repository: FleetRepository) -> Member:
         """One repository; its options are read now, so that a mistake is said at the start."""
         from orchestrator.config import load
-        from orchestrator.journal.pauses import last_pause
         from orchestrator.worker.fleet import Member
         from orchestrator.worker.pace import Pace
         from orchestrator.worker.schedule import make_schedule
@@ -136,9 +137,19 @@ class _Work:
             f"{settings.model} {settings.api_url}",
             schedule,
             Pace(self._clock, random.SystemRandom()),
-            last_pause(self._home, now, repository=repository.name, model=settings.model),
+            self._left(repository.name, settings),
         )
         return member
+
+    def _left(self, name: str, settings: Settings) -> Pause | None:
+        """The pause that an earlier worker with this model left."""
+        from orchestrator.assembly.model import name_in_journals
+        from orchestrator.journal.pauses import last_pause
+
+        with suppress(ConfigurationError):  # said when the repository has its turn
+            model = name_in_journals(settings)
+            return last_pause(self._home, self._clock.now(), repository=name, model=model)
+        return None
 
     def _flags(self, repository: FleetRepository) -> Mapping[str, object]:
         """The file's options with what was typed over them; of two schedules the one that was typed."""

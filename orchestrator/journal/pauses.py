@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from orchestrator.journal.folders import Home
 
-NEWEST_RUNS = 20
-"""So many are looked at. A pause of a run before them was over when they began."""
+NEWEST_RUNS = 1_000
+"""So many are looked at. Every look at every repository is a run: a fleet has many in an hour."""
 _END_BYTES = 64 * 1024  # a pause is among the last records, which are short
 _BEGINNING_BYTES = 16 * 1024  # the header and the first record
 
@@ -40,7 +40,12 @@ class Pause:
 
 
 def last_pause(
-    home: Home, now: datetime, *, repository: str | None = None, model: str | None = None
+    home: Home,
+    now: datetime,
+    *,
+    repository: str | None = None,
+    model: str | None = None,
+    most: int = NEWEST_RUNS,
 ) -> Pause | None:
     """The pause that the newest run ended with, if it is not over.
 
@@ -51,9 +56,10 @@ def last_pause(
         now: the time.
         repository: only runs on this one count, as `CycleStarted` names it.
         model: only runs with this one count: who restarts with another model need not wait.
+        most: so many of the newest runs are looked at.
     """
     try:
-        newest = runs(home)[:NEWEST_RUNS]
+        newest = runs(home)[:most]
     except JournalError:
         return None
     for folder in newest:

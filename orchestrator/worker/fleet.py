@@ -36,6 +36,9 @@ class Runner(Protocol):
     async def cycle(self) -> CycleResult:
         """Run the next cycle."""
 
+    def forget(self) -> None:
+        """What was tried before may be tried again."""
+
     async def close(self) -> None:
         """Let go of connections."""
 
@@ -55,6 +58,8 @@ class Member:
         not_before: no cycle before this time.
         pause: why, if that is more than a moment.
         halted: why no cycle is run any more.
+        rang: its time came while a cycle ran.
+        fresh: its time came while it had nothing to do: what it tried before may be tried again.
     """
 
     name: str
@@ -69,6 +74,8 @@ class Member:
     halted: str | None = None
     runner: Runner | None = None
     running: bool = False
+    rang: bool = False
+    fresh: bool = False
     heard_at: float = 0.0
     tally: Tally = field(default_factory=Tally)
 
@@ -132,8 +139,15 @@ class Fleet:
         """The time of a member's schedule has come."""
         for member in self.members:
             if member.name == name and not self._once:
-                member.due = True
+                self._rings(member)
         self._waiting.wake()
+
+    def _rings(self, member: Member) -> None:
+        if member.running:
+            member.rang = True
+            return
+        member.fresh = member.fresh or not member.due
+        member.due = True
 
     def request_stop(self) -> None:
         """End after the rounds that are running."""
@@ -225,6 +239,9 @@ class Fleet:
                 member.runner = await asyncio.to_thread(member.build)
             if self._stop():  # asked for while it was built
                 return CycleResult(None, Outcome.INTERRUPTED)
+            if member.fresh:
+                member.fresh = False
+                member.runner.forget()
             return await member.runner.cycle()
         except PullwrightError as error:
             return CycleResult(None, Outcome.FAILED, error=str(error), cause=error)
@@ -247,7 +264,9 @@ class Fleet:
                 for one in self._sharing(member, result):
                     one.halted, one.due = onward.reason, False
             case Rest() | Ended():
-                pass
+                if member.rang:
+                    self._rings(member)
+        member.rang = False
 
     def _again(self, member: Member, again: Again) -> None:
         member.due = not self._once

@@ -25,6 +25,10 @@ class Tell(Protocol):
         """Take a pause, and the cycle that it follows; None if an earlier run left it."""
 
 
+def _nothing() -> None:
+    pass
+
+
 class Bell:
     """Remembers that a time of the schedule has come, once however often it came, and wakes who waits.
 
@@ -60,6 +64,7 @@ class Rhythm:
     Attributes:
         bell: rings at the times of a schedule; None where there is none.
         left: the pause in which an earlier run ended, if it is not over.
+        renew: called at each time of the schedule before work begins: what was tried may be tried again.
     """
 
     clock: Clock
@@ -68,11 +73,20 @@ class Rhythm:
     tell: Tell
     bell: Bell | None = None
     left: Pause | None = None
+    renew: Callable[[], None] = _nothing
 
     async def pause(self, pause: Pause, stop: Stop, after: CycleResult | None = None) -> None:
         """Say until when, and wait; somebody who asks for the end ends it."""
         self.tell(pause, after)
         await self.rest(Again(pause.until), stop)
+
+    async def heard(self, stop: Stop) -> bool:
+        """Wait for the next time of the schedule; False where there is none."""
+        if self.bell is None:
+            return False
+        await self.bell.heard(stop)
+        self.renew()
+        return True
 
     async def rest(self, again: Again, stop: Stop) -> None:
         """Wait until the next cycle may begin; a clock that is set back meanwhile makes it no longer."""
@@ -107,8 +121,8 @@ async def work(
     """
     if rhythm is not None and rhythm.left is not None:
         await rhythm.pause(rhythm.left, stop)
-    if rhythm is not None and rhythm.bell is not None:
-        await rhythm.bell.heard(stop)
+    if rhythm is not None:
+        await rhythm.heard(stop)
     result: CycleResult | None = None
     done = 0
     while not stop():
@@ -130,8 +144,8 @@ async def _goes_on(result: CycleResult, rhythm: Rhythm, stop: Stop) -> bool:
             await rhythm.rest(onward, stop)
         case Pause():
             await rhythm.pause(onward, stop, result)
-        case Rest() if rhythm.bell is not None:
-            await rhythm.bell.heard(stop)
+        case Rest():
+            return await rhythm.heard(stop)
         case _:
             return False
     return True

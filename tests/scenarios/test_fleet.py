@@ -8,15 +8,19 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.scenarios.stage import FINISH, Stage, add_commit, branches, do, make_repository
+from tests.doubles.model_server import gated
+from tests.scenarios.stage import FINISH, Stage, add_commit, branches, do, git, make_repository
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.doubles.model_server import RecordedRequest, Step
 
 BACKLOG = "- [ ] First\n"
 WRITE = ("write_file", {"path": "a.txt", "content": "a\n"})
@@ -86,6 +90,35 @@ def test_it_goes_on_and_tells_how_it_is_until_somebody_ends_it(stage: Stage, fle
     assert state["status"] == "ok"
     assert [one["state"] for one in state["repositories"]] == ["disabled", "idle", "idle"]
     assert "First" not in json.dumps(state)
+
+
+def test_sigterm_ends_it_at_once_with_the_work_on_the_remote(stage: Stage, fleet: Path) -> None:
+    asked, gate = threading.Event(), threading.Event()
+
+    def hangs(_request: RecordedRequest) -> Step:
+        asked.set()
+        return gated(do(FINISH).text, gate)
+
+    stage.script(do(WRITE), hangs)
+    with subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", "worker", "--config", str(fleet), "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ},
+    ) as process:
+        assert asked.wait(60)
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=60)
+    gate.set()
+    assert process.returncode == 130
+    results = [json.loads(line) for line in out.splitlines()]
+    (ended,) = [one for one in results if one["repository"].endswith("good")]
+    assert ended["outcome"] == "interrupted"
+    assert ended["saved"].startswith("refs/pullwright/wip/")
+    good = fleet.parent / "good"
+    assert git(good, "for-each-ref", "--format=%(refname)", "refs/pullwright/wip/") == ended["saved"]
+    assert branches(good) == []
 
 
 @pytest.mark.parametrize(

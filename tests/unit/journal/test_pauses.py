@@ -17,7 +17,7 @@ from orchestrator.core.events import (
     ToolCallEnded,
 )
 from orchestrator.journal.folders import JOURNAL_FILE, Home, create_run_folder
-from orchestrator.journal.pauses import NEWEST_RUNS, Pause, last_pause
+from orchestrator.journal.pauses import Pause, last_pause
 from orchestrator.journal.writer import JournalWriter
 
 if TYPE_CHECKING:
@@ -76,9 +76,10 @@ def test_only_the_end_of_a_long_journal_is_read_and_only_of_the_newest(tmp_path:
     long = ToolCallEnded("1", "x", CallStatus.OK, "y" * 300_000)
     run(home, "20260101-100000-a", long, PAUSE.event)
     assert last_pause(home, NOW) == PAUSE
-    for number in range(NEWEST_RUNS):
+    for number in range(30):
         run(home, f"20260101-11{number:04}-b", repository="o/other")
-    assert last_pause(home, NOW, repository="o/r") is None
+    assert last_pause(home, NOW, repository="o/r") == PAUSE  # a fleet looks at many repositories
+    assert last_pause(home, NOW, repository="o/r", most=30) is None
 
 
 @pytest.mark.parametrize(

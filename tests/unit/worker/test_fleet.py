@@ -67,6 +67,9 @@ class Runner:
         self.stop = Stop()
         self.closed = False
 
+    def forget(self) -> None:
+        self.world.forgotten.append(len(self.world.order))
+
     async def cycle(self) -> CycleResult:
         world = self.world
         world.order.append(self.name)
@@ -98,6 +101,7 @@ class World:
         self.stop = Stop()
         self.waiting = Waiting(self.clock)
         self.order: list[str] = []
+        self.forgotten: list[int] = []
         self.began: defaultdict[str, list[float]] = defaultdict(list)
         self.seen: list[tuple[str, str]] = []
         self.most = 0
@@ -268,6 +272,29 @@ async def test_a_time_that_comes_during_a_cycle_is_one_more_turn() -> None:
     world.after = again
     await world.play()
     assert world.order == ["a", "a"]
+
+
+async def test_a_time_that_comes_in_the_middle_of_a_cycle_is_not_lost() -> None:
+    world = World({"a": [NOTHING, NOTHING]})
+    world.gates["a"] = asyncio.Event()
+    playing = asyncio.create_task(world.play())
+    await world.entered.wait()
+    world.fleet.ring("a")
+    world.gates.pop("a").set()
+    await playing
+    assert world.order == ["a", "a"]
+
+
+async def test_what_was_tried_may_be_tried_again_at_a_new_time_and_not_before() -> None:
+    world = World({"a": [DONE, DONE, NOTHING, NOTHING]})
+
+    def again() -> None:
+        if len(world.order) in {1, 3}:
+            world.fleet.ring("a")
+
+    world.after = again
+    await world.play()
+    assert world.forgotten == [0, 3]
 
 
 async def test_who_asks_for_the_end_gets_it_after_the_round() -> None:

@@ -71,6 +71,7 @@ class Script:
         self.pauses: list[Pause] = []
         self.seen: list[Outcome] = []
         self.stop = Stop()
+        self.renewed: list[int] = []
         self.told = asyncio.Event()
         self.during: Callable[[], None] = lambda: None
 
@@ -93,7 +94,10 @@ class Script:
 
     def rhythm(self, bell: Bell | None = None, left: Pause | None = None) -> Rhythm:
         pace = Pace(self.clock, SOURCE)
-        return Rhythm(self.clock, self.waiting, pace, self.tell, bell, left)
+        return Rhythm(self.clock, self.waiting, pace, self.tell, bell, left, self.renew)
+
+    def renew(self) -> None:
+        self.renewed.append(len(self.began))
 
     async def play(self, rhythm: Rhythm | None = None, most: int | None = None) -> CycleResult | None:
         return await work(self, self.report, self.stop, rhythm or self.rhythm(), max_cycles=most)
