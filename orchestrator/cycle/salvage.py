@@ -31,6 +31,14 @@ def keep_work(parts: CycleParts, choice: Choice, act: Act, result: CycleResult) 
     into the run's folder, or the temporary one if that is full. Where nothing can be written, the clone
     is kept and named. A cycle that came to its end leaves nothing, and what an earlier one left is dropped.
     """
+    try:
+        _keep_somewhere(parts, choice, act, result)
+    except BaseException:  # a defect here must not cost the work: the clone would be removed now
+        _keep(parts, act, "the changes could not be saved")
+        raise
+
+
+def _keep_somewhere(parts: CycleParts, choice: Choice, act: Act, result: CycleResult) -> None:
     error = sys.exception()
     outcome = result.outcome if error is None else outcome_of(error)
     try:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from orchestrator.core.errors import WorkspaceError
 from orchestrator.cycle.earlier import Earlier, State, read_pages
 from orchestrator.cycle.let_go import words_digest
 from orchestrator.cycle.tasks import Remark, TaskKind
@@ -74,13 +76,29 @@ class Taker:
         taken = self.claims.take(
             task.key, self.run, dead_runs=self.dead_runs, unless=lambda record: self._settled(task, record)
         )
+        if isinstance(taken, ClaimRecord):
+            taken = f"{task.key} is being worked on by {taken.owner}, run {taken.run}, until {taken.expires_at:%H:%M} UTC"
         if isinstance(taken, str):
             return taken
-        if isinstance(taken, ClaimRecord):
-            return f"{task.key} is being worked on by {taken.owner}, run {taken.run}, until {taken.expires_at:%H:%M} UTC"
+        if self._has_moved(task.key, found, taken):
+            return f"{task.key} was let go of by another worker just now, who left other work"
         if found is not None:
             self.earlier[task.key] = found
         return taken
+
+    def _has_moved(self, key: str, found: Earlier | None, lease: Lease) -> bool:
+        """Whether the holder before saved or dropped work after we had looked. Then the claim is given back."""
+        before, ref = lease.previous, wip_ref(key)
+        if before is None:
+            return False
+        moved = True
+        try:
+            moved = self.records.list(ref).get(ref) != (found.commit if found else None)
+        finally:
+            if moved:
+                with suppress(WorkspaceError):  # it expires by itself
+                    lease.release(before.outcome or "skipped", before.pull)
+        return moved
 
     def _settled(self, task: Task, record: ClaimRecord) -> str | None:
         """Why a task is not taken again: it has cost what it may, or came to nothing and nobody says something new."""

@@ -144,6 +144,16 @@ class Saver:
 
     def _push(self, update: Update, lease: Lease | None) -> None:
         """Push, and read back what is there."""
+        try:
+            self._push_once(update, lease)
+        except PushRejectedError as error:
+            # Where the server moves nothing backwards; the clone has the work until both are done.
+            if update.old is None or "non-fast-forward" not in str(error):
+                raise
+            self._push_once(Update(update.ref, update.old, None), lease)
+            self._push_once(Update(update.ref, None, update.new), lease)
+
+    def _push_once(self, update: Update, lease: Lease | None) -> None:
         doing = f"{_DOING} on {self._remote.shown}"
         if lease is not None:
             found = lease.push(self._git, update, doing=doing)

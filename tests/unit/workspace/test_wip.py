@@ -475,3 +475,23 @@ def fill_beside_git(source: Path, files: Mapping[str, bytes | str | tuple[bytes]
     source.with_name("aside").rename(source / ".git")
     git(source, "add", "-A")
     git(source, "commit", "-q", "--allow-empty", "-m", "before")
+
+
+@pytest.mark.parametrize("claimed", [True, False])
+def test_a_server_that_moves_nothing_backwards_gets_the_newer_work_all_the_same(
+    source: Path, tmp_path: Path, records: Records, *, claimed: bool
+) -> None:
+    git(source, "config", "receive.denyNonFastForwards", "true")
+    lease = None
+    if claimed:
+        clock = ManualClock()
+        taken = Claims(records, "host", clock, LeaseTimes(), lambda: os.urandom(4).hex()).take(KEY, "run-1")
+        assert isinstance(taken, Lease)
+        lease = taken
+    with clone(source, tmp_path / "runs") as first:
+        write(first.tree, {"a": "1"})
+        one = save(first, {"a"}, lease=lease)
+        write(first.tree, {"a": "2"})
+        two = save(first, {"a"}, expected=one.commit, stamp="run-2", lease=lease)
+    assert git(source, "rev-parse", REF) == two.commit
+    assert git(source, "show", f"{two.work}:a") == "2"
