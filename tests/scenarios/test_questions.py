@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.doubles.github import bare
+from tests.doubles.github import bare, people
 from tests.scenarios.hosted import BOT, BRANCH, Hosted
 from tests.scenarios.stage import FINISH, FIX, FIXED, PROPOSE, Stage, do, git
 
@@ -168,6 +168,17 @@ def test_a_marker_that_a_stranger_planted_is_no_question(hosted: Hosted) -> None
     hosted.github.add_comment(hosted.repo, 1, f"2\n\n{question.body.splitlines()[-1]}", "mallory")
     assert url in hosted.left_alone()
     assert hosted.ours(1) == [question]
+
+
+def test_it_never_answers_itself_and_whose_account_it_uses_may(hosted: Hosted) -> None:
+    ask(hosted)
+    people.collaborate(hosted.repo, BOT, "write")
+    hosted.github.add_comment(hosted.repo, 1, "2\n\n<!-- pullwright:comment -->", BOT)
+    assert "waits for an answer" in hosted.left_alone()
+    hosted.github.add_comment(hosted.repo, 1, "1", BOT)
+    hosted.stage.script(GO_ON)
+    assert hosted.stage.run().result["outcome"] == "proposed"
+    assert "1. Only ints" in hosted.stage.told(1)
 
 
 def test_a_question_that_is_gone_is_asked_for_by_nobody(hosted: Hosted, stage: Stage) -> None:
