@@ -1,4 +1,4 @@
-"""Requests, bytes and git programs of a cycle on GitHub, and what it costs to look where nothing is to be done.
+"""Requests and git programs of a cycle on GitHub, and what it costs to look where nothing is to be done.
 
 Run: python -m tests.benchmarks.requests
 """
@@ -19,8 +19,6 @@ from orchestrator.assembly.build import Errand, build_program
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.events import PhaseEntered
 from tests.benchmarks.soak import LABEL, REPOSITORY, make_site
-from tests.doubles.byte_counter import ByteCounter
-from tests.doubles.github.render import Renderer
 from tests.doubles.github.server import GitHub
 from tests.doubles.model_server import ModelServer, plan
 
@@ -52,8 +50,8 @@ class MovableClock(SystemClock):
 class Meter:
     """Looks at one cycle after another from outside."""
 
-    def __init__(self, github: GitHub, counter: ByteCounter, folder: Path) -> None:
-        self._github, self._counter, self._log = github, counter, folder / "git.log"
+    def __init__(self, github: GitHub, folder: Path) -> None:
+        self._github, self._log = github, folder / "git.log"
         self._phases: list[tuple[str, int]] = []
         self._rows: list[str] = []
         self._by_phase: dict[str, Counter[str]] = {}
@@ -73,7 +71,7 @@ class Meter:
     def measure(self, name: str, program: Program) -> None:
         """Run a cycle."""
         self._phases = [("begin", len(self._commands()))]
-        bytes_before, start = self._counter.total, len(self._github.requests)
+        start = len(self._github.requests)
         result = asyncio.run(program.cycle())
         if result.error:
             print(result.error)
@@ -83,9 +81,8 @@ class Meter:
         rest = len(seen) - on_git
         commands = self._commands()
         programs = len(commands) - self._phases[0][1]
-        moved = self._counter.total - bytes_before
         self._rows.append(
-            f"{name:34}{result.outcome:>10}{rest:>7}{rest - unchanged:>9}{on_git:>7}{moved:>11,}{programs:>7}"
+            f"{name:34}{result.outcome:>10}{rest:>7}{rest - unchanged:>9}{on_git:>7}{programs:>7}"
         )
         ends = [start for _, start in self._phases[1:]] + [len(commands)]
         counted = Counter[str]()
@@ -95,7 +92,7 @@ class Meter:
 
     def print(self) -> None:
         """The tables."""
-        head = f"{'':34}{'outcome':>10}{'REST':>7}{'counted':>9}{'git':>7}{'bytes':>11}{'programs':>9}"
+        head = f"{'':34}{'outcome':>10}{'REST':>7}{'counted':>9}{'git':>7}{'programs':>9}"
         print(head, *self._rows, sep="\n")
         for name, counted in self._by_phase.items():
             print(f"\ngit programs, {name}:")
@@ -124,10 +121,7 @@ def main() -> None:
     """Measure, and print the tables."""
     with tempfile.TemporaryDirectory() as name, ModelServer() as model:
         folder = Path(name)
-        with GitHub(folder / "github") as github, ByteCounter(_port(github)).running() as counter:
-            url = f"http://127.0.0.1:{counter.port}"
-            github.web_url, github.url = url, f"{url}/api/v3"
-            github.render = Renderer(url, github.url)
+        with GitHub(folder / "github") as github:
             repo = github.add_repository(
                 REPOSITORY,
                 {
@@ -136,7 +130,7 @@ def main() -> None:
                 },
                 private=True,
             )
-            meter = Meter(github, counter, folder)
+            meter = Meter(github, folder)
             os.environ |= {"PATH": meter.path, "PULLWRIGHT_HOME": str(folder / "home")}
             clock = MovableClock()
             program = _program(folder, github, model.url, clock, meter)
@@ -162,10 +156,6 @@ def main() -> None:
                 meter.measure("idle, nothing changed", program)
             meter.print()
             asyncio.run(program.close())
-
-
-def _port(github: GitHub) -> int:
-    return int(github.web_url.rpartition(":")[2])
 
 
 def _program(folder: Path, github: GitHub, model_url: str, clock: MovableClock, meter: Meter) -> Program:

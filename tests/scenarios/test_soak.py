@@ -1,0 +1,28 @@
+"""A worker that goes on and on leaves nothing behind."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.benchmarks.soak import soak
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CYCLES = 30
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at itself below /proc")
+@pytest.mark.timeout(900)
+def test_thirty_cycles_leave_no_folder_no_process_and_no_open_file(tmp_path: Path) -> None:
+    soaked = soak(tmp_path, CYCLES, 5)
+    sys.stdout.write(soaked.lines())
+    assert soaked.outcomes["proposed"] > CYCLES // 2
+    assert soaked.left == []
+    first, *_, last = soaked.samples[1:]
+    assert last.files <= first.files
+    assert last.children <= first.children
+    assert last.folders <= first.folders
