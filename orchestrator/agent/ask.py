@@ -74,11 +74,12 @@ async def reply_to(ask: Ask, request: Request, emit: Emit, reservation: Reservat
         response = await ask.model.complete(request)
         emit(TextStarted())
         return response
-    begun = False
+    begun = counted = False
     async with aclosing(ask.model.stream(request)) as events:
         async for event in events:
             if isinstance(event, Waiting):
                 emit(WaitStarted(event.seconds, str(event.error)))
+                counted = reservation.failed(event.error)
                 continue
             if not begun:
                 emit(TextStarted())
@@ -91,7 +92,9 @@ async def reply_to(ask: Ask, request: Request, emit: Emit, reservation: Reservat
                     reservation.heard(text)
                     emit(ReasoningDelta(text))
                 case Restarted():
-                    reservation.broke()
+                    if not counted:
+                        reservation.broke()
+                    counted = False
                     emit(Warned("the stream broke; the reply is asked for again"))
                     begun = False
                 case Completed(response):

@@ -13,6 +13,7 @@ from orchestrator.core.errors import (
     ContextLengthError,
     InvalidRequestError,
     ModelNotFoundError,
+    NotConnectedError,
     OverloadedError,
     PermissionDeniedError,
     RateLimitError,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from orchestrator.agent.limits import Budget
     from orchestrator.agent.worst_case import Need
+    from orchestrator.core.errors import ModelError
     from orchestrator.core.events import LimitReached
     from orchestrator.core.messages import Usage
 
@@ -32,6 +34,7 @@ _COST_NOTHING = (
     ContextLengthError,
     InvalidRequestError,
     ModelNotFoundError,
+    NotConnectedError,
     OverloadedError,
     PermissionDeniedError,
     RateLimitError,
@@ -86,6 +89,20 @@ class Reservation:
         """A piece of the reply came in."""
         self._heard_bytes += len(text.encode("utf-8", "surrogatepass"))
 
+    def failed(self, error: ModelError) -> bool:
+        """An attempt failed and the request is sent again. Whether it counts, as it may be billed.
+
+        Raises:
+            NoRoomError: the worst case does not fit a second time.
+        """
+        if not self._may_be_billed(error):
+            return False
+        self.broke()
+        return True
+
+    def _may_be_billed(self, error: BaseException | None) -> bool:
+        return bool(self._heard_bytes) or not isinstance(error, _COST_NOTHING)
+
     def broke(self) -> None:
         """The stream broke and the request is sent again: the first attempt may be billed too.
 
@@ -115,7 +132,7 @@ class Reservation:
         if self._held is None:
             return
         self._let_go()
-        if self.is_sent and (self._heard_bytes or not isinstance(error, _COST_NOTHING)):
+        if self.is_sent and self._may_be_billed(error):
             self._lose()
 
     def _let_go(self) -> None:

@@ -125,6 +125,10 @@ class ConnectionFailedError(ModelError):
     """No connection, a time-out, or a stream that was cut in the middle."""
 
 
+class NotConnectedError(ConnectionFailedError):
+    """No connection came about, so nothing was sent and nothing is billed."""
+
+
 class ProviderError(ModelError):
     """Anything else that a provider says."""
 

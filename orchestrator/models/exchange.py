@@ -6,7 +6,7 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from orchestrator.core.errors import ConnectionFailedError
+from orchestrator.core.errors import ConnectionFailedError, NotConnectedError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -28,9 +28,10 @@ def connection_failure(host: str, error: Exception, options: HttpOptions) -> Con
         case TimeoutError():
             said = f"no whole reply from {host} within {options.total_seconds:g} s"
         case httpx2.ConnectTimeout():
-            said = f"cannot connect to {host} within {options.connect_seconds:g} s"
+            return NotConnectedError(f"cannot connect to {host} within {options.connect_seconds:g} s")
         case httpx2.ConnectError():
-            said = f"cannot connect to {host}: {said}; is the address right, and the server running?"
+            words = f"cannot connect to {host}: {said}; is the address right, and the server running?"
+            return NotConnectedError(words)
         case httpx2.TimeoutException():
             said = f"{host} sent nothing for {options.read_seconds:g} s"
         case _:

@@ -12,10 +12,16 @@ from orchestrator.agent.config import Host, SessionConfig
 from orchestrator.agent.worst_case import MIN_REPLY_TOKENS
 from orchestrator.contracts.json_plan import JsonPlan
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, RateLimitError
+from orchestrator.core.errors import (
+    ConfigurationError,
+    ConnectionFailedError,
+    NotConnectedError,
+    OverloadedError,
+    RateLimitError,
+)
 from orchestrator.core.events import LimitReached, ReplyReceived, Warned
 from orchestrator.core.messages import ToolDefinition, ToolResult, Usage
-from orchestrator.models.base import Completed, Response, Restarted, TextPiece
+from orchestrator.models.base import Completed, Response, Restarted, TextPiece, Waiting
 from orchestrator.tools.base import Ends, Order, Tool, ToolContext, ToolOutcome
 from tests.unit.agent.stage import ScriptedModel, Step, events_of, says, session_in, tool
 
@@ -247,6 +253,31 @@ async def test_each_attempt_of_a_stream_counts_and_ends_where_the_cap_is(tmp_pat
     assert end.limit == "usd"
     assert model.breaks > 2
     assert 0 < session.budget.uncertain_usd < (session.budget.usd or 0) <= 0.06
+
+
+class Failing(ScriptedModel):
+    """Its first attempts fail before a word is shown."""
+
+    async def stream(self, request: Request) -> AsyncGenerator[StreamEvent]:
+        for error in (NotConnectedError("refused"), OverloadedError("busy"), ConnectionFailedError("cut")):
+            yield Waiting(1.0, error)
+        yield Completed(await self.complete(request))
+
+
+async def test_an_attempt_that_broke_off_in_silence_counts_and_one_that_was_turned_away_does_not(
+    tmp_path: Path,
+) -> None:
+    steps: list[Step] = [ConnectionFailedError("cut"), says("Done.")]
+    async with session_in(tmp_path, *steps, host=host()) as (session, _):
+        with pytest.raises(ConnectionFailedError):
+            await session.run("Go")
+        once = session.budget.uncertain_tokens
+    (tmp_path / "other").mkdir()
+    model = Failing([says("Done.")])
+    async with session_in(tmp_path / "other", model=model, host=host()) as (session, _):
+        await session.run("Go")
+        assert 0 < session.budget.uncertain_tokens <= once
+        assert session.budget.uncertain_usd > 0
 
 
 @dataclass
