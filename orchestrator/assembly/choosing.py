@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,8 @@ from orchestrator.cycle.parts import Choice
 from orchestrator.worker.spending import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from orchestrator.core.events import Emit
@@ -32,6 +34,7 @@ class Choosing:
         taker: claims them; None in a dry run.
         purse: what may be spent; `needs` is what one request may cost at most.
         folder: the run's.
+        saving: what is in its block may reach the remote although somebody wants the end at once.
     """
 
     backlog: Backlog
@@ -40,6 +43,7 @@ class Choosing:
     needs: Caps
     folder: Path
     emit: Emit
+    saving: Callable[[], AbstractContextManager[None]] = nullcontext
 
     async def choose(self) -> Choice:
         """The next task with what may be spent on it, or why there is none.
@@ -47,7 +51,7 @@ class Choosing:
         Raises:
             PullwrightError: the forge or the remote failed.
         """
-        choice = await self.backlog.choose()
+        choice = await self._chosen()
         if choice.task is None:
             return choice
         before = Spent()
@@ -65,6 +69,17 @@ class Choosing:
             limits=Limits(caps.rounds, caps.tokens, caps.usd, caps.minutes),
         )
 
+    async def _chosen(self) -> Choice:
+        """What the backlog chooses, in a thread. One that is cancelled is waited for: it may have claimed a task."""
+        choosing = asyncio.create_task(self.backlog.choose())
+        try:
+            return await asyncio.shield(choosing)
+        except asyncio.CancelledError:
+            await asyncio.wait([choosing])
+            if not choosing.cancelled() and choosing.exception() is None:
+                await self._give_back(choosing.result())
+            raise
+
     async def _granted(self, choice: Choice, before: Spent) -> Granted | Refused:
         try:
             return await self.purse.open(self.folder, before, self.emit, self.needs)
@@ -79,10 +94,8 @@ class Choosing:
         if lease is None:
             return
         said = (lease.previous.outcome if lease.previous else "") or "skipped"
-        try:
+        with self.saving(), suppress(WorkspaceError):  # else it expires by itself
             await asyncio.to_thread(lease.release, said)
-        except WorkspaceError:
-            return  # it expires by itself
 
 
 def held_by_others(claims: Claims, run: str) -> Collection[str]:

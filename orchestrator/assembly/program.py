@@ -117,7 +117,8 @@ class Program:
             spent_up = partial(purse.why_not, needs=needs)
             taker = self._taker(claims, run, dead, rules, spent_up) if claims else None
             backlog = self._backlog(rules, taker, run)
-            return await Choosing(backlog, taker, purse, needs, folder, self.relay).choose()
+            choosing = Choosing(backlog, taker, purse, needs, folder, self.relay, self.stop.saving)
+            return await choosing.choose()
 
         with hold(folder), JournalWriter(folder, self.redactor.redact, self.clock) as journal:
             recorder = Recorder(journal, self.relay.always, self.stop)
