@@ -33,10 +33,17 @@ async def post_question(parts: CycleParts, task: Task, question: str) -> str | N
         has_choices = CHOICE.search(words) is not None
         body = render("cycle/question", question=words, run=parts.run, has_choices=has_choices)
         url = await asyncio.to_thread(
-            parts.forge.ensure_question, task.number, question_key(task, question), body
+            parts.forge.ensure_question, asked_at(task), question_key(task, question), body
         )
     parts.emit(QuestionAsked(question, url))
     return url
+
+
+def asked_at(task: Task) -> int | None:
+    """The issue, or else our pull request, that a question on this task is put to; None where there is neither."""
+    if task.number is None and task.pull is not None:
+        return task.pull.number
+    return task.number
 
 
 def question_key(task: Task, question: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.cycle.earlier import Earlier, State, read_pages
 from orchestrator.cycle.let_go import words_digest
+from orchestrator.cycle.question import asked_at
 from orchestrator.cycle.tasks import Remark, TaskKind
 from orchestrator.worker.answers import find_answer, spelled_out
 from orchestrator.worker.manners import RETRY_LABEL
@@ -65,7 +66,7 @@ class Taker:
         found = self._left(task.key)
         if self.answer is not None and (found is None or not found.state.waits_for_answer):
             return f"{task.key} has no open question that --answer could be for"
-        if found is not None and found.state.waits_for_answer:
+        if found is not None and found.state.waits_for_answer and not task.is_retry:
             answer = self._answered(task, found)
             if answer is None:
                 where = found.state.question_url or "give it with --answer TEXT"
@@ -135,7 +136,7 @@ class Taker:
     def _answered(self, task: Task, found: Earlier) -> Remark | None:
         if self.answer is not None:
             return Remark("", spelled_out(self.answer, found.state.question), trusted=True)
-        if task.number is None:
+        if (number := asked_at(task)) is None:
             return None
-        comments = self.forge.comments(task.number)
+        comments = self.forge.comments(number)
         return find_answer(comments, found.state.question, found.state.question_url, self.may, self.clean)
