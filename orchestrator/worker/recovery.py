@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from orchestrator.workspace.records import Records
 
 CRASHED = "crashed"
+_SECONDS_A_MINUTE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,8 @@ class Recovery:
     def _settle(self, run: OpenRun, task: TaskTaken, lease: Lease) -> dict[str, Any]:
         """Save what the run left, let go of its claim, and say what it came to."""
         before, proposed = lease.previous, run.proposed
-        events = read_run(run.folder).events
+        journal = read_run(run.folder)
+        events = journal.events
         result: dict[str, Any] = {}
         if _was_done(events):
             outcome = str(Outcome.PROPOSED)
@@ -138,8 +140,11 @@ class Recovery:
                 "url": proposed.url,
             }
         number = proposed.number if proposed else before.pull if before else None
-        spent = Spent(run.usd, run.usage.total_tokens, 0.0, run.rounds)
-        lease.release(outcome, number, (before.spent if before else Spent()) + spent)
+        minutes = (journal.records[-1].at - journal.records[0].at).total_seconds() / _SECONDS_A_MINUTE
+        spent = Spent(run.usd, run.usage.total_tokens, max(minutes, 0.0), run.rounds)
+        total = (run.claim.spent_before if run.claim else Spent()) + spent
+        # Its heartbeats have told a part of this already, and more where requests broke off.
+        lease.release(outcome, number, total.at_least(before.spent) if before else total)
         if task.number is not None:
             with suppress(ForgeError):  # it only shows what the claim says
                 self.forge.remove_label(task.number, WORKING_LABEL)

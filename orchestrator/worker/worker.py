@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from orchestrator.core.errors import PullwrightError
+from orchestrator.cycle.result import CycleResult, Outcome
 from orchestrator.journal.pauses import Pause
 from orchestrator.worker.pace import Again, Rest
 
@@ -13,7 +15,6 @@ if TYPE_CHECKING:
 
     from orchestrator.core.clock import Clock
     from orchestrator.cycle.parts import Stop
-    from orchestrator.cycle.result import CycleResult
     from orchestrator.worker.pace import Pace
     from orchestrator.worker.waiting import Waiting
 
@@ -118,6 +119,9 @@ async def work(
 
     Returns:
         The last cycle's result; None if the end was asked for before the first.
+
+    Raises:
+        PullwrightError: a single cycle could not even begin. Where there are more, that is a failed one.
     """
     if rhythm is not None and rhythm.left is not None:
         await rhythm.pause(rhythm.left, stop)
@@ -126,7 +130,12 @@ async def work(
     result: CycleResult | None = None
     done = 0
     while not stop():
-        result = await cycle()
+        try:
+            result = await cycle()
+        except PullwrightError as error:
+            if rhythm is None:
+                raise
+            result = CycleResult(None, Outcome.FAILED, error=str(error), cause=error)  # before it could begin
         done += 1
         report(result)
         if rhythm is None or stop() or done == max_cycles or not await _goes_on(result, rhythm, stop):

@@ -121,6 +121,8 @@ def check_nothing_is_lost(place: Place, dead: End, before: int) -> None:
 
 def check_nothing_is_paid_twice(place: Place, dead: End, before: int) -> None:
     assert len(place.asked) <= len(ROUNDS) + 2
+    (claim,) = claims(place.repository)
+    assert claim["spent"]["rounds"] >= len(place.asked), "all that was paid for counts for the task"
     received = dead.printed.count("ReplyReceived")
     if received and len(place.asked) > before:
         assert said(place.asked[before]) == list(range(1, received + 1)), "the earlier replies are messages"

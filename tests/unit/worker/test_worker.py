@@ -13,6 +13,7 @@ from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import (
     AuthenticationError,
     BadReplyError,
+    DiskFullError,
     ForgeError,
     OverloadedError,
     SpentQuotaError,
@@ -64,7 +65,7 @@ class StandingClock(ManualClock):
 class Script:
     """Plays results in order and remembers when each was asked for, in seconds from the start."""
 
-    def __init__(self, *results: CycleResult | Outcome) -> None:
+    def __init__(self, *results: CycleResult | Outcome | Exception) -> None:
         self.left = [result(one) if isinstance(one, Outcome) else one for one in results]
         self.use(ManualClock(START))
         self.began: list[float] = []
@@ -82,7 +83,10 @@ class Script:
     async def __call__(self) -> CycleResult:
         self.began.append(self.clock.monotonic())
         self.during()
-        return self.left.pop(0)
+        step = self.left.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return step
 
     def report(self, ended: CycleResult) -> None:
         self.seen.append(ended.outcome)
@@ -220,6 +224,15 @@ async def test_a_pause_is_told_and_waited_for() -> None:
     assert script.seen == [Outcome.PAUSED, Outcome.PROPOSED, Outcome.NO_TASK]
 
 
+async def test_a_cycle_that_cannot_begin_is_a_failed_one() -> None:
+    script = Script(DiskFullError("no space is left"), Outcome.PROPOSED, Outcome.QUESTION)
+    await script.play()
+    assert script.seen == [Outcome.FAILED, Outcome.PROPOSED, Outcome.QUESTION]
+    assert [pause.reason for pause in script.pauses] == ["no space is left"]
+    with pytest.raises(DiskFullError):
+        await work(Script(DiskFullError("no space is left")), script.report, script.stop)
+
+
 async def test_a_person_is_needed_and_the_worker_ends() -> None:
     script = Script(result(Outcome.FAILED, cause=AuthenticationError("no key")), Outcome.PROPOSED)
     await script.play()
@@ -276,10 +289,15 @@ async def test_each_time_of_a_schedule_begins_work_until_there_is_nothing_to_do(
     assert script.began == [100, 100, 100, 200, 200]
 
 
+async def test_each_time_of_a_schedule_begins_anew_what_was_tried() -> None:
+    script = Script(Outcome.PROPOSED, result(Outcome.NO_TASK, task=None), result(Outcome.NO_TASK, task=None))
+    await script.play_on_schedule(0, 60)
+    assert script.renewed[:2] == [0, 2]
+
+
 async def test_a_question_does_not_end_a_schedule_nor_keep_other_tasks_waiting() -> None:
-    script = Script(Outcome.QUESTION, Outcome.PROPOSED, result(Outcome.NO_TASK, task=None), Outcome.QUESTION)
-    script.left[-1].outcome = Outcome.NO_TASK
-    script.left[-1].task = None
+    nothing = [result(Outcome.NO_TASK, task=None) for _ in range(2)]
+    script = Script(Outcome.QUESTION, Outcome.PROPOSED, *nothing)
     await script.play_on_schedule(100, 200)
     assert script.began == [100, 100, 100, 200]
 
