@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import traceback
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.agent.loop import EndKind, SessionEnd
 from orchestrator.contracts.fence import one_line
-from orchestrator.core.errors import PullwrightError
+from orchestrator.core.errors import PullwrightError, WorkspaceError
 from orchestrator.core.events import (
     Cloned,
     CycleEnded,
@@ -32,6 +33,8 @@ from orchestrator.cycle.result import CycleResult, Outcome, outcome_of
 from orchestrator.cycle.salvage import keep_work
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from orchestrator.cycle.parts import Choose, CycleParts, Tighten
     from orchestrator.cycle.tasks import Task
     from orchestrator.workspace.clone import Clone
@@ -91,7 +94,7 @@ async def _story(parts: CycleParts, choice: Choice, result: CycleResult) -> None
     async with Hold(choice.lease, spent, parts.clock, parts.emit):
         await take_over(parts, choice)
         parts.emit(PhaseEntered(Phase.CLONE))
-        with await _clone(parts) as clone:
+        with _removed(await _clone(parts), parts) as clone:
             files = await asyncio.to_thread(clone.tracked_files)
             parts.emit(Cloned(clone.base_commit, clone.base_branch, len(files), str(clone.folder)))
             act = Act(parts, choice, clone, files, result)
@@ -99,6 +102,18 @@ async def _story(parts: CycleParts, choice: Choice, result: CycleResult) -> None
                 await _act(parts, task, act, result)
             finally:
                 keep_work(parts, choice, act, result)
+
+
+@contextmanager
+def _removed(clone: Clone, parts: CycleParts) -> Iterator[Clone]:
+    """The clone, removed at the end. A folder that stays is no reason to call what was done a failure."""
+    try:
+        yield clone
+    finally:
+        try:
+            clone.close()
+        except WorkspaceError as error:
+            parts.emit(Warned(f"the clone could not be removed: {error}"))
 
 
 async def _act(parts: CycleParts, task: Task, act: Act, result: CycleResult) -> None:
@@ -121,9 +136,7 @@ async def _clone(parts: CycleParts) -> Clone:
         raise
 
 
-async def _finish(
-    parts: CycleParts, task: Task, end: SessionEnd, result: CycleResult, left: bytes
-) -> None:
+async def _finish(parts: CycleParts, task: Task, end: SessionEnd, result: CycleResult, left: bytes) -> None:
     """What the session came to; `left` is the patch of what is not proposed."""
     parts.emit(PhaseEntered(Phase.FINISH))
     proposed = Outcome.PLANNED if parts.manner.dry_run else Outcome.PROPOSED

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from types import NoneType
 from typing import TYPE_CHECKING
 
 from orchestrator.contracts.fence import one_line
-from orchestrator.core.errors import ForgeError, WorkspaceError
+from orchestrator.core.errors import (
+    BadReplyError,
+    ContentFilterError,
+    ContextLengthError,
+    ForgeError,
+    ToolError,
+    WorkspaceError,
+)
 from orchestrator.core.events import Claimed, Warned
 from orchestrator.core.prompts import render
 from orchestrator.cycle.result import Outcome
@@ -25,6 +33,10 @@ WORKING_LABEL = "pullwright:working"
 STATUS_KEY = "status"
 """The section of our comment on a pull request that says what was worked on."""
 
+ERROR = "error"
+"""The outcome, in a claim's record, of a cycle that something outside of the task ended."""
+
+_OF_THE_TASK = (NoneType, BadReplyError, ContentFilterError, ContextLengthError, ToolError)
 _DIGEST_DIGITS = 12
 _WORDS_CHARACTERS = 300
 _SHORT_COMMIT = 10
@@ -100,10 +112,16 @@ async def _on_forge(parts: CycleParts, action: Callable[[], object]) -> None:
 
 
 def outcome_words(result: CycleResult, task: Task) -> str:
-    """How a claim's record tells the outcome: for what came to nothing, with the words that the task had."""
-    if result.outcome in {Outcome.NO_TASK, Outcome.FAILED}:
-        return f"{result.outcome} {words_digest(task)}"
-    return str(result.outcome)
+    """How a claim's record tells the outcome: one word, and what the task's words were where that may matter.
+
+    `failed` is the model's or the task's own fault; `error` is what went wrong around it.
+    """
+    outcome = str(result.outcome)
+    if result.outcome is Outcome.FAILED and not isinstance(result.cause, _OF_THE_TASK):
+        outcome = ERROR
+    if result.outcome in {Outcome.NO_TASK, Outcome.FAILED, Outcome.LIMIT}:
+        return f"{outcome} {words_digest(task)}"
+    return outcome
 
 
 def words_digest(task: Task) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.cycle.earlier import Earlier, State, read_pages
-from orchestrator.cycle.let_go import words_digest
+from orchestrator.cycle.let_go import ERROR, words_digest
 from orchestrator.cycle.question import asked_at
 from orchestrator.cycle.tasks import Remark, TaskKind
 from orchestrator.worker.answers import find_answer, spelled_out
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from orchestrator.forge.base import Forge
     from orchestrator.workspace.claims import Claims, Lease
     from orchestrator.workspace.records import Records
+
+
+MOST_ATTEMPTS = 3
+"""Cycles on one task that a limit or an error ended, until a person has to say something."""
 
 
 @dataclass(slots=True)
@@ -75,7 +79,10 @@ class Taker:
         if found is None and task.kind is TaskKind.UNFINISHED:
             return f"{task.key} was finished by another worker just now"
         taken = self.claims.take(
-            task.key, self.run, dead_runs=self.dead_runs, unless=lambda record: self._settled(task, record)
+            task.key,
+            self.run,
+            dead_runs=self.dead_runs,
+            unless=lambda record: self._settled(task, record, found),
         )
         if isinstance(taken, ClaimRecord):
             taken = f"{task.key} is being worked on by {taken.owner}, run {taken.run}, until {taken.expires_at:%H:%M} UTC"
@@ -101,7 +108,7 @@ class Taker:
                     lease.release(before.outcome or "skipped", before.pull)
         return moved
 
-    def _settled(self, task: Task, record: ClaimRecord) -> str | None:
+    def _settled(self, task: Task, record: ClaimRecord, found: Earlier | None) -> str | None:
         """Why a task is not taken again: it has cost what it may, or came to nothing and nobody says something new."""
         if words := self.spent_up(record.spent):
             return f"{task.key}: {words}"
@@ -117,12 +124,14 @@ class Taker:
         ):
             return None
         if outcome == "no_task":
-            found = "had nothing to do"
+            came_to = "had nothing to do"
         elif outcome == "failed":
-            found = "failed"
+            came_to = "failed"
+        elif outcome in {ERROR, "limit"} and found is not None and found.state.attempts >= MOST_ATTEMPTS:
+            came_to = f"came to no end in {found.state.attempts} cycles, the last"
         else:
             return None
-        return f"{task.key} {found} in run {record.run}: change it, comment on it, or put the label {RETRY_LABEL} on it"
+        return f"{task.key} {came_to} in run {record.run}: change it, comment on it, or put the label {RETRY_LABEL} on it"
 
     def _left(self, key: str) -> Earlier | None:
         wip = load_wip(self.records, key)
