@@ -10,6 +10,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import GitMissingError, WorkspaceError
@@ -231,30 +232,32 @@ def _execute(  # noqa: PLR0913, PLR0917  one command, fact by fact
     # Without a work tree nothing reads the attributes that lie in it: they could hide a change from a diff.
     bare = ("-c", "core.bare=true") if "GIT_DIR" in environment and "GIT_WORK_TREE" not in environment else ()
     command += [program, *_OPTIONS, *bare, *arguments]
-    process = _gitpython(str(folder)).execute(
-        command,
-        istream=subprocess.PIPE,
-        as_process=True,
-        env=environment,
-        # Ctrl+C in the terminal is for this program, which may still want its push to end well.
-        start_new_session=True,
-    )
+    # A file and no pipe: `communicate` writes into a pipe only in its first call, so that git would wait for
+    # ever for the rest where that call was not given the processor within its time.
+    with TemporaryFile(dir=folder) as source:
+        source.write(stdin)
+        source.seek(0)
+        process = _gitpython(str(folder)).execute(
+            command,
+            istream=source,
+            as_process=True,
+            env=environment,
+            # Ctrl+C in the terminal is for this program, which may still want its push to end well.
+            start_new_session=True,
+        )
     try:
-        stdout, stderr = _wait(process, stdin, doing, cancelled)
+        stdout, stderr = _wait(process, doing, cancelled)
     finally:
         if process.poll() is None:
             _stop(process)
     return GitResult(process.returncode, stdout, stderr.decode("utf-8", "replace"))
 
 
-def _wait(
-    process: Git.AutoInterrupt, stdin: bytes, doing: str, cancelled: Callable[[], bool]
-) -> tuple[bytes, bytes]:
-    looks = int(_TIME_LIMIT_SECONDS / _LOOK_SECONDS)
-    for look in range(looks):
+def _wait(process: Git.AutoInterrupt, doing: str, cancelled: Callable[[], bool]) -> tuple[bytes, bytes]:
+    for _ in range(int(_TIME_LIMIT_SECONDS / _LOOK_SECONDS)):
         try:
-            # What goes in is given once; the calls after a time-out go on where the first one was.
-            output: tuple[bytes, bytes] = process.communicate(None if look else stdin, timeout=_LOOK_SECONDS)
+            # A call after a time-out goes on where the one before it was.
+            output: tuple[bytes, bytes] = process.communicate(timeout=_LOOK_SECONDS)
         except subprocess.TimeoutExpired:
             if cancelled():
                 message = f"{doing}: interrupted"
