@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from orchestrator.core.spent import Spent
 from orchestrator.cycle.tasks import Task, from_text
 from orchestrator.forge.memory import MemoryForge
 from orchestrator.worker.taking import Taker
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from orchestrator.core.spent import Spent
 
 TASK: Task = from_text("Fix it")
 
@@ -56,3 +56,15 @@ def test_work_that_the_holder_before_left_just_now_is_not_passed_over(tmp_path: 
 def test_a_task_that_nobody_had_before_needs_no_second_look(tmp_path: Path) -> None:
     path = bare(tmp_path)
     assert isinstance(taker(Worker(path, tmp_path, "a"), path).take(TASK), Lease)
+
+
+def test_a_task_that_has_cost_its_share_is_not_claimed(tmp_path: Path) -> None:
+    path = bare(tmp_path)
+    first, second = (Worker(path, tmp_path, name) for name in "ab")
+    lease = first.take(task=TASK.key)
+    lease.release("limit", spent=Spent(3.0))
+    choosing = taker(second, path)
+    choosing.spent_up = lambda spent: f"${spent.usd:.2f} are spent"
+    assert choosing.take(TASK) == f"{TASK.key}: $3.00 are spent"
+    (claim,) = second.claims.list()
+    assert (claim.state, claim.outcome, claim.number) == ("released", "limit", 1)
