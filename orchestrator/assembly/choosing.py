@@ -14,7 +14,7 @@ from orchestrator.cycle.parts import Choice
 from orchestrator.worker.spending import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from orchestrator.worker.backlog import Backlog
     from orchestrator.worker.spending import Caps, Granted, Purse
     from orchestrator.worker.taking import Taker
-    from orchestrator.workspace.claims import Claims
 
 
 @dataclass(slots=True)
@@ -96,8 +95,3 @@ class Choosing:
         said = (lease.previous.outcome if lease.previous else "") or "skipped"
         with self.saving(), suppress(WorkspaceError):  # else it expires by itself
             await asyncio.to_thread(lease.release, said)
-
-
-def held_by_others(claims: Claims, run: str) -> Collection[str]:
-    """The tasks that other workers have begun and not ended."""
-    return {record.task for record in claims.list() if record.state == "held" and record.run != run}

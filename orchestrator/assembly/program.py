@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 import sys
 import tempfile
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.agent.limits import Limits
-from orchestrator.assembly.choosing import Choosing, held_by_others
+from orchestrator.assembly.choosing import Choosing
 from orchestrator.assembly.claiming import make_claims, new_nonce, open_hidden_refs, owner_name
 from orchestrator.assembly.guards import as_lines, rules_in_words, runs_commands, told_of_refusals
 from orchestrator.assembly.relay import Recorder
@@ -65,6 +66,10 @@ if TYPE_CHECKING:
     from orchestrator.workspace.records import Records
 
 
+_CYCLES_A_SCRATCH = 100
+"""The folder for hidden refs grows with each fetch, and is made anew after so many cycles."""
+
+
 @dataclass(slots=True)
 class Program:
     """Everything that the cycles of one run share. `cycle` runs the next one."""
@@ -88,6 +93,8 @@ class Program:
     _attempted: set[str] = field(default_factory=set)
     _idle: Idle = field(default_factory=Idle)
     _records: Records | None = None
+    _cycles: int = 0
+    _rules: tuple[str, Settings, list[str]] | None = None
 
     async def cycle(self) -> CycleResult:
         """Run one cycle with a journal of its own, on a clone of its own."""
@@ -96,10 +103,11 @@ class Program:
         rules = self.settings
         purse: Purse | None = None
         backlog: Backlog | None = None
+        pulse = functools.cache(self.site.forge.pulse)  # once a cycle
 
         async def tighten(parts: CycleParts) -> CycleParts:
             nonlocal rules
-            rules, notes = await asyncio.to_thread(self._tightened)
+            rules, notes = await asyncio.to_thread(self._tightened, pulse)
             for note in notes:
                 parts.emit(Guarded(Defence.INSTRUCTIONS, note))
             # Asks the forge for the address, so not before the cycle has begun: an outage is a result of it.
@@ -116,7 +124,7 @@ class Program:
             needs = smallest_request(rules, self.chosen)
             spent_up = partial(purse.why_not, needs=needs)
             taker = self._taker(claims, run, dead, rules, spent_up) if claims else None
-            backlog = self._backlog(rules, taker, run)
+            backlog = self._backlog(rules, taker, pulse)
             choosing = Choosing(backlog, taker, purse, needs, folder, self.relay, self.stop.saving)
             return await choosing.choose()
 
@@ -128,9 +136,16 @@ class Program:
                 await self._settle(purse, result)
             if backlog is not None and result.outcome is Outcome.PAUSED:
                 backlog.put_back()
+        await self._tidy()
         if recorder.error and result.outcome is Outcome.INTERRUPTED:
             result.outcome, result.error, result.cause = Outcome.FAILED, str(recorder.error), recorder.error
         return result
+
+    async def _tidy(self) -> None:
+        """Let go of what grows with every cycle, now that no claim is held."""
+        self._cycles += 1
+        if self._records is not None and self._cycles % _CYCLES_A_SCRATCH == 0:
+            await asyncio.to_thread(self._records.close)
 
     def forget(self) -> None:
         """A new time has come: what this process tried before may be tried again."""
@@ -210,14 +225,20 @@ class Program:
         ledger = RepositoryLedger(self._records, self.clock, new_nonce) if self._records else None
         return Purse(self.home, self.clock, scope_caps(settings), ledger)
 
-    def _tightened(self) -> tuple[Settings, list[str]]:
-        """The settings as the repository's own file, on its default branch, makes them stricter."""
-        text = self.site.forge.read_file(LOCAL_FILE)
-        if text is None:
-            return self.settings, []
-        return tightened(self.settings, text, f"{LOCAL_FILE} of {self.repository}")
+    def _tightened(self, pulse: Callable[[], str]) -> tuple[Settings, list[str]]:
+        """The settings as the repository's own file, on its default branch, makes them stricter.
 
-    def _backlog(self, settings: Settings, taker: Taker | None, run: str) -> Backlog:
+        While nothing has changed on the forge, the file is not read again.
+        """
+        now = pulse()
+        if self._rules is None or self._rules[0] != now:
+            text = self.site.forge.read_file(LOCAL_FILE)
+            where = f"{LOCAL_FILE} of {self.repository}"
+            rules, notes = (self.settings, []) if text is None else tightened(self.settings, text, where)
+            self._rules = now, rules, notes
+        return self._rules[1], self._rules[2]
+
+    def _backlog(self, settings: Settings, taker: Taker | None, pulse: Callable[[], str]) -> Backlog:
         guards = self.guards(settings)
         return Backlog(
             self.site.forge,
@@ -237,7 +258,8 @@ class Program:
                 settings.quiet_minutes,
             ),
             claim=taker.take if taker else None,
-            in_flight=partial(held_by_others, taker.claims, run) if taker else tuple,
+            in_flight=taker.held_by_others if taker else tuple,
+            pulse=pulse,
             has_conflict=self.site.forge.has_conflict,
             unfinished=partial(list_wip, taker.records) if taker else tuple,
             clock=self.clock,

@@ -79,7 +79,10 @@ _GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
         "review-rounds": ("N", "answer reviews and failed checks of one so often (default: 3)"),
         "quiet-minutes": ("MIN", "wait so long after the last word of a review (default: 10)"),
         "signoff": ("WHEN", "sign commits off: auto (default, as the repository asks), always or never"),
-        "ai-policy": ("WHAT", "respect (default): a repository that wants nothing from machines is left alone"),
+        "ai-policy": (
+            "WHAT",
+            "respect (default): a repository that wants nothing from machines is left alone",
+        ),
         "trailer": (
             "WHICH",
             "auto (default), none, assisted-by or co-authored-by: name the model in commits",

@@ -13,6 +13,7 @@ from orchestrator.core.errors import (
     ContentFilterError,
     ContextLengthError,
     ForgeError,
+    InvalidRequestError,
     ToolError,
     WorkspaceError,
 )
@@ -36,7 +37,14 @@ STATUS_KEY = "status"
 ERROR = "error"
 """The outcome, in a claim's record, of a cycle that something outside of the task ended."""
 
-_OF_THE_TASK = (NoneType, BadReplyError, ContentFilterError, ContextLengthError, ToolError)
+_OF_THE_TASK = (
+    NoneType,
+    BadReplyError,
+    ContentFilterError,
+    ContextLengthError,
+    InvalidRequestError,
+    ToolError,
+)
 _DIGEST_DIGITS = 12
 _WORDS_CHARACTERS = 300
 _SHORT_COMMIT = 10

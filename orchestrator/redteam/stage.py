@@ -81,8 +81,8 @@ class _Staged(Program):
     def _parts(self, run: str, folder: Path, settings: Settings) -> CycleParts:
         return self.change(super()._parts(run, folder, settings))
 
-    def _tightened(self) -> tuple[Settings, list[str]]:
-        return super()._tightened() if self.is_tightened else (self.settings, [])
+    def _tightened(self, pulse: Callable[[], str]) -> tuple[Settings, list[str]]:
+        return super()._tightened(pulse) if self.is_tightened else (self.settings, [])
 
 
 async def play(

@@ -78,6 +78,7 @@ class Backlog:
         in_flight: keys of the tasks that other workers hold now.
         has_conflict: whether a pull request, by number, cannot be merged into its base as it is.
         unfinished: keys of the tasks on which a cycle left unfinished work.
+        pulse: the forge's, if somebody has asked for it already; None asks.
         clock: the time of day.
         idle: what is remembered between two backlogs of one process.
     """
@@ -96,6 +97,7 @@ class Backlog:
     in_flight: Callable[[], Collection[str]] = _nobody
     has_conflict: Callable[[int], bool] = _no_conflict
     unfinished: Callable[[], Collection[str]] = _nobody
+    pulse: Callable[[], str] | None = None
     clock: Clock = field(default_factory=SystemClock)
     idle: Idle = field(default_factory=Idle)
     _noticed: list[Guarded] = field(default_factory=list, init=False)
@@ -122,7 +124,7 @@ class Backlog:
         self.attempted.discard(self._last)
 
     def _choose(self) -> Choice:
-        pulse = self.forge.pulse()
+        pulse = (self.pulse or self.forge.pulse)()
         known = self.idle.recall(pulse, self.clock.now())
         if known is not None:
             return known

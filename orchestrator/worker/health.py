@@ -177,7 +177,11 @@ class _Server:
         match = _REQUEST.fullmatch(first)
         if match is None:
             known = re.fullmatch(rb"[A-Z]{1,20} /[!-~]* HTTP/1\.[01]", first)
-            return _answer(_NOT_ALLOWED, "GET and HEAD only\n") if known else _answer(400, "this is no request\n")
+            return (
+                _answer(_NOT_ALLOWED, "GET and HEAD only\n")
+                if known
+                else _answer(400, "this is no request\n")
+            )
         if self._only_local and not _names_loopback(fields):
             return _answer(403, "this address is for programs of this machine\n")
         return self._page(match[2].decode("ascii"), head_only=match[1] == b"HEAD")

@@ -59,6 +59,16 @@ class Taker:
     spent_up: Callable[[Spent], str | None]
     answer: str | None = None
     earlier: dict[str, Earlier] = field(default_factory=dict)
+    _held: set[str] = field(default_factory=set)
+
+    def held_by_others(self) -> Collection[str]:
+        """The tasks that other workers have begun and not ended, asked now. `take` then leaves them alone."""
+        self._held = {
+            record.task
+            for record in self.claims.list()
+            if record.run != self.run and record.run not in self.dead_runs and not self.claims.is_free(record)
+        }
+        return self._held
 
     def take(self, task: Task) -> Lease | str:
         """Claim the task, or say why it is left alone.
@@ -67,17 +77,11 @@ class Taker:
             WorkspaceError: the remote cannot be reached.
             ForgeError: the forge failed.
         """
-        found = self._left(task.key)
-        if self.answer is not None and (found is None or not found.state.waits_for_answer):
-            return f"{task.key} has no open question that --answer could be for"
-        if found is not None and found.state.waits_for_answer and not task.is_retry:
-            answer = self._answered(task, found)
-            if answer is None:
-                where = found.state.question_url or "give it with --answer TEXT"
-                return f"{task.key} waits for an answer: {where}"
-            found = replace(found, answer=answer)
-        if found is None and task.kind is TaskKind.UNFINISHED:
-            return f"{task.key} was finished by another worker just now"
+        if task.key in self._held:
+            return f"{task.key} is being worked on by another worker"
+        found = self._to_go_on_with(task)
+        if isinstance(found, str):
+            return found
         taken = self.claims.take(
             task.key,
             self.run,
@@ -93,6 +97,22 @@ class Taker:
         if found is not None:
             self.earlier[task.key] = found
         return taken
+
+    def _to_go_on_with(self, task: Task) -> Earlier | str | None:
+        """What an unfinished cycle left, with the answer to its question; or why the task is left alone."""
+        found = self._left(task.key)
+        if self.answer is not None and (found is None or not found.state.waits_for_answer):
+            return f"{task.key} has no open question that --answer could be for"
+        if found is None:
+            gone = task.kind is TaskKind.UNFINISHED
+            return f"{task.key} was finished by another worker just now" if gone else None
+        if not found.state.waits_for_answer or task.is_retry:
+            return found
+        answer = self._answered(task, found)
+        if answer is None:
+            where = found.state.question_url if asked_at(task) else "give it with --answer TEXT"
+            return f"{task.key} waits for an answer: {where}"
+        return replace(found, answer=answer)
 
     def _has_moved(self, key: str, found: Earlier | None, lease: Lease) -> bool:
         """Whether the holder before saved or dropped work after we had looked. Then the claim is given back."""

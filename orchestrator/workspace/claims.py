@@ -108,6 +108,10 @@ class Claims:
                 claims.append(parse_claim(task, record))
         return claims
 
+    def is_free(self, record: ClaimRecord) -> bool:
+        """Whether the task of such a claim may be taken now: it is released or expired."""
+        return record.is_free(self._clock.now(), self._times)
+
     def show(self, task: str) -> ClaimRecord | None:
         """The claim on one task, or None. The errors are those of `list`."""
         return self._read(task)[1]

@@ -20,6 +20,7 @@ from orchestrator.core.errors import (
     PermissionDeniedError,
     ProviderError,
     RateLimitError,
+    SpentQuotaError,
 )
 from orchestrator.core.messages import FinishReason, Message, Reasoning, Text, ToolCall, Usage
 from orchestrator.models.anthropic import AnthropicWire
@@ -31,7 +32,6 @@ from orchestrator.models.base import (
     Response,
     TextPiece,
 )
-from orchestrator.models.failures import SpentQuotaError
 
 DATA = Path(__file__).parents[2] / "data" / "messages"
 WIRE = AnthropicWire.at("http://localhost:8080", "some-model")
