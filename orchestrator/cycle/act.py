@@ -63,6 +63,8 @@ class Act:
         submodules = [file.path for file in files if file.kind == "submodule"]
         self._environment = parts.environment(clone.tree, submodules)
         self._finish_refused = False
+        self._is_closed = False
+        self._left: tuple[set[str], bytes] | None = None
         self._started = parts.clock.monotonic()
         self._proposer = Proposer(
             clone=clone,
@@ -237,6 +239,7 @@ class Act:
             self._result.uncertain_tokens = spent.uncertain_tokens
         self._result.minutes = self.spent.minutes
         await self._environment.cleanup()
+        self._is_closed = True
 
     async def _read_house(self) -> House:
         return await read_house(
@@ -321,9 +324,18 @@ class Act:
         seen = self._brought.prints
         return path in seen and prints(self.clone.tree, [path])[path] == seen[path]
 
-    def unproposed(self) -> bytes:
-        """What is not in a pull request, as a patch. In a dry run only what would not be in one."""
-        return b"" if self._parts.manner.dry_run and not self.pending() else self.pending_patch()
+    def left(self) -> tuple[set[str], bytes]:
+        """What is not proposed, by path, and as a patch. After `close` it is looked for once.
+
+        The patch also has what waits for a person; that of a dry run only what would not be proposed.
+        """
+        if self._left is not None:
+            return self._left
+        pending = self.pending()
+        patch = b"" if self._parts.manner.dry_run and not pending else self.pending_patch()
+        if self._is_closed:
+            self._left = pending, patch
+        return pending, patch
 
     def pending_patch(self) -> bytes:
         """Everything that the remote does not hold yet, as a binary-safe patch; empty if nothing."""

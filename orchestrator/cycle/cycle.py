@@ -121,7 +121,8 @@ async def _act(parts: CycleParts, task: Task, act: Act, result: CycleResult) -> 
         end = await act.run()
     finally:
         await act.close()
-    await _finish(parts, task, end, result, left=await asyncio.to_thread(act.unproposed))
+    _, patch = await asyncio.to_thread(act.left)
+    await _finish(parts, task, end, result, left=patch)
 
 
 async def _clone(parts: CycleParts) -> Clone:

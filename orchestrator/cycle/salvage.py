@@ -43,8 +43,8 @@ def _keep_somewhere(parts: CycleParts, choice: Choice, act: Act, result: CycleRe
     outcome = result.outcome if error is None else outcome_of(error)
     try:
         # What waits for a person is in the patch and in our comment, and no work that somebody goes on with.
-        left = bool(act.pending())
-        patch = b"" if parts.manner.dry_run and not left else act.pending_patch()
+        paths, patch = act.left()
+        left = bool(paths)
     except WorkspaceError as failure:
         _keep(parts, act, f"the changes could not be read ({failure})")
         return

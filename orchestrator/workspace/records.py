@@ -96,6 +96,7 @@ class Records:
         # Git writes down what is shallow, and lets only one at a time do that.
         self._fetching = threading.Lock()
         self._kind: IdKind | None = None
+        self._empty: tuple[Path, str] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -179,14 +180,24 @@ class Records:
         """
         git = self._scratch()
         doing = "cannot write a record"
-        tree = git.run("mktree", "-z", doing=doing, stdin=self._entries(git, pages or {}, doing))
+        tree = self._tree(git, pages or {}, doing)
         moment = f"{int(self._clock.now().timestamp())} +0000"
-        lines = [f"tree {tree.decode('ascii').strip()}"]
+        lines = [f"tree {tree}"]
         lines += [f"parent {parent}"] if parent else []
         lines += [f"author {_WHO} {moment}", f"committer {_WHO} {moment}", "", message.rstrip("\n"), ""]
         stdin = "\n".join(lines).encode("utf-8", "replace")
         made = git.run("hash-object", "-t", "commit", "-w", "--stdin", doing=doing, stdin=stdin)
         return made.decode("ascii").strip()
+
+    def _tree(self, git: HostGit, pages: Mapping[str, bytes], doing: str) -> str:
+        """The tree of these pages. That of no pages is written once a folder."""
+        if not pages and self._empty is not None and self._empty[0] == git.folder:
+            return self._empty[1]
+        made = git.run("mktree", "-z", doing=doing, stdin=self._entries(git, pages, doing))
+        tree = made.decode("ascii").strip()
+        if not pages:
+            self._empty = git.folder, tree
+        return tree
 
     def swap(self, ref: str, old: str | None, new: str | None, *, objects: Iterable[Path] = ()) -> bool:
         """Move a reference if it is where it is expected. A lost answer is found out by reading back.
