@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import random
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import WaitStarted, Warned
 from orchestrator.journal.reader import find_run, read_run, replay_of
@@ -308,7 +308,7 @@ def _key(around: Around, ref: ModelRef, api_url: str) -> str | None:
                 "or name a server that needs none with --api-url"
             )
         return vendor
-    safe = urlsplit(api_url).scheme == "https" or _is_local(api_url)
+    safe = urlsplit(api_url).scheme == "https" or is_loopback(_host(api_url))
     return around.keys.other or (vendor if safe else None)
 
 
@@ -328,11 +328,3 @@ def _check_price(settings: Settings, chosen: ChosenModel, name: str, remedy: str
 
 def _host(url: str) -> str:
     return urlsplit(url).hostname or ""
-
-
-def _is_local(url: str) -> bool:
-    host = _host(url)
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -61,3 +61,11 @@ def ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
         return ipaddress.ip_address(text)
     except ValueError:
         return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, by its name or address, is this machine."""
+    try:
+        return host.lower() == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.worker.census import State
 
@@ -126,7 +126,7 @@ async def serving(health: Health, host: str, port: int) -> AsyncIterator[int]:
     Raises:
         ConfigurationError: the address cannot be listened at.
     """
-    server = _Server(health, only_local=_is_loopback(host))
+    server = _Server(health, only_local=is_loopback(host))
     try:
         listening = await asyncio.start_server(server.connected, host, port, limit=_MAX_HEAD_BYTES)
     except OSError as error:
@@ -220,13 +220,6 @@ def _names_loopback(fields: list[bytes]) -> bool:
         return False
     name = re.sub(r":[0-9]{1,5}$", "", hosts[0].decode("latin-1").lower())
     return name in _LOOPBACK_NAMES
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def _label(text: str) -> str:
