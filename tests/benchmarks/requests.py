@@ -1,14 +1,19 @@
-"""Requests and git programs of a cycle on GitHub, and what it costs to look where nothing is to be done.
+"""Requests, bytes and git programs of a cycle on GitHub, and what it costs to look where nothing is to be done.
 
 Run: python -m tests.benchmarks.requests
+
+The bytes are all that crosses the loopback interface meanwhile, the model's prompts and the headers of TCP among
+them. On Linux, `unshare -n sh -c 'ip link set lo up && python -m tests.benchmarks.requests'` keeps others' out.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import tempfile
+import time
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
@@ -71,8 +76,9 @@ class Meter:
     def measure(self, name: str, program: Program) -> None:
         """Run a cycle."""
         self._phases = [("begin", len(self._commands()))]
-        start = len(self._github.requests)
+        start, bytes_before, began = len(self._github.requests), _loopback_bytes(), time.perf_counter()
         result = asyncio.run(program.cycle())
+        seconds, crossed = time.perf_counter() - began, _loopback_bytes() - bytes_before
         if result.error:
             print(result.error)
         seen = self._github.requests[start:]
@@ -82,7 +88,7 @@ class Meter:
         commands = self._commands()
         programs = len(commands) - self._phases[0][1]
         self._rows.append(
-            f"{name:34}{result.outcome:>10}{rest:>7}{rest - unchanged:>9}{on_git:>7}{programs:>7}"
+            f"{name:34}{result.outcome:>10}{rest:>7}{rest - unchanged:>9}{on_git:>7}{programs:>9}{crossed:>11,}{seconds:>9.2f}"
         )
         ends = [start for _, start in self._phases[1:]] + [len(commands)]
         counted = Counter[str]()
@@ -92,7 +98,7 @@ class Meter:
 
     def print(self) -> None:
         """The tables."""
-        head = f"{'':34}{'outcome':>10}{'REST':>7}{'counted':>9}{'git':>7}{'programs':>9}"
+        head = f"{'':34}{'outcome':>10}{'REST':>7}{'counted':>9}{'git':>7}{'programs':>9}{'bytes':>11}{'seconds':>9}"
         print(head, *self._rows, sep="\n")
         for name, counted in self._by_phase.items():
             print(f"\ngit programs, {name}:")
@@ -105,6 +111,16 @@ class Meter:
 
     def _commands(self) -> list[str]:
         return self._log.read_text(encoding="utf-8").splitlines()
+
+
+def _loopback_bytes() -> int:
+    """What the loopback interface has carried so far; 0 where the system does not tell."""
+    try:
+        text = Path("/proc/net/dev").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    found = re.search(r"^\s*lo:\s*(\d+)", text, re.MULTILINE)
+    return int(found[1]) if found else 0
 
 
 def _subcommand(line: str) -> str:
