@@ -161,7 +161,9 @@ def _path_pattern(path: str) -> re.Pattern[str]:
     """Everywhere a segment, but `{path}`, `{ref}`, `{branch}` and a label's `{name}` may hold slashes."""
     escaped = re.escape(path).replace(r"\{", "{").replace(r"\}", "}")
     return re.compile(
-        re.sub(r"\{(\w+)\}", lambda m: ".+" if m[1] in {"path", "ref", "branch", "name"} else "[^/]+", escaped)
+        re.sub(
+            r"\{(\w+)\}", lambda m: ".+" if m[1] in {"path", "ref", "branch", "name"} else "[^/]+", escaped
+        )
     )
 
 

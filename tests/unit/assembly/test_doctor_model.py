@@ -153,7 +153,11 @@ def test_each_protocol_asks_for_its_model(
 
 def test_fallback_models_have_probes_of_their_own(tmp_path: Path) -> None:
     with ModelServer() as server:
-        flags: dict[str, Any] = {"model": NAMED, "api_url": server.url, "fallback_model": ["anthropic:claude-sonnet-4-5"]}
+        flags: dict[str, Any] = {
+            "model": NAMED,
+            "api_url": server.url,
+            "fallback_model": ["anthropic:claude-sonnet-4-5"],
+        }
         groups = probe(tmp_path, {"PULLWRIGHT_API_KEY": KEY}, **flags)
     assert of(groups)["server"].state is State.OK
     other = of(groups, "Fallback model")
