@@ -164,7 +164,10 @@ FAILURES = {
                 },
             ),
         ),
-        words=dict.fromkeys(Protocol, "no credit or quota left"),
+        words={
+            **dict.fromkeys(Protocol, "no credit or quota left"),
+            Protocol.GEMINI: "the quota of the day is used up",
+        },
     ),
     "500": Failure(
         OverloadedError,

@@ -29,7 +29,7 @@ class Act:
     def __init__(self) -> None:
         self.clone = Clone()
 
-    def pending(self) -> set[str]:
+    def left(self) -> tuple[set[str], bytes]:
         raise RecursionError("too deep")
 
 
