@@ -93,6 +93,7 @@ def pullwright(home: Path, source: Path, run: str) -> Callable[[], object]:
         shutil.rmtree(home / "forge", ignore_errors=True)
         for branch in (source / "refs" / "heads" / "pullwright").glob("*"):
             branch.unlink()
+        shutil.rmtree(source / "refs" / "pullwright", ignore_errors=True)  # claims remember what was done
         quiet_main(["run", "--repo", str(source), "--model", f"replay:{run}", "--json", "--plain"])
 
     return job
