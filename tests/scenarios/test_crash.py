@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tests.doubles.github.server import GitHub
     from tests.doubles.github.state import Repo
 
+pytestmark = pytest.mark.timeout(600)
 SHARES = 20
 """Into so many tests the records are divided, so that they can run beside each other."""
 ALL = os.environ.get("PULLWRIGHT_TEST_EVERY_RECORD") == "1"
