@@ -179,7 +179,6 @@ class Host:
         stopped: whether somebody asked for an end after the round that is running.
         may_end: asked when a reply in words would end the work; see `Hooks.may_end`.
         wrap_up: what the model is told before its last turn; empty takes `prompts/agent/wrap_up.md`.
-        last_round: the former name of `wrap_up`, taken where that is empty.
         other_model: makes the model that a subagent is to run on; None takes the profile's, which may refuse.
         system: makes the whole system prompt from the tools shown; None has the session build it.
         ledger: what tools remember.
@@ -195,7 +194,6 @@ class Host:
     stopped: Callable[[], bool] = lambda: False
     may_end: Callable[[str], Awaitable[str | None]] = _may_end
     wrap_up: str = ""
-    last_round: str = ""
     other_model: OtherModel | None = None
     system: Callable[[tuple[ToolDefinition, ...]], str] | None = None
     ledger: Ledger = field(default_factory=Ledger)

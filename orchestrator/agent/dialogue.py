@@ -75,6 +75,6 @@ def hooks_of(setting: Setting, inbox: Inbox) -> Hooks:
         stopped=host.stopped,
         steering=inbox.take_steering,
         may_end=host.may_end,
-        wrap_up=host.wrap_up or host.last_round,
+        wrap_up=host.wrap_up,
         repetition=Repetition(config.loop_detection_window) if config.enable_loop_detection else None,
     )

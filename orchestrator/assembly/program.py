@@ -145,7 +145,10 @@ class Program:
         """Let go of what grows with every cycle, now that no claim is held."""
         self._cycles += 1
         if self._records is not None and self._cycles % _CYCLES_A_SCRATCH == 0:
-            await asyncio.to_thread(self._records.close)
+            try:
+                await asyncio.to_thread(self._records.close)
+            except WorkspaceError as error:
+                self.relay.always(Warned(f"the folder of the hidden refs could not be removed: {error}"))
 
     def forget(self) -> None:
         """A new time has come: what this process tried before may be tried again."""

@@ -8,6 +8,8 @@ import stat
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from orchestrator.cycle.tasks import REBASE_LABEL
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
@@ -16,9 +18,6 @@ if TYPE_CHECKING:
     from orchestrator.cycle.tasks import Task
     from orchestrator.workspace.base import Adopted, BranchState
     from orchestrator.workspace.clone import Clone
-
-REBASE_LABEL = "pullwright:rebase"
-"""On an open pull request: bring it onto its base, whoever committed to it."""
 
 
 @dataclass(frozen=True, slots=True)

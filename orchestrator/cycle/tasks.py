@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from orchestrator.forge.base import Issue, PullRequest
 
 BRANCH_FOLDER = "pullwright/"
+REBASE_LABEL = "pullwright:rebase"
+"""On an open pull request: bring it onto its base, whoever committed to it."""
 _SLUG_CHARACTERS = 40
 _TITLE_CHARACTERS = 120
 _KEY_DIGITS = 8

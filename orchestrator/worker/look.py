@@ -7,11 +7,11 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from orchestrator.cycle.tasks import BRANCH_FOLDER, Task, TaskKind, key_of
+from orchestrator.cycle.tasks import BRANCH_FOLDER, REBASE_LABEL, Task, TaskKind, key_of
 from orchestrator.forge.base import PullRequestState
 from orchestrator.worker import manners as rules
 from orchestrator.worker.admission import Admission
-from orchestrator.worker.manners import REBASE_LABEL, RETRY_LABEL, has_label, is_reviewed
+from orchestrator.worker.manners import RETRY_LABEL, has_label, is_reviewed
 from orchestrator.worker.upkeep import Upkeep
 
 if TYPE_CHECKING:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 RETRY_LABEL = "pullwright:retry"
 """On an issue or on a closed pull request: that it was closed unmerged is no "no" any more."""
-REBASE_LABEL = "pullwright:rebase"
-"""On an open pull request: bring it onto its base, whoever committed to it."""
 _NAMED = 5
 
 

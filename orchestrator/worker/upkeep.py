@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ForgePermissionError
 from orchestrator.core.prompts import render
-from orchestrator.cycle.tasks import Remark, Task, TaskKind, key_of
+from orchestrator.cycle.tasks import REBASE_LABEL, Remark, Task, TaskKind, key_of
 from orchestrator.forge.base import CheckState, FeedbackKind, TokenKind
-from orchestrator.worker.manners import REBASE_LABEL, NotNow, has_label, is_somebody_elses
+from orchestrator.worker.manners import NotNow, has_label, is_somebody_elses
 from orchestrator.worker.remarks import is_ours
 
 if TYPE_CHECKING:

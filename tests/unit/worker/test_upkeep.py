@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.cycle.tasks import Remark, Task, TaskKind, key_of
+from orchestrator.cycle.tasks import REBASE_LABEL, Remark, Task, TaskKind, key_of
 from orchestrator.forge.base import Feedback, FeedbackKind
 from orchestrator.worker.look import Look, Ready
-from orchestrator.worker.manners import REBASE_LABEL, Manners
+from orchestrator.worker.manners import Manners
 from orchestrator.worker.upkeep import LOOK_AGAIN, MOST_CHARACTERS, UpkeepState, read_state
 from tests.doubles.github.checks import check
 from tests.doubles.github.faults import Fault
