@@ -78,11 +78,13 @@ class _Staged(Program):
     change: Callable[[CycleParts], CycleParts] = field(kw_only=True)
     is_tightened: bool = field(kw_only=True)
 
-    def _parts(self, run: str, folder: Path, settings: Settings) -> CycleParts:
-        return self.change(super()._parts(run, folder, settings))
+    def parts(self, run: str, folder: Path, settings: Settings) -> CycleParts:
+        """As they are for a user, and then changed."""
+        return self.change(super().parts(run, folder, settings))
 
-    def _tightened(self, pulse: Callable[[], str]) -> tuple[Settings, list[str]]:
-        return super()._tightened(pulse) if self.is_tightened else (self.settings, [])
+    def tightened(self, pulse: Callable[[], str]) -> tuple[Settings, list[str]]:
+        """As for a user, unless this defence is away."""
+        return super().tightened(pulse) if self.is_tightened else (self.settings, [])
 
 
 async def play(
