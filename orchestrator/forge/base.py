@@ -271,6 +271,16 @@ class Forge(Protocol):
             ForgeNotFoundError: there is no such issue.
         """
 
+    def labelled_by(self, number: int, label: str) -> str | None:
+        """Who put on the label that is on an issue or pull request now, read now.
+
+        Returns:
+            A login, empty for an account that is gone; None if nobody is known to have done so.
+
+        Raises:
+            ForgeNotFoundError: there is none of this number.
+        """
+
     def comments(self, number: int) -> list[Comment]:
         """The newest comments on an issue or pull request, oldest of them first; at most 200.
 

@@ -100,13 +100,27 @@ class RestPeople(RestPlace):
         Raises:
             ForgeNotFoundError: there is no such issue.
         """
-        request = self._request("GET", f"/issues/{number}/events", f"read the history of issue #{number}")
-        events, all_events = self._calls.first_pages(request, to_event, most=MOST_EVENT_PAGES)
+        events, all_events = self._events_of(number)
         labels = [event for event in events if isinstance(event, LabelEvent)]
         renames = [event for event in events if isinstance(event, Edit)]
         body_edits, all_edits = self._edits_of(number)
         by, at = _labelled(labels, label)
         return IssueHistory(by, at, (*renames, *body_edits), is_complete=all_events and all_edits)
+
+    def labelled_by(self, number: int, label: str) -> str | None:
+        """Who put a label on that is on an issue or pull request now; None also where too much has happened to it.
+
+        Raises:
+            ForgeNotFoundError: there is none of this number.
+        """
+        events, is_complete = self._events_of(number)
+        by, _ = _labelled((event for event in events if isinstance(event, LabelEvent)), label)
+        return by if is_complete else None
+
+    def _events_of(self, number: int) -> tuple[list[LabelEvent | Edit | None], bool]:
+        """What happened to an issue or pull request, and whether this is all."""
+        request = self._request("GET", f"/issues/{number}/events", f"read the history of #{number}")
+        return self._calls.first_pages(request, to_event, most=MOST_EVENT_PAGES)
 
     def _asked(self, login: str) -> Permission:
         place, doing = f"/collaborators/{quote(login, safe='')}/permission", f"ask what {login} may do"

@@ -115,6 +115,10 @@ class LocalForge:
         """Never one."""
         self._no_issue(number)
 
+    def labelled_by(self, number: int, label: str) -> None:  # noqa: ARG002  whichever it is
+        """Nobody that is known."""
+        self._record(number)
+
     def comments(self, number: int) -> list[Comment]:
         """Never any: people do not talk in a folder."""
         self._no_issue(number)

@@ -164,6 +164,11 @@ class MemoryForge:
         by, at = self._labelled.get((number, label), (None, None))
         return IssueHistory(by, at, tuple(self._edits.get(number, ())))
 
+    def labelled_by(self, number: int, label: str) -> str | None:
+        """Who put a label on an issue."""
+        self._require(number)
+        return self._labelled.get((number, label), (None, None))[0]
+
     def comments(self, number: int) -> list[Comment]:
         """The comments, oldest first."""
         self._require(number)

@@ -51,6 +51,24 @@ class Admission:
             return refusal
         return self._edited_since(issue, history)
 
+    def label_refusal(self, number: int, label: str) -> str | None:
+        """Why a label on an issue or pull request counts for nothing, in one line, or None if it counts.
+
+        Args:
+            number: the issue's or pull request's; the label was seen on it.
+            label: any, also other than the one that asks for work.
+        """
+        by = self._forge.labelled_by(number, label)
+        if self.may(by):
+            return None
+        if by is None:
+            return f"nobody is known to have put the label {label!r} on #{number}: take it off, and put it on yourself"
+        remedy = f", or pass --allow-actor {shlex.quote(by)}" if by else ""
+        return (
+            f"{_name(by)} put the label {label!r} on #{number} and may not write to the repository: "
+            f"take it off, and put it on yourself{remedy}"
+        )
+
     def _edited(self, issue: Issue, edits: Iterable[Edit]) -> str | None:
         """What is wrong where the author is trusted: others' edits."""
         bad = self._bad(edits)

@@ -8,25 +8,25 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.defences import Defence, Guarded
-from orchestrator.core.errors import ConfigurationError, ForgeNotFoundError, WorkspaceError
+from orchestrator.core.errors import WorkspaceError
 from orchestrator.cycle.parts import Choice
-from orchestrator.cycle.tasks import BRANCH_FOLDER, Task, TaskKind, checklist, from_issue, from_text
+from orchestrator.cycle.tasks import BRANCH_FOLDER, Task, TaskKind, from_issue, from_text
 from orchestrator.worker.idle import Idle
 from orchestrator.worker.look import CLAIMS_LOOK_AGAIN, Look, Ready
-from orchestrator.worker.manners import Manners, name_of, why_hands_off, why_not_again
-from orchestrator.worker.remarks import CommentsPolicy, choose_remarks
+from orchestrator.worker.manners import Manners, name_of, why_not_again
+from orchestrator.worker.reading import BACKLOG_FILES, Reading, Screen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from orchestrator.core.clock import Clock
-    from orchestrator.forge.base import Forge, Issue
+    from orchestrator.core.defences import Guarded
+    from orchestrator.forge.base import Forge
+    from orchestrator.worker.remarks import CommentsPolicy
     from orchestrator.workspace.claims import Lease
 
     Claim: TypeAlias = Callable[[Task], Lease | str]
 
-BACKLOG_FILES = ("BACKLOG.md", "TODO.md", "ROADMAP.md")
 _NAMED_REASONS = 3
 
 
@@ -128,45 +128,51 @@ class Backlog:
         known = self.idle.recall(pulse, self.clock.now())
         if known is not None:
             return known
-        look = self._look()
-        choice = self._find(look)
-        self.idle.remember(pulse, choice, look.now)
+        reading = self._reading()
+        choice = self._find(reading)
+        self.idle.remember(pulse, choice, reading.look.now)
         return choice
 
-    def _look(self) -> Look:
-        return Look(
+    def _reading(self) -> Reading:
+        """One look at the forge, and the reader of what it finds."""
+        screen = Screen(self.clean, self.clean_name, self._noticed)
+        look = Look(
             self.forge,
             self.label,
             self.allow_actors,
             self.manners,
             self.clock.now(),
-            self._clean_at,
-            lambda text: self.clean_name(text)[0],
+            screen.text,
+            screen.line,
             self.has_conflict,
             self.unfinished,
+            screen.refused,
         )
+        return Reading(look, screen, self.comments_policy)
 
-    def _find(self, look: Look) -> Choice:
+    def _find(self, reading: Reading) -> Choice:
+        look = reading.look
         for found in look.upkeep(self.wanted.prefix):
             if found.attempt in self.attempted:
                 continue
-            ready = self._in_its_words(found, look)
+            ready = reading.in_its_words(found)
             if isinstance(ready, str):
                 look.note(ready)
-            elif choice := self._take(ready, look):
+            elif choice := self._take(ready, reading):
                 return choice
         full = look.why_no_new_task(look.pulls, self.in_flight)
         if full is not None:
             look.note(full.reason, full.until, first=True)
         else:
-            for ready in self._new(look):
-                if choice := self._take(ready, look):
+            for ready in self._new(reading):
+                if choice := self._take(ready, reading):
                     return choice
         reason = _summary(look.reasons, self.label)
         return Choice(None, reason, wake_at=min(look.times, default=None))
 
-    def _take(self, ready: Ready, look: Look) -> Choice | None:
+    def _take(self, ready: Ready, reading: Reading) -> Choice | None:
         """Claim what is ready, and look again: what was read before the claim may be old by now."""
+        look = reading.look
         lease: Lease | None = None
         if self.claim is not None:
             held = self.claim(ready.task)
@@ -175,7 +181,7 @@ class Backlog:
                 return None
             lease, kept = held, False
             try:
-                still = self._still(ready, lease, look)
+                still = self._still(ready, lease, reading)
                 kept = isinstance(still, Ready)
             finally:
                 if not kept:
@@ -188,111 +194,38 @@ class Backlog:
         self.attempted.add(ready.attempt)
         return Choice(ready.task, lease=lease, after_claim=ready.after)
 
-    def _still(self, ready: Ready, lease: Lease, look: Look) -> Ready | str:
+    def _still(self, ready: Ready, lease: Lease, reading: Reading) -> Ready | str:
         """What is ready, as it is now that nobody else can do it, or why it is not any more."""
+        look = reading.look
         pulls = self.forge.our_pull_requests(BRANCH_FOLDER)
         if ready.task.kind is not TaskKind.NEW:
             again = look.again(ready, pulls)
-            return again if isinstance(again, str) else self._in_its_words(again, look)
+            return again if isinstance(again, str) else reading.in_its_words(again)
         before = lease.previous.pull if lease.previous else None
         if before is not None and before not in {pull.number for pull in pulls}:
             return f"{name_of(ready.task)} was proposed as #{before}, which the forge does not list yet"
-        done, _ = why_not_again(ready.task, pulls, ready.labels)
+        done, _ = why_not_again(ready.task, pulls, ready.labels, look.is_asked)
         full = look.why_no_new_task(pulls, self.in_flight)
         return done or (full.reason if full else ready)
 
-    def _in_its_words(self, ready: Ready, look: Look) -> Ready | str:
-        """What an issue's unfinished task is by the words that the issue has now, or why it is left alone."""
-        task = ready.task
-        if task.kind is not TaskKind.UNFINISHED or task.number is None:
-            return ready
-        try:
-            issue = self.forge.issue(task.number)
-        except ForgeNotFoundError as error:
-            return f"its pull request is open, but {error}"
-        if not issue.is_open:
-            return f"issue #{issue.number} is closed"
-        reason = self._why_not_issue(issue, look)
-        if reason is not None:
-            return reason
-        told = self._told(issue, look)
-        return replace(ready, task=replace(told, kind=task.kind, pull=task.pull))
-
-    def _new(self, look: Look) -> Iterator[Ready]:
-        for candidate in self._candidates():
+    def _new(self, reading: Reading) -> Iterator[Ready]:
+        look = reading.look
+        for candidate in reading.candidates(self.wanted.issue, self.wanted.text):
             issue = None if isinstance(candidate, Task) else candidate
             task = candidate if isinstance(candidate, Task) else from_issue(candidate)
             labels = issue.labels if issue else ()
-            reason, retried = why_not_again(task, look.pulls, labels)
+            reason, retried = why_not_again(task, look.pulls, labels, look.is_asked)
             attempt = f"{task.key} retry {max(retried)}" if retried else task.key
             if reason is None and attempt in self.attempted:
                 reason = f"{name_of(task)} was worked on in this run"
             if reason is None and issue is not None:
-                reason = self._why_not_issue(issue, look)
-                task = task if reason else self._told(issue, look)
+                reason = reading.why_not(issue)
+                task = task if reason else reading.told(issue)
             task = replace(task, is_retry=bool(retried))
             if reason is None:
                 yield Ready(task, attempt, look.unlabel(retried), labels)
             else:
                 look.note(reason)
-
-    def _candidates(self) -> Iterator[Issue | Task]:
-        """Issues, which have to be admitted, and tasks, which whoever may write has put there."""
-        if self.wanted.issue is not None:
-            issue = self.forge.issue(self.wanted.issue)
-            if not issue.is_open:
-                raise ConfigurationError(f"issue #{issue.number} is closed: reopen it, or name another one")
-            yield issue
-        elif self.wanted.text is not None:
-            yield from_text(self.wanted.text)
-        else:
-            yield from self.forge.open_issues(self.label)
-            yield from self._items()
-
-    def _items(self) -> Iterator[Task]:
-        # Files of the default branch: only people who may write change them.
-        for file in BACKLOG_FILES:
-            if text := self.forge.read_file(file):
-                seen, lines = self.clean(text)
-                self._notice_hidden(file, lines)
-                yield from checklist(file, seen)
-
-    def _why_not_issue(self, issue: Issue, look: Look) -> str | None:
-        """Why an issue is left alone: nobody who may asked for it, or it is somebody else's."""
-        refusal = look.admission.refusal(issue)
-        if refusal is not None:
-            self._noticed.append(Guarded(Defence.ADMISSION, refusal))
-            return refusal
-        ours = [pull.number for pull in look.pulls]
-        return why_hands_off(issue, lambda: self.forge.linked_pull_requests(issue.number), ours, look.me)
-
-    def _told(self, issue: Issue, look: Look) -> Task:
-        """The task that an admitted issue is. Its text is the one that was judged: it is not read again."""
-        title, title_lines = self.clean_name(issue.title)
-        body, body_lines = self.clean(issue.body)
-        lines = [f"title: {line}" for line in title_lines] + [f"body: {line}" for line in body_lines]
-
-        def clean(text: str, author: str) -> str:
-            seen, found = self.clean(text)
-            lines.extend(f"comment by {author or 'an account that is gone'}: {line}" for line in found)
-            return seen
-
-        comments = [] if self.comments_policy == "none" else self.forge.comments(issue.number)
-        remarks = choose_remarks(comments, self.comments_policy, look.admission.may, clean)
-        self._notice_hidden(f"issue #{issue.number}", lines)
-        return from_issue(replace(issue, title=title, body=body), remarks)
-
-    def _clean_at(self, text: str, place: str) -> str:
-        seen, lines = self.clean(text)
-        self._notice_hidden(place, lines)
-        return seen
-
-    def _notice_hidden(self, place: str, lines: list[str]) -> None:
-        if lines:
-            message = f"{place}: the model would have seen this; you did not"
-            event = Guarded(Defence.HIDDEN_TEXT, message, details=tuple(lines))
-            if event not in self._noticed:
-                self._noticed.append(event)
 
 
 def _let_go(lease: Lease) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.cycle.tasks import BRANCH_FOLDER, REBASE_LABEL, Task, TaskKind, key_of
-from orchestrator.forge.base import PullRequestState
+from orchestrator.forge.base import PullRequestState, TokenKind
 from orchestrator.worker import manners as rules
 from orchestrator.worker.admission import Admission
 from orchestrator.worker.manners import RETRY_LABEL, has_label, is_reviewed
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 CLAIMS_LOOK_AGAIN = timedelta(minutes=5)
 """Claims are not in the forge's pulse: while another worker holds a task, it is asked for so often."""
+
+
+def _unheard(reason: str) -> None:
+    del reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,7 @@ class Look:
     Attributes:
         pulls: all of ours, as they were listed first; `me` is our login, where it is known.
         unfinished: keys of tasks with unfinished work; asked once, where a pull request of ours is open.
+        refused: told of labels that count for nothing, because of who put them on.
         reasons: why things are not done, in words.
         times: when some of them may be.
     """
@@ -62,6 +67,7 @@ class Look:
     clean_name: Callable[[str], str]
     has_conflict: Callable[[int], bool]
     unfinished: Callable[[], Collection[str]] = tuple
+    refused: Callable[[str], None] = _unheard
     admission: Admission = field(init=False)
     pulls: list[PullRequest] = field(init=False)
     me: str | None = field(init=False)
@@ -69,6 +75,7 @@ class Look:
     times: list[datetime] = field(default_factory=list, init=False)
     _said: dict[int, list[Feedback]] = field(default_factory=dict, init=False)
     _unfinished: Collection[str] | None = field(default=None, init=False)
+    _asked: dict[tuple[int, str], bool] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.admission = Admission(self.forge, self.label, self.allow_actors)
@@ -81,6 +88,20 @@ class Look:
             self.reasons.insert(0 if first else len(self.reasons), reason)
         if until is not None:
             self.times.append(until)
+
+    def is_asked(self, number: int, label: str) -> bool:
+        """Whether a label that is on an issue or pull request is the wish of somebody who may cause work."""
+        if (number, label) not in self._asked:
+            refusal = None if self._is_nameless() else self.admission.label_refusal(number, label)
+            self._asked[number, label] = refusal is None
+            if refusal is not None:
+                self.note(refusal)
+                self.refused(refusal)
+        return self._asked[number, label]
+
+    def _is_nameless(self) -> bool:
+        """Whether nobody has a name here, as in a folder: then who may write is up to the disk."""
+        return self.forge.token_kind() is TokenKind.NONE and not any(pull.author for pull in self.pulls)
 
     def upkeep(self, prefix: str) -> Iterator[Ready]:
         """What our open pull requests want, the oldest first."""
@@ -120,7 +141,7 @@ class Look:
         if task.kind is TaskKind.UNFINISHED:  # as the new task that it was: begun once by a process
             return Ready(task, task.key)
         attempt = f"{task.key} {task.kind} {pull.commit} {task.status_marker}"
-        if not has_label(pull.labels, REBASE_LABEL):
+        if task.pull is None or not has_label(task.pull.labels, REBASE_LABEL):
             return Ready(task, attempt)
         # A person may ask twice for the same; when the label went on, the pull request was updated.
         after = (partial(self.forge.remove_label, pull.number, REBASE_LABEL),)
@@ -138,6 +159,7 @@ class Look:
             self.me,
             self.now,
             self._left,
+            self.is_asked,
         )
 
     def _left(self) -> Collection[str]:

@@ -128,7 +128,7 @@ def why_hands_off(
 
 
 def why_not_again(
-    task: Task, pulls: Iterable[PullRequest], labels: Iterable[str]
+    task: Task, pulls: Iterable[PullRequest], labels: Iterable[str], is_asked: Callable[[int, str], bool]
 ) -> tuple[str | None, tuple[int, ...]]:
     """Why a task is not taken: it has a pull request of ours.
 
@@ -138,6 +138,7 @@ def why_not_again(
         task: the task.
         pulls: all of ours.
         labels: of its issue, if it is one.
+        is_asked: whether a label, on a number, was put on by somebody who may cause work; asked where it is on.
 
     Returns:
         The reason, or None; and the numbers of what has that label.
@@ -152,6 +153,7 @@ def why_not_again(
     labelled = [pull.number for pull in closed if has_label(pull.labels, RETRY_LABEL)]
     if task.number is not None and has_label(labels, RETRY_LABEL):
         labelled.insert(0, task.number)
+    labelled = [number for number in labelled if is_asked(number, RETRY_LABEL)]
     if closed and not labelled:
         return f"{name_of(task)} was declined: {closed[0].url} is closed unmerged", ()
     return None, tuple(labelled)

@@ -96,6 +96,11 @@ def _texts(value: object, form: str) -> set[str]:
     return {text for text in listed if isinstance(text, str) and re.fullmatch(form, text, re.ASCII)}
 
 
+def _never(number: int, label: str) -> bool:
+    del number, label
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Upkeep:
     """Judges our open pull requests. It asks no model.
@@ -109,6 +114,7 @@ class Upkeep:
         me: our login, where it is known.
         now: in UTC.
         unfinished: keys of tasks on which a cycle left unfinished work; asked where that matters.
+        is_asked: whether a label, on a number, was put on by somebody who may cause work.
     """
 
     forge: Forge
@@ -121,6 +127,7 @@ class Upkeep:
     me: str | None
     now: datetime
     unfinished: Callable[[], Collection[str]] = tuple
+    is_asked: Callable[[int, str], bool] = _never
 
     def look(self, pull: PullRequest) -> Task | NotNow | None:
         """What a pull request wants: work, time, or nothing. None as well for one that is not ours.
@@ -134,7 +141,10 @@ class Upkeep:
         said = self.said(pull.number)
         state = read_state(said, self._is_me)
         if has_label(pull.labels, REBASE_LABEL):
-            return self._rebase(pull, state)
+            if self.is_asked(pull.number, REBASE_LABEL):
+                return self._rebase(pull, state)
+            # Whoever goes on with it must not take the label for a writer's word that people's commits are free.
+            pull = replace(pull, labels=tuple(name for name in pull.labels if name.lower() != REBASE_LABEL))
         return self._unasked(pull, said, state)
 
     def _unasked(

@@ -49,6 +49,18 @@ class TestCommitsOfPeople:
         assert hosted.tip == theirs
         assert hosted.asked == 1
 
+    def test_the_label_of_who_may_not_write_does_not_unfreeze_it(self, hosted: Hosted) -> None:
+        pull = hosted.propose()
+        theirs = hosted.people_commit({"calc.py": FIXED + "# by Ada\n"})
+        people.collaborate(hosted.repo, "tess", "triage")
+        people.label(hosted.github, pull, REBASE, "tess")
+        assert "tess put the label 'pullwright:rebase' on #2" in hosted.left_alone()
+        reviews.say(hosted.github, pull, "ada", "Rename the project, please.")
+        assert LEFT_TO_PEOPLE in hosted.left_alone()
+        assert hosted.tip == theirs
+        assert pull.labels == [REBASE]
+        assert hosted.asked == 1
+
     def test_by_the_label_the_base_is_merged_on_top_of_them(self, hosted: Hosted, stage: Stage) -> None:
         pull = hosted.propose()
         ours = hosted.tip

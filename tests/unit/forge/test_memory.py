@@ -46,6 +46,7 @@ def test_an_issue_has_a_history() -> None:
     assert [(edit.editor, edit.what) for edit in history.edits] == [("eve", "title"), ("eve", "body")]
     assert all(edit.at > START + MINUTE for edit in history.edits)
     assert there.history(number, "other").labelled_by is None
+    assert (there.labelled_by(number, "go"), there.labelled_by(number, "other")) == ("ada", None)
 
 
 def test_labels_at_the_opening_are_the_authors() -> None:

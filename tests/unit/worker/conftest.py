@@ -32,6 +32,9 @@ class World:
     def label(self, issue: Issue, by: str, name: str = "pullwright", at: datetime | None = None) -> datetime:
         return people.label(self.github, issue, name, by, at)
 
+    def label_pull(self, pull: Pull, by: str, name: str) -> None:
+        people.label(self.github, pull, name, by)
+
     def unlabel(self, issue: Issue, by: str, name: str = "pullwright") -> None:
         people.unlabel(self.github, issue, name, by)
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import ForgeError, ForgePermissionError, ForgeUnavailableError
+from orchestrator.forge.github_people import MOST_EVENT_PAGES
 from orchestrator.worker.admission import Admission
+from tests.doubles.github import people
 from tests.doubles.github.faults import Fault, server_error
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from tests.doubles.github.state import Issue
     from tests.unit.worker.conftest import World
 
+AGAIN = "pullwright:again"
 GRAPHQL = "/api/graphql"
 ASK = "/repos/octo/demo/collaborators/.*/permission"
 
@@ -389,3 +392,60 @@ def test_an_answer_about_somebody_else_is_none(world: World) -> None:
     answer = {"permission": "admin", "role_name": "admin", "user": world.github.render.person("root")}
     world.github.faults.append(Fault("GET", ASK, status=200, body=answer))
     assert refusal(world, world.issue()) is not None
+
+
+LABELLERS: dict[str, tuple[tuple[str, ...], str | None]] = {
+    "a writer": (("ada",), None),
+    "an administrator": (("root",), None),
+    "who may label": (("tess",), "tess put the label 'pullwright:again' on #1 and may not write"),
+    "a stranger": (("mallory",), "or pass --allow-actor mallory"),
+    "a writer, then who may label": (("ada", "tess"), "tess put the label"),
+    "who may label, then a writer": (("tess", "ada"), None),
+    "a bot that may write": (("helper[bot]",), None),
+    "nobody known": ((), "nobody is known to have put the label 'pullwright:again' on #1"),
+}
+
+
+@pytest.mark.parametrize("on", ["issue", "pull request"])
+@pytest.mark.parametrize("case", LABELLERS)
+def test_a_label_counts_for_what_its_labeller_may_do(world: World, case: str, on: str) -> None:
+    labellers, words = LABELLERS[case]
+    thread = world.issue() if on == "issue" else world.github.add_pull(world.repo, "pullwright/item-1")
+    for number, labeller in enumerate(labellers):
+        if number:
+            people.unlabel(world.github, thread, AGAIN, "root")
+        people.label(world.github, thread, AGAIN, labeller)
+    found = Admission(world.forge, "pullwright").label_refusal(thread.number, AGAIN)
+    assert (found is None) if words is None else (found is not None and words in found)
+    assert (
+        Admission(world.forge, "pullwright", labellers).label_refusal(thread.number, AGAIN) is None
+        or not labellers
+    )
+
+
+def test_a_labeller_who_is_gone_may_nothing(world: World) -> None:
+    world.issue()
+    label = {"name": AGAIN, "color": ""}
+    event = {"id": 1, "event": "labeled", "actor": None, "created_at": "2026-01-01T00:00:00Z", "label": label}
+    world.github.faults.append(Fault("GET", r".*/issues/1/events", status=200, body=[event]))
+    found = Admission(world.forge, "pullwright").label_refusal(1, AGAIN)
+    assert found == (
+        "an account that is gone put the label 'pullwright:again' on #1 and may not write to the repository: "
+        "take it off, and put it on yourself"
+    )
+
+
+def test_a_label_on_what_has_too_long_a_history_counts_for_nothing(world: World) -> None:
+    issue = world.issue()
+    world.label(issue, "ada", AGAIN)
+    for _ in range(MOST_EVENT_PAGES * 100):
+        world.rename(issue, "mallory")
+    found = Admission(world.forge, "pullwright").label_refusal(1, AGAIN)
+    assert "nobody is known" in (found or "")
+
+
+def test_who_cannot_be_asked_for_a_labeller_lets_nobody_in(world: World) -> None:
+    world.issue()
+    world.github.faults.extend(server_error("GET", r".*/issues/1/events") for _ in range(9))
+    with pytest.raises(ForgeUnavailableError):
+        Admission(world.forge, "pullwright").label_refusal(1, AGAIN)

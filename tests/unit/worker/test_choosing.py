@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.core.clock import ManualClock
+from orchestrator.core.defences import Defence
 from orchestrator.core.errors import ForgeUnavailableError, WorkspaceError
 from orchestrator.cycle.tasks import TaskKind, from_text
 from orchestrator.worker.backlog import Backlog, Wanted
@@ -22,6 +23,7 @@ from tests.doubles.github.server import START
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from orchestrator.core.defences import Guarded
     from orchestrator.cycle.tasks import Task
     from tests.doubles.github.state import Issue, Pull
     from tests.unit.worker.conftest import World
@@ -224,7 +226,8 @@ async def test_a_label_asks_for_another_try_and_comes_off_after_the_claim(world:
     made = issue(world)
     pull = ours(world, 1, "closed")
     assert await chosen(world) is None
-    pull.labels, made.labels = [RETRY_LABEL], ["pullwright", RETRY_LABEL]
+    world.label_pull(pull, "ada", RETRY_LABEL)
+    world.label(made, "ada", RETRY_LABEL)
     choosing = backlog(world, Claims())
     choice = await choosing.choose()
     assert choice.task is not None
@@ -238,12 +241,60 @@ async def test_a_label_asks_for_another_try_and_comes_off_after_the_claim(world:
 
 async def test_a_label_that_does_not_come_off_asks_once(world: World) -> None:
     issue(world)
-    ours(world, 1, "closed").labels = [RETRY_LABEL]
+    world.label_pull(ours(world, 1, "closed"), "ada", RETRY_LABEL)
     choosing = backlog(world)
     assert (await choosing.choose()).task is not None
     assert (await choosing.choose()).task is None
-    ours(world, 1, "closed").labels = [RETRY_LABEL]
+    world.label_pull(ours(world, 1, "closed"), "ada", RETRY_LABEL)
     assert (await choosing.choose()).task is not None
+
+
+REASON = "tess put the label 'pullwright:retry' on #{} and may not write to the repository"
+
+
+async def test_the_label_of_who_may_only_label_asks_for_nothing(world: World) -> None:
+    made = issue(world)
+    pull = ours(world, 1, "closed")
+    world.label(made, "tess", RETRY_LABEL)
+    world.label_pull(pull, "tess", RETRY_LABEL)
+    told: list[Guarded] = []
+    choosing = backlog(world, Claims(), emit=told.append)
+    choice = await choosing.choose()
+    assert choice.task is None
+    for number in (made.number, pull.number):
+        assert REASON.format(number) in choice.reason
+    assert "was declined" in choice.reason
+    assert [event.defence for event in told] == [Defence.ADMISSION] * 2
+    assert await chosen(world, allow_actors=["Tess"]) == "issue-1"
+    world.label_pull(pull, "ada", RETRY_LABEL)
+    choice = await choosing.choose()
+    assert choice.task is not None
+    [action] = choice.after_claim
+    action()
+    assert RETRY_LABEL in made.labels
+
+
+async def test_such_a_label_brings_back_no_task_that_came_to_nothing(world: World) -> None:
+    made = issue(world)
+    choosing = backlog(world)
+    assert (await choosing.choose()).task is not None
+    world.label(made, "tess", RETRY_LABEL)
+    assert (await choosing.choose()).task is None
+    assert await chosen(world) == "issue-1"
+    task = (await backlog(world).choose()).task
+    assert task is not None
+    assert not task.is_retry
+
+
+async def test_who_labelled_is_asked_once_and_only_where_a_label_is(world: World) -> None:
+    made = issue(world)
+    pull = ours(world, 1, "closed")
+    events = f"/issues/{pull.number}/events"
+    assert await chosen(world, Claims()) is None
+    assert world.asked(f"/issues/{made.number}/events") == world.asked(events) == 0
+    world.label_pull(pull, "ada", RETRY_LABEL)
+    assert await chosen(world, Claims()) == "issue-1"
+    assert world.asked(events) == 1
 
 
 async def test_a_task_that_came_to_nothing_is_tried_again_in_the_same_process(world: World) -> None:
@@ -251,8 +302,7 @@ async def test_a_task_that_came_to_nothing_is_tried_again_in_the_same_process(wo
     choosing = backlog(world)
     assert (await choosing.choose()).task is not None
     assert (await choosing.choose()).task is None
-    made.labels.append(RETRY_LABEL)
-    made.updated_at = world.github.tick()
+    world.label(made, "ada", RETRY_LABEL)
     choice = await choosing.choose()
     assert choice.task is not None
     assert choice.task.is_retry
@@ -299,7 +349,7 @@ async def test_a_pull_request_that_is_not_listed_yet_is_known_by_its_claim(world
 async def test_a_listed_pull_request_of_a_claim_before_may_be_tried_again(world: World) -> None:
     issue(world)
     pull = ours(world, 1, "closed")
-    pull.labels = [RETRY_LABEL]
+    world.label_pull(pull, "ada", RETRY_LABEL)
     claims = Claims(before={"issue-1": Tombstone("proposed", pull.number)})
     assert await chosen(world, claims) == "issue-1"
     assert claims.taken["issue-1"].released == []

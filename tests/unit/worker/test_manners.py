@@ -234,7 +234,7 @@ AGAIN: dict[str, tuple[list[PullRequest], tuple[str, ...], str | None, tuple[int
 def test_a_closed_pull_request_is_a_no_until_the_label(case: str) -> None:
     pulls, labels, words, labelled = AGAIN[case]
     pulls = [one if "12" in one.branch else _of_issue_1(one) for one in pulls]
-    reason, found = why_not_again(from_issue(issue()), pulls, labels)
+    reason, found = why_not_again(from_issue(issue()), pulls, labels, anybody)
     assert (reason is None) if words is None else (reason is not None and words in reason)
     assert found == labelled
 
@@ -242,8 +242,47 @@ def test_a_closed_pull_request_is_a_no_until_the_label(case: str) -> None:
 def test_a_text_has_its_label_on_the_closed_pull_request() -> None:
     task = from_text("Fix it")
     closed = pull(8, CLOSED, branch=task.branch, labels=(RETRY_LABEL,))
-    assert why_not_again(task, [closed], (RETRY_LABEL,)) == (None, (8,))
-    assert why_not_again(task, [pull(8, CLOSED, branch=task.branch)], (RETRY_LABEL,))[0] is not None
+    assert why_not_again(task, [closed], (RETRY_LABEL,), anybody) == (None, (8,))
+    unlabelled = pull(8, CLOSED, branch=task.branch)
+    assert why_not_again(task, [unlabelled], (RETRY_LABEL,), anybody)[0] is not None
+
+
+WHOSE: dict[str, tuple[set[int], tuple[int, ...]]] = {
+    "both": ({1, 8}, (1, 8)),
+    "the issue's": ({1}, (1,)),
+    "the pull request's": ({8}, (8,)),
+}
+
+
+@pytest.mark.parametrize("case", WHOSE)
+def test_only_the_label_of_who_may_asks_for_another_try(case: str) -> None:
+    counts, expected = WHOSE[case]
+    closed = [_of_issue_1(pull(8, CLOSED, labels=(RETRY_LABEL,)))]
+    found = why_not_again(
+        from_issue(issue()), closed, (RETRY_LABEL,), lambda number, _label: number in counts
+    )
+    assert found == (None, expected)
+
+
+def test_a_label_of_nobody_who_may_leaves_the_no() -> None:
+    closed = [_of_issue_1(pull(8, CLOSED, labels=(RETRY_LABEL,)))]
+    reason, found = why_not_again(from_issue(issue()), closed, (RETRY_LABEL,), lambda *_: False)
+    assert reason is not None
+    assert NO in reason
+    assert found == ()
+
+
+def test_who_put_a_label_on_is_not_asked_where_there_is_none() -> None:
+    def asked(number: int, label: str) -> bool:
+        pytest.fail(f"asked for {label} on #{number}")
+
+    pulls = [_of_issue_1(pull(8, CLOSED))]
+    assert why_not_again(from_issue(issue()), pulls, ("pullwright",), asked)[1] == ()
+
+
+def anybody(number: int, label: str) -> bool:
+    del number, label
+    return True
 
 
 def _of_issue_1(one: PullRequest) -> PullRequest:

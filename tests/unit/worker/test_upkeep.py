@@ -315,7 +315,7 @@ def test_reports_of_checks_are_bounded(world: World) -> None:
 
 def test_a_label_asks_for_a_rebase_and_comes_off(world: World) -> None:
     pull = ours(world)
-    pull.labels = ["PullWright:Rebase"]
+    world.label_pull(pull, "ada", "PullWright:Rebase")
     world.comment_on(pull, "ada", "Rename it.")
     [ready], _ = wants(world, manners=Manners(review_rounds=0))
     assert ready.task.kind is TaskKind.REBASE
@@ -327,6 +327,30 @@ def test_a_label_asks_for_a_rebase_and_comes_off(world: World) -> None:
     world.forge.ensure_label(pull.number, REBASE_LABEL)
     action()
     assert pull.labels == []
+
+
+def test_the_label_of_who_may_only_label_asks_for_nothing(world: World) -> None:
+    pull = ours(world)
+    world.label_pull(pull, "tess", "PullWright:Rebase")
+    refused: list[str] = []
+    ready, seen = wants(world, refused=refused.append)
+    assert ready == []
+    assert f"tess put the label 'pullwright:rebase' on #{pull.number}" in seen.reasons[0]
+    assert refused == seen.reasons
+    world.comment_on(pull, "ada", "Rename it.")
+    [one], _ = wants(world)
+    assert one.task.kind is TaskKind.REVIEW
+    assert one.task.pull is not None
+    assert one.task.pull.labels == ()  # else people's commits on the branch would be merged after all
+    assert one.after == ()
+    world.label_pull(pull, "ada", "pullwright:rebase")
+    assert only(world).kind is TaskKind.REBASE
+
+
+def test_who_labelled_is_asked_only_where_a_label_is(world: World) -> None:
+    pull = ours(world)
+    wants(world)
+    assert world.asked(f"/issues/{pull.number}/events") == 0
 
 
 def test_a_conflict_is_taken_up_once_for_a_head(world: World) -> None:

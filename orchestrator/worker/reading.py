@@ -1,0 +1,142 @@
+"""What may become a task, in the words that people see: issues that are admitted, and items of files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from orchestrator.core.defences import Defence, Guarded
+from orchestrator.core.errors import ConfigurationError, ForgeNotFoundError
+from orchestrator.cycle.tasks import Task, TaskKind, checklist, from_issue, from_text
+from orchestrator.worker.manners import why_hands_off
+from orchestrator.worker.remarks import CommentsPolicy, choose_remarks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from orchestrator.forge.base import Issue
+    from orchestrator.worker.look import Look, Ready
+
+BACKLOG_FILES = ("BACKLOG.md", "TODO.md", "ROADMAP.md")
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """Takes out of texts what people do not see, and remembers what was taken out or refused.
+
+    Attributes:
+        clean: a text without what people do not see, and a line for each thing that was taken out.
+        clean_name: the same for a title.
+        noticed: what there is to tell.
+    """
+
+    clean: Callable[[str], tuple[str, list[str]]]
+    clean_name: Callable[[str], tuple[str, list[str]]]
+    noticed: list[Guarded]
+
+    def text(self, text: str, place: str) -> str:
+        """A text as people see it; what they do not see is told with the place."""
+        seen, lines = self.clean(text)
+        self.hidden(place, lines)
+        return seen
+
+    def line(self, text: str) -> str:
+        """A title as people see it."""
+        return self.clean_name(text)[0]
+
+    def hidden(self, place: str, lines: list[str]) -> None:
+        """Tell what was taken out."""
+        if lines:
+            message = f"{place}: the model would have seen this; you did not"
+            self._notice(Guarded(Defence.HIDDEN_TEXT, message, details=tuple(lines)))
+
+    def refused(self, reason: str) -> None:
+        """Tell what was not admitted."""
+        self._notice(Guarded(Defence.ADMISSION, reason))
+
+    def _notice(self, event: Guarded) -> None:
+        if event not in self.noticed:
+            self.noticed.append(event)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Reads tasks for one look.
+
+    Attributes:
+        comments_policy: whose comments on an issue become remarks of its task.
+    """
+
+    look: Look
+    screen: Screen
+    comments_policy: CommentsPolicy
+
+    def candidates(self, number: int | None, text: str | None) -> Iterator[Issue | Task]:
+        """Issues, which have to be admitted, and tasks, which whoever may write has put there.
+
+        Args:
+            number: of the issue that the person named.
+            text: of the task that the person named; where neither is given, it is the backlog.
+
+        Raises:
+            ConfigurationError: the issue that the person named is closed.
+        """
+        if number is not None:
+            issue = self.look.forge.issue(number)
+            if not issue.is_open:
+                raise ConfigurationError(f"issue #{issue.number} is closed: reopen it, or name another one")
+            yield issue
+        elif text is not None:
+            yield from_text(text)
+        else:
+            yield from self.look.forge.open_issues(self.look.label)
+            yield from self._items()
+
+    def why_not(self, issue: Issue) -> str | None:
+        """Why an issue is left alone: nobody who may asked for it, or it is somebody else's."""
+        look = self.look
+        refusal = look.admission.refusal(issue)
+        if refusal is not None:
+            self.screen.refused(refusal)
+            return refusal
+        ours = [pull.number for pull in look.pulls]
+        return why_hands_off(issue, lambda: look.forge.linked_pull_requests(issue.number), ours, look.me)
+
+    def told(self, issue: Issue) -> Task:
+        """The task that an admitted issue is. Its text is the one that was judged: it is not read again."""
+        title, title_lines = self.screen.clean_name(issue.title)
+        body, body_lines = self.screen.clean(issue.body)
+        lines = [f"title: {line}" for line in title_lines] + [f"body: {line}" for line in body_lines]
+
+        def clean(text: str, author: str) -> str:
+            seen, found = self.screen.clean(text)
+            lines.extend(f"comment by {author or 'an account that is gone'}: {line}" for line in found)
+            return seen
+
+        unread = self.comments_policy == "none"
+        comments = [] if unread else self.look.forge.comments(issue.number)
+        remarks = choose_remarks(comments, self.comments_policy, self.look.admission.may, clean)
+        self.screen.hidden(f"issue #{issue.number}", lines)
+        return from_issue(replace(issue, title=title, body=body), remarks)
+
+    def in_its_words(self, ready: Ready) -> Ready | str:
+        """What an issue's unfinished task is by the words that the issue has now, or why it is left alone."""
+        task = ready.task
+        if task.kind is not TaskKind.UNFINISHED or task.number is None:
+            return ready
+        try:
+            issue = self.look.forge.issue(task.number)
+        except ForgeNotFoundError as error:
+            return f"its pull request is open, but {error}"
+        if not issue.is_open:
+            return f"issue #{issue.number} is closed"
+        reason = self.why_not(issue)
+        if reason is not None:
+            return reason
+        return replace(ready, task=replace(self.told(issue), kind=task.kind, pull=task.pull))
+
+    def _items(self) -> Iterator[Task]:
+        # Files of the default branch: only people who may write change them.
+        for file in BACKLOG_FILES:
+            if text := self.look.forge.read_file(file):
+                yield from checklist(file, self.screen.text(text, file))
