@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
+from orchestrator.tools.line_index import LineIndex
 from orchestrator.tools.matching import nearest_lines, plain
 from orchestrator.tools.textfile import numbered
 
@@ -143,7 +144,7 @@ class _Finder:
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
-        self._views: dict[int, list[str]] = {0: lines}
+        self._views: dict[int, LineIndex] = {}  # by step of tolerance
         self._cursor = 0  # the first line below the chunks found so far
         self._drift = 0  # how far the last chunk was from where the patch expected it
 
@@ -204,17 +205,14 @@ class _Finder:
 
     def _search(self, old: Sequence[str], start: int, expected: int | None = None) -> tuple[int, int] | None:
         """Where the lines are, from `start` on, and the step of tolerance: the first place, or the one nearest to `expected`."""
+        aim = start if expected is None else expected
         for step, (_, simple) in enumerate(_STEPS):
             view = self._views.get(step)
             if view is None:
-                view = self._views[step] = [simple(line) for line in self._lines]
-            places = _places(view, [simple(line) for line in old], start)
-            best = next(places, None)
-            if best is None:
-                continue
-            if expected is not None:
-                best = min((best, *places), key=lambda place: abs(place - expected))
-            return best, step
+                view = self._views[step] = LineIndex([simple(line) for line in self._lines])
+            place = view.nearest([simple(line) for line in old], start, aim)
+            if place is not None:
+                return place, step
         return None
 
     def _no_anchor(self, anchor: str, start: int) -> str:
@@ -245,18 +243,6 @@ class _Finder:
             return ", nor anything like them. Read the file and copy the lines as they are."
         region = numbered(self._lines, near[0] - _CONTEXT_LINES, near[1] + _CONTEXT_LINES)
         return f". The nearest is this; copy the text without the numbers:\n{region}"
-
-
-def _places(lines: list[str], old: list[str], start: int) -> Iterator[int]:
-    last = len(lines) - len(old)
-    while start <= last:
-        try:
-            start = lines.index(old[0], start, last + 1)
-        except ValueError:
-            return
-        if lines[start : start + len(old)] == old:
-            yield start
-        start += 1
 
 
 def _endings(chunk: Chunk) -> Iterator[tuple[int, tuple[str, ...]]]:

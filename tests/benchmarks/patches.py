@@ -1,0 +1,54 @@
+"""What many tiny hunks cost to put in. Aim: twice the hunks on twice the text, at most 2.5 times as long.
+
+Run: python -m tests.benchmarks.patches
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+from orchestrator.tools.hunks import apply_chunks
+from orchestrator.tools.unified import parse_unified
+from orchestrator.tools.v4a import parse_v4a
+from tests.benchmarks.measure import in_turns, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HUNKS = 5_000
+AIM_RATIO = 2.5
+LINES = {"all lines the same": "same", "each line once": "line {}"}
+
+
+def put_in(hunks: int, line: str, *, numbered: bool) -> Callable[[], object]:
+    """Put hunks of one line into every second line of a text; they have line numbers or none."""
+    text = "".join(line.format(at) + "\n" for at in range(2 * hunks))
+    bodies = [f"-{line.format(at)}\n+new {at}\n" for at in range(0, 2 * hunks, 2)]
+    if numbered:
+        headed = (f"@@ -{2 * at + 1} +{2 * at + 1} @@\n{body}" for at, body in enumerate(bodies))
+        (change,) = parse_unified("--- a/f\n+++ b/f\n" + "".join(headed))
+    else:
+        patch = "".join(f"@@\n{body}" for body in bodies)
+        (change,) = parse_v4a(f"*** Begin Patch\n*** Update File: f\n{patch}*** End Patch")
+    return lambda: apply_chunks("f", text, change.chunks)
+
+
+def growth() -> None:
+    for title, line in LINES.items():
+        for numbered in (True, False):
+            jobs = {
+                f"{count:,} hunks": put_in(count, line, numbered=numbered) for count in (HUNKS, 2 * HUNKS)
+            }
+            seconds = in_turns(jobs, runs=5)
+            table(
+                f"{title}, {'with' if numbered else 'without'} line numbers", seconds, base=next(iter(jobs))
+            )
+            once, twice = (statistics.median(values) for values in seconds.values())
+            print(
+                f"2x the hunks: {twice / once:.2f} times, {'met' if twice < AIM_RATIO * once else 'MISSED'}"
+            )
+
+
+if __name__ == "__main__":
+    growth()
