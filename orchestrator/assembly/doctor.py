@@ -126,8 +126,8 @@ def _on_github(  # noqa: PLR0913  as above
     writes: bool,
     stop: Impatient,
 ) -> Iterator[Group]:
-    from orchestrator.assembly.doctor_forge import BY_ROLE, GitHubProbes, role_fix
-    from orchestrator.assembly.doctor_grants import grant
+    from orchestrator.assembly.doctor_forge import BY_ROLE, GitHubProbes
+    from orchestrator.assembly.doctor_grants import grant, role_fix
     from orchestrator.forge.github_rest import RestForge
 
     if not isinstance(site.forge, RestForge):

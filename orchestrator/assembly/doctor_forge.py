@@ -16,7 +16,8 @@ from orchestrator.assembly.doctor_findings import (
     skipped,
     warning,
 )
-from orchestrator.assembly.doctor_grants import NO_TOKEN, grant, other_token, token_page
+from orchestrator.assembly.doctor_grants import NO_TOKEN, grant, other_token, role_fix, token_page
+from orchestrator.assembly.doctor_machine import judge_clock
 from orchestrator.core.changes import FileChange, FileVersion
 from orchestrator.core.errors import ForgePermissionError
 from orchestrator.forge.base import TokenKind
@@ -24,7 +25,7 @@ from orchestrator.guard.protected import PathPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime, timedelta
+    from datetime import timedelta
 
     from orchestrator.assembly.around import Around
     from orchestrator.forge.github_rest import RestForge
@@ -35,9 +36,6 @@ _BRANCH = "pullwright/doctor"
 """Stands for every branch that we push; it is never made."""
 _FEW_DAYS = 7
 _SMALL_SHARE = 0.1
-_SKEW_WARNS_SECONDS = 300
-_SKEW_FAILS_SECONDS = 600
-"""Claims allow for ten minutes."""
 _HARD = frozenset(
     {"creation", "update", "pull_request", "required_signatures", "required_status_checks", "merge_queue"}
 )
@@ -277,30 +275,6 @@ class GitHubProbes:
                 return skipped("there is no token")
             case _:
                 return ok("pull requests of this token start workflows")
-
-
-def role_fix(facts: RepositoryFacts) -> str:
-    """Where the owner of a token gets more rights."""
-    return f"give the token's owner the role Write: {facts.url}/settings/access"
-
-
-def judge_clock(now: datetime, server: datetime) -> Finding:
-    """How far our clock is from the server's."""
-    seconds = (now - server).total_seconds()
-    words = f"{_minutes(abs(seconds))} {'ahead of' if seconds > 0 else 'behind'} GitHub's"
-    fix = "set the clock: sudo timedatectl set-ntp true (macOS: sudo sntp -sS time.apple.com)"
-    if abs(seconds) > _SKEW_FAILS_SECONDS:
-        return failed(f"{words}: claims allow for 10 minutes", fix)
-    if abs(seconds) > _SKEW_WARNS_SECONDS:
-        return warning(words, fix)
-    return ok("agrees with GitHub's" if abs(seconds) < _SAME_SECONDS else words)
-
-
-_SAME_SECONDS = 10
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"  # noqa: PLR2004  two minutes
 
 
 def _days(rest: timedelta) -> str:

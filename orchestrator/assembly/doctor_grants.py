@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from orchestrator.forge.base import TokenKind
+
+if TYPE_CHECKING:
+    from orchestrator.forge.github_survey import RepositoryFacts
 
 PERMISSIONS = {
     "contents": "Contents: Read and write",
@@ -50,3 +55,8 @@ def token_page(kind: TokenKind, web: str) -> str:
     if kind is TokenKind.FINE_GRAINED:
         return f"{web}/settings/personal-access-tokens"
     return f"{web}/settings/tokens"
+
+
+def role_fix(facts: RepositoryFacts) -> str:
+    """Where the owner of a token gets more rights."""
+    return f"give the token's owner the role Write: {facts.url}/settings/access"

@@ -1,4 +1,4 @@
-"""Probes of this machine: Python, folders, git, time zones, the sandbox, and what earlier runs left."""
+"""Probes of this machine: Python, folders, git, time zones, the clock, the sandbox, and what earlier runs left."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from orchestrator.journal.open_runs import open_runs
 from orchestrator.journal.pauses import last_pause
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from orchestrator.assembly.around import Around
     from orchestrator.config import Settings
     from orchestrator.core.clock import Clock
@@ -28,6 +30,10 @@ LEAST_GIT = (2, 39)
 LEAST_FREE_BYTES = 10**9
 _GIT = "install git 2.39 or newer: https://git-scm.com (apt install git, dnf install git, brew install git)"
 _SANDBOX_SECONDS = 60.0
+_SAME_SECONDS = 10
+_SKEW_WARNS_SECONDS = 300
+_SKEW_FAILS_SECONDS = 600
+"""Claims allow for ten minutes."""
 
 
 def machine(home: Home) -> Group:
@@ -143,3 +149,19 @@ def _pause(home: Home, clock: Clock, repository: str | None) -> Finding:
         return ok("none")
     until = f"{pause.until:%Y-%m-%d %H:%M} UTC"
     return warning(f"until {until}: {pause.reason}", f"wait until {until}, or name another --model")
+
+
+def judge_clock(now: datetime, server: datetime) -> Finding:
+    """How far our clock is from the server's."""
+    seconds = (now - server).total_seconds()
+    words = f"{_minutes(abs(seconds))} {'ahead of' if seconds > 0 else 'behind'} GitHub's"
+    fix = "set the clock: sudo timedatectl set-ntp true (macOS: sudo sntp -sS time.apple.com)"
+    if abs(seconds) > _SKEW_FAILS_SECONDS:
+        return failed(f"{words}: claims allow for 10 minutes", fix)
+    if abs(seconds) > _SKEW_WARNS_SECONDS:
+        return warning(words, fix)
+    return ok("agrees with GitHub's" if abs(seconds) < _SAME_SECONDS else words)
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"  # noqa: PLR2004  two minutes

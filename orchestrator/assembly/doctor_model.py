@@ -17,14 +17,8 @@ from orchestrator.assembly.doctor_findings import (
     skipped,
     warning,
 )
-from orchestrator.assembly.model import (
-    CAPS_IN_USD,
-    KEY_OF,
-    Connection,
-    connected,
-    first_named,
-    stand_in_named,
-)
+from orchestrator.assembly.model import CAPS_IN_USD, Connection, connected
+from orchestrator.assembly.naming import KEY_OF, first_named, stand_in_named
 from orchestrator.config.keys import OTHER_KEY, VARIABLES
 from orchestrator.core.errors import (
     AuthenticationError,
@@ -45,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from orchestrator.assembly.around import Around
-    from orchestrator.assembly.model import Addressed
+    from orchestrator.assembly.naming import Addressed
     from orchestrator.models.presence import Presence
 
 _LIST_SECONDS = 8.0

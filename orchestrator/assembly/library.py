@@ -6,7 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from orchestrator.assembly.model import KEY_OF, ChosenModel, Connection, connected
+from orchestrator.assembly.model import ChosenModel, Connection, connected
+from orchestrator.assembly.naming import KEY_OF
 from orchestrator.assembly.web import tools_for
 from orchestrator.config import ApiKeys
 from orchestrator.core.clock import SystemClock

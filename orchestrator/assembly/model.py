@@ -1,4 +1,4 @@
-"""Which models answer, from `--model`, `--fallback-model`, `--api-url` and the keys in the environment."""
+"""Which models answer, and what their replies cost: the first, those that stand in for it, or a recorded run."""
 
 from __future__ import annotations
 
@@ -6,22 +6,18 @@ import random
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
-from orchestrator.core.addresses import is_loopback
+from orchestrator.assembly.naming import first_named, stand_in_named, wire_of
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import WaitStarted, Warned
 from orchestrator.journal.reader import find_run, read_run, replay_of
 from orchestrator.models.base import Response
 from orchestrator.models.catalog import (
     DEFAULT_OUTPUT_TOKENS,
-    OFFICIAL_URLS,
     ModelRef,
     Provider,
-    detect_provider,
     facts,
     flat_price,
-    parse_model,
     price_usd,
 )
 
@@ -29,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from orchestrator.assembly.around import Around
+    from orchestrator.assembly.naming import Addressed
     from orchestrator.config import Settings
     from orchestrator.core.clock import Clock
     from orchestrator.core.errors import ModelError
@@ -36,15 +33,6 @@ if TYPE_CHECKING:
     from orchestrator.journal.folders import Home
     from orchestrator.models.base import Model, OnWait
     from orchestrator.models.fallback import Switch
-    from orchestrator.models.wire import Wire
-
-KEY_OF = {
-    Provider.OPENAI: "openai",
-    Provider.OPENAI_CHAT: "openai",
-    Provider.OPENAI_RESPONSES: "openai",
-    Provider.ANTHROPIC: "anthropic",
-    Provider.GEMINI: "gemini",
-}
 
 
 CAPS_IN_USD = ("max_usd", "max_usd_per_task", "max_usd_per_day", "max_usd_per_repo")
@@ -80,113 +68,42 @@ def choose_model(around: Around) -> ChosenModel:
             price is unknown.
         JournalError: `replay:RUN` names no run.
     """
-    ref = _reference(around.settings)
-    if ref.provider is Provider.REPLAY:
-        return replayed(ref.name, around.home)
-    named = _addressed(around, ref)
-    ref, api_url, key = named.ref, named.api_url, named.key
-    first = _ask(around, ref, api_url, key)
+    named = first_named(around)
+    if named.ref.provider is Provider.REPLAY:
+        return replayed(named.ref.name, around.home)
+    first = _ask(around, named)
     if around.settings.price is not None:
         first = replace(first, price=flat_price(around.settings.price))
-    _check_price(around.settings, first, f"{ref}", "say it with --price IN/OUT, such as --price 3/15")
-    others = _fallbacks(around, first, ref)
+    _check_price(around.settings, first, f"{named.ref}", "say it with --price IN/OUT, such as --price 3/15")
+    others = _fallbacks(around, first, named)
     return _in_order(around, [first, *others]) if others else first
 
 
-@dataclass(frozen=True, slots=True)
-class Addressed:
-    """A model that the configuration names, where it is asked, and the key that goes there."""
-
-    ref: ModelRef
-    api_url: str
-    key: str | None = field(repr=False)
-
-    @property
-    def wire(self) -> Wire:
-        """Its protocol."""
-        return _wire(self.ref, self.api_url)
-
-
-def first_named(around: Around) -> Addressed:
-    """The first model that is asked. The name of a recorded run is that of its `ref`.
-
-    Raises:
-        ConfigurationError: no model is named, or a key is missing.
-    """
-    ref = _reference(around.settings)
-    return Addressed(ref, "", None) if ref.provider is Provider.REPLAY else _addressed(around, ref)
-
-
-def stand_in_named(around: Around, text: str, first: Addressed) -> Addressed:
-    """The model that a `--fallback-model` names.
-
-    Raises:
-        ConfigurationError: it names none, or a key is missing.
-    """
-    ref, api_url = _stand_in(text, first.ref, first.api_url, around.settings.api_url)
-    return Addressed(ref, api_url, _key(around, ref, api_url))
-
-
-def name_in_journals(settings: Settings) -> str | None:
-    """What journals call the first model; None where it is not known before a server is asked.
-
-    Raises:
-        ConfigurationError: no model is named.
-    """
-    ref = _reference(settings)
-    return f"{ref}" if ref.name and ref.provider is not Provider.REPLAY else None
-
-
-def _addressed(around: Around, ref: ModelRef) -> Addressed:
-    api_url = around.settings.api_url or OFFICIAL_URLS[ref.provider]
-    key = _key(around, ref, api_url)
-    if not ref.name:
-        from orchestrator.models.listing import only_model
-
-        ref = ModelRef(ref.provider, only_model(api_url, key))
-    return Addressed(ref, api_url, key)
-
-
-def _ask(around: Around, ref: ModelRef, api_url: str, key: str | None) -> ChosenModel:
+def _ask(around: Around, named: Addressed) -> ChosenModel:
     def on_wait(seconds: float, error: ModelError) -> None:
         around.emit(WaitStarted(seconds, str(error)))
 
-    connection = Connection(api_url, key, around.settings.request_timeout_seconds)
-    return connected(ref, connection, around.clock, on_wait)
+    connection = Connection(named.api_url, named.key, around.settings.request_timeout_seconds)
+    return connected(named.ref, connection, around.clock, on_wait)
 
 
-def _fallbacks(around: Around, first: ChosenModel, first_ref: ModelRef) -> list[ChosenModel]:
+def _fallbacks(around: Around, first: ChosenModel, at: Addressed) -> list[ChosenModel]:
     """The models that stand in for the first, each with its own key."""
     found: list[ChosenModel] = []
     for text in around.settings.fallback_model:
         try:
-            ref, api_url = _stand_in(text, first_ref, first.api_url, around.settings.api_url)
-            found.append(_fallback(around, ref, api_url, [first, *found]))
+            found.append(_fallback(around, stand_in_named(around, text, at), [first, *found]))
         except ConfigurationError as error:
             raise ConfigurationError(f"--fallback-model {text}: {error}") from None
     return found
 
 
-def _fallback(around: Around, ref: ModelRef, api_url: str, before: list[ChosenModel]) -> ChosenModel:
-    if any((ref, api_url) == (one.ref, one.api_url) for one in before):
+def _fallback(around: Around, named: Addressed, before: list[ChosenModel]) -> ChosenModel:
+    if any((named.ref, named.api_url) == (one.ref, one.api_url) for one in before):
         raise ConfigurationError("the same model is named before it")
-    chosen = _ask(around, ref, api_url, _key(around, ref, api_url))
-    _check_price(around.settings, chosen, f"{ref}", "leave it out")
+    chosen = _ask(around, named)
+    _check_price(around.settings, chosen, f"{named.ref}", "leave it out")
     return chosen
-
-
-def _stand_in(text: str, first: ModelRef, at: str, api_url: str | None) -> tuple[ModelRef, str]:
-    """Which model a fallback is, and where it is asked: of the same provider where the first one is."""
-    if api_url and text.partition(":")[0] not in set(Provider):
-        return ModelRef(first.provider, text), at
-    ref = parse_model(text)
-    if ref.provider is Provider.REPLAY:
-        raise ConfigurationError("a recorded run cannot stand in for a model")
-    if ref.provider is Provider.OPENAI:
-        other_server = _host(at) != _host(OFFICIAL_URLS[Provider.OPENAI])
-        chats_there = first.provider is Provider.OPENAI_CHAT and other_server
-        ref = ModelRef(Provider.OPENAI_CHAT if chats_there else Provider.OPENAI_RESPONSES, ref.name)
-    return ref, at if first.provider is ref.provider else OFFICIAL_URLS[ref.provider]
 
 
 def _in_order(around: Around, models: list[ChosenModel]) -> ChosenModel:
@@ -222,7 +139,7 @@ def connected(ref: ModelRef, connection: Connection, clock: Clock, on_wait: OnWa
 
     model = HttpModel(
         str(ref),
-        _wire(ref, connection.api_url),
+        wire_of(ref, connection.api_url),
         api_key=connection.key,
         clock=clock,
         random=random.random,
@@ -239,26 +156,6 @@ def connected(ref: ModelRef, connection: Connection, clock: Clock, on_wait: OnWa
     )
 
 
-def _wire(ref: ModelRef, api_url: str) -> Wire:
-    match ref.provider:
-        case Provider.ANTHROPIC:
-            from orchestrator.models.anthropic import AnthropicWire
-
-            return AnthropicWire.at(api_url, ref.name)
-        case Provider.GEMINI:
-            from orchestrator.models.gemini import GeminiWire
-
-            return GeminiWire.at(api_url, ref.name)
-        case Provider.OPENAI_RESPONSES:
-            from orchestrator.models.openai_responses import ResponsesWire
-
-            return ResponsesWire.at(api_url, ref.name)
-        case _:
-            from orchestrator.models.openai_chat import ChatWire
-
-            return ChatWire.at(api_url, ref.name)
-
-
 def replayed(run: str, home: Home) -> ChosenModel:
     """A model that repeats the replies of a recorded run, at no cost.
 
@@ -270,46 +167,6 @@ def replayed(run: str, home: Home) -> ChosenModel:
     record = read_run(find_run(home, run))
     replies = [Response(reply.message, reply.finish, reply.usage, reply.model) for reply in replay_of(record)]
     return ChosenModel(ReplayModel(f"replay:{record.id}", replies), lambda _usage: 0.0)
-
-
-def _reference(settings: Settings) -> ModelRef:
-    """The model's provider and name; `openai` becomes the protocol that the address speaks."""
-    model, api_url = settings.model, settings.api_url
-    if model is None and api_url is None:
-        raise ConfigurationError(
-            "no model is named: pass --model PROVIDER:NAME, for example --model anthropic:claude-sonnet-4-5, "
-            "or --api-url with a server of yours, for example http://localhost:11434/v1"
-        )
-    detected = detect_provider(api_url) if api_url else Provider.OPENAI
-    if model is None:
-        ref = ModelRef(detected, "")
-    elif api_url and model.partition(":")[0] not in set(Provider):
-        ref = ModelRef(detected, model)
-    else:
-        ref = parse_model(model)
-    if ref.provider is Provider.OPENAI:
-        official = detected is Provider.OPENAI
-        ref = ModelRef(Provider.OPENAI_RESPONSES if official else Provider.OPENAI_CHAT, ref.name)
-    return ref
-
-
-def _key(around: Around, ref: ModelRef, api_url: str) -> str | None:
-    """The key for this address: the vendor's at its own address, else the one for other servers.
-
-    `OPENAI_API_KEY` also goes to another server that the user named, as with the vendor's own
-    client, but never over a plain connection to another machine.
-    """
-    official = _host(api_url) == _host(OFFICIAL_URLS[ref.provider])
-    vendor: str | None = getattr(around.keys, KEY_OF[ref.provider])
-    if official:
-        if vendor is None:
-            raise ConfigurationError(
-                f"no key for {ref}: set {KEY_OF[ref.provider].upper()}_API_KEY, "
-                "or name a server that needs none with --api-url"
-            )
-        return vendor
-    safe = urlsplit(api_url).scheme == "https" or is_loopback(_host(api_url))
-    return around.keys.other or (vendor if safe else None)
 
 
 def _check_price(settings: Settings, chosen: ChosenModel, name: str, remedy: str) -> None:
@@ -324,7 +181,3 @@ def _check_price(settings: Settings, chosen: ChosenModel, name: str, remedy: str
         raise ConfigurationError(
             f"{flag} cannot be kept: the price of {name} is unknown; {remedy}, or use {instead} instead"
         )
-
-
-def _host(url: str) -> str:
-    return urlsplit(url).hostname or ""

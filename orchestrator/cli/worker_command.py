@@ -134,16 +134,31 @@ class _Work:
         member = Member(
             repository.name,
             lambda: self._build(member, repository, flags),
-            f"{settings.model} {settings.api_url}",
+            self._quota(settings),
             schedule,
             Pace(self._clock, random.SystemRandom()),
             self._left(repository.name, settings),
         )
         return member
 
+    def _only_once(self, name: str, github_url: str) -> None:
+        """Refuse a repository that the file names twice, in whatever spellings.
+
+        Raises:
+            ConfigurationError: it does.
+        """
+        from orchestrator.assembly.place import identity, parse_place
+
+        place = name
+        with suppress(ConfigurationError):  # said when the repository has its turn
+            place = identity(parse_place(name, github_url))
+        other = self._names.setdefault(place, name)
+        if place in self._places:
+            raise ConfigurationError(f"")
+
     def _left(self, name: str, settings: Settings) -> Pause | None:
         """The pause that an earlier worker with this model left."""
-        from orchestrator.assembly.model import name_in_journals
+        from orchestrator.assembly.naming import name_in_journals
         from orchestrator.journal.pauses import last_pause
 
         with suppress(ConfigurationError):  # said when the repository has its turn
@@ -174,8 +189,10 @@ class _Work:
 
         self._outcomes.add(str(result.outcome))
         redact, now = self._redactor.redact, self._clock.now()
-        if isinstance(onward, Pause) and result.run is not None:
-            note_pause(self._home, result.run, onward, redact, self._clock)
+        if isinstance(onward, Pause):
+            for one in self._fleet.sharing(member, result):
+                if one.pause == onward and one.tally.last_run is not None:  # else it waits longer already
+                    note_pause(self._home, one.tally.last_run, onward, redact, self._clock)
         if self._options.json:
             shown = self._redactor.redact_value(as_json(member, result, onward, now, once=self._options.once))
             print(json.dumps(shown, ensure_ascii=False), flush=True)

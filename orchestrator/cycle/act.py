@@ -9,22 +9,20 @@ from typing import TYPE_CHECKING
 from orchestrator.agent.config import Host, SessionConfig
 from orchestrator.agent.loop import EndKind, SessionEnd
 from orchestrator.agent.session import Session
-from orchestrator.contracts.fence import fenced
-from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.events import Phase, PhaseEntered, PlanAccepted, Resumed
-from orchestrator.core.messages import Message
-from orchestrator.core.prompts import render
 from orchestrator.core.spent import Spent
-from orchestrator.cycle.briefing import first_message
-from orchestrator.cycle.bring import Brought, bring, prints
-from orchestrator.cycle.documents import shown_path
+from orchestrator.cycle.bring import Brought, bring
 from orchestrator.cycle.earlier import State, conversation
+from orchestrator.cycle.ending import Ending
 from orchestrator.cycle.evidence import Evidence
 from orchestrator.cycle.house import House, read_house
+from orchestrator.cycle.opening import Opening
+from orchestrator.cycle.pending import Pending
 from orchestrator.cycle.propose import Proposer
 from orchestrator.cycle.result import Outcome, in_words
+from orchestrator.cycle.sight import Sight
 from orchestrator.cycle.tasks import TaskKind
-from orchestrator.tools.base import Ledger, Order
+from orchestrator.tools.base import Ledger
 
 if TYPE_CHECKING:
     from orchestrator.core.events import Event
@@ -36,10 +34,7 @@ if TYPE_CHECKING:
     from orchestrator.workspace.base import TrackedFile
     from orchestrator.workspace.clone import Clone
 
-_RECENT_COMMITS = 8
-_REPORTED = 20
 _SECONDS_A_MINUTE = 60.0
-_OTHER_BASE = "instruction files count from the default branch only, so those of this branch are plain files"
 
 
 class Act:
@@ -57,34 +52,18 @@ class Act:
         self._told: list[Event] = []
         self._evidence = Evidence(parts.guards.redact)
         self._session: Session | None = None
-        self._reminded = False
-        self._brought = Brought()
         self._phase = Phase.PLAN
         submodules = [file.path for file in files if file.kind == "submodule"]
         self._environment = parts.environment(clone.tree, submodules)
-        self._finish_refused = False
-        self._is_closed = False
-        self._left: tuple[set[str], bytes] | None = None
         self._started = parts.clock.monotonic()
-        self._proposer = Proposer(
-            clone=clone,
-            forge=parts.forge,
-            task=choice.task,
-            ledger=self.ledger,
-            evidence=self._evidence,
-            result=result,
-            emit=self._emit,
-            guards=parts.guards,
-            strict_tests=parts.manner.strict_tests,
-            author_email=parts.manner.author_email,
-            model=parts.model.name,
-            house=House(),
-            cost=lambda: in_words(self.spent_before + self.spent),
-            draft=parts.manner.draft,
-            dry_run=parts.manner.dry_run,
-            lease=choice.lease,
-        )
         self.spent_before = choice.spent_before
+        self._proposer = self._make_proposer(choice)
+        self._sight = Sight(parts.guards, self._emit)
+        self._pending = Pending(clone, self.ledger, self._proposer, dry_run=parts.manner.dry_run)
+        self._ending = Ending(self._pending, self._sight, result, self._is_last)
+        self._opening = Opening(
+            parts, choice.task, clone, files, self._environment, self.ledger, self._sight, self._emit
+        )
 
     async def run(self) -> SessionEnd:
         """Bring what is there already, and hold the session.
@@ -112,7 +91,7 @@ class Act:
 
     async def _converse(self, brought: Brought) -> SessionEnd:
         parts = self._parts
-        profile = parts.profile(self._proposer.propose, self._may_finish)
+        profile = parts.profile(self._proposer.propose, self._ending.may_finish)
         turns = self._earlier.turns(*self._voice, parts.clock.now()) if self._earlier else []
         if self._earlier:
             self._tell_resumed(self._earlier, brought, len(turns))
@@ -131,8 +110,8 @@ class Act:
             self._told.extend(self._earlier.events)
             if not brought.base_moved:  # what it wrote, the model need not read to write it again
                 self.ledger.shown |= set(brought.paths)
-            return await self._session.run(self._go_on(self._earlier, brought))
-        return await self._session.run(await self._brief(profile, brought))
+            return await self._session.run(self._opening.go_on(self._earlier, brought))
+        return await self._session.run(await self._opening.brief(profile, brought))
 
     @property
     def conversation(self) -> list[Event]:
@@ -176,24 +155,32 @@ class Act:
         self.ledger.touched |= set(brought.paths)
         self.ledger.shell_used |= self._earlier is not None and self._earlier.state.shell_used
         self._proposer.pushed = brought.tip
-        self._brought = brought
+        self._pending.brought = brought
 
     def _tell_resumed(self, earlier: Earlier, brought: Brought, turns: int) -> None:
         state = earlier.state
         self._emit(Resumed(state.run, state.why, turns, len(brought.paths), brought.conflicts))
 
-    def _go_on(self, earlier: Earlier, brought: Brought) -> Message:
-        answer = earlier.answer
-        text = render(
-            "cycle/resumed",
-            why=earlier.state.why,
-            answer=answer,
-            answer_block=fenced(answer.text) if answer else "",
-            paths=[f"`{path}`" for path in self._shown(set(brought.paths))],
-            conflicts=[f"`{path}`" for path in self._shown(set(brought.conflicts))],
-            base_moved=brought.base_moved,
+    def _make_proposer(self, choice: Choice) -> Proposer:
+        parts = self._parts
+        return Proposer(
+            clone=self.clone,
+            forge=parts.forge,
+            task=self._task,
+            ledger=self.ledger,
+            evidence=self._evidence,
+            result=self._result,
+            emit=self._emit,
+            guards=parts.guards,
+            strict_tests=parts.manner.strict_tests,
+            author_email=parts.manner.author_email,
+            model=parts.model.name,
+            house=House(),
+            cost=lambda: in_words(self.spent_before + self.spent),
+            draft=parts.manner.draft,
+            dry_run=parts.manner.dry_run,
+            lease=choice.lease,
         )
-        return Message.user(text)
 
     def _config(self) -> SessionConfig:
         manner, limits = self._parts.manner, self._parts.limits
@@ -218,10 +205,10 @@ class Act:
         return Host(
             gate=parts.guards.gate,
             shows=parts.guards.shows,
-            clean=self._visible,
+            clean=self._sight.text,
             price=parts.price,
             stopped=parts.stop,
-            may_end=self._may_end,
+            may_end=self._ending.may_end,
             # Where the form of replies is part of the prompt, nothing else stands between it and the job.
             system=None if parts.contract.text_ends or parts.contract.prunes else system,
             ledger=self.ledger,
@@ -239,7 +226,7 @@ class Act:
             self._result.uncertain_tokens = spent.uncertain_tokens
         self._result.minutes = self.spent.minutes
         await self._environment.cleanup()
-        self._is_closed = True
+        self._pending.close()
 
     async def _read_house(self) -> House:
         return await read_house(
@@ -249,99 +236,12 @@ class Act:
             self._parts.model.name,
         )
 
-    def _visible(self, where: str, text: str) -> str:
-        """Text of files and programs without secrets, and with what a reader would not see made visible."""
-        cleaned = self._parts.guards.output(text)
-        if cleaned.removed:
-            found = tuple(str(one) for one in cleaned.removed[:_REPORTED])
-            self._emit(Guarded(Defence.HIDDEN_TEXT, f"hidden characters in {where} are shown", found))
-        return self._parts.guards.redact(cleaned.text)
-
-    async def _brief(self, profile: Profile, brought: Brought) -> Message:
-        commits = await asyncio.to_thread(self.clone.recent_commits, _RECENT_COMMITS)
-        documents = profile.documents
-        is_other = self._parts.manner.other_base and not await asyncio.to_thread(self._on_default_branch)
-        if is_other or brought.joined:
-            self._emit(Guarded(Defence.INSTRUCTIONS, _OTHER_BASE))
-            documents = ()
-        briefing = await first_message(
-            task=self._task,
-            files=self._files,
-            read=lambda path, limit: self._environment.read_file(path, max_bytes=limit),
-            visible=self._visible,
-            commits=[(line.commit[:8], self._words(line.subject)) for line in commits],
-            budget=self._parts.manner.context_characters,
-            documents=documents,
-            looks_only=not any(
-                self._parts.guards.shows(tool) and (tool.dangerous or tool.order is Order.ALONE)
-                for tool in profile.tools
-            ),
-            brought=brought.paths,
-            conflicts=brought.conflicts,
-        )
-        self.ledger.shown |= briefing.shown
-        text = briefing.text
-        if self._parts.limits.rounds == 1:
-            text = f"{text}\n\n{render('agent/last_round')}"
-        return Message.user(text)
-
-    def _on_default_branch(self) -> bool:
-        return self._parts.forge.repository().default_branch == self.clone.base_branch
-
-    def _words(self, text: str) -> str:
-        return self._parts.guards.redact(self._parts.guards.names(text).text)
-
-    async def _may_end(self, _text: str) -> str | None:
-        """Nobody reads what the model only says: tell it so once, unless all is proposed."""
-        pending = await asyncio.to_thread(self.pending)
-        if self._reminded or (self._result.pull_request and not pending):
-            return None
-        self._reminded = True
-        return render("cycle/nobody_reads", paths=self._shown(pending))
-
-    async def _may_finish(self, _reason: str) -> str | None:
-        """Refuse the first `finish` that would leave changes unproposed."""
-        pending = await asyncio.to_thread(self.pending)
-        is_last = self._session is not None and self._session.budget.wrapping_up is not None
-        if not pending or self._finish_refused or is_last:
-            return None
-        self._finish_refused = True
-        return render("agent/finish_refused", paths=self._shown(pending))
-
-    def _shown(self, paths: set[str]) -> list[str]:
-        """Names of files as the model may see them."""
-        guards = self._parts.guards
-        return [guards.redact(guards.names(shown_path(path)).text) for path in sorted(paths)]
-
-    def pending(self) -> set[str]:
-        """What was changed and not committed, by path."""
-        changed = self.clone.changed_paths()
-        mine = changed if self.ledger.shell_used else changed & self.ledger.touched
-        return {path for path in mine - self._proposer.left_out if not self._is_proposed(path)}
-
-    def _is_proposed(self, path: str) -> bool:
-        """Whether a file is as the pull request has had it since before this cycle."""
-        seen = self._brought.prints
-        return path in seen and prints(self.clone.tree, [path])[path] == seen[path]
-
     def left(self) -> tuple[set[str], bytes]:
-        """What is not proposed, by path, and as a patch. After `close` it is looked for once.
+        """What is not proposed, by path, and as a patch: see `Pending.left`."""
+        return self._pending.left()
 
-        The patch also has what waits for a person; that of a dry run only what would not be proposed.
-        """
-        if self._left is not None:
-            return self._left
-        pending = self.pending()
-        patch = b"" if self._parts.manner.dry_run and not pending else self.pending_patch()
-        if self._is_closed:
-            self._left = pending, patch
-        return pending, patch
-
-    def pending_patch(self) -> bytes:
-        """Everything that the remote does not hold yet, as a binary-safe patch; empty if nothing."""
-        if self._brought.is_proposed and not self._proposer.is_committed and not self.pending():
-            return b""
-        return self.clone.pending_patch(set(self.ledger.touched), include_commands=self.ledger.shell_used)
+    def _is_last(self) -> bool:
+        return self._session is not None and self._session.budget.wrapping_up is not None
 
     def _emit(self, event: Event) -> None:
         self._evidence(event)

@@ -7,16 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.contracts.fence import fenced, one_line
-from orchestrator.core.errors import ToolError
 from orchestrator.core.prompts import render
-from orchestrator.cycle.documents import (
-    LARGEST_SHOWN_BYTES,
-    may_show,
-    repository_map,
-    size_words,
-    text_of,
-)
-from orchestrator.cycle.relevance import named_files, path_overlap, query_of, word_scores
+from orchestrator.cycle.documents import repository_map, size_words
+from orchestrator.cycle.library import NAMES, Library, Page, most_likely, pages_within
 from orchestrator.profiles.base import UNIVERSAL_DOCUMENT
 
 if TYPE_CHECKING:
@@ -30,15 +23,6 @@ _TASK_CHARS = 20_000
 _LEAST_TASK_CHARS = 2_000
 _SUBJECT_CHARS = 100
 _TITLE_CHARS = 300
-_CANDIDATES = 300
-_CANDIDATE_CHARS = 1_000_000
-_NAMES = "the names of files"
-_HEADING_CHARS = 20
-"""What the template writes around a file's path and text, at most."""
-_WORTH_SHOWING = 0.25
-"""A file that matches the task's words less than this part of the best one is left out."""
-_FOR_SOURCE = 1_000.0
-"""More than the words and the name of any other file are worth."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -90,18 +74,6 @@ class Briefing:
     shown: set[str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
-    """A file as the template shows it."""
-
-    path: str
-    block: str
-
-    @property
-    def chars(self) -> int:
-        return len(self.path) + len(self.block) + _HEADING_CHARS
-
-
 async def first_message(  # noqa: PLR0913  all by name
     *,
     task: TaskWords,
@@ -131,12 +103,13 @@ async def first_message(  # noqa: PLR0913  all by name
             counts as instructions: a model wrote them.
         conflicts: those of them with conflict markers.
     """
-    library = _Library(
+    library = Library(
         [file for file in files if not _instructs(file, documents, brought)], read, documents, visible
     )
-    everything = sum(file.size + len(file.path) + _HEADING_CHARS for file in library.files.values()) <= budget
-    order = sorted(library.files) if everything else await _most_likely(task, library)
-    pages = await _pages(library, order, budget)
+    everything = library.fits(budget)
+    likely = () if everything else await most_likely(task.title, task.body, task.source, library)
+    order = sorted(library.files) if everything else likely
+    pages = await pages_within(library, order, budget)
     folders = {folder for page in pages for folder in _folders_above(page.path)}
     instructions_bytes = min(INSTRUCTIONS_BYTES, budget)
     instructions, whole, cut = await _instructions(library, folders, instructions_bytes)
@@ -152,7 +125,7 @@ async def first_message(  # noqa: PLR0913  all by name
         instructions=instructions,
         cut_at=(_instructions_limit(instructions_bytes) if cut else None),
         file_count=len(files),
-        map_block=fenced(visible(_NAMES, map_text)),
+        map_block=fenced(visible(NAMES, map_text)),
         unlisted=unlisted,
         commits=fenced(
             "\n".join(f"{name} {one_line(said, limit=_SUBJECT_CHARS, keep='`')}" for name, said in commits)
@@ -176,92 +149,7 @@ def _instructs(file: TrackedFile, documents: Sequence[str], brought: Sequence[st
 
 def _listed(paths: Sequence[str], visible: Callable[[str, str], str]) -> list[str]:
     """Names as the model may see them, each as code on one line."""
-    return [f"`{one_line(visible(_NAMES, path), limit=_TITLE_CHARS)}`" for path in paths]
-
-
-class _Library:
-    """The files that can be shown, each read once."""
-
-    def __init__(
-        self,
-        files: Sequence[TrackedFile],
-        read: Callable[[str, int], Awaitable[bytes]],
-        documents: Sequence[str],
-        visible: Callable[[str, str], str],
-    ) -> None:
-        shown = _plainly_named([file for file in files if may_show(file)], visible)
-        suffixes = tuple(f"/{name}" for name in documents)
-        self.documents = documents
-        self.instructions = {file.path for file in shown if f"/{file.path}".endswith(suffixes)}
-        self.files = {file.path: file for file in shown if file.path not in self.instructions}
-        self._read, self._visible = read, visible
-        self._texts: dict[str, str | None] = {}
-
-    async def text(self, path: str) -> str | None:
-        """The file's text, or None where it cannot be shown."""
-        if path not in self._texts:
-            try:
-                self._texts[path] = text_of(await self._read(path, LARGEST_SHOWN_BYTES))
-            except ToolError:
-                self._texts[path] = None
-        return self._texts[path]
-
-    async def page(self, path: str) -> str | None:
-        """The file's text as the model may see it, or None where it cannot be shown."""
-        text = await self.text(path)
-        return None if text is None else self._visible(path, text)
-
-
-def _plainly_named(files: Sequence[TrackedFile], visible: Callable[[str, str], str]) -> list[TrackedFile]:
-    """Those whose names the model may see as they are. The others are in the map only."""
-    names = [file.path for file in files]
-    seen = visible(_NAMES, "\n".join(names)).split("\n")
-    if len(seen) != len(names):
-        return []
-    return [file for file, name in zip(files, seen, strict=True) if file.path == name]
-
-
-async def _most_likely(task: TaskWords, library: _Library) -> list[str]:
-    """The files that the task names, then those that match its words best."""
-    query = query_of(task.title, task.body)
-    scores = named_files(query, list(library.files))
-    if task.source in library.files:
-        scores[task.source] = _FOR_SOURCE
-    texts: dict[str, str] = {}
-    left = _CANDIDATE_CHARS
-    by_name = sorted(
-        library.files, key=lambda path: (-scores.get(path, 0.0), -path_overlap(query, path), path)
-    )
-    for path in by_name[:_CANDIDATES]:
-        if left <= 0:
-            break
-        if (text := await library.text(path)) is not None:
-            texts[path] = text
-            left -= len(text)
-    by_words = word_scores(query, texts)
-    least = max(by_words.values(), default=0.0) * _WORTH_SHOWING
-    total = {
-        path: scores.get(path, 0.0) + score for path, score in by_words.items() if score or path in scores
-    }
-    likely = [path for path in total if path in scores or by_words[path] >= least]
-    return sorted(likely, key=lambda path: (-total[path], path))
-
-
-async def _pages(library: _Library, order: Sequence[str], budget: int) -> list[_Page]:
-    """As many whole files as fit, in this order."""
-    pages: list[_Page] = []
-    left = budget
-    for path in order:
-        if library.files[path].size > 4 * left:  # UTF-8 has at most four bytes a character
-            continue
-        text = await library.page(path)
-        if text is None:
-            continue
-        page = _Page(path, fenced(text))
-        if page.chars <= left:
-            pages.append(page)
-            left -= page.chars
-    return pages
+    return [f"`{one_line(visible(NAMES, path), limit=_TITLE_CHARS)}`" for path in paths]
 
 
 def _folders_above(path: str) -> list[str]:
@@ -271,14 +159,14 @@ def _folders_above(path: str) -> list[str]:
 
 
 async def _instructions(
-    library: _Library, folders: set[str], limit_bytes: int
-) -> tuple[list[_Page], set[str], bool]:
+    library: Library, folders: set[str], limit_bytes: int
+) -> tuple[list[Page], set[str], bool]:
     """The instructions of these folders and the root, the root's first, up to a limit.
 
     Returns:
         The pages, which files are whole, and whether something was cut.
     """
-    pages: list[_Page] = []
+    pages: list[Page] = []
     whole: set[str] = set()
     left = limit_bytes
     from_the_root = sorted({"", *folders}, key=lambda folder: (folder.count("/"), folder))
@@ -290,7 +178,7 @@ async def _instructions(
         content = text.encode()
         kept = content[:left].decode(errors="ignore")
         if kept:
-            pages.append(_Page(path, fenced(kept)))
+            pages.append(Page(path, fenced(kept)))
         if len(content) > left:
             return pages, whole, True
         whole.add(path)

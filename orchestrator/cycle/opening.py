@@ -1,0 +1,105 @@
+"""The first words of a session: the task and its files, or that an earlier session is gone on with."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.contracts.fence import fenced
+from orchestrator.core.defences import Defence, Guarded
+from orchestrator.core.messages import Message
+from orchestrator.core.prompts import render
+from orchestrator.cycle.briefing import first_message
+from orchestrator.tools.base import Order
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orchestrator.core.events import Emit
+    from orchestrator.cycle.bring import Brought
+    from orchestrator.cycle.earlier import Earlier
+    from orchestrator.cycle.parts import CycleParts
+    from orchestrator.cycle.sight import Sight
+    from orchestrator.cycle.tasks import Task
+    from orchestrator.environments.base import ExecutionEnvironment
+    from orchestrator.profiles.base import Profile
+    from orchestrator.tools.base import Ledger
+    from orchestrator.workspace.base import TrackedFile
+    from orchestrator.workspace.clone import Clone
+
+_RECENT_COMMITS = 8
+_OTHER_BASE = "instruction files count from the default branch only, so those of this branch are plain files"
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Writes them for one session.
+
+    Attributes:
+        files: those that git tracks.
+        ledger: is told which files the model has seen.
+    """
+
+    parts: CycleParts
+    task: Task
+    clone: Clone
+    files: Sequence[TrackedFile]
+    environment: ExecutionEnvironment
+    ledger: Ledger
+    sight: Sight
+    emit: Emit
+
+    async def brief(self, profile: Profile, brought: Brought) -> Message:
+        """All that a model needs that knows nothing yet.
+
+        Raises:
+            PullwrightError: the forge or git failed.
+        """
+        parts = self.parts
+        commits = await asyncio.to_thread(self.clone.recent_commits, _RECENT_COMMITS)
+        briefing = await first_message(
+            task=self.task,
+            files=self.files,
+            read=lambda path, limit: self.environment.read_file(path, max_bytes=limit),
+            visible=self.sight.text,
+            commits=[(line.commit[:8], self.sight.words(line.subject)) for line in commits],
+            budget=parts.manner.context_characters,
+            documents=await self._documents(profile, brought),
+            looks_only=not any(
+                parts.guards.shows(tool) and (tool.dangerous or tool.order is Order.ALONE)
+                for tool in profile.tools
+            ),
+            brought=brought.paths,
+            conflicts=brought.conflicts,
+        )
+        self.ledger.shown |= briefing.shown
+        text = briefing.text
+        if parts.limits.rounds == 1:
+            text = f"{text}\n\n{render('agent/last_round')}"
+        return Message.user(text)
+
+    def go_on(self, earlier: Earlier, brought: Brought) -> Message:
+        """What has changed since the conversation that the model has before it."""
+        answer = earlier.answer
+        text = render(
+            "cycle/resumed",
+            why=earlier.state.why,
+            answer=answer,
+            answer_block=fenced(answer.text) if answer else "",
+            paths=[f"`{path}`" for path in self.sight.paths(brought.paths)],
+            conflicts=[f"`{path}`" for path in self.sight.paths(brought.conflicts)],
+            base_moved=brought.base_moved,
+        )
+        return Message.user(text)
+
+    async def _documents(self, profile: Profile, brought: Brought) -> Sequence[str]:
+        """The names of files that instruct; none where they are not the default branch's."""
+        is_other = self.parts.manner.other_base and not await asyncio.to_thread(self._is_on_default_branch)
+        if is_other or brought.joined:
+            self.emit(Guarded(Defence.INSTRUCTIONS, _OTHER_BASE))
+            return ()
+        return profile.documents
+
+    def _is_on_default_branch(self) -> bool:
+        return self.parts.forge.repository().default_branch == self.clone.base_branch

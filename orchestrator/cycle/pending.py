@@ -1,0 +1,63 @@
+"""What a cycle has changed and not proposed: for the model to be told of, and as a patch to be kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.cycle.bring import Brought, prints
+
+if TYPE_CHECKING:
+    from orchestrator.cycle.propose import Proposer
+    from orchestrator.tools.base import Ledger
+    from orchestrator.workspace.clone import Clone
+
+
+class Pending:
+    """Compares the clone with what is proposed.
+
+    Attributes:
+        brought: what was on the clone before the session began.
+    """
+
+    def __init__(self, clone: Clone, ledger: Ledger, proposer: Proposer, *, dry_run: bool) -> None:
+        self._clone, self._ledger, self._proposer, self._dry_run = clone, ledger, proposer, dry_run
+        self.brought = Brought()
+        self._is_closed = False
+        self._left: tuple[set[str], bytes] | None = None
+
+    def close(self) -> None:
+        """Nothing changes any more: from now on `left` is looked for once."""
+        self._is_closed = True
+
+    def paths(self) -> set[str]:
+        """What was changed and not committed, by path."""
+        changed = self._clone.changed_paths()
+        mine = changed if self._ledger.shell_used else changed & self._ledger.touched
+        return {path for path in mine - self._proposer.left_out if not self._is_proposed(path)}
+
+    def patch(self) -> bytes:
+        """Everything that the remote does not hold yet, as a binary-safe patch; empty if nothing."""
+        if self.brought.is_proposed and not self._proposer.is_committed and not self.paths():
+            return b""
+        return self._clone.pending_patch(set(self._ledger.touched), include_commands=self._ledger.shell_used)
+
+    def left(self) -> tuple[set[str], bytes]:
+        """What is not proposed, by path, and as a patch.
+
+        The patch also has what waits for a person; that of a dry run only what would not be proposed.
+
+        Raises:
+            WorkspaceError: the files cannot be read.
+        """
+        if self._left is not None:
+            return self._left
+        paths = self.paths()
+        patch = b"" if self._dry_run and not paths else self.patch()
+        if self._is_closed:
+            self._left = paths, patch
+        return paths, patch
+
+    def _is_proposed(self, path: str) -> bool:
+        """Whether a file is as the pull request has had it since before this cycle."""
+        seen = self.brought.prints
+        return path in seen and prints(self._clone.tree, [path])[path] == seen[path]

@@ -1,0 +1,39 @@
+"""What a model may see: files, names and other people's words, without secrets and with nothing hidden."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.core.defences import Defence, Guarded
+from orchestrator.cycle.documents import shown_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from orchestrator.core.events import Emit
+    from orchestrator.cycle.guards import Guards
+
+_REPORTED = 20
+
+
+class Sight:
+    """Shows things to the model of one session; what was hidden in a file is told by an event."""
+
+    def __init__(self, guards: Guards, emit: Emit) -> None:
+        self._guards, self._emit = guards, emit
+
+    def text(self, where: str, text: str) -> str:
+        """Text of files and programs without secrets, and with what a reader would not see made visible."""
+        cleaned = self._guards.output(text)
+        if cleaned.removed:
+            found = tuple(str(one) for one in cleaned.removed[:_REPORTED])
+            self._emit(Guarded(Defence.HIDDEN_TEXT, f"hidden characters in {where} are shown", found))
+        return self._guards.redact(cleaned.text)
+
+    def words(self, text: str) -> str:
+        """A name or a line that somebody wrote."""
+        return self._guards.redact(self._guards.names(text).text)
+
+    def paths(self, paths: Iterable[str]) -> list[str]:
+        """Names of files, sorted."""
+        return [self.words(shown_path(path)) for path in sorted(paths)]
