@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.forge.address import api_url_for, git_host_of
 
 _OWNER_AND_NAME = re.compile(
     r"(?P<owner>[A-Za-z0-9][A-Za-z0-9-]{0,38})/(?P<name>[A-Za-z0-9._-]{1,100}?)(?:\.git)?/?"
@@ -57,6 +58,17 @@ def parse_place(text: str, github_url: str) -> OnGitHub | OnDisk:
     if match := _SSH.fullmatch(text):
         return _from_url(f"https://{match['host']}", match["path"], text)
     return _on_disk(text, text)
+
+
+def identity(place: OnGitHub | OnDisk) -> str:
+    """A text that is the same for all ways to name a repository.
+
+    Raises:
+        ConfigurationError: the server's address is none.
+    """
+    if isinstance(place, OnDisk):
+        return str(place.path)
+    return f"{git_host_of(api_url_for(place.server))}/{place.name}".lower()
 
 
 def _on_disk(path: str, text: str) -> OnDisk:

@@ -8,30 +8,24 @@ import os
 import random
 import signal
 import sys
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import given_settings
 from orchestrator.cli.exit_codes import DONE, FAILED, INTERRUPTED, NOTHING
 from orchestrator.cli.summary import as_json, as_line
 from orchestrator.cli.text import clean, one_line
+from orchestrator.cli.worker_members import Members
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
 
-    from orchestrator.assembly.program import Program
-    from orchestrator.config import Settings
-    from orchestrator.config.fleet import Address, FleetFile, FleetRepository
+    from orchestrator.config.fleet import Address, FleetFile
     from orchestrator.core.clock import Clock
-    from orchestrator.core.events import Event
     from orchestrator.cycle.result import CycleResult
     from orchestrator.guard.secrets import Redactor
     from orchestrator.journal.folders import Home
-    from orchestrator.journal.pauses import Pause
     from orchestrator.worker.fleet import Fleet, Member
     from orchestrator.worker.health import Health
     from orchestrator.worker.pace import Onward
@@ -71,12 +65,12 @@ class _Work:
         self._redactor = redactor
         self._clock: Clock = SystemClock()
         self._home: Home = Home.of(os.environ)
-        self._typed = given_settings(options)
         self._stop = Stop()
         self._outcomes: set[str] = set()
         self._waiting: Waiting = Waiting(self._clock, self._turned)
+        make = Members(options, self._home, self._clock)
         self._fleet: Fleet = Fleet(
-            [self._member(one) for one in file.repositories],
+            [make.member(one) for one in file.repositories],
             self._clock,
             self._waiting,
             self._stop,
@@ -114,74 +108,6 @@ class _Work:
         port = await stack.enter_async_context(serving(self._health, address.host, address.port))
         host = f"[{address.host}]" if ":" in address.host else address.host
         self._say(f"health at http://{host}:{port}/healthz and /metrics")
-
-    def _member(self, repository: FleetRepository) -> Member:
-        """One repository; its options are read now, so that a mistake is said at the start."""
-        from orchestrator.config import load
-        from orchestrator.worker.fleet import Member
-        from orchestrator.worker.pace import Pace
-        from orchestrator.worker.schedule import make_schedule
-
-        flags = self._flags(repository)
-        settings = load(flags, repository.environ, Path.cwd()).settings
-        now = self._clock.now()
-        try:
-            schedule = make_schedule(settings.every, settings.cron, settings.timezone, now)
-        except ConfigurationError as error:
-            raise ConfigurationError(f"{repository.name} in {self._options.config}: {error}") from None
-        if schedule is None:
-            raise ConfigurationError(f"{repository.name} in {self._options.config} has no schedule")
-        member = Member(
-            repository.name,
-            lambda: self._build(member, repository, flags),
-            self._quota(settings),
-            schedule,
-            Pace(self._clock, random.SystemRandom()),
-            self._left(repository.name, settings),
-        )
-        return member
-
-    def _only_once(self, name: str, github_url: str) -> None:
-        """Refuse a repository that the file names twice, in whatever spellings.
-
-        Raises:
-            ConfigurationError: it does.
-        """
-        from orchestrator.assembly.place import identity, parse_place
-
-        place = name
-        with suppress(ConfigurationError):  # said when the repository has its turn
-            place = identity(parse_place(name, github_url))
-        other = self._names.setdefault(place, name)
-        if place in self._places:
-            raise ConfigurationError(f"")
-
-    def _left(self, name: str, settings: Settings) -> Pause | None:
-        """The pause that an earlier worker with this model left."""
-        from orchestrator.assembly.naming import name_in_journals
-        from orchestrator.journal.pauses import last_pause
-
-        with suppress(ConfigurationError):  # said when the repository has its turn
-            model = name_in_journals(settings)
-            return last_pause(self._home, self._clock.now(), repository=name, model=model)
-        return None
-
-    def _flags(self, repository: FleetRepository) -> Mapping[str, object]:
-        """The file's options with what was typed over them; of two schedules the one that was typed."""
-        when = {"every", "cron"}
-        typed_when = bool(when & self._typed.keys())
-        own = {key: value for key, value in repository.settings.items() if not (typed_when and key in when)}
-        return {**own, **self._typed}
-
-    def _build(self, member: Member, repository: FleetRepository, flags: Mapping[str, object]) -> Program:
-        from orchestrator.assembly.build import Errand, build_program
-
-        def heard(event: Event) -> None:
-            del event
-            member.heard_at = self._clock.monotonic()
-
-        errand = Errand(repository.name, dry_run=self._options.dry_run)
-        return build_program(errand, flags, repository.environ, Path.cwd(), heard)
 
     def _report(self, member: Member, result: CycleResult, onward: Onward) -> None:
         from orchestrator.journal.pauses import Pause

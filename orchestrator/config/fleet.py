@@ -15,7 +15,7 @@ from orchestrator.core.errors import ConfigurationError
 from orchestrator.guard.secrets import Redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 DEFAULT_EVERY = "10m"
 """How often a repository is looked at that has no schedule of its own."""
@@ -126,7 +126,6 @@ class _Reader:
         if len(listed) > _MOST_REPOSITORIES:
             raise ConfigurationError(f"{self._path} names more than {_MOST_REPOSITORIES:,} repositories")
         repositories = tuple(self._repository(one, defaults) for one in listed)
-        self._no_duplicates(one.name for one in repositories)
         return FleetFile(repositories, self._health(fleet.get("health")), self._parallel(fleet))
 
     def _table(self, values: dict[str, Any], name: str) -> dict[str, Any]:
@@ -203,14 +202,6 @@ class _Reader:
             raise ConfigurationError(f"token_env of {place} names {token_env}, which is not set")
         others = {key: value for key, value in self._environ.items() if key not in _OTHER_IDENTITIES}
         return {**others, "GITHUB_TOKEN": token}
-
-    def _no_duplicates(self, names: Iterable[str]) -> None:
-        seen: set[str] = set()
-        for name in names:
-            plain = re.sub(r"^https?://github\.com/|\.git$", "", name.lower().rstrip("/"))
-            if plain in seen:
-                raise ConfigurationError(f"{self._path} names the repository {name} twice")
-            seen.add(plain)
 
     def _parallel(self, fleet: dict[str, Any]) -> int:
         value = fleet.get("parallel", 1)

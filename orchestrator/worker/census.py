@@ -36,6 +36,7 @@ class Tally:
         requests: to the forge.
         paused_seconds: of pauses that were begun, in full.
         last_outcome: of the last cycle, which ended at `last_at`.
+        last_run: the last cycle that has a journal.
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -44,6 +45,7 @@ class Tally:
     requests: int = 0
     paused_seconds: float = 0.0
     last_outcome: str | None = None
+    last_run: str | None = None
     last_at: datetime | None = None
 
     @property
@@ -54,6 +56,7 @@ class Tally:
     def count(self, result: CycleResult, now: datetime) -> None:
         """Add a cycle that ended now."""
         self.last_outcome, self.last_at = str(result.outcome), now
+        self.last_run = result.run or self.last_run
         self.outcomes[self.last_outcome] += 1
         self.usd += result.usd or 0.0
         self.tokens += result.usage.total_tokens

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator.core.errors import PullwrightError, SpentQuotaError
+from orchestrator.core.errors import PullwrightError, RateLimitError
 from orchestrator.cycle.result import CycleResult, Outcome
 from orchestrator.journal.pauses import Pause
 from orchestrator.worker.census import State, Tally
@@ -50,7 +50,7 @@ class Member:
     Attributes:
         name: as the file names it.
         build: makes what runs its cycles; called in a thread. May raise `PullwrightError`.
-        quota: members with the same one share a model and its key.
+        quota: members with the same one share a model and its key, so that one's rate limit is the other's.
         schedule: when it is looked at.
         pace: what follows its cycles.
         left: the pause in which an earlier worker left it.
@@ -257,11 +257,11 @@ class Fleet:
             case Again():
                 self._again(member, onward)
             case Pause():
-                for one in self._sharing(member, result):
+                for one in self.sharing(member, result):
                     self._pauses(one, onward)
                 member.due = not self._once  # the work goes on that was begun
             case Halt():
-                for one in self._sharing(member, result):
+                for one in self.sharing(member, result):
                     one.halted, one.due = onward.reason, False
             case Rest() | Ended():
                 if member.rang:
@@ -272,9 +272,9 @@ class Fleet:
         member.due = not self._once
         member.not_before = max(member.not_before, again.at)
 
-    def _sharing(self, member: Member, result: CycleResult) -> list[Member]:
-        """Whom it concerns: a spent quota concerns all that live on it."""
-        if self._once or not isinstance(result.cause, SpentQuotaError):
+    def sharing(self, member: Member, result: CycleResult) -> list[Member]:
+        """Whom a cycle's end concerns: a limit of the model's key concerns all that live on it."""
+        if self._once or not isinstance(result.cause, RateLimitError):
             return [member]
         return [one for one in self.members if one is member or one.quota == member.quota]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.doubles.model_server import gated
+from tests.doubles.model_server import fail, gated
 from tests.scenarios.stage import FINISH, Stage, add_commit, branches, do, git, make_repository
 
 if TYPE_CHECKING:
@@ -121,6 +121,53 @@ def test_sigterm_ends_it_at_once_with_the_work_on_the_remote(stage: Stage, fleet
     assert branches(good) == []
 
 
+def test_a_rate_limit_that_one_met_is_known_to_the_others_also_after_a_restart(
+    stage: Stage, tmp_path: Path
+) -> None:
+    file = tmp_path / "fleet.toml"
+    names = ("quiet", "busy", "other")
+    for name in names:
+        make_repository(tmp_path / name)
+    add_commit(tmp_path / "busy", {"BACKLOG.md": BACKLOG}, "Plan")
+    spelled = {
+        "quiet": "openai:scripted-1",
+        "busy": "openai-chat:scripted-1",
+        "other": "openai-chat:another-1",
+    }
+    file.write_text(
+        f'[fleet]\nhealth = "127.0.0.1:0"\n[defaults]\napi_url = "{stage.model.url}"\n'
+        + "".join(f'[[repository]]\nname = "./{name}"\nmodel = "{spelled[name]}"\n' for name in names)
+    )
+    stage.script(fail(429, {"Retry-After": "7200"}))
+    assert paused_of(file, lines=3) == {"quiet": True, "busy": True, "other": False}
+    assert len(stage.model.requests) == 1
+    add_commit(tmp_path / "quiet", {"BACKLOG.md": BACKLOG}, "Plan")
+    assert paused_of(file, lines=1) == {"quiet": True, "busy": True, "other": False}
+    assert len(stage.model.requests) == 1
+
+
+def paused_of(file: Path, lines: int) -> dict[str, bool]:
+    """Who pauses after so many cycles of a worker, which is then ended."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", "worker", "--config", str(file)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        address = re.findall(r"http://127\.0\.0\.1:\d+", process.stderr.readline())[0]
+        for _ in range(lines):
+            process.stdout.readline()
+        with urllib.request.urlopen(f"{address}/healthz") as answer:  # noqa: S310  loopback
+            state = json.load(answer)
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
+    listed = state["repositories"]
+    return {one["name"].rpartition("/")[2]: one["state"] == "paused" for one in listed}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -132,6 +179,15 @@ def test_sigterm_ends_it_at_once_with_the_work_on_the_remote(stage: Stage, fleet
         ("[[repository]]\nname = 'a/b'\ntoken_env = 'NO_SUCH_TOKEN'\n", "which is not set"),
         ("[[repository]]\nname = 'a/b'\nmax_round = 1\n", "max_rounds"),
         ("", "names no repository"),
+        ("[[repository]]\nname = 'a/b'\n[[repository]]\nname = 'a/b'\n", "names the repository a/b twice"),
+        (
+            "[[repository]]\nname = 'git@github.com:A/b.git'\n[[repository]]\nname = 'a/b'\n",
+            "names the repository a/b twice, once as git@github.com:A/b.git",
+        ),
+        (
+            "defaults.github_url = 'https://g.example'\n[[repository]]\nname = 'a/b'\n[[repository]]\nname = 'https://g.example/a/b/'\n",
+            "names the repository https://g.example/a/b/ twice, once as a/b",
+        ),
     ],
 )
 def test_a_file_that_is_wrong_ends_it_before_anything_is_done(

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.assembly.place import OnDisk, OnGitHub, parse_place
+from orchestrator.assembly.place import OnDisk, OnGitHub, identity, parse_place
 from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -60,3 +60,47 @@ def test_anything_else_is_a_clear_error(text: str, tmp_path: Path, monkeypatch: 
         parse_place(text, GITHUB)
     assert "\n" not in str(caught.value)
     assert ":pw@" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "server"),
+    [
+        ("octo/spoon", "https://github.com/"),
+        ("Octo/Spoon", "http://127.0.0.1:80"),
+        ("octo/spoon.git", "https://api.github.com"),
+        ("https://github.com/octo/spoon", "https://ghe.example"),
+        ("https://www.GitHub.com/octo/Spoon.git/", GITHUB),
+        ("git@github.com:octo/spoon.git", GITHUB),
+        ("git@github.com:octo/spoon", GITHUB),
+        ("ssh://git@github.com/octo/spoon.git", GITHUB),
+        ("ssh://git@github.com:22/octo/spoon", GITHUB),
+    ],
+)
+def test_all_spellings_of_a_repository_are_one(text: str, server: str) -> None:
+    expected = "127.0.0.1:80/octo/spoon" if server.startswith("http:") else "github.com/octo/spoon"
+    assert identity(parse_place(text, server)) == expected
+
+
+def test_what_is_not_the_same_is_not_one(tmp_path: Path) -> None:
+    places = [
+        "octo/spoon",
+        "octo/fork",
+        "https://ghe.example/octo/spoon",
+        "https://ghe.example:8443/octo/spoon",
+    ]
+    for name in ("spoon", "Spoon"):
+        (tmp_path / name).mkdir()
+        places.append(str(tmp_path / name))
+    assert len({identity(parse_place(text, GITHUB)) for text in places}) == len(places)
+
+
+def test_a_folder_is_one_by_whatever_path(tmp_path: Path) -> None:
+    (tmp_path / "spoon").mkdir()
+    (tmp_path / "link").symlink_to("spoon")
+    paths = [
+        f"{tmp_path}/spoon",
+        f"{tmp_path}/link/",
+        f"file://{tmp_path}/spoon",
+        f"{tmp_path}/link/../spoon",
+    ]
+    assert {identity(parse_place(text, GITHUB)) for text in paths} == {str(tmp_path / "spoon")}

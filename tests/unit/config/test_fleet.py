@@ -121,8 +121,6 @@ def test_where_health_is_served(tmp_path: Path, text: str, expected: Address | N
         (ONE + "token_env = 'EMPTY_TOKEN'\n", "names EMPTY_TOKEN, which is not set"),
         (ONE + "token_env = 'PLAIN'\n", "names PLAIN, which is not kept from commands"),
         (ONE + "token_env = 'SOME_TOKEN'\ngithub_app_id = '1'\n", "token_env and github_app_id"),
-        (ONE + ONE, "names the repository owner/name twice"),
-        (ONE + "[[repository]]\nname = 'https://github.com/Owner/Name.git'\n", "twice"),
         ("[[repository]]\nevery = '1h'\n", "has no name"),
         ("[[repository]]\nname = ' '\n", "has no name"),
         ('[[repository]]\nname = "a\\nb"\n', "has no name"),

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.errors import AuthenticationError, ConfigurationError, OverloadedError, SpentQuotaError
+from orchestrator.core.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    OverloadedError,
+    RateLimitError,
+    SpentQuotaError,
+)
 from orchestrator.cycle.parts import Stop
 from orchestrator.cycle.result import CycleResult, Outcome
 from orchestrator.cycle.tasks import from_text
@@ -41,6 +47,7 @@ NOTHING = ended(Outcome.NO_TASK)
 NO_KEY = ended(Outcome.FAILED, AuthenticationError("no key"))
 BUSY = ended(Outcome.PAUSED, OverloadedError("busy", resume_at=START + timedelta(hours=1)))
 SPENT = ended(Outcome.PAUSED, SpentQuotaError("spent", resume_at=START + timedelta(hours=2)))
+LIMITED = ended(Outcome.PAUSED, RateLimitError("slow down", resume_at=START + timedelta(hours=2)))
 BROKE = ended(Outcome.FAILED, SpentQuotaError("no credit"))
 DEFECT = ZeroDivisionError("a defect")
 
@@ -219,6 +226,18 @@ async def test_a_spent_quota_pauses_all_that_live_on_it(quota: str, *, waits: bo
     assert (world.began["b"][0] >= 7200) is waits
 
 
+async def test_a_rate_limit_of_the_key_pauses_all_that_share_it() -> None:
+    world = World({"a": [LIMITED, NOTHING], "b": [NOTHING], "c": [NOTHING]})
+    world.quotas = {"a": "same", "b": "same"}
+    shared: list[list[str]] = []
+    world.after = lambda: shared.append([one.name for one in world.fleet.members if one.pause is not None])
+    await world.play()
+    assert shared[0] == ["a", "b"]
+    assert world.order[:2] == ["a", "c"]
+    assert world.began["b"][0] >= 7200
+    assert world.named("b").tally.paused_seconds >= 7200
+
+
 async def test_a_cycle_that_runs_while_the_quota_is_spent_is_the_last_before_the_pause() -> None:
     world = World({"a": [SPENT, NOTHING], "b": [DONE, NOTHING]}, parallel=2)
     world.quotas = {"a": "same", "b": "same"}
@@ -365,6 +384,6 @@ async def test_numbers_are_kept() -> None:
     tally = world.named("a").tally
     assert tally.outcomes == {"proposed": 1, "no_task": 1}
     assert tally.cycles == 2
-    assert tally.last_outcome == "no_task"
+    assert (tally.last_outcome, tally.last_run) == ("no_task", "run")
     assert world.named("a").state(world.clock.now()) is State.IDLE
     assert world.named("a").next_at(START) == START + timedelta(hours=1)

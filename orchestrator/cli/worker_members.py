@@ -1,0 +1,134 @@
+"""The members of a worker's fleet: each repository of the file with its options, schedule and model."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.arguments import given_settings
+from orchestrator.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+    from orchestrator.assembly.program import Program
+    from orchestrator.config import Settings
+    from orchestrator.config.fleet import FleetRepository
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Event
+    from orchestrator.journal.folders import Home
+    from orchestrator.journal.pauses import Pause
+    from orchestrator.worker.fleet import Member
+    from orchestrator.worker.schedule import Schedule
+
+
+class Members:
+    """Makes the members of one fleet.
+
+    Args:
+        options: what was typed.
+        home: where the runs are.
+        clock: the time.
+    """
+
+    def __init__(self, options: argparse.Namespace, home: Home, clock: Clock) -> None:
+        self._options = options
+        self._home = home
+        self._clock = clock
+        self._typed = given_settings(options)
+        self._names: dict[str, str] = {}
+
+    def member(self, repository: FleetRepository) -> Member:
+        """One repository; its options are read now, so that a mistake is said at the start.
+
+        Raises:
+            ConfigurationError: an option is wrong, or the repository was made a member before.
+        """
+        from orchestrator.config import load
+        from orchestrator.worker.fleet import Member
+        from orchestrator.worker.pace import Pace
+
+        flags = self._flags(repository)
+        settings = load(flags, repository.environ, Path.cwd()).settings
+        self._only_once(repository.name, settings.github_url)
+        member = Member(
+            repository.name,
+            lambda: self._build(member, repository, flags),
+            quota_of(settings),
+            self._schedule(repository.name, settings),
+            Pace(self._clock, random.SystemRandom()),
+            self._left(repository.name, settings),
+        )
+        return member
+
+    def _only_once(self, name: str, github_url: str) -> None:
+        """Refuse a repository that is named twice, in whatever spellings."""
+        from orchestrator.assembly.place import identity, parse_place
+
+        place = name
+        with suppress(ConfigurationError):  # said when the repository has its turn
+            place = identity(parse_place(name, github_url))
+        if (other := self._names.get(place)) is not None:
+            spelled = "" if other == name else f", once as {other}"
+            raise ConfigurationError(f"{self._options.config} names the repository {name} twice{spelled}")
+        self._names[place] = name
+
+    def _schedule(self, name: str, settings: Settings) -> Schedule:
+        from orchestrator.worker.schedule import make_schedule
+
+        place, now = f"{name} in {self._options.config}", self._clock.now()
+        try:
+            schedule = make_schedule(settings.every, settings.cron, settings.timezone, now)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{place}: {error}") from None
+        if schedule is None:
+            raise ConfigurationError(f"{place} has no schedule")
+        return schedule
+
+    def _left(self, name: str, settings: Settings) -> Pause | None:
+        """The pause that an earlier worker with this model left."""
+        from orchestrator.assembly.naming import name_in_journals
+        from orchestrator.journal.pauses import last_pause
+
+        with suppress(ConfigurationError):  # said when the repository has its turn
+            model = name_in_journals(settings)
+            return last_pause(self._home, self._clock.now(), repository=name, model=model)
+        return None
+
+    def _flags(self, repository: FleetRepository) -> Mapping[str, object]:
+        """The file's options with what was typed over them; of two schedules the one that was typed."""
+        when = {"every", "cron"}
+        typed_when = bool(when & self._typed.keys())
+        own = {key: value for key, value in repository.settings.items() if not (typed_when and key in when)}
+        return {**own, **self._typed}
+
+    def _build(self, member: Member, repository: FleetRepository, flags: Mapping[str, object]) -> Program:
+        from orchestrator.assembly.build import Errand, build_program
+
+        def heard(event: Event) -> None:
+            del event
+            member.heard_at = self._clock.monotonic()
+
+        errand = Errand(repository.name, dry_run=self._options.dry_run)
+        return build_program(errand, flags, repository.environ, Path.cwd(), heard)
+
+
+def quota_of(settings: Settings) -> str:
+    """By what a provider counts: model and address, in one spelling.
+
+    The key follows from them, because all repositories of a fleet have the same keys, and is not told.
+    """
+    from orchestrator.assembly.naming import name_in_journals
+    from orchestrator.models.catalog import OFFICIAL_URLS, Provider
+
+    name, address = settings.model or "", settings.api_url or ""
+    with suppress(ConfigurationError):  # said when the repository has its turn
+        name = name_in_journals(settings) or name
+    provider = name.partition(":")[0]
+    if not address and provider in set(Provider):
+        address = OFFICIAL_URLS.get(Provider(provider), "")
+    # Whoever has others to ask goes on where one without them has to wait.
+    return " ".join((name, address.rstrip("/"), *settings.fallback_model))
