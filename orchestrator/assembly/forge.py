@@ -12,8 +12,7 @@ from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, W
 from orchestrator.core.events import WaitStarted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Collection
 
     from orchestrator.assembly.around import Around
     from orchestrator.core.clock import Clock
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from orchestrator.forge.local import LocalForge
     from orchestrator.journal.folders import Home
     from orchestrator.workspace.credential import GitCredential
-    from orchestrator.workspace.local import LocalRepository
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +110,12 @@ def _auth(around: Around) -> GitHubAuth:
 
 
 def _on_disk(place: OnDisk, around: Around) -> Site:
-    from orchestrator.forge.local import root_of
+    from orchestrator.forge.local import LocalForge, root_of
     from orchestrator.workspace.local import LocalRepository
 
     repository = LocalRepository(place.path)
-    base = around.settings.base
-    forge = _local_forge(repository, root_of(around.home.root, place.path), base, around.clock)
+    base, root = around.settings.base, root_of(around.home.root, place.path)
+    forge = LocalForge(root, place.path, repository, base=base, clock=around.clock)
 
     def source() -> Source:
         name = base or repository.default_branch()
@@ -134,29 +132,17 @@ def _named(branch: str | None, repository: str) -> str:
     return branch
 
 
-def _local_forge(repository: LocalRepository, folder: Path, base: str | None, clock: Clock) -> LocalForge:
-    from orchestrator.forge.local import LocalForge
+class _Gone:
+    """What git says of a repository that is not there any more."""
 
-    def default_branch() -> str | None:
-        return repository.default_branch() or base
+    def heads(self) -> tuple[str | None, dict[str, str]]:
+        return None, {}
 
-    def read_file(path: str) -> str | None:
-        name = default_branch()
-        return repository.read_file(path, name) if name else None
+    def read_file(self, path: str, commit: str) -> str | None:  # noqa: ARG002  there is none of any
+        return None
 
-    def is_merged(commit: str) -> bool:
-        name = base or default_branch()
-        return bool(name) and repository.contains(commit, name or "")
-
-    return LocalForge(
-        folder,
-        repository.path,
-        default_branch=default_branch,
-        read_file=read_file,
-        is_merged=is_merged,
-        branch_commit=repository.branch_commit,
-        clock=clock,
-    )
+    def merged(self, commits: Collection[str], into: str) -> frozenset[str]:  # noqa: ARG002  none is known
+        return frozenset()
 
 
 def local_forges(home: Home, repository: str | None, clock: Clock) -> list[LocalForge]:
@@ -178,21 +164,13 @@ def local_forges(home: Home, repository: str | None, clock: Clock) -> list[Local
                 f"--repo {repository}: only local repositories are listed; name a folder"
             )
         path = place.path
-        return [_local_forge(LocalRepository(path), root_of(home.root, path), None, clock)]
-    forges = []
-    for found in places(home.root):
-        if found.repository_path.is_dir():
-            forges.append(_local_forge(LocalRepository(found.repository_path), found.root, None, clock))
-        else:
-            forges.append(
-                LocalForge(
-                    found.root,
-                    found.repository_path,
-                    default_branch=lambda: None,
-                    read_file=lambda _path: None,
-                    is_merged=lambda _commit: False,
-                    branch_commit=lambda _branch: None,
-                    clock=clock,
-                )
-            )
-    return forges
+        return [LocalForge(root_of(home.root, path), path, LocalRepository(path), clock=clock)]
+    return [
+        LocalForge(
+            found.root,
+            found.repository_path,
+            LocalRepository(found.repository_path) if found.repository_path.is_dir() else _Gone(),
+            clock=clock,
+        )
+        for found in places(home.root)
+    ]

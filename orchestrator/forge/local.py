@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NoReturn, Protocol
 from urllib.parse import quote
 
 from orchestrator.core.errors import ForgeError, ForgeNotFoundError
@@ -18,28 +18,33 @@ from orchestrator.forge.base import (
     TokenKind,
     Traffic,
 )
-from orchestrator.forge.local_files import (
-    CommentRecord,
-    PlaceRecord,
-    PullRecord,
-    QuestionRecord,
-    alone,
-    read_all,
-    take_number,
-    write,
-)
-from orchestrator.forge.local_places import PLACE_FILE, LocalPlace, places, root_of
+from orchestrator.forge.local_files import CommentRecord
+from orchestrator.forge.local_places import LocalPlace, places, root_of
+from orchestrator.forge.local_records import LocalRecords
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
-    from typing import NoReturn
 
     from orchestrator.core.clock import Clock
     from orchestrator.forge.base import Check, Comment, Feedback, Issue, IssueHistory
+    from orchestrator.forge.local_files import PullRecord
 
-__all__ = ["LocalForge", "LocalPlace", "Question", "places", "root_of"]
+__all__ = ["Git", "LocalForge", "LocalPlace", "Question", "places", "root_of"]
+
+
+class Git(Protocol):
+    """What git says of the repository. Each answer costs a program or two, and is true when it is given."""
+
+    def heads(self) -> tuple[str | None, Mapping[str, str]]:
+        """The branch that HEAD names, None where there is none or it has no commit, and each branch's commit."""
+
+    def read_file(self, path: str, commit: str) -> str | None:
+        """A file's text in a commit, or None where there is no such file."""
+
+    def merged(self, commits: Collection[str], into: str) -> Collection[str]:
+        """Those of the commits that are part of the history of another. One that is not there is none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,37 +58,46 @@ class Question:
     created_at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class _Heads:
+    """The branches at one moment.
+
+    Attributes:
+        default: the default branch, None while the repository is empty.
+        target: the branch that pull requests are merged into.
+        commits: by branch.
+    """
+
+    default: str | None
+    target: str | None
+    commits: Mapping[str, str]
+
+    def at(self, branch: str | None) -> str | None:
+        """A branch's commit, or None where there is no such branch."""
+        return None if branch is None else self.commits.get(branch)
+
+
 class LocalForge:
     """A forge for a repository on disk.
+
+    Every method asks git anew, once: others push meanwhile.
 
     Args:
         root: the folder of this forge, as `root_of` gives it; made when there is something to write.
         repository_path: the repository, bare or with a work tree.
-        default_branch: its default branch, None while it is empty.
-        read_file: a file's text on the default branch, by path, or None.
-        is_merged: whether the default branch contains a commit.
-        branch_commit: a branch's head, or None where there is no such branch.
+        git: what git says of it.
+        base: the branch that pull requests are for, where it is not the default branch; the default
+            branch too where HEAD is detached.
         clock: for the times in the files.
     """
 
-    def __init__(  # noqa: PLR0913  git belongs to another room, so its answers come in as callables
-        self,
-        root: Path,
-        repository_path: Path,
-        *,
-        default_branch: Callable[[], str | None],
-        read_file: Callable[[str], str | None],
-        is_merged: Callable[[str], bool],
-        branch_commit: Callable[[str], str | None],
-        clock: Clock,
+    def __init__(
+        self, root: Path, repository_path: Path, git: Git, *, base: str | None = None, clock: Clock
     ) -> None:
-        self._root = root
         self._path = repository_path.resolve()
-        self._default_branch = default_branch
-        self._read_file = read_file
-        self._is_merged = is_merged
-        self._branch_commit = branch_commit
-        self._clock = clock
+        self._git = git
+        self._base = base
+        self._records = LocalRecords(root, self._path, clock)
 
     def repository(self) -> Repository:
         """The repository itself.
@@ -93,7 +107,7 @@ class LocalForge:
         """
         if not self._path.is_dir():
             raise ForgeNotFoundError(f"no such repository: {self._path}")
-        return Repository(self._path.name, str(self._path), self._default_branch(), self._path.as_uri())
+        return Repository(self._path.name, str(self._path), self._heads().default, self._path.as_uri())
 
     def credential(self) -> Credential | None:
         """None: a folder needs none."""
@@ -117,7 +131,7 @@ class LocalForge:
 
     def labelled_by(self, number: int, label: str) -> None:  # noqa: ARG002  whichever it is
         """Nobody that is known."""
-        self._record(number)
+        self._records.pull(number)
 
     def comments(self, number: int) -> list[Comment]:
         """Never any: people do not talk in a folder."""
@@ -129,22 +143,24 @@ class LocalForge:
 
     def read_file(self, path: str) -> str | None:
         """A file's text on the default branch, or None where there is none."""
-        return self._read_file(path)
+        heads = self._heads()
+        commit = heads.at(heads.default)
+        return None if commit is None else self._git.read_file(path, commit)
 
     def pull_requests(self) -> list[PullRequest]:
         """All of them, newest first."""
-        return [self._pull_request(record) for record in self._pull_records()]
+        return self._seen(self._records.pulls())
 
     def questions(self) -> list[Question]:
         """All of them, newest first."""
         return [
-            Question(r.number, r.key, r.body, self._file("questions", r.number).as_uri(), r.created_at)
-            for r in self._question_records()
+            Question(record.number, record.key, record.body, self._records.url(record), record.created_at)
+            for record in self._records.questions()
         ]
 
     def our_pull_requests(self, branch_prefix: str) -> list[PullRequest]:
         """Those whose branch begins so, newest first."""
-        return [pull for pull in self.pull_requests() if pull.branch.startswith(branch_prefix)]
+        return self._seen([one for one in self._records.pulls() if one.branch.startswith(branch_prefix)])
 
     def ensure_pull_request(self, proposal: Proposal) -> tuple[PullRequest, bool]:
         """Create the pull request of this branch, or bring the open one up to date.
@@ -152,36 +168,29 @@ class LocalForge:
         Raises:
             ForgeError: there is no such branch, or nothing in it that the default branch lacks.
         """
-        commit = self._branch_commit(proposal.branch)
+        heads = self._heads()
+        commit = heads.at(proposal.branch)
         if commit is None:
             missing = f"{self._path} has no branch {proposal.branch}: push it first"
             raise ForgeError(f"cannot open a pull request: {missing}")
-        with alone(self._root):
-            self._sign()
-            known = next((r for r in self._pull_records() if self._is_open_on(r, proposal.branch)), None)
-            if known is None and self._is_merged(commit):
-                between = f"no commits between {proposal.base} and {proposal.branch}"
-                raise ForgeError(f"cannot open a pull request: {between}")
+        if commit in self._merged([commit], heads):
+            between = f"no commits between {proposal.base} and {proposal.branch}"
+            raise ForgeError(f"cannot open a pull request: {between}")
+        with self._records.alone():
+            there = (one for one in self._records.pulls() if one.branch == proposal.branch)
+            known = next((one for one in there if not one.is_closed), None)
             if known is None:
-                record = self._new(proposal, commit)
-                write(self._file("pulls", record.number), record)
+                record = self._records.new_pull(proposal, commit)
             else:
-                record = self._save(known, title=proposal.title, body=proposal.body, commit=commit)
-        return self._pull_request(record), known is None
+                record = self._records.change_pull(
+                    known, title=proposal.title, body=proposal.body, commit=commit
+                )
+        return self._pull_request(record, commit, PullRequestState.OPEN), known is None
 
     def ensure_question(self, issue: int | None, key: str, body: str) -> str | None:  # noqa: ARG002  no issues here
         """Put a question into a file, or replace the one with this key. Returns the file's URI."""
-        with alone(self._root):
-            self._sign()
-            now = self._clock.now()
-            known = next((record for record in self._question_records() if record.key == key), None)
-            if known is None:
-                number = take_number(self._root / "questions")
-                record = QuestionRecord(number=number, created_at=now, updated_at=now, key=key, body=body)
-            else:
-                record = known.model_copy(update={"body": body, "updated_at": now})
-            write(self._file("questions", record.number), record)
-        return self._file("questions", record.number).as_uri()
+        with self._records.alone():
+            return self._records.url(self._records.put_question(key, body))
 
     def ensure_comment(self, number: int, key: str, body: str) -> str:
         """Keep a comment in the pull request's file, or replace the one with this key; an empty one removes it.
@@ -189,13 +198,13 @@ class LocalForge:
         Raises:
             ForgeNotFoundError: there is no pull request of this number.
         """
-        with alone(self._root):
-            record = self._record(number)
+        with self._records.alone():
+            record = self._records.pull(number)
             made = CommentRecord(key=key, body=body)
             there = tuple(made if old.key == key else old for old in record.comments)
             comments = there if made in there else (*there, made)
-            self._save(record, comments=tuple(one for one in comments if one.body.strip()))
-        return f"{self._file('pulls', number).as_uri()}#{quote(key, safe='')}"
+            self._records.change_pull(record, comments=tuple(one for one in comments if one.body.strip()))
+        return f"{self._records.url(record)}#{quote(key, safe='')}"
 
     def ensure_label(self, number: int, label: str) -> None:
         """Keep a label in the pull request's file, unless it is there.
@@ -203,10 +212,10 @@ class LocalForge:
         Raises:
             ForgeNotFoundError: there is no pull request of this number.
         """
-        with alone(self._root):
-            record = self._record(number)
+        with self._records.alone():
+            record = self._records.pull(number)
             if label.lower() not in {name.lower() for name in record.labels}:
-                self._save(record, labels=(*record.labels, label))
+                self._records.change_pull(record, labels=(*record.labels, label))
 
     def remove_label(self, number: int, label: str) -> None:
         """Take a label out of the pull request's file, if it is there.
@@ -214,10 +223,10 @@ class LocalForge:
         Raises:
             ForgeNotFoundError: there is no pull request of this number.
         """
-        with alone(self._root):
-            record = self._record(number)
+        with self._records.alone():
+            record = self._records.pull(number)
             kept = tuple(name for name in record.labels if name.lower() != label.lower())
-            self._save(record, labels=kept)
+            self._records.change_pull(record, labels=kept)
 
     def linked_pull_requests(self, number: int) -> list[PullRequest]:
         """Never any: there are no issues to be linked to."""
@@ -229,7 +238,7 @@ class LocalForge:
         Raises:
             ForgeNotFoundError: there is no pull request of this number.
         """
-        self._record(number)
+        self._records.pull(number)
         return []
 
     def has_conflict(self, number: int) -> bool:  # noqa: ARG002  nobody merges here but people
@@ -242,9 +251,9 @@ class LocalForge:
 
     def pulse(self) -> str:
         """The same while no file here, no branch of ours and no default branch changes."""
-        branch = self._default_branch()
-        head = self._branch_commit(branch) if branch else None
-        state = (branch, head, self._pull_records(), self.pull_requests(), self._question_records())
+        heads, pulls = self._heads(), self._records.pulls()
+        branch = heads.default, heads.at(heads.default)
+        state = (branch, pulls, self._seen(pulls, heads), self._records.questions())
         return hashlib.sha256(repr(state).encode()).hexdigest()
 
     def traffic(self) -> Traffic:
@@ -266,75 +275,49 @@ class LocalForge:
             ForgeNotFoundError: there is none of this number.
             ForgeError: it is merged.
         """
-        with alone(self._root):
-            record = self._record(number)
-            if self._pull_request(record).state is PullRequestState.MERGED:
+        with self._records.alone():
+            record = self._records.pull(number)
+            [pull] = self._seen([record])
+            if pull.state is PullRequestState.MERGED:
                 raise ForgeError(f"pull request #{number} is merged: there is nothing to close")
-            return self._pull_request(self._save(record, is_closed=True))
+            self._records.change_pull(record, is_closed=True)
+            return replace(pull, state=PullRequestState.CLOSED)
 
     def _no_issue(self, number: int) -> NoReturn:
         raise ForgeNotFoundError(
             f"no issue #{number}: a local repository has no issues: use --task TEXT or a BACKLOG.md"
         )
 
-    def _record(self, number: int) -> PullRecord:
-        record = next((r for r in self._pull_records() if r.number == number), None)
-        if record is None:
-            raise ForgeNotFoundError(f"no pull request #{number} of {self._path}")
-        return record
+    def _heads(self) -> _Heads:
+        named, commits = self._git.heads()
+        default = named or self._base
+        return _Heads(default, self._base or default, commits)
 
-    def _save(self, record: PullRecord, **changes: object) -> PullRecord:
-        """The record with these changes, written if they change it."""
-        changed = record.model_copy(update=changes)
-        if changed == record:
-            return record
-        changed = changed.model_copy(update={"updated_at": self._clock.now()})
-        write(self._file("pulls", record.number), changed)
-        return changed
+    def _merged(self, commits: Collection[str], heads: _Heads) -> Collection[str]:
+        into = heads.at(heads.target)
+        return () if into is None or not commits else self._git.merged(commits, into)
 
-    def _pull_records(self) -> list[PullRecord]:
-        return read_all(self._root / "pulls", PullRecord)
-
-    def _question_records(self) -> list[QuestionRecord]:
-        return read_all(self._root / "questions", QuestionRecord)
-
-    def _file(self, kind: str, number: int) -> Path:
-        return (self._root / kind / f"{number}.json").absolute()
-
-    def _sign(self) -> None:
-        """Leave word of whose folder this is, for `places`."""
-        file = self._root / PLACE_FILE
-        if not file.exists():
-            write(file, PlaceRecord(path=str(self._path)))
-
-    def _new(self, proposal: Proposal, commit: str) -> PullRecord:
-        now = self._clock.now()
-        return PullRecord(
-            number=take_number(self._root / "pulls"),
-            created_at=now,
-            updated_at=now,
-            title=proposal.title,
-            body=proposal.body,
-            branch=proposal.branch,
-            base=proposal.base,
-            commit=commit,
-            draft=proposal.draft,
-        )
-
-    def _is_open_on(self, record: PullRecord, branch: str) -> bool:
-        return record.branch == branch and self._pull_request(record).state is PullRequestState.OPEN
-
-    def _pull_request(self, record: PullRecord) -> PullRequest:
+    def _seen(self, records: Sequence[PullRecord], heads: _Heads | None = None) -> list[PullRequest]:
+        """The records with what git says of them, asked about all of them at once."""
+        if not records:
+            return []
+        heads = heads or self._heads()
         # Somebody may have pushed to the branch since, or removed it after merging.
-        commit = self._branch_commit(record.branch) or record.commit
-        state = PullRequestState.CLOSED if record.is_closed else PullRequestState.OPEN
-        if self._is_merged(commit):
-            state = PullRequestState.MERGED
+        commits = [heads.at(record.branch) or record.commit for record in records]
+        merged = self._merged(set(commits), heads)
+        found = []
+        for record, commit in zip(records, commits, strict=True):
+            state = PullRequestState.CLOSED if record.is_closed else PullRequestState.OPEN
+            state = PullRequestState.MERGED if commit in merged else state
+            found.append(self._pull_request(record, commit, state))
+        return found
+
+    def _pull_request(self, record: PullRecord, commit: str, state: PullRequestState) -> PullRequest:
         return PullRequest(
             number=record.number,
             title=record.title,
             body=record.body,
-            url=self._file("pulls", record.number).as_uri(),
+            url=self._records.url(record),
             draft=record.draft,
             state=state,
             branch=record.branch,

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import posixpath
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.workspace.hostgit import HostGit
-from orchestrator.workspace.names import is_commit_id, plain_branch
+from orchestrator.workspace.names import is_commit_id
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 _MOST_FILE_BYTES = 5_000_000
 
@@ -56,18 +60,31 @@ class LocalRepository:
 
     def default_branch(self) -> str | None:
         """The branch that HEAD names, or None where HEAD is detached or the branch has no commit."""
-        head = self._git.attempt("symbolic-ref", "--quiet", "HEAD", doing=self._doing)
-        branch = os.fsdecode(head.stdout).strip().removeprefix("refs/heads/")
-        return branch if head.status == 0 and self._commit(branch) is not None else None
+        return self.heads()[0]
 
-    def read_file(self, path: str, branch: str) -> str | None:
-        """A file's text on a branch, or None where there is no such file. Undecodable bytes become U+FFFD.
+    def heads(self) -> tuple[str | None, dict[str, str]]:
+        """The branch that HEAD names, as `default_branch`, and the commit of each branch."""
+        form = "--format=%(HEAD)%(objectname) %(refname)"
+        listed = os.fsdecode(self._git.run("for-each-ref", form, "refs/heads", doing=self._doing))
+        default, commits = None, {}
+        for line in listed.removesuffix("\n").split("\n") if listed else ():
+            commit, _, reference = line[1:].partition(" ")
+            branch = reference.removeprefix("refs/heads/")
+            commits[branch] = commit
+            if line.startswith("*"):
+                default = branch
+        return default, commits
+
+    def read_file(self, path: str, commit: str) -> str | None:
+        """A file's text in a commit, or None where there is no such file. Undecodable bytes become U+FFFD.
 
         Raises:
-            WorkspaceError: it is larger than 5 MB, or git failed.
+            WorkspaceError: it is larger than 5 MB, there is no such commit, or git failed.
         """
-        commit = self._commit(plain_branch(branch))
-        if commit is None or posixpath.normpath(path) != path or path.startswith(("/", "../", "\0")):
+        if not is_commit_id(commit):
+            message = f"{self._doing}: {commit!r} is not the id of a commit"
+            raise WorkspaceError(message)
+        if posixpath.normpath(path) != path or path.startswith(("/", "../", "\0")):
             return None
         listed = self._git.run("ls-tree", "-z", "-l", "--full-tree", commit, "--", path, doing=self._doing)
         fields, _, found = listed.removesuffix(b"\0").partition(b"\t")
@@ -79,20 +96,26 @@ class LocalRepository:
             raise WorkspaceError(message)
         return self._git.run("cat-file", "blob", blob, doing=self._doing).decode("utf-8", "replace")
 
-    def contains(self, commit: str, branch: str) -> bool:
-        """Whether a commit is part of a branch's history, which says that it was merged."""
-        if not is_commit_id(commit) or self._commit(plain_branch(branch)) is None:
-            return False
-        reference = f"refs/heads/{branch}"
-        return (
-            self._git.attempt("merge-base", "--is-ancestor", commit, reference, doing=self._doing).status == 0
-        )
+    def merged(self, commits: Collection[str], into: str) -> frozenset[str]:
+        """Those of the commits that are part of the history of another, which says that they were merged.
 
-    def branch_commit(self, branch: str) -> str | None:
-        """The commit that a branch is at, or None where there is no such branch."""
-        return self._commit(plain_branch(branch))
+        A commit that is not there is none of them: its branch was removed, and git cleaned up.
 
-    def _commit(self, branch: str) -> str | None:
-        reference = f"refs/heads/{branch}^{{commit}}"
-        found = self._git.attempt("rev-parse", "--verify", "--quiet", reference, doing=self._doing)
-        return found.stdout.decode("ascii").strip() if found.status == 0 else None
+        Raises:
+            WorkspaceError: `into` is not there, or its history is damaged.
+        """
+        asked = self._commits_of(commits)
+        if not asked or not is_commit_id(into):
+            return frozenset()
+        ends = "".join(f"{name}\n" for name in (*asked, f"^{into}")).encode("ascii")
+        outside = self._git.run("rev-list", "--stdin", stdin=ends, doing=self._doing)
+        return frozenset(asked).difference(outside.decode("ascii").split())
+
+    def _commits_of(self, names: Collection[str]) -> list[str]:
+        """Those of the names that are commits which are there."""
+        asked = "".join(f"{name}\n" for name in names if is_commit_id(name)).encode("ascii")
+        if not asked:
+            return []
+        form = "--batch-check=%(objectname) %(objecttype)"
+        told = self._git.run("cat-file", form, stdin=asked, doing=self._doing).decode("ascii")
+        return [line.removesuffix(" commit") for line in told.splitlines() if line.endswith(" commit")]

@@ -20,7 +20,7 @@ from tests.doubles.github import bare
 from tests.doubles.github.server import GitHub
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
 FIX = Proposal("pullwright/1-fix", "main", "Fix it", "Because.", draft=True)
@@ -140,23 +140,25 @@ class OnDisk(World):
         return self.folder / "empty.git"
 
     def _open(self, path: Path) -> LocalForge:
-        def read_file(name: str) -> str | None:
-            data = bare.show(path, "main", name)
-            return None if data is None else data.decode("utf-8-sig")
+        return LocalForge(self.folder / "state" / path.stem, path, BareGit(path), clock=ManualClock())
 
-        def is_merged(commit: str) -> bool:
-            main = bare.branches(path).get("main")
-            return main is not None and bare.commits_between(path, main, commit) == 0
 
-        return LocalForge(
-            self.folder / "state" / path.stem,
-            path,
-            default_branch=lambda: "main" if bare.branches(path) else None,
-            read_file=read_file,
-            is_merged=is_merged,
-            branch_commit=lambda branch: bare.branches(path).get(branch),
-            clock=ManualClock(),
-        )
+class BareGit:
+    """What git says of a bare repository whose default branch is `main`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def heads(self) -> tuple[str | None, dict[str, str]]:
+        branches = bare.branches(self._path)
+        return "main" if branches else None, branches
+
+    def read_file(self, path: str, commit: str) -> str | None:
+        data = bare.show(self._path, commit, path)
+        return None if data is None else data.decode("utf-8-sig")
+
+    def merged(self, commits: Collection[str], into: str) -> set[str]:
+        return {one for one in commits if bare.commits_between(self._path, into, one) == 0}
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from orchestrator.forge.local import LocalForge, root_of
 from orchestrator.journal.folders import Home, create_run_folder
 from orchestrator.journal.reader import read_run
 from orchestrator.journal.writer import JournalWriter
+from tests.doubles.folder_git import FolderGit
 from tests.unit.cli.examples import EVENTS
 
 RUN = "20261121-033112-ab12cd"
@@ -172,15 +173,8 @@ def test_a_wrong_configuration_is_status_two(home: Home) -> None:
 
 def forge(folder: Path) -> LocalForge:
     folder.mkdir(exist_ok=True)
-    return LocalForge(
-        root_of(folder.parent / "home", folder),
-        folder,
-        default_branch=lambda: "main",
-        read_file=lambda _path: None,
-        is_merged=lambda _commit: False,
-        branch_commit=lambda _branch: "0123456789abcdef0123456789abcdef01234567",
-        clock=ManualClock(),
-    )
+    git = FolderGit({"pullwright/x": "0123456789abcdef0123456789abcdef01234567"})
+    return LocalForge(root_of(folder.parent / "home", folder), folder, git, clock=ManualClock())
 
 
 def test_pull_requests_and_questions_are_listed(tmp_path: Path) -> None:

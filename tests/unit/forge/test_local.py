@@ -17,6 +17,7 @@ from orchestrator.core.errors import DiskFullError, ForgeError, ForgeNotFoundErr
 from orchestrator.forge.base import Proposal, PullRequestState
 from orchestrator.forge.local import LocalForge, LocalPlace, places, root_of
 from orchestrator.forge.local_files import PlaceRecord, take_number, write
+from tests.doubles.folder_git import FolderGit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,16 +26,15 @@ if TYPE_CHECKING:
 PROPOSAL = Proposal("pullwright/1-fix", "main", "Fix it", "Because.", draft=True)
 
 
-def forge_for(root: Path, merged: Callable[[str], bool] = lambda _commit: False) -> LocalForge:
-    return LocalForge(
-        root,
-        root.parent,
-        default_branch=lambda: "main",
-        read_file=lambda path: f"text of {path}",
-        is_merged=merged,
-        branch_commit=lambda branch: f"commit of {branch}" if branch.startswith("pullwright/") else None,
-        clock=ManualClock(),
-    )
+def git(*merged: str) -> FolderGit:
+    """`main`, and branches of ours; the commits are named after them."""
+    branches = ["pullwright/1-fix", *(f"pullwright/{number}" for number in range(20))]
+    commits = {"main": "M", **{branch: f"commit of {branch}" for branch in branches}}
+    return FolderGit(commits, into={"M": merged})
+
+
+def forge_for(root: Path, answers: FolderGit | None = None, base: str | None = None) -> LocalForge:
+    return LocalForge(root, root.parent, answers or git(), base=base, clock=ManualClock())
 
 
 def test_a_pull_request_is_a_file_that_people_can_read(tmp_path: Path) -> None:
@@ -152,9 +152,93 @@ def test_closing_means_no_and_is_repeatable(tmp_path: Path) -> None:
 def test_what_is_merged_cannot_be_closed(tmp_path: Path) -> None:
     root = tmp_path / "forge"
     number = forge_for(root).ensure_pull_request(PROPOSAL)[0].number
-    forge = forge_for(root, merged=lambda commit: commit == "commit of pullwright/1-fix")
+    forge = forge_for(root, git("commit of pullwright/1-fix"))
     with pytest.raises(ForgeError, match="is merged"):
         forge.close(number)
+
+
+def test_git_is_asked_about_all_at_once(tmp_path: Path) -> None:
+    answers = git("commit of pullwright/3", "commit of pullwright/gone")
+    forge = forge_for(tmp_path / "forge", answers)
+    for number in (1, 2, 3):
+        forge_for(tmp_path / "forge").ensure_pull_request(replace(PROPOSAL, branch=f"pullwright/{number}"))
+    forge.close(2)
+    answers.asked.clear()
+
+    listed = forge.our_pull_requests("pullwright/")
+    assert [pull.state for pull in listed] == [
+        PullRequestState.MERGED,
+        PullRequestState.CLOSED,
+        PullRequestState.OPEN,
+    ]
+    assert answers.asked == ["heads", "merged"]
+
+
+def test_git_is_asked_no_more_than_the_answer_needs(tmp_path: Path) -> None:
+    answers = git()
+    forge = forge_for(tmp_path / "forge", answers)
+
+    def asked(*verbs: Callable[[], object]) -> list[str]:
+        answers.asked.clear()
+        for verb in verbs:
+            verb()
+        return list(answers.asked)
+
+    assert asked(forge.pulse) == ["heads"]
+    assert asked(forge.pull_requests, lambda: forge.our_pull_requests("pullwright/")) == []
+    assert asked(lambda: forge.read_file("BACKLOG.md")) == ["heads", "file"]
+    assert asked(lambda: forge.ensure_pull_request(PROPOSAL)) == ["heads", "merged"]
+    assert asked(lambda: forge.ensure_pull_request(PROPOSAL)) == ["heads", "merged"]
+    assert asked(forge.pulse) == ["heads", "merged"]
+    assert asked(lambda: forge.our_pull_requests("other/")) == []
+
+
+def test_a_merged_branch_that_is_gone_stays_merged(tmp_path: Path) -> None:
+    root = tmp_path / "forge"
+    number = forge_for(root).ensure_pull_request(PROPOSAL)[0].number
+    without = FolderGit({"main": "M"}, into={"M": {"commit of pullwright/1-fix"}})
+    [pull] = forge_for(root, without).pull_requests()
+    assert (pull.number, pull.state, pull.commit) == (
+        number,
+        PullRequestState.MERGED,
+        "commit of pullwright/1-fix",
+    )
+
+
+def test_nothing_is_proposed_that_is_merged(tmp_path: Path) -> None:
+    forge = forge_for(tmp_path / "forge", git("commit of pullwright/1-fix"))
+    with pytest.raises(ForgeError, match="no commits between main and pullwright/1-fix"):
+        forge.ensure_pull_request(PROPOSAL)
+    assert forge.pull_requests() == []
+
+
+def test_every_answer_is_of_now(tmp_path: Path) -> None:
+    answers = git()
+    forge = forge_for(tmp_path / "forge", answers)
+    forge.ensure_pull_request(PROPOSAL)
+    before = forge.pulse()
+    assert forge.pulse() == before
+    answers.commits = {**answers.commits, "pullwright/1-fix": "N"}
+    assert forge.pulse() != before
+    assert forge.pull_requests()[0].commit == "N"
+    answers.into = {"M": {"N"}}
+    assert forge.pull_requests()[0].state is PullRequestState.MERGED
+
+
+def test_another_base_is_where_things_are_merged_and_not_what_is_read(tmp_path: Path) -> None:
+    commits = {"main": "M", "next": "X", "pullwright/1-fix": "C"}
+    answers = FolderGit(commits, into={"X": {"C"}})
+    forge = forge_for(tmp_path / "forge", answers, base="next")
+    assert forge.read_file("f") == "f in M"
+    assert forge.repository().default_branch == "main"
+    with pytest.raises(ForgeError, match="no commits"):
+        forge.ensure_pull_request(PROPOSAL)
+
+    detached = FolderGit(commits, head=None)
+    assert forge_for(tmp_path / "forge", detached, base="next").read_file("f") == "f in X"
+    assert forge_for(tmp_path / "forge", detached).read_file("f") is None
+    assert forge_for(tmp_path / "forge", detached, base="no").read_file("f") is None
+    assert forge_for(tmp_path / "forge", detached, base="no").ensure_pull_request(PROPOSAL)[1]
 
 
 def test_questions_are_listed(tmp_path: Path) -> None:
@@ -200,15 +284,7 @@ def test_all_folders_are_found_with_their_repositories(tmp_path: Path) -> None:
     repository = tmp_path / "repo"
     repository.mkdir()
     root = root_of(state, repository)
-    forge = LocalForge(
-        root,
-        repository,
-        default_branch=lambda: "main",
-        read_file=lambda _path: None,
-        is_merged=lambda _commit: False,
-        branch_commit=lambda _branch: "c",
-        clock=ManualClock(),
-    )
+    forge = LocalForge(root, repository, git(), clock=ManualClock())
     forge.ensure_question(None, "k", "?")
     assert places(state) == [LocalPlace(root, repository)]
 

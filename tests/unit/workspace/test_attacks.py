@@ -280,8 +280,8 @@ def test_a_local_repository_with_traps_is_read_safely(trapped: Path, tmp_path: P
     base = (trapped / ".git/refs/heads/main").read_text().strip()
     repository = LocalRepository(trapped)
     assert repository.default_branch() == "main"
-    assert repository.read_file("src/calc.py", "main") == "x\n"
-    assert repository.contains(base, "main")
+    assert repository.read_file("src/calc.py", base) == "x\n"
+    assert repository.merged([base], base) == {base}
     with clone(trapped, tmp_path / "runs") as opened:
         assert opened.base_branch == "main"
     assert not field.ran()
@@ -301,7 +301,7 @@ def test_a_partial_clone_fetches_nothing_by_itself(source: Path, tmp_path: Path)
     assert repository.default_branch() == "main"
     # The file was never fetched, and is not fetched now.
     with pytest.raises(WorkspaceError):
-        repository.read_file("README.md", "main")
+        repository.read_file("README.md", repository.heads()[1]["main"])
     assert not marker.exists()
 
 

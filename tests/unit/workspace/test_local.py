@@ -29,15 +29,17 @@ def test_it_is_read_where_it_lies(repository: LocalRepository) -> None:
     assert repository.name == "source"
     assert repository.default_branch() in {"main", "second"}
     assert not repository.is_empty()
-    assert repository.read_file("README.md", "main") == "# Example\n"
-    assert repository.read_file("src/calc.py", "main") == "def add(a, b):\n    return a - b\n"
+    default, heads = repository.heads()
+    assert (default, heads[default or ""]) == (repository.default_branch(), heads["main"])
+    assert repository.read_file("README.md", heads["main"]) == "# Example\n"
+    assert repository.read_file("src/calc.py", heads["main"]) == "def add(a, b):\n    return a - b\n"
 
 
 @pytest.mark.parametrize(
     "path", ["no", "src", "../README.md", "/README.md", "*.md", "", ":(top)README.md", "-l"]
 )
 def test_what_is_no_file_is_none(source: Path, path: str) -> None:
-    assert LocalRepository(source).read_file(path, "main") is None
+    assert LocalRepository(source).read_file(path, git(source, "rev-parse", "main")) is None
 
 
 def test_other_files(source: Path) -> None:
@@ -46,11 +48,11 @@ def test_other_files(source: Path) -> None:
     git(source, "add", ".")
     git(source, "commit", "-qm", "more")
     repository = LocalRepository(source)
-    assert repository.read_file("latin.txt", "main") == "caf\ufffd"
-    assert repository.read_file("link", "main") is None
-    assert repository.read_file("README.md", "nowhere") is None
+    commit = repository.heads()[1]["main"]
+    assert repository.read_file("latin.txt", commit) == "caf\ufffd"
+    assert repository.read_file("link", commit) is None
     with pytest.raises(WorkspaceError, match="larger than 5,000,000 bytes"):
-        repository.read_file("large.txt", "main")
+        repository.read_file("large.txt", commit)
 
 
 def test_merged_or_not(source: Path) -> None:
@@ -58,24 +60,41 @@ def test_merged_or_not(source: Path) -> None:
     first = git(source, "rev-parse", "HEAD")
     git(source, "checkout", "-qb", "topic")
     git(source, "commit", "-q", "--allow-empty", "-m", "topic")
-    topic = git(source, "rev-parse", "HEAD")
-    assert repository.contains(first, "main")
-    assert not repository.contains(topic, "main")
-    assert repository.contains(topic, "topic")
+    topic, gone = git(source, "rev-parse", "HEAD"), "0" * 40
+    assert repository.merged([first, topic], first) == {first}
+    assert repository.merged([first, topic], topic) == {first, topic}
+    assert repository.merged([gone, topic, first], first) == {first}
+    assert repository.merged([gone], first) == set()
     git(source, "checkout", "-q", "main")
     git(source, "merge", "-q", "--no-ff", "-m", "merge", "topic")
-    assert repository.contains(topic, "main")
-    assert not repository.contains("0" * 40, "main")
-    assert not repository.contains("main", "main")
-    assert not repository.contains(topic, "nowhere")
+    assert repository.merged([topic], git(source, "rev-parse", "main")) == {topic}
+    assert repository.merged([], first) == set()
+    for odd in ("main", "--all", f"^{topic}", topic[:20]):
+        assert repository.merged([odd], topic) == set()
+        assert repository.merged([topic], odd) == set()
+    git(source, "tag", "-am", "a tag", "v1", topic)
+    for kind in ("main^{tree}", "main:README.md", "v1"):
+        assert repository.merged([git(source, "rev-parse", kind)], topic) == set(), kind
+    with pytest.raises(WorkspaceError, match="cannot read"):
+        repository.merged([topic], gone)
+
+
+def test_a_branch_may_have_an_odd_name(source: Path) -> None:
+    commit = git(source, "rev-parse", "HEAD")
+    names = ["HEAD", "a\u2028b", "x/,y", "\u00e9"]
+    for name in names:
+        git(source, "update-ref", f"refs/heads/{name}", commit)
+    assert LocalRepository(source).heads() == ("main", dict.fromkeys(["main", *names], commit))
 
 
 def test_no_default_branch(source: Path, tmp_path: Path) -> None:
     git(source, "checkout", "-q", "--detach")
     assert LocalRepository(source).default_branch() is None
+    assert LocalRepository(source).heads() == (None, {"main": git(source, "rev-parse", "main")})
     git(tmp_path, "init", "-q", "empty")
     empty = LocalRepository(tmp_path / "empty")
     assert empty.default_branch() is None
+    assert empty.heads() == (None, {})
     assert empty.is_empty()
     assert empty.name == "empty"
 
@@ -101,6 +120,9 @@ def test_another_users_repository(source: Path) -> None:
         LocalRepository(source)
 
 
-def test_a_bad_branch_name(source: Path) -> None:
-    with pytest.raises(WorkspaceError, match="cannot be the name of a branch"):
-        LocalRepository(source).read_file("README.md", "--help")
+@pytest.mark.parametrize("commit", ["--help", "main", "HEAD", ""])
+def test_what_is_no_commit(source: Path, commit: str) -> None:
+    with pytest.raises(WorkspaceError, match="is not the id of a commit"):
+        LocalRepository(source).read_file("README.md", commit)
+    with pytest.raises(WorkspaceError, match="cannot read"):
+        LocalRepository(source).read_file("README.md", "0" * 40)
