@@ -234,7 +234,7 @@ class Proposer:
         self.pushed = await asyncio.to_thread(self.clone.push, branch, expected=self.pushed, lease=self.lease)
         self.result.branch, self.result.commit = branch, self.pushed
         if self.lease is not None:
-            await asyncio.to_thread(self.lease.renew)
+            await asyncio.to_thread(self.lease.make_sure)
 
     async def replay(self) -> str:
         """Put the pull request's own change on the moved base, without a model and with the words as they are.

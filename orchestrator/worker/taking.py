@@ -13,11 +13,12 @@ from orchestrator.cycle.question import asked_at
 from orchestrator.cycle.tasks import Remark, TaskKind
 from orchestrator.worker.answers import find_answer, spelled_out
 from orchestrator.worker.manners import RETRY_LABEL
+from orchestrator.workspace.claim_record import CLAIMS, claim_ref
 from orchestrator.workspace.claims import ClaimRecord
-from orchestrator.workspace.wip import load_wip, wip_ref
+from orchestrator.workspace.wip import WORK, load_wip, wip_ref
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from orchestrator.core.spent import Spent
     from orchestrator.cycle.tasks import Task
@@ -60,12 +61,16 @@ class Taker:
     answer: str | None = None
     earlier: dict[str, Earlier] = field(default_factory=dict)
     _held: set[str] = field(default_factory=set)
+    _seen: Mapping[str, str] | None = None
 
     def held_by_others(self) -> Collection[str]:
         """The tasks that other workers have begun and not ended, asked now. `take` then leaves them alone."""
+        # In one request, also for `take`: a claim that moved since is not taken, and whoever has changed
+        # unfinished work since has moved its claim.
+        self._seen = self.records.list(CLAIMS, WORK)
         self._held = {
             record.task
-            for record in self.claims.list()
+            for record in self.claims.list(self._seen)
             if record.run != self.run and record.run not in self.dead_runs and not self.claims.is_free(record)
         }
         return self._held
@@ -79,7 +84,10 @@ class Taker:
         """
         if task.key in self._held:
             return f"{task.key} is being worked on by another worker"
-        found = self._to_go_on_with(task)
+        seen = self._seen
+        if seen is None:
+            seen = self.records.list(claim_ref(task.key), wip_ref(task.key))
+        found = self._to_go_on_with(task, seen)
         if isinstance(found, str):
             return found
         taken = self.claims.take(
@@ -87,6 +95,7 @@ class Taker:
             self.run,
             dead_runs=self.dead_runs,
             unless=lambda record: self._settled(task, record, found),
+            seen=seen,
         )
         if isinstance(taken, ClaimRecord):
             taken = f"{task.key} is being worked on by {taken.owner}, run {taken.run}, until {taken.expires_at:%H:%M} UTC"
@@ -98,9 +107,9 @@ class Taker:
             self.earlier[task.key] = found
         return taken
 
-    def _to_go_on_with(self, task: Task) -> Earlier | str | None:
+    def _to_go_on_with(self, task: Task, seen: Mapping[str, str]) -> Earlier | str | None:
         """What an unfinished cycle left, with the answer to its question; or why the task is left alone."""
-        found = self._left(task.key)
+        found = self._left(task.key, seen)
         if self.answer is not None and (found is None or not found.state.waits_for_answer):
             return f"{task.key} has no open question that --answer could be for"
         if found is None:
@@ -153,8 +162,8 @@ class Taker:
             return None
         return f"{task.key} {came_to} in run {record.run}: change it, comment on it, or put the label {RETRY_LABEL} on it"
 
-    def _left(self, key: str) -> Earlier | None:
-        wip = load_wip(self.records, key)
+    def _left(self, key: str, seen: Mapping[str, str]) -> Earlier | None:
+        wip = load_wip(self.records, key, seen)
         pages = read_pages(wip.pages) if wip is not None and wip.fault is None else None
         if wip is None:
             return None

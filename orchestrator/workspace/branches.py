@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.workspace.base import BranchCommit, BranchState
 from orchestrator.workspace.fetching import fetch, parents, shallow_commits
-from orchestrator.workspace.names import checked_branch
+from orchestrator.workspace.names import plain_branch
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -40,7 +40,7 @@ class Branches:
 
     def state(self, branch: str, email: str, known_bases: Collection[str]) -> BranchState | None:
         """See `Clone.branch_state`."""
-        checked_branch(self._git, branch)
+        plain_branch(branch)
         doing = f"cannot read branch {branch} of {self._remote.shown}"
         tip = self._fetch(branch, _FIRST_DEPTH_COMMITS, doing)
         if tip is None:

@@ -19,7 +19,7 @@ from orchestrator.workspace.claim_record import (
 from orchestrator.workspace.lease import Lease
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from orchestrator.core.clock import Clock
     from orchestrator.workspace.records import Records
@@ -49,6 +49,8 @@ class Claims:
         self._clock = clock
         self._times = times
         self._nonce = nonce
+        # What a commit says never changes: those that were listed last are not read again.
+        self._said: dict[str, ClaimRecord] = {}
 
     def take(
         self,
@@ -56,6 +58,8 @@ class Claims:
         run: str,
         dead_runs: Collection[str] = (),
         unless: Callable[[ClaimRecord], str | None] = lambda _record: None,
+        *,
+        seen: Mapping[str, str] | None = None,
     ) -> Lease | ClaimRecord | str:
         """Take a task if it is free: never claimed, released, expired, or held by a run that is dead.
 
@@ -67,6 +71,8 @@ class Claims:
             run: who takes it; no other run anywhere has this name.
             dead_runs: runs that are known to be dead.
             unless: asked of the claim before, where the task is free: why it is not taken all the same.
+            seen: what `Records.list` said of the claim's reference, among others. It may be old: the push
+                takes the claim only if it is still there. None: it is asked for.
 
         Returns:
             The lease; or the claim of the one who has it; or what `unless` said.
@@ -79,7 +85,8 @@ class Claims:
         """
         ref = claim_ref(task)
         for _ in range(_MOST_LOOKS):
-            found, before = self._read(task)
+            found, before = self._read(task, seen)
+            seen = None
             ours = before is not None and (before.owner, before.run) == (self._owner, run)
             if before is not None and not (ours and before.state == "held"):
                 if not (before.is_free(self._clock.now(), self._times) or _is_dead(before, dead_runs)):
@@ -89,24 +96,26 @@ class Claims:
             record = self._next(task, run, before, ours=ours)
             commit = self._records.commit(claim_message(record), found)
             if self._records.swap(ref, found, commit):
+                self._said[commit] = record
                 return Lease(self._records, commit, record, before, self._clock, self._times, self._nonce)
         message = f"the claim on {task} changes faster than it can be read"
         raise PushRejectedError(message)
 
-    def list(self) -> Sequence[ClaimRecord]:
+    def list(self, seen: Mapping[str, str] | None = None) -> Sequence[ClaimRecord]:
         """All claims, held and released, by their keys. Names that are no task's are left out.
+
+        Args:
+            seen: what `Records.list` said just now of the claims, among others; None asks.
 
         Raises:
             RemoteUnavailableError: no answer, after several tries.
             WorkspaceError: the remote refused.
         """
-        found = self._records.list(CLAIMS)
-        claims = []
-        for ref, record in sorted(self._records.read_all(found).items()):
-            task = ref.removeprefix(CLAIMS)
-            if _is_key(task):
-                claims.append(parse_claim(task, record))
-        return claims
+        tips = self._records.list(CLAIMS) if seen is None else seen
+        found = {task: commit for ref, commit in sorted(tips.items()) if (task := _task_of(ref)) is not None}
+        claims = self._read_all(found)
+        self._said = {found[task]: claim for task, claim in claims.items() if claim.fault is None}
+        return [claims[task] for task in found]
 
     def is_free(self, record: ClaimRecord) -> bool:
         """Whether the task of such a claim may be taken now: it is released or expired."""
@@ -151,14 +160,31 @@ class Claims:
         message = f"the claim on {task} was moved meanwhile: look at it again"
         raise PushRejectedError(message)
 
-    def _read(self, task: str) -> tuple[str | None, ClaimRecord | None]:
+    def _read_all(self, found: Mapping[str, str]) -> dict[str, ClaimRecord]:
+        """What the claims of some tasks say, each at its commit."""
+        known = {
+            task: said
+            for task, commit in found.items()
+            if (said := self._said.get(commit)) is not None and said.task == task
+        }
+        read = self._records.read_all(
+            {CLAIMS + task: commit for task, commit in found.items() if task not in known}
+        )
+        return known | {
+            (task := ref.removeprefix(CLAIMS)): parse_claim(task, record) for ref, record in read.items()
+        }
+
+    def _read(
+        self, task: str, seen: Mapping[str, str] | None = None
+    ) -> tuple[str | None, ClaimRecord | None]:
         """The commit of a task's claim, and what it says."""
         ref = claim_ref(task)
         for _ in range(_MOST_LOOKS):
-            found = self._records.list(ref).get(ref)
+            found = (self._records.list(ref) if seen is None else seen).get(ref)
+            seen = None
             if found is None:
                 return None, None
-            record = parse_claim(task, self._records.read_all({ref: found})[ref])
+            record = self._read_all({task: found})[task]
             if record.fault is None or self._records.list(ref).get(ref) == found:
                 return found, record
         message = f"the claim on {task} changes faster than it can be read"
@@ -190,9 +216,10 @@ def _is_dead(record: ClaimRecord, dead_runs: Collection[str]) -> bool:
     return record.fault is None and record.run in dead_runs
 
 
-def _is_key(task: str) -> bool:
+def _task_of(ref: str) -> str | None:
+    """The task of a claim's reference; None where it is none's."""
+    task = ref.removeprefix(CLAIMS)
     try:
-        claim_ref(task)
+        return task if claim_ref(task) == ref else None
     except WorkspaceError:
-        return False
-    return True
+        return None

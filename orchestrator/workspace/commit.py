@@ -61,6 +61,9 @@ class Committer:
         self.adopted: set[str] = set()
         self.fresh = True
         self._base = base
+        # Of those paths that were to be committed, those that the head has; and the diff that it has then.
+        self._settled: set[str] = set()
+        self._shown: tuple[str, bytes] | None = None
         self._git = files.without_tree()
         self._stager = Stager(files, files.work_tree)
         self._identity = identity
@@ -114,9 +117,10 @@ class Committer:
         """See `Clone.commit`. Nothing changes here unless all of it succeeds."""
         self._require_tree()
         index = self._scratch_index("index.commit")
+        wanted = touched | self.conflicts
         left_out = self._stager.stage(
             index,
-            touched | self.conflicts,
+            wanted,
             include_commands=include_commands,
             large_limit_bytes=large_limit_bytes,
         )
@@ -145,16 +149,25 @@ class Committer:
         self.tip = self.head = tip
         self.parents = [tip]
         self.fresh = False
+        self._settled = (wanted & self._stager.taken) - {item.path for item in left_out}
+        self._shown = None if found.diff is None else (tip, found.diff)
         return replace(outcome, commit=tip, files=found.files)
 
     def diff(self) -> bytes:
         """See `Clone.diff`."""
+        if self._shown is not None and self._shown[0] == self.head:
+            return self._shown[1]
         return diff(self._git, self._base, self.head)
 
     def pending_patch(
         self, since: str, touched: set[str], *, include_commands: bool, large_limit_bytes: int
     ) -> bytes:
         """See `Clone.pending_patch`."""
+        self._require_tree()
+        # With nothing to stage and nothing to leave out there is nothing to make a patch of.
+        wanted = touched | self.conflicts | self.adopted
+        if since == self.head and wanted <= self._settled and not self._stager.changed(self.index):
+            return b""
         tree, left_out = self.staged_tree(
             touched, include_commands=include_commands, large_limit_bytes=large_limit_bytes
         )

@@ -64,6 +64,8 @@ class Lease:
         self._over: str | None = None
         self._lock = threading.RLock()
         self._lost = False
+        # When the claim was last moved together with something else and read back, by the monotonic clock.
+        self._fenced_at: float | None = None
         self.previous = previous
         self.renew_seconds = times.renew_seconds
 
@@ -91,6 +93,26 @@ class Lease:
         with self._lock:
             self._move(lambda: self._renewed(spent))
             return self.record
+
+    def make_sure(self) -> None:
+        """Check that the claim is ours: by renewing it, unless `push` moved it and read it back just now.
+
+        What moved together with the claim needs no second push to say so, for as long as is between two
+        renewals. That is measured by both clocks: one stands still while the machine sleeps, the other jumps.
+
+        Raises:
+            ClaimLostError: another worker, or a person, moved the claim.
+            RemoteUnavailableError: no answer, after several tries; it may be tried again.
+            PushRejectedError: the server does not want it.
+        """
+        with self._lock:
+            self._require_held()
+            if self._fenced_at is not None:
+                since = self._clock.monotonic() - self._fenced_at
+                by_day = abs(self._clock.now() - self.record.renewed_at).total_seconds()
+                if max(since, by_day) < self._times.renew_seconds:
+                    return
+            self.renew()
 
     def release(self, outcome: str, pull: int | None = None, spent: Spent | None = None) -> bool:
         """Let go of the task, and leave word of what became of it. May be called again.
@@ -168,6 +190,8 @@ class Lease:
                         # Between the two pushes somebody may have moved the claim.
                         self._see(tips.get(self._ref))
                     self._commit = commit or self._commit
+                    is_ours = commit is not None and tips.get(self._ref) == commit
+                    self._fenced_at = self._clock.monotonic() if is_ours else None
                     return tips.get(update.ref)
                 elif self._arrived(update, pushed, tries):
                     return update.new

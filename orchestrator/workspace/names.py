@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.workspace.failures import printable
 
-if TYPE_CHECKING:
-    from orchestrator.workspace.hostgit import HostGit
-
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-# What `git check-ref-format --branch` refuses (https://git-scm.com/docs/git-check-ref-format), so that a
-# clone needs no extra process; `checked_branch` asks git itself where a branch is going to be written.
+# What `git check-ref-format` refuses of a branch (https://git-scm.com/docs/git-check-ref-format), so that no
+# process is needed to ask. A test compares the answers.
 _BAD_IN_BRANCH = re.compile(
     r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^[-/]|/$|\.$|(?:^|/)\.|\.lock(?:/|$)|^@$|^HEAD$"
 )
@@ -57,20 +53,6 @@ def plain_branch(text: str) -> str:
         WorkspaceError: it cannot.
     """
     if not is_branch_name(text):
-        message = f"{printable(text)!r} cannot be the name of a branch"
-        raise WorkspaceError(message)
-    return text
-
-
-def checked_branch(git: HostGit, text: str) -> str:
-    """The name, if git itself says that it can be a branch's.
-
-    Raises:
-        WorkspaceError: it cannot.
-    """
-    plain_branch(text)
-    result = git.attempt("check-ref-format", f"refs/heads/{text}", doing="cannot check a branch's name")
-    if result.status != 0:
         message = f"{printable(text)!r} cannot be the name of a branch"
         raise WorkspaceError(message)
     return text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 from orchestrator.workspace.base import RemoteTip
 from orchestrator.workspace.failures import printable
-from orchestrator.workspace.names import checked_branch, is_commit_id
+from orchestrator.workspace.names import is_commit_id, plain_branch
 from orchestrator.workspace.swap import Update, push_error
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Publisher:
 
     def remote_tip(self, branch: str) -> RemoteTip | None:
         """See `Clone.remote_tip`."""
-        checked_branch(self._git, branch)
+        plain_branch(branch)
         doing = f"cannot read branch {branch} of {self._remote.shown}"
         commit = self._remote_commit(branch, doing)
         if commit is None:
@@ -60,7 +60,7 @@ class Publisher:
 
     def push(self, branch: str, commit: str, *, expected: str | None, lease: Lease | None = None) -> str:
         """See `Clone.push`."""
-        checked_branch(self._git, branch)
+        plain_branch(branch)
         if branch == self._base_branch:
             message = f"the change goes to a branch of its own, never to {branch}, its base"
             raise PushRejectedError(message)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
 from orchestrator.workspace.failures import error_for
 
 if TYPE_CHECKING:
@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 
     from orchestrator.workspace.hostgit import HostGit
     from orchestrator.workspace.remote import Remote
+    from orchestrator.workspace.swap import Tries
 
 _DOING = "cannot read a record"
 _MOST_TREE_BYTES = 16 * 1024
 _MOST_PAGES = 32
 _FILE = "100644 blob"
+_FETCHED_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,43 @@ def look(git: HostGit, names: Sequence[str]) -> dict[str, Header]:
         if len(words) == 3 and words[2].isdecimal():  # noqa: PLR2004  id, kind, size
             found[name] = Header(words[1], int(words[2]))
     return found
+
+
+def fetch_all(
+    git: HostGit, remote: Remote, commits: Sequence[str], most_bytes: int, tries: Callable[[], Tries]
+) -> dict[str, str]:
+    """Fetch many commits, and say of which of them that failed, and why. Network failures are tried again.
+
+    Raises:
+        RemoteUnavailableError: no answer, after several tries.
+        WorkspaceError: it was interrupted.
+    """
+    faults: dict[str, str] = {}
+    for start in range(0, len(commits), _FETCHED_AT_ONCE):
+        faults |= _fetch_some(git, remote, commits[start : start + _FETCHED_AT_ONCE], most_bytes, tries)
+    return faults
+
+
+def _fetch_some(
+    git: HostGit, remote: Remote, commits: Sequence[str], most_bytes: int, tries: Callable[[], Tries]
+) -> dict[str, str]:
+    pauses = tries()
+    while True:
+        try:
+            fetch(git, remote, commits, most_bytes)
+        except RemoteUnavailableError as error:
+            pauses.wait(error)
+        except WorkspaceError as error:
+            if remote.cancelled():
+                raise
+            if len(commits) == 1:
+                return {commits[0]: str(error)}
+            # One that cannot be had must not hide the others.
+            half = len(commits) // 2
+            first = _fetch_some(git, remote, commits[:half], most_bytes, tries)
+            return first | _fetch_some(git, remote, commits[half:], most_bytes, tries)
+        else:
+            return {}
 
 
 def fetch(git: HostGit, remote: Remote, commits: Sequence[str], most_bytes: int) -> None:

@@ -12,7 +12,8 @@ from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
 from orchestrator.workspace.failures import printable
 from orchestrator.workspace.names import is_commit_id
-from orchestrator.workspace.record_objects import fetch, look, read_pages, read_texts
+from orchestrator.workspace.record_objects import fetch_all, look, read_pages, read_texts
+from orchestrator.workspace.record_writing import write_record
 from orchestrator.workspace.remote import parse_remote
 from orchestrator.workspace.scratch import GIT_DIR, Scratch, kind_of
 from orchestrator.workspace.swap import Answer, Tries, Update, push_updates
@@ -32,9 +33,6 @@ _MOST_COMMIT_BYTES = 64 * 1024
 # What a fetch of records may write: anybody who can push can let a record be as large as the server takes.
 _MOST_RECORD_BYTES = 1 << 20
 _MOST_PAGES_BYTES = 64 << 20
-_FETCHED_AT_ONCE = 500
-_PAGE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_WHO = "Pullwright <pullwright@invalid>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,6 @@ class Records:
         # Git writes down what is shallow, and lets only one at a time do that.
         self._fetching = threading.Lock()
         self._kind: IdKind | None = None
-        self._empty: tuple[Path, str] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -151,8 +148,11 @@ class Records:
         git = self._scratch(wanted[0])
         with self._fetching:
             here = look(git, wanted)
-            faults = self._fetch(git, [commit for commit in wanted if commit not in here], pages=pages)
-            texts = read_texts(git, look(git, wanted), _MOST_COMMIT_BYTES)
+            missing = [commit for commit in wanted if commit not in here]
+            most = _MOST_PAGES_BYTES if pages else _MOST_RECORD_BYTES
+            faults = fetch_all(git, self.remote, missing, most, self.tries)
+            here |= look(git, missing)
+            texts = read_texts(git, here, _MOST_COMMIT_BYTES)
         records = {}
         for ref, commit in found.items():
             text = texts.get(commit)
@@ -178,26 +178,8 @@ class Records:
         Raises:
             WorkspaceError: git failed, or there is no space.
         """
-        git = self._scratch()
-        doing = "cannot write a record"
-        tree = self._tree(git, pages or {}, doing)
-        moment = f"{int(self._clock.now().timestamp())} +0000"
-        lines = [f"tree {tree}"]
-        lines += [f"parent {parent}"] if parent else []
-        lines += [f"author {_WHO} {moment}", f"committer {_WHO} {moment}", "", message.rstrip("\n"), ""]
-        stdin = "\n".join(lines).encode("utf-8", "replace")
-        made = git.run("hash-object", "-t", "commit", "-w", "--stdin", doing=doing, stdin=stdin)
-        return made.decode("ascii").strip()
-
-    def _tree(self, git: HostGit, pages: Mapping[str, bytes], doing: str) -> str:
-        """The tree of these pages. That of no pages is written once a folder."""
-        if not pages and self._empty is not None and self._empty[0] == git.folder:
-            return self._empty[1]
-        made = git.run("mktree", "-z", doing=doing, stdin=self._entries(git, pages, doing))
-        tree = made.decode("ascii").strip()
-        if not pages:
-            self._empty = git.folder, tree
-        return tree
+        objects = self.objects
+        return write_record(objects, self._kind or "sha1", message, parent, pages or {}, self._clock.now())
 
     def swap(self, ref: str, old: str | None, new: str | None, *, objects: Iterable[Path] = ()) -> bool:
         """Move a reference if it is where it is expected. A lost answer is found out by reading back.
@@ -272,43 +254,6 @@ class Records:
                 return git.run("ls-remote", "--", self.remote.url, *patterns, doing=doing, remote=self.remote)
             except RemoteUnavailableError as error:
                 tries.wait(error)
-
-    def _fetch(self, git: HostGit, commits: Sequence[str], *, pages: bool) -> dict[str, str]:
-        """Fetch what is not here, and say of which commits that failed, and why."""
-        most = _MOST_PAGES_BYTES if pages else _MOST_RECORD_BYTES
-        faults: dict[str, str] = {}
-        for start in range(0, len(commits), _FETCHED_AT_ONCE):
-            faults |= self._fetch_some(git, commits[start : start + _FETCHED_AT_ONCE], most)
-        return faults
-
-    def _fetch_some(self, git: HostGit, commits: Sequence[str], most_bytes: int) -> dict[str, str]:
-        tries = self.tries()
-        while True:
-            try:
-                fetch(git, self.remote, commits, most_bytes)
-            except RemoteUnavailableError as error:
-                tries.wait(error)
-            except WorkspaceError as error:
-                if self.remote.cancelled():
-                    raise
-                if len(commits) == 1:
-                    return {commits[0]: str(error)}
-                # One that cannot be had must not hide the others.
-                half = len(commits) // 2
-                first = self._fetch_some(git, commits[:half], most_bytes)
-                return first | self._fetch_some(git, commits[half:], most_bytes)
-            else:
-                return {}
-
-    def _entries(self, git: HostGit, pages: Mapping[str, bytes], doing: str) -> bytes:
-        entries = b""
-        for name, content in sorted(pages.items()):
-            if not _PAGE.fullmatch(name):
-                message = f"{printable(name)!r} cannot be the name of a page"
-                raise WorkspaceError(message)
-            made = git.run("hash-object", "-t", "blob", "-w", "--stdin", doing=doing, stdin=content)
-            entries += b"100644 blob " + made.strip() + b"\t" + name.encode("ascii") + b"\0"
-        return entries
 
     def _scratch(self, known: str | None = None) -> HostGit:
         """Git on our objects, of the kind that the remote has.

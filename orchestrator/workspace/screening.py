@@ -33,6 +33,7 @@ class Screened:
 
     Attributes:
         tree: what may be committed.
+        diff: what it changes since the base, where it was made and is the one that people are shown.
     """
 
     tree: str
@@ -43,6 +44,7 @@ class Screened:
     held_back: list[str] = field(default_factory=list)
     held_patch: bytes = b""
     refused: str | None = None
+    diff: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +101,11 @@ class Screening:
             notes.append(f"what waits for a person is {size:,} bytes, too many for a patch; none was made")
         elif held:
             patch = binary_patch(self.git, tree, staged)
-        secrets = self._secrets(self.tip, tree) if files else []
-        secrets += self._secrets(tree, staged) if patch else []
-        return Screened(tree, files, changes, waiting, notes, secrets, b"" if secrets else patch)
+        searched = diff(self.git, self.tip, tree, "--text") if files else b""
+        secrets = self._secrets(searched) if files else []
+        secrets += self._secrets(diff(self.git, tree, staged, "--text")) if patch else []
+        shown = searched if files and self.tip == self.base and _is_text(changes) else None
+        return Screened(tree, files, changes, waiting, notes, secrets, b"" if secrets else patch, None, shown)
 
     def _hold(self, change: FileChange, aliases: Aliases) -> str | None:
         """Why a change waits, under its own name or another that links of the repository give it."""
@@ -116,8 +120,8 @@ class Screening:
     def _since_base(self, tree: str, new: list[Difference]) -> list[Difference]:
         return new if self.tip == self.base else differences(self.git, self.base, tree)
 
-    def _secrets(self, old: str, new: str) -> list[str]:
-        return self.screen.find_secrets(diff(self.git, old, new, "--text").decode("utf-8", "replace"))
+    def _secrets(self, text: bytes) -> list[str]:
+        return self.screen.find_secrets(text.decode("utf-8", "replace"))
 
 
 def held_paths(changes: list[FileChange], hold: Callable[[FileChange], str | None]) -> dict[str, str]:
@@ -140,6 +144,15 @@ def held_paths(changes: list[FileChange], hold: Callable[[FileChange], str | Non
                 held[other] = f"goes together with {path}"
                 pending.append(other)
     return held
+
+
+def _is_text(changes: Iterable[FileChange]) -> bool:
+    """Whether git takes all of it for text, so that its diff is the same with and without `--text`.
+
+    No attribute has a say in our diffs, and a NUL makes a file binary. What was not read may have one.
+    """
+    versions = [version for change in changes for version in (change.old, change.new) if version is not None]
+    return all(version.content is not None and b"\0" not in version.content for version in versions)
 
 
 def _size(change: FileChange) -> int:

@@ -33,10 +33,12 @@ class Stager:
 
     Attributes:
         links: the links of the index that was read last, with their objects.
+        taken: the paths that the index has which was staged into last.
     """
 
     def __init__(self, files: HostGit, tree: Path) -> None:
         self.links: dict[str, str] = {}
+        self.taken: set[str] = set()
         self._git = files.without_tree()
         self._files = files
         self._tree = tree
@@ -69,7 +71,9 @@ class Stager:
         selection.add = [path for path in selection.add if path not in ignored]
         selection.left_out += [LeftOut(path, "ignored by .gitignore") for path in ignored]
         self._remove(selection, index)
-        return sorted(selection.left_out + self._add(selection, index), key=lambda item: item.path)
+        refused = self._add(selection, index)
+        self.taken = {*tracked, *selection.add} - {*selection.remove, *(item.path for item in refused)}
+        return sorted(selection.left_out + refused, key=lambda item: item.path)
 
     def write_tree(self, index: Path) -> str:
         """The id of the tree that the index makes."""

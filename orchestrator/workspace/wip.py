@@ -96,15 +96,27 @@ def wip_message(key: str, work: str | None, base: str, saved_at: datetime, stamp
     return f"pullwright: unfinished work on {key}\n\n{json.dumps(fields, indent=1)}\n"
 
 
-def load_wip(records: Records, key: str) -> Wip | None:
+def load_wip(records: Records, key: str, seen: Mapping[str, str] | None = None) -> Wip | None:
     """The unfinished work of a task, or None where there is none. Needs no clone.
+
+    Args:
+        records: the hidden references of the remote.
+        key: the task's.
+        seen: what `Records.list` said of the reference, among others; None asks. Where what it names cannot
+            be read, it may have been replaced, and is asked for as well.
 
     Raises:
         RemoteUnavailableError: no answer, after several tries.
         WorkspaceError: the remote refused, or the key is none.
     """
-    record = records.read(wip_ref(key), pages=True)
-    return None if record is None else parse_wip(key, record)
+    ref = wip_ref(key)
+    found = (records.list(ref) if seen is None else seen).get(ref)
+    if found is None:
+        return None
+    record = records.read_all({ref: found}, pages=True)[ref]
+    if record.fault is not None and seen is not None:
+        return load_wip(records, key)
+    return parse_wip(key, record)
 
 
 def list_wip(records: Records) -> dict[str, str]:

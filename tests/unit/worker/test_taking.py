@@ -10,12 +10,14 @@ from orchestrator.forge.memory import MemoryForge
 from orchestrator.worker.taking import Taker
 from orchestrator.workspace.lease import Lease
 from orchestrator.workspace.wip import wip_ref
-from tests.unit.workspace.records_rig import Worker, bare, put
+from tests.unit.workspace.records_rig import Worker, bare, logged_git, put
+from tests.unit.workspace.rig import git
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    import pytest
 
 TASK: Task = from_text("Fix it")
 
@@ -68,3 +70,55 @@ def test_a_task_that_has_cost_its_share_is_not_claimed(tmp_path: Path) -> None:
     assert choosing.take(TASK) == f"{TASK.key}: $3.00 are spent"
     (claim,) = second.claims.list()
     assert (claim.state, claim.outcome, claim.number) == ("released", "limit", 1)
+
+
+def test_one_look_is_enough_for_a_task_that_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = bare(tmp_path)
+    commands = logged_git(tmp_path, monkeypatch)
+    one = taker(Worker(path, tmp_path, "a"), path)
+    assert isinstance(one.take(TASK), Lease)
+    assert commands() == ["ls-remote", "push"]
+    assert one.held_by_others() == set()
+    assert commands() == ["ls-remote"]
+    assert isinstance(one.take(from_text("Another")), Lease)
+    assert commands() == ["push"]
+
+
+def test_work_that_came_after_the_look_is_not_passed_over(tmp_path: Path) -> None:
+    path = bare(tmp_path)
+    first, second = (Worker(path, tmp_path, name) for name in "ab")
+    one = taker(second, path)
+    assert one.held_by_others() == set()
+    lease = first.take(task=TASK.key)
+    put(path, wip_ref(TASK.key), "saved after the look")
+    lease.release("limit", 7)
+    said = one.take(TASK)
+    assert isinstance(said, str)
+    assert "just now" in said
+    shown = second.claims.show(TASK.key)
+    assert shown is not None
+    assert (shown.state, shown.outcome, shown.pull) == ("released", "limit", 7)
+
+
+def test_work_that_was_dropped_after_the_look_is_not_there(tmp_path: Path) -> None:
+    path = bare(tmp_path)
+    ref = wip_ref(TASK.key)
+    put(path, ref, "to be dropped")
+    one = taker(Worker(path, tmp_path, "b"), path)
+    one.held_by_others()
+    git(path, "update-ref", "-d", ref)
+    git(path, "gc", "-q", "--prune=now")
+    assert isinstance(one.take(TASK), Lease)
+    assert one.earlier == {}
+
+
+def test_a_task_that_was_held_at_the_look_is_left_alone(tmp_path: Path) -> None:
+    path = bare(tmp_path)
+    first, second = (Worker(path, tmp_path, name) for name in "ab")
+    lease = first.take(task=TASK.key)
+    one = taker(second, path)
+    assert one.held_by_others() == {TASK.key}
+    lease.release("limit")
+    assert one.take(TASK) == f"{TASK.key} is being worked on by another worker"
+    assert one.held_by_others() == set()
+    assert isinstance(one.take(TASK), Lease)

@@ -13,6 +13,7 @@ from orchestrator.workspace.records import Records
 from tests.unit.workspace.rig import git
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     import pytest
@@ -62,6 +63,20 @@ def broken_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> 
     (folder / "git").write_text(f'#!/bin/sh\nreal={shutil.which("git")}\n{script}\nexec $real "$@"\n')
     (folder / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+
+def logged_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """A git that remembers its commands. Gives a function that says which were run since it was asked last."""
+    log = tmp_path / "programs"
+    script = 'skip=""; for word in "$@"; do case "$skip$word" in -c) skip=x;; x*) skip="";; -*) ;;'
+    broken_git(tmp_path, monkeypatch, f"{script} *) echo $word >> {log}; break;; esac; done")
+
+    def commands() -> list[str]:
+        found = log.read_text().split() if log.exists() else []
+        log.unlink(missing_ok=True)
+        return found
+
+    return commands
 
 
 LOST = 'echo "fatal: the remote end hung up unexpectedly" >&2; exit 128'

@@ -21,10 +21,23 @@ from orchestrator.core.spent import Spent
 from orchestrator.workspace.claim_record import ClaimRecord, claim_message, claim_ref, parse_claim
 from orchestrator.workspace.claims import Lease
 from orchestrator.workspace.credential import GitCredential
+from orchestrator.workspace.hostgit import HostGit
 from orchestrator.workspace.records import Record
+from orchestrator.workspace.swap import Update
 from tests.doubles.github.faults import Fault, lost_reply, server_error
 from tests.doubles.github.fixtures import github
-from tests.unit.workspace.records_rig import LOST, REF, TASK, TIMES, Worker, bare, broken_git, holder, put
+from tests.unit.workspace.records_rig import (
+    LOST,
+    REF,
+    TASK,
+    TIMES,
+    Worker,
+    bare,
+    broken_git,
+    holder,
+    logged_git,
+    put,
+)
 from tests.unit.workspace.rig import git
 
 if TYPE_CHECKING:
@@ -408,14 +421,147 @@ def test_over_http(github: GitHub, tmp_path: Path, faults: Callable[[], list[Fau
 def test_a_free_task_costs_two_round_trips_and_a_heartbeat_one(
     plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = tmp_path / "log"
-    broken_git(
-        tmp_path,
-        monkeypatch,
-        f'for word in "$@"; do case $word in push|ls-remote|fetch) echo $word >> {log};; esac; done',
-    )
+    commands = logged_git(tmp_path, monkeypatch)
     worker = Worker(plain, tmp_path)
     lease = worker.take()
-    assert log.read_text().split() == ["ls-remote", "push"]
+    assert commands() == ["ls-remote", "push"]
     lease.renew()
-    assert log.read_text().split() == ["ls-remote", "push", "push"]
+    assert commands() == ["push"]
+    lease.release("proposed")
+    assert commands() == ["push"]
+
+
+def test_what_was_seen_is_not_asked_for_again(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = logged_git(tmp_path, monkeypatch)
+    worker = Worker(plain, tmp_path)
+    seen = worker.records.list("refs/pullwright/")
+    assert list(worker.claims.list(seen)) == []
+    assert commands() == ["ls-remote"]
+    lease = worker.claims.take(TASK, "run-a", seen=seen)
+    assert isinstance(lease, Lease)
+    assert commands() == ["push"]
+    assert list(worker.claims.list()) == [lease.record]
+    assert commands() == ["ls-remote"], "what we wrote ourselves is not read"
+    lease.renew()
+    commands()
+    assert list(worker.claims.list()) == [lease.record]
+    assert commands() == ["ls-remote", "cat-file", "cat-file"], "it is here, so it is not fetched"
+    other = Worker(plain, tmp_path, "b")
+    assert list(other.claims.list()) == [lease.record]
+    assert commands() == ["ls-remote", "cat-file", "fetch", "cat-file", "cat-file"]
+    assert list(other.claims.list()) == [lease.record]
+    assert commands() == ["ls-remote"]
+
+
+def test_what_was_seen_too_long_ago_takes_nothing_away(plain: Path, tmp_path: Path) -> None:
+    one, two = Worker(plain, tmp_path, "a"), Worker(plain, tmp_path, "b")
+    nothing = two.records.list(REF)
+    lease = one.take()
+    assert two.claims.take(TASK, "run-b", seen=nothing) == lease.record, "somebody was there first"
+    held, held_record = two.records.list(REF), lease.record
+    lease.release("failed", 7)
+    stale = two.claims.take(TASK, "run-b", seen=held)
+    assert stale == held_record, "it looked held, which is looked at again soon"
+    again = two.claims.take(TASK, "run-b", seen=nothing)
+    assert isinstance(again, Lease)
+    assert (again.record.number, again.record.pull, again.previous) == (2, 7, lease.record)
+    gone = one.records.list(REF)
+    git(plain, "update-ref", "-d", REF)
+    again = one.claims.take(TASK, "run-b", dead_runs=["run-b"], seen=gone)
+    assert isinstance(again, Lease)
+    assert (again.record.number, again.previous) == (1, None), "it was removed meanwhile"
+
+
+def test_a_claim_that_is_put_at_another_task_is_not_believed(plain: Path, tmp_path: Path) -> None:
+    worker = Worker(plain, tmp_path)
+    worker.take()
+    assert len(worker.claims.list()) == 1
+    git(plain, "update-ref", "refs/pullwright/claims/issue-13", REF)
+    mine, copied = worker.claims.list()
+    assert (mine.fault, copied.fault) == (None, "it is about another task")
+    assert worker.claims.list()[1].fault == copied.fault
+
+
+# A claim that moved with a push.
+
+
+@pytest.fixture
+def fenced(plain: Path, tmp_path: Path) -> tuple[Worker, Lease]:
+    """A claim that moved together with a branch."""
+    worker = Worker(plain, tmp_path)
+    lease = worker.take()
+    push_branch(worker, lease)
+    return worker, lease
+
+
+def push_branch(worker: Worker, lease: Lease) -> None:
+    place = worker.records.objects.parent
+    made = worker.records.commit(f"work at {worker.clock.monotonic()}", None)
+    update = Update(f"refs/heads/{made}", None, made)
+    assert lease.push(HostGit(place.parent, place), update, doing="cannot push") == made
+
+
+def test_a_claim_that_just_moved_is_not_moved_again(fenced: tuple[Worker, Lease], plain: Path) -> None:
+    worker, lease = fenced
+    tip = git(plain, "rev-parse", REF)
+    worker.clock.advance(TIMES.renew_seconds - 1)
+    lease.make_sure()
+    assert git(plain, "rev-parse", REF) == tip
+    worker.clock.advance(1)
+    lease.make_sure()
+    assert git(plain, "rev-parse", f"{REF}^") == tip, "after a while it is renewed"
+
+
+def test_only_a_push_counts(plain: Path, tmp_path: Path) -> None:
+    worker = Worker(plain, tmp_path)
+    lease = worker.take()
+    for _ in range(2):
+        tip = git(plain, "rev-parse", REF)
+        lease.make_sure()
+        assert git(plain, "rev-parse", f"{REF}^") == tip
+    lease.release("proposed")
+    with pytest.raises(ClaimLostError):
+        lease.make_sure()
+
+
+class SleepyClock(ManualClock):
+    """One whose durations leave out what the machine slept."""
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
+def test_a_machine_that_slept_asks_again(plain: Path, tmp_path: Path) -> None:
+    worker = Worker(plain, tmp_path, clock=SleepyClock())
+    lease = worker.take()
+    push_branch(worker, lease)
+    worker.clock.advance(TIMES.lease_seconds + TIMES.skew_seconds + 1)
+    rival = Worker(plain, tmp_path, "b", clock=worker.clock)
+    rival.take()
+    with pytest.raises(ClaimLostError, match="held by host-b"):
+        lease.make_sure()
+
+
+def test_a_claim_that_was_gone_when_it_was_read_back_is_asked_for(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Worker(plain, tmp_path)
+    lease = worker.take()
+    with monkeypatch.context() as broken:
+        taken = f'case " $* " in *" push "*) $real "$@"; said=$?; GIT_DIR={plain} $real update-ref -d {REF}; exit $said;; esac'
+        broken_git(tmp_path, broken, taken)
+        push_branch(worker, lease)
+    with pytest.raises(ClaimLostError, match="somebody removed it"):
+        lease.make_sure()
+
+
+def test_where_two_pushes_were_needed_the_claim_is_renewed(plain: Path, tmp_path: Path) -> None:
+    git(plain, "config", "receive.advertiseAtomic", "false")
+    worker = Worker(plain, tmp_path)
+    lease = worker.take()
+    push_branch(worker, lease)
+    tip = git(plain, "rev-parse", REF)
+    lease.make_sure()
+    assert git(plain, "rev-parse", f"{REF}^") == tip

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.workspace.base import LeftOut
+from orchestrator.workspace.base import LeftOut, Screen
+from tests.unit.workspace.records_rig import logged_git
 from tests.unit.workspace.rig import clone, git, make_source, show, write
 
 if TYPE_CHECKING:
@@ -283,3 +284,115 @@ def test_files_that_are_gone(safe: Clone) -> None:
     safe.tree.symlink_to("/")
     with pytest.raises(WorkspaceError, match="the clone's files are gone"):
         safe.changed_paths()
+
+
+# What is not done twice.
+
+CONTENTS: dict[str, bytes] = {
+    "text": b"one\ntwo\n",
+    "no newline": b"one\ntwo",
+    "latin-1": b"caf\xe9\n",
+    "binary": b"one\0two\n",
+    "late NUL": b"x" * 9_000 + b"\0",
+    "empty": b"",
+    "large": b"line\n" * 300_000,
+}
+
+
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
+def test_the_diff_that_is_shown_is_the_one_that_git_makes(safe: Clone, content: bytes) -> None:
+    write(safe.tree, {"a file.dat": content, "src/calc.py": "fixed\n"})
+    (safe.tree / "src/old.py").unlink()
+    (safe.tree / "link").symlink_to("src/calc.py")
+    outcome = safe.commit({"a file.dat", "src/calc.py", "src/old.py", "link"}, "one", include_commands=False)
+    assert outcome.commit is not None
+    host = safe.folder / "host.git"
+    told = git(host, "-c", "core.bare=true", "diff", "--no-renames", safe.base_commit, outcome.commit)
+    assert safe.diff().encode("utf-8", "surrogateescape") == (
+        f"{told}\n".encode("utf-8", "surrogateescape").decode("utf-8", "replace").encode()
+    )
+    write(safe.tree, {"src/calc.py": "fixed again\n"})
+    assert safe.commit({"src/calc.py"}, "two", include_commands=False).commit is not None
+    assert "+fixed again" in safe.diff(), "not the one of the first commit"
+    assert "a file.dat" in safe.diff(), "nor that of the second alone"
+
+
+def test_one_diff_is_searched_and_shown(safe: Clone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = logged_git(tmp_path, monkeypatch)
+    write(safe.tree, {"src/calc.py": "fixed\n"})
+    assert safe.commit({"src/calc.py"}, "one", include_commands=False).commit is not None
+    assert commands() == [
+        *("ls-files", "update-index", "write-tree", "diff-tree"),
+        *("cat-file", "cat-file", "diff", "commit-tree"),
+    ]
+    assert "+fixed" in safe.diff()
+    assert commands() == []
+
+
+def test_a_diff_of_a_binary_file_is_made_again(
+    safe: Clone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(safe.tree, {"image.bin": b"\0\1"})
+    assert safe.commit({"image.bin"}, "one", include_commands=False).commit is not None
+    commands = logged_git(tmp_path, monkeypatch)
+    assert "Binary files" in safe.diff()
+    assert commands() == ["diff"]
+
+
+def test_nothing_is_pending_after_a_push(
+    safe: Clone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(safe.tree, {"src/calc.py": "fixed\n", "new.txt": "new\n"})
+    touched = {"src/calc.py", "new.txt"}
+    safe.commit(touched, "one", include_commands=False)
+    assert b"+fixed" in safe.pending_patch(touched, include_commands=True), "not pushed yet"
+    safe.push(BRANCH, expected=None)
+    commands = logged_git(tmp_path, monkeypatch)
+    assert safe.pending_patch(touched, include_commands=True) == b""
+    assert commands() == ["status"]
+
+
+@pytest.mark.parametrize(
+    "how", ["changed", "removed", "by a command", "ignored", "outside", "held", "submodule"]
+)
+def test_what_is_pending_after_a_push_is_seen(tmp_path: Path, how: str) -> None:
+    source = make_source(tmp_path / "source", {"a.txt": "a\n", "held.txt": "a\n", ".gitignore": "*.log\n"})
+    git(source, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},module")
+    git(source, "commit", "-qm", "module")
+    hold = Screen(hold=lambda change: "a person looks" if change.path == "held.txt" else None)
+    with clone(source, tmp_path / "clones") as opened:
+        touched = {"a.txt"}
+        write(opened.tree, {"a.txt": "b\n"})
+        if how == "held":
+            touched.add("held.txt")
+            write(opened.tree, {"held.txt": "b\n"})
+        if how == "submodule":
+            touched.add("module")
+            (opened.tree / "module").mkdir(exist_ok=True)
+        opened.commit(touched, "one", include_commands=False, screen=hold)
+        opened.push(BRANCH, expected=None)
+        match how:
+            case "changed":
+                write(opened.tree, {"a.txt": "c\n"})
+            case "removed":
+                (opened.tree / "a.txt").unlink()
+            case "by a command":
+                write(opened.tree, {"b.txt": "c\n"})
+            case "ignored":
+                touched.add("a.log")
+                write(opened.tree, {"a.log": "c\n"})
+            case "outside":
+                touched.add("../a.txt")
+            case _:
+                pass
+        patch = opened.pending_patch(touched, include_commands=True)
+        expected = {
+            "changed": b"+c",
+            "removed": b"-b",
+            "by a command": b"b.txt",
+            "ignored": b"# left out: a.log",
+            "outside": b"# left out: ../a.txt",
+            "held": b"held.txt",
+            "submodule": b"# left out: module: a submodule",
+        }
+        assert expected[how] in patch

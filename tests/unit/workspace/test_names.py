@@ -23,6 +23,60 @@ def test_we_refuse_at_least_what_git_refuses(name: str) -> None:
         assert name == "@" or "@{" in name
 
 
+PIECES = [
+    ".lock",
+    ".loc",
+    "/",
+    "a",
+    ".",
+    "..",
+    "@",
+    "@{",
+    "\\",
+    "\x7f",
+    "\n",
+    "\u0085",
+    "\u2028",
+    "é",
+    "-",
+    "~1",
+]
+RULES = [
+    "a.lock/b",
+    "b/a.lock",
+    ".a",
+    "b/.a",
+    "a..b",
+    "a//b",
+    "/a",
+    "a/",
+    "a.",
+    "@{",
+    "a@{1}",
+    "a\\b",
+    "a\x7f",
+    "",
+]
+RULES += [f"a{letter}b" for letter in " ~^:?*[\x01\t\n"]
+
+
+def git_takes(name: str) -> bool:
+    command = ["git", "check-ref-format", f"refs/heads/{name}"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@settings(max_examples=60)
+@given(st.lists(st.sampled_from(PIECES), max_size=5).map("".join))
+def test_what_we_take_for_a_branch_git_takes_for_a_reference(name: str) -> None:
+    assert git_takes(name) or not is_branch_name(name)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_gits_rules_are_ours(name: str) -> None:
+    assert not git_takes(name)
+    assert not is_branch_name(name)
+
+
 @pytest.mark.parametrize("name", ["main", "feature/x", "pullwright/12-fix", "é", "a.b", "a@b", "a-"])
 def test_ordinary_names_pass(name: str) -> None:
     assert is_branch_name(name)
