@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import socket
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,10 @@ _SYSTEM = (
     "/private/var/select", "/private/etc/ssl", "/private/etc/localtime", "/opt/homebrew/bin",
     "/opt/homebrew/Cellar", "/opt/homebrew/opt", "/opt/homebrew/lib",
 )  # fmt: skip
+# As `workspace` names and marks its folders: orchestrator/workspace/owner.py.
+_PREFIX = "pullwright-"
+_OWNER = "owner"
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/dtracehelper")
 
 
@@ -55,6 +61,38 @@ def profile(*, root: str, protected: Sequence[str], readable: Sequence[str], scr
     ]
     rules += [f"(deny file-write* (subpath {_quoted(os.path.join(root, name))}))" for name in protected]  # noqa: PTH118  names
     return "\n".join([*rules, ""])
+
+
+class Scratch:
+    """A folder for one command, marked as clones are: what a dead process leaves of it is swept like them.
+
+    The mark is a file beside `path` that this process keeps locked. The command cannot write there.
+
+    Attributes:
+        path: where the command may write.
+
+    Raises:
+        ToolError: it cannot be made.
+    """
+
+    def __init__(self) -> None:
+        try:
+            self._folder = os.path.realpath(tempfile.mkdtemp(prefix=_PREFIX))
+            self._owner = os.open(os.path.join(self._folder, _OWNER), _NEW, 0o600)  # noqa: PTH118  names
+            fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.path = os.path.join(self._folder, "home")  # noqa: PTH118  names
+            Path(self.path).mkdir(mode=0o700)
+        except OSError as error:
+            raise ToolError(
+                f"the sandbox has no place for temporary files: {error.strerror or error}"
+            ) from error
+
+    def remove(self) -> None:
+        """Remove it. What a command made so that it cannot be removed here is left to the sweep."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if not os.path.lexists(self.path):
+            shutil.rmtree(self._folder, ignore_errors=True)
+        os.close(self._owner)
 
 
 class SeatbeltSandbox:
@@ -85,14 +123,26 @@ class SeatbeltSandbox:
         problem = refuse_root(place.root, self._inherited)
         if problem:
             raise ToolError(problem)
-        scratch = os.path.realpath(tempfile.mkdtemp(prefix="pullwright-"))
+        with ExitStack() as undo:
+            scratch = Scratch()
+            undo.callback(scratch.remove)
+            cell = self._cell(command, place, scratch)
+            undo.pop_all()  # from here on the cell removes it
+        return cell
+
+    def _cell(self, command: Command, place: Place, folder: Scratch) -> Cell:
+        scratch = folder.path
         listener = socket.create_server(("127.0.0.1", 0))
         port = listener.getsockname()[1]
         home = {"HOME": scratch, "TMPDIR": scratch, **proxy_variables(port)}
         readable = [*self._readable, str(Path(__file__).with_name("launcher.py"))]
-        rules = profile(
-            root=place.root, protected=place.protected, readable=readable, scratch=scratch, port=port
-        )
+        try:
+            rules = profile(
+                root=place.root, protected=place.protected, readable=readable, scratch=scratch, port=port
+            )
+        except ToolError:
+            listener.close()
+            raise
 
         def build(channel: int) -> Sequence[str]:
             interpreter = os.path.realpath(sys.executable)
@@ -109,7 +159,7 @@ class SeatbeltSandbox:
             build=build,
             listener=listener,
             more_variables=home,
-            at_end=lambda: shutil.rmtree(scratch, ignore_errors=True),
+            at_end=folder.remove,
         )
 
 

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
 import pytest
 
 from orchestrator.core.errors import SandboxMissingError, ToolError
+from orchestrator.environments.command import Command
+from orchestrator.environments.confinement import Place, SandboxOptions
 from orchestrator.environments.sandbox import find_sandbox
-from orchestrator.environments.seatbelt import profile
+from orchestrator.environments.seatbelt import Scratch, SeatbeltSandbox, profile
+from orchestrator.workspace.sweep import sweep
 
 
 def rules(root: str = "/Users/me/project") -> list[str]:
@@ -38,3 +48,87 @@ def test_a_path_cannot_add_rules() -> None:
 def test_without_the_program_there_is_no_sandbox() -> None:
     with pytest.raises(SandboxMissingError, match="sandbox-exec"):
         find_sandbox(platform="darwin")
+
+
+DIES = """
+import os, sys
+from orchestrator.environments.seatbelt import Scratch
+
+made = Scratch()
+os.mkdir(made.path + "/locked")
+open(made.path + "/locked/file", "w").close()
+os.chmod(made.path + "/locked", 0)
+print(made.path, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for temporary files."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))  # it is read once
+    return folder.resolve()
+
+
+def test_what_a_dead_process_leaves_is_swept_and_what_lives_is_not(temporary: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", DIES],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[3],
+        env={**os.environ, "TMPDIR": str(temporary)},
+    ) as process:
+        assert process.stdout is not None
+        path = Path(os.fsdecode(process.stdout.readline().strip()))
+        assert path.parent.parent == temporary
+        assert sweep(temporary) == []
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert sweep(temporary) == [path.parent]
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_command_leaves_nothing_and_what_it_locks_is_left_to_the_sweep(temporary: Path) -> None:
+    made = Scratch()
+    Path(made.path, "file").touch()
+    made.remove()
+    assert list(temporary.iterdir()) == []
+    made = Scratch()
+    locked = Path(made.path, "locked")
+    locked.mkdir()
+    (locked / "file").touch()
+    locked.chmod(0)
+    made.remove()
+    if os.geteuid() != 0:
+        assert locked.is_dir()
+        assert len(sweep(temporary)) == 1
+    assert list(temporary.iterdir()) == []
+
+
+async def test_a_command_may_write_beside_its_mark_only(temporary: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    cell = SeatbeltSandbox(SandboxOptions(), {}).launch(Command("true", str(root), {}, 1), Place(str(root)))
+    (folder,) = temporary.iterdir()
+    rules = cell.argv[2].splitlines()
+    assert f'(allow file-write* (subpath "{root}") (subpath "{folder}/home"))' in rules
+    assert not any(f'"{folder}"' in line or "owner" in line for line in rules)
+    await cell.close()
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_command_that_cannot_be_confined_leaves_nothing(temporary: Path, tmp_path: Path) -> None:
+    root = tmp_path / "ro\not"
+    root.mkdir()
+    sandbox = SeatbeltSandbox(SandboxOptions(), {})
+    with pytest.raises(ToolError):
+        sandbox.launch(Command("true", str(root), {}, 1), Place(str(root)))
+    assert list(temporary.iterdir()) == []
+
+
+def test_no_place_for_temporary_files_is_said(temporary: Path) -> None:
+    temporary.rmdir()
+    with pytest.raises(ToolError, match="no place for temporary files"):
+        Scratch()
