@@ -31,6 +31,7 @@ REPLAY = "replay:"
 _CLOSE = 0.6
 _VERY_CLOSE = 0.85
 
+_UNCOUNTED = ". The model is asked all the same: what that costs counts for this machine's day, not for the repository's"
 _KEYS_TEXT = "keys come from the environment (OPENAI_API_KEY, GITHUB_TOKEN, ...), never from the command line"
 
 
@@ -125,7 +126,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--dry-run",
         action="store_true",
-        help="push nothing, write nothing to GitHub; print what would be proposed",
+        help=f"push nothing, write nothing to GitHub; print what would be proposed{_UNCOUNTED}",
     )
     _add_json(how, "print one JSON result on standard output, a line a cycle")
     how.add_argument("--plain", action="store_true", help="plain lines instead of the live view")
@@ -140,7 +141,7 @@ def _add_worker(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="push nothing, write nothing to GitHub; say what would be proposed",
+        help=f"push nothing, write nothing to GitHub; say what would be proposed{_UNCOUNTED}",
     )
     _add_json(parser, "print one JSON object a cycle on standard output")
     add_settings(parser)

@@ -14,11 +14,16 @@ if TYPE_CHECKING:
     from orchestrator.cycle.result import CycleResult
 
 _SHORT_COMMIT = 10
+_UNCOUNTED = (
+    " (counts for this machine's day, not for the repository's)"  # a dry run writes nothing to a remote
+)
 
 
-def print_result(result: CycleResult, redact: Callable[[str], str], repository: str) -> None:
+def print_result(
+    result: CycleResult, redact: Callable[[str], str], repository: str, *, dry_run: bool
+) -> None:
     """Print a result on standard output: the headline, then what there is to look at."""
-    for line in (*_headline(result), *_details(result, repository)):
+    for line in (*_headline(result), *_details(result, repository, dry_run=dry_run)):
         # What a terminal obeys may stand between the letters of a secret.
         print(redact(clean(line)), flush=True)
 
@@ -45,7 +50,7 @@ def _headline(result: CycleResult) -> Iterator[str]:
             yield f"Failed: {result.error}"
 
 
-def _details(result: CycleResult, repository: str) -> Iterator[str]:
+def _details(result: CycleResult, repository: str, *, dry_run: bool) -> Iterator[str]:
     if result.task:
         yield f"  task    {result.task.title}"
     if result.question and result.outcome != "question":
@@ -59,5 +64,5 @@ def _details(result: CycleResult, repository: str) -> Iterator[str]:
     if result.rounds:
         cost = "cost unknown" if result.usd is None else f"${result.usd:.4f}"
         rounds = "1 round" if result.rounds == 1 else f"{result.rounds} rounds"
-        yield f"  spent   {rounds}, {result.usage.total_tokens:,} tokens, {cost}"
+        yield f"  spent   {rounds}, {result.usage.total_tokens:,} tokens, {cost}{_UNCOUNTED if dry_run else ''}"
     yield f"  run     {result.run} (pullwright show {result.run})"

@@ -135,6 +135,21 @@ def test_a_dry_run_prints_the_diff_and_the_pull_request(stage: Stage, repository
     assert "Would open a pull request: Make add() add" in done.out
     assert "+    return a + b" in done.out
     assert "It subtracted." in done.out
+    assert "spent   1 round," in done.out
+    assert "(counts for this machine's day, not for the repository's)" in done.out
+
+
+def test_a_dry_run_counts_for_the_day_of_this_machine_and_not_for_the_repositorys(
+    stage: Stage, repository: Path
+) -> None:
+    stage.script(FIX_IT, FIX_IT)
+    dry = ("--repo", str(repository), *TASK, "--dry-run")
+    assert stage.run(*dry, "--max-rounds-per-repo", "1").result["outcome"] == "planned"
+    assert git(repository, "for-each-ref", "refs/pullwright/") == ""
+    assert stage.run(*dry, "--max-rounds-per-repo", "1").result["outcome"] == "planned"
+    stopped = stage.run(*dry, "--max-rounds-per-day", "2").result
+    assert (stopped["outcome"], stopped["rounds"]) == ("no_task", 0)
+    assert "2 of 2 rounds a day are used" in stopped["reason"]
 
 
 def test_create_pull_request_twice_updates_the_one(stage: Stage, repository: Path) -> None:
