@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ForgeAuthenticationError, ForgeNotFoundError
 from orchestrator.forge.base import Traffic
-from orchestrator.forge.calls import Calls, Line, Patience, Request
+from orchestrator.forge.calls import Calls, Patience
+from orchestrator.forge.line import Line, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import re
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from orchestrator.core.errors import ForgeError, ForgeRateLimitError, ForgeUnavailableError
 from orchestrator.forge.base import Traffic
+from orchestrator.forge.line import Request
 from orchestrator.forge.refusals import Reply, query_refusal, refusal
 from orchestrator.forge.reply_memory import ReplyMemory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from orchestrator.core.clock import Clock
+    from orchestrator.forge.line import Line
 
 T = TypeVar("T")
 BACKOFF_SECONDS = (1.0, 2.0, 4.0)
@@ -48,45 +50,6 @@ class Patience:
     on_wait: Callable[[float, str], None] = lambda _seconds, _reason: None
     longest_wait_seconds: float = 120.0
     pacing_seconds: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What goes to GitHub. `doing` is for messages, after "cannot".
-
-    A GraphQL query has its words in `body`, no path, and changes nothing although it is a POST.
-    """
-
-    method: str
-    path: str
-    doing: str
-    query: Mapping[str, str] = field(default_factory=dict)
-    body: Mapping[str, Any] | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    is_graphql: bool = False
-
-    @property
-    def writes(self) -> bool:
-        """Whether it may change something."""
-        return self.method != "GET" and not self.is_graphql
-
-
-class Line(Protocol):
-    """A connection to one server under one name."""
-
-    @property
-    def has_token(self) -> bool:
-        """Whether it shows a token."""
-
-    def send(self, request: Request) -> Reply:
-        """One request, one reply, whatever its status.
-
-        Raises:
-            ForgeUnavailableError: there is no reply.
-        """
-
-    def close(self) -> None:
-        """Let go of connections."""
 
 
 @dataclass(frozen=True, slots=True)

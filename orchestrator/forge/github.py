@@ -18,13 +18,15 @@ from orchestrator.core.errors import (
 from orchestrator.forge.address import DEFAULT_API_URL, api_url_for, git_host_of
 from orchestrator.forge.app_line import AppLine
 from orchestrator.forge.base import Credential, TokenKind, Traffic
-from orchestrator.forge.calls import Patience, Request
+from orchestrator.forge.calls import Patience
 from orchestrator.forge.github_rest import RestForge
 from orchestrator.forge.github_token import TokenFacts, kind_of
 from orchestrator.forge.refusals import TOKEN_VARIABLE, Reply
 
 if TYPE_CHECKING:
     from github import Auth
+
+    from orchestrator.forge.line import Request
 
 
 __all__ = [

@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 from orchestrator.core.errors import ForgeNotFoundError, ForgePermissionError
 from orchestrator.forge.base import Edit, IssueHistory, Permission
-from orchestrator.forge.calls import Line, Patience, Request
 from orchestrator.forge.github_json import (
     LOGIN,
     LabelEvent,
@@ -20,10 +19,13 @@ from orchestrator.forge.github_json import (
     to_time,
 )
 from orchestrator.forge.github_place import SETTLED_SECONDS, RestPlace
+from orchestrator.forge.line import Line, Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
+
+    from orchestrator.forge.calls import Patience
 
 MOST_EVENT_PAGES = 20
 """Of a hundred events each. Somebody may rename an issue all day, and must not hold us up."""

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from orchestrator.core.errors import ForgeAuthenticationError, ForgeUnavailableError
-from orchestrator.forge.calls import BACKOFF_SECONDS, Calls, Line, Patience, Request
+from orchestrator.forge.calls import BACKOFF_SECONDS, Calls, Patience
 from orchestrator.forge.github_json import to_repository
+from orchestrator.forge.line import Line, Request
 from orchestrator.forge.refusals import TOKEN_VARIABLE
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from orchestrator.forge.github_place import SETTLED_SECONDS, RestPlace
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from orchestrator.forge.calls import Line, Patience
+    from orchestrator.forge.calls import Patience
+    from orchestrator.forge.line import Line
 
 _NONE = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 """How GitHub says that there is no such branch, and that there is no commit at all."""

@@ -17,7 +17,8 @@ from orchestrator.forge.github_survey import RestSurvey
 from orchestrator.forge.github_threads import RestThreads
 
 if TYPE_CHECKING:
-    from orchestrator.forge.calls import Line, Patience
+    from orchestrator.forge.calls import Patience
+    from orchestrator.forge.line import Line
 
 MOST_PULL_PAGES = 10
 

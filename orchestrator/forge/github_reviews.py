@@ -7,10 +7,10 @@ from urllib.parse import quote
 
 from orchestrator.core.errors import ForgeNotFoundError
 from orchestrator.forge.base import Check, CheckState
-from orchestrator.forge.calls import Request
 from orchestrator.forge.github_json import to_time
 from orchestrator.forge.github_place import RestPlace
 from orchestrator.forge.github_talk import FEEDBACK, LINKED, to_feedback, to_linked
+from orchestrator.forge.line import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from orchestrator.core.errors import ForgeError
-from orchestrator.forge.calls import Request
 from orchestrator.forge.github_place import RestPlace
+from orchestrator.forge.line import Request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -17,12 +17,14 @@ from orchestrator.core.errors import (
     ForgeUnavailableError,
 )
 from orchestrator.forge.base import TokenKind
-from orchestrator.forge.calls import Line, Patience, Request
 from orchestrator.forge.github_json import LOGIN
 from orchestrator.forge.github_place import RestPlace
+from orchestrator.forge.line import Line, Request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from orchestrator.forge.calls import Patience
 
 WORKFLOW_LOGIN = "github-actions[bot]"
 ACTIONS_APP_ID = "15368"

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
 
 from orchestrator.core.errors import ForgeError, ForgeNotFoundError
 from orchestrator.forge.base import (
-    Credential,
-    Permission,
     Proposal,
     PullRequest,
     PullRequestState,
     Repository,
-    TokenKind,
-    Traffic,
 )
+from orchestrator.forge.local_absences import LocalAbsences
 from orchestrator.forge.local_files import CommentRecord
 from orchestrator.forge.local_places import LocalPlace, places, root_of
 from orchestrator.forge.local_records import LocalRecords
@@ -28,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.core.clock import Clock
-    from orchestrator.forge.base import Check, Comment, Feedback, Issue, IssueHistory
+    from orchestrator.forge.base import Feedback
     from orchestrator.forge.local_files import PullRecord
 
 __all__ = ["Git", "LocalForge", "LocalPlace", "Question", "places", "root_of"]
@@ -77,7 +74,7 @@ class _Heads:
         return None if branch is None else self.commits.get(branch)
 
 
-class LocalForge:
+class LocalForge(LocalAbsences):
     """A forge for a repository on disk.
 
     Every method asks git anew, once: others push meanwhile.
@@ -109,37 +106,9 @@ class LocalForge:
             raise ForgeNotFoundError(f"no such repository: {self._path}")
         return Repository(self._path.name, str(self._path), self._heads().default, self._path.as_uri())
 
-    def credential(self) -> Credential | None:
-        """None: a folder needs none."""
-        return None
-
-    def open_issues(self, label: str) -> list[Issue]:  # noqa: ARG002  there are none of any label
-        """Empty: a folder has no issues."""
-        return []
-
-    def issue(self, number: int) -> Issue:
-        """Never one.
-
-        Raises:
-            ForgeNotFoundError: always, as do `history` and `comments`.
-        """
-        self._no_issue(number)
-
-    def history(self, number: int, label: str) -> IssueHistory:  # noqa: ARG002  there is none of any label
-        """Never one."""
-        self._no_issue(number)
-
     def labelled_by(self, number: int, label: str) -> None:  # noqa: ARG002  whichever it is
         """Nobody that is known."""
         self._records.pull(number)
-
-    def comments(self, number: int) -> list[Comment]:
-        """Never any: people do not talk in a folder."""
-        self._no_issue(number)
-
-    def permission(self, login: str) -> Permission:  # noqa: ARG002  the disk's permissions know no logins
-        """Always `NONE`: nobody has a name here. Who may write is up to the disk."""
-        return Permission.NONE
 
     def read_file(self, path: str) -> str | None:
         """A file's text on the default branch, or None where there is none."""
@@ -228,10 +197,6 @@ class LocalForge:
             kept = tuple(name for name in record.labels if name.lower() != label.lower())
             self._records.change_pull(record, labels=kept)
 
-    def linked_pull_requests(self, number: int) -> list[PullRequest]:
-        """Never any: there are no issues to be linked to."""
-        self._no_issue(number)
-
     def feedback(self, number: int) -> list[Feedback]:
         """Empty: people do not talk in a folder.
 
@@ -241,32 +206,12 @@ class LocalForge:
         self._records.pull(number)
         return []
 
-    def has_conflict(self, number: int) -> bool:  # noqa: ARG002  nobody merges here but people
-        """Never: nobody looks."""
-        return False
-
-    def checks(self, commit: str) -> list[Check]:  # noqa: ARG002  no commit has any
-        """Empty: nothing checks a folder."""
-        return []
-
     def pulse(self) -> str:
         """The same while no file here, no branch of ours and no default branch changes."""
         heads, pulls = self._heads(), self._records.pulls()
         branch = heads.default, heads.at(heads.default)
         state = (branch, pulls, self._seen(pulls, heads), self._records.questions())
         return hashlib.sha256(repr(state).encode()).hexdigest()
-
-    def traffic(self) -> Traffic:
-        """None: nobody is asked."""
-        return Traffic()
-
-    def own_login(self) -> str | None:
-        """None: nobody has a name here."""
-        return None
-
-    def token_kind(self) -> TokenKind:
-        """None: a folder needs none."""
-        return TokenKind.NONE
 
     def close(self, number: int) -> PullRequest:
         """Close a pull request unmerged, which means "no": its task is not taken again.
@@ -282,11 +227,6 @@ class LocalForge:
                 raise ForgeError(f"pull request #{number} is merged: there is nothing to close")
             self._records.change_pull(record, is_closed=True)
             return replace(pull, state=PullRequestState.CLOSED)
-
-    def _no_issue(self, number: int) -> NoReturn:
-        raise ForgeNotFoundError(
-            f"no issue #{number}: a local repository has no issues: use --task TEXT or a BACKLOG.md"
-        )
 
     def _heads(self) -> _Heads:
         named, commits = self._git.heads()

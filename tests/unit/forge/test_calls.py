@@ -12,8 +12,9 @@ import pytest
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ForgeError, ForgeRateLimitError, ForgeUnavailableError
 from orchestrator.forge.base import Traffic
-from orchestrator.forge.calls import LONGEST_SILENCE_SECONDS, Calls, Patience, Request
+from orchestrator.forge.calls import LONGEST_SILENCE_SECONDS, Calls, Patience
 from orchestrator.forge.github import GitHubApp
+from orchestrator.forge.line import Request
 from orchestrator.forge.refusals import Reply
 from orchestrator.forge.reply_memory import ReplyMemory
 from tests.doubles.github.faults import Fault, lost_reply, secondary_limit, server_error

@@ -7,7 +7,8 @@ import pytest
 
 from orchestrator.core.errors import ForgeError, ForgeNotFoundError
 from orchestrator.forge.base import Permission, Proposal
-from orchestrator.forge.memory import START, MemoryForge, Written
+from orchestrator.forge.memory import MemoryForge
+from orchestrator.forge.memory_place import START, Written
 
 if TYPE_CHECKING:
     from collections.abc import Callable
