@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.errors import EmptyRepositoryError, WorkspaceError
+from orchestrator.core.errors import WorkspaceError
 from orchestrator.workspace.base import Screen
 from orchestrator.workspace.commit import Committer
 from orchestrator.workspace.continuing import Continuing
 from orchestrator.workspace.disarm import disarm
-from orchestrator.workspace.failures import error_for, storage_errors
+from orchestrator.workspace.failures import storage_errors
+from orchestrator.workspace.first_fetch import DEPTH_COMMITS, configure, first_fetch
 from orchestrator.workspace.history import recent_commits, tracked_files
 from orchestrator.workspace.hostgit import HostGit
 from orchestrator.workspace.mirror import Mirrors
 from orchestrator.workspace.model_repository import create_model_repository
-from orchestrator.workspace.names import plain_branch
 from orchestrator.workspace.owner import address_key, new_owned_folder
 from orchestrator.workspace.publish import Publisher
 from orchestrator.workspace.remote import Remote, parse_remote
@@ -36,21 +34,8 @@ if TYPE_CHECKING:
     from orchestrator.workspace.lease import Lease
     from orchestrator.workspace.owner import Owner
 
-# Ten commits cost as much as one, within the noise, where files change a little at a time (measured with
-# tests/benchmarks/clone.py); they are what the first prompt shows of the history.
-_DEPTH_COMMITS = 10
 _LARGE_BYTES = 1_000_000
 _SHA1_DIGITS = 40
-
-# `git clone` finds out about the file system when it makes a repository; ours is written by us.
-_CONFIGURATION = """[core]
-\trepositoryformatversion = {version}
-\tfilemode = true
-\tbare = false
-\tlogallrefupdates = false
-\tignorecase = {ignorecase}
-\tprecomposeunicode = {precompose}
-"""
 
 
 class Clone(Continuing):
@@ -255,9 +240,9 @@ def open_clone(  # noqa: PLR0913  each is a fact of the run, given by name
         folder = owner.folder
         base = None
         if mirror is not None:
-            mirrors = Mirrors(mirror, clock=clock, depth=_DEPTH_COMMITS, note=note)
-            base = mirrors.clone(folder, remote, branch, doing, partial(_fetch, folder, doing=doing))
-        base = base or _fetch(folder, remote, branch, doing)
+            mirrors = Mirrors(mirror, clock=clock, depth=DEPTH_COMMITS, note=note)
+            base = mirrors.clone(folder, remote, branch, doing, partial(first_fetch, folder, doing=doing))
+        base = base or first_fetch(folder, remote, branch, doing)
         configure(folder / "host.git", sha256=len(base[1]) > _SHA1_DIGITS)
         if with_git:
             create_model_repository(folder / "host.git", folder / "tree", *base, identity)
@@ -279,55 +264,3 @@ def assemble(owner: Owner, base: tuple[str, str], remote: Remote, identity: Iden
     folder, host = owner.folder, owner.folder / "host.git"
     files = HostGit(folder, host, folder / "tree")
     return Clone(owner, base, files, Committer(files, base[1], identity, clock), remote)
-
-
-def _fetch(folder: Path, remote: Remote, branch: str | None, doing: str) -> tuple[str, str]:
-    """Fill both folders with one command, and return the branch and the commit."""
-    host, tree = folder / "host.git", folder / "tree"
-    wanted = () if branch is None else ("--branch", plain_branch(branch))
-    options = ("--quiet", "--template=", "--single-branch", "--no-tags", "--no-recurse-submodules")
-    git = HostGit(folder)
-    result = git.attempt(
-        *("clone", *options, f"--depth={_DEPTH_COMMITS}", f"--separate-git-dir={host}", *wanted),
-        *("--", remote.url, str(tree)),
-        doing=doing,
-        remote=remote,
-    )
-    if result.status != 0:
-        if branch is not None and "not found in upstream" in result.stderr:
-            _refuse_empty(git, remote, doing)
-            message = f"{doing}: it has no branch {branch!r}"
-            raise WorkspaceError(message)
-        raise error_for(result.stderr, doing)
-    # The file that leads from the work tree to the git directory; tools must not find the latter.
-    (tree / ".git").unlink()
-    head = os.fsdecode((host / "HEAD").read_bytes()).strip()
-    found = head.removeprefix("ref: refs/heads/")
-    reference = host / "refs" / "heads" / found
-    guessed = branch is None and remote.has_detached_head()
-    if found != head and reference.is_file() and not guessed:
-        return found, reference.read_text("ascii").strip()
-    if branch is not None:
-        message = f"{doing}: {branch!r} is a tag; name a branch"
-        raise WorkspaceError(message)
-    _refuse_empty(git, remote, doing)
-    message = f"{doing}: it has no default branch (its HEAD is detached or names none); pass --base BRANCH"
-    raise WorkspaceError(message)
-
-
-def _refuse_empty(git: HostGit, remote: Remote, doing: str) -> None:
-    if not git.run("ls-remote", "--heads", "--", remote.url, doing=doing, remote=remote):
-        message = f"{remote.shown} is empty; push a first commit and run again"
-        raise EmptyRepositoryError(message)
-
-
-def configure(host: Path, *, sha256: bool) -> None:
-    """Replace the configuration that `git clone` wrote, which names the remote, by our own."""
-    text = _CONFIGURATION.format(
-        version=1 if sha256 else 0,
-        ignorecase=str((host / "head").exists()).lower(),
-        precompose=str(sys.platform == "darwin").lower(),
-    )
-    (host / "config").write_text(
-        text + ("[extensions]\n\tobjectformat = sha256\n" if sha256 else ""), "utf-8"
-    )

@@ -9,16 +9,17 @@ import subprocess
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import GitMissingError, WorkspaceError
 from orchestrator.workspace.credential import write_helper
 from orchestrator.workspace.failures import error_for, storage_errors
+from orchestrator.workspace.git_settings import OPTIONS, dropped_variables, environment_for, network_variables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from git import Git
 
@@ -28,84 +29,10 @@ _TIME_LIMIT_SECONDS = 1800.0
 _STOP_GRACE_SECONDS = 2.0
 _LOOK_SECONDS = 0.2
 
-# The only variables of this process that git sees; names of keys and tokens are not among them.
-_KEPT_VARIABLES = frozenset(
-    {
-        *(
-            "TMPDIR",
-            "TZ",
-            "SSL_CERT_FILE",
-            "SSL_CERT_DIR",
-            "CURL_CA_BUNDLE",
-            "GIT_SSL_CAINFO",
-            "GIT_SSL_CAPATH",
-        ),
-        *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
-        *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
-    }
-)
-
-_VARIABLES = {
-    # A file and not a folder, so that no program finds a configuration (.gitconfig, .netrc) below it.
-    "HOME": os.devnull,
-    "XDG_CONFIG_HOME": os.devnull,
-    "LANGUAGE": "C",
-    "LC_ALL": "C",
-    "GIT_ADVICE": "0",
-    "GIT_ATTR_NOSYSTEM": "1",
-    "GIT_CONFIG_GLOBAL": os.devnull,
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_SYSTEM": os.devnull,
-    "GIT_DEFAULT_REF_FORMAT": "files",
-    "GIT_EDITOR": "false",
-    "GIT_LITERAL_PATHSPECS": "1",
-    "GIT_NO_LAZY_FETCH": "1",
-    "GIT_NO_REPLACE_OBJECTS": "1",
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_PAGER": "cat",
-    "GIT_TERMINAL_PROMPT": "0",
-    # A partial clone fetches missing objects by itself; a command that needs no remote reaches none.
-    "GIT_ALLOW_PROTOCOL": "none",
-}
-
 # While GitPython loads it runs `git version` under the user's configuration, and fails if that is broken.
 # With these it finds no program and says nothing; ours is named in each command.
 _LOADING_VARIABLES = {"GIT_PYTHON_REFRESH": "quiet", "GIT_PYTHON_GIT_EXECUTABLE": os.devnull}
 _LOADING = threading.Lock()
-
-_ALLOWED_PROTOCOLS = "file:http:https:ssh"
-
-# No filter, textconv or merge driver is named here: drivers come from configuration only, and there is
-# none but ours. `transfer.fsckObjects` stays off: it costs nothing measurable, but refuses many old and
-# harmless repositories; what would be dangerous to check out is refused by the protect settings.
-_SETTINGS = (
-    "core.askPass=",
-    f"core.attributesFile={os.devnull}",
-    "core.autocrlf=false",
-    f"core.excludesFile={os.devnull}",
-    "core.fsmonitor=false",
-    f"core.hooksPath={os.devnull}",
-    "core.protectHFS=true",
-    "core.protectNTFS=true",
-    "core.quotePath=false",
-    "core.safecrlf=false",
-    "core.symlinks=true",
-    "core.untrackedCache=false",
-    "commit.gpgSign=false",
-    "credential.helper=",
-    "diff.external=",
-    "fetch.recurseSubmodules=false",
-    "gc.auto=0",
-    "http.lowSpeedLimit=1",
-    "http.lowSpeedTime=120",
-    "log.showSignature=false",
-    "maintenance.auto=false",
-    "push.gpgSign=false",
-    "push.recurseSubmodules=no",
-    "submodule.recurse=false",
-    "tag.gpgSign=false",
-)
-_OPTIONS = tuple(word for setting in _SETTINGS for word in ("-c", setting))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +97,11 @@ class HostGit:
         remote: Remote | None = None,
     ) -> GitResult:
         """Run a command that may fail. The arguments are those of `run`."""
-        environment = self._environment(variables or {})
+        environment = {**environment_for(self.git_dir, self.work_tree), **(variables or {})}
         credential = remote.current_credential() if remote is not None else None
         with storage_errors(doing):
             if remote is not None:
-                environment |= _network_variables(remote)
+                environment |= network_variables(remote)
             if remote is not None and credential is not None:
                 helper = write_helper(self.folder)
                 environment |= credential.variables(remote.scheme, remote.authority, helper)
@@ -183,29 +110,6 @@ class HostGit:
         if credential is not None:
             return GitResult(result.status, result.stdout, credential.redact(result.stderr))
         return result
-
-    def _environment(self, variables: Mapping[str, str]) -> dict[str, str]:
-        environment = {**_VARIABLES, "PATH": _absolute_path()}
-        if self.git_dir is not None:
-            environment["GIT_DIR"] = str(self.git_dir)
-        if self.work_tree is not None:
-            environment["GIT_WORK_TREE"] = str(self.work_tree)
-        return environment | dict(variables)
-
-
-def _network_variables(remote: Remote) -> dict[str, str]:
-    variables = {"GIT_ALLOW_PROTOCOL": _ALLOWED_PROTOCOLS}
-    if remote.scheme == "ssh":
-        variables["GIT_SSH_COMMAND"] = "ssh -o BatchMode=yes"
-        if "SSH_AUTH_SOCK" in os.environ:
-            variables["SSH_AUTH_SOCK"] = os.environ["SSH_AUTH_SOCK"]
-    return variables
-
-
-def _absolute_path() -> str:
-    """PATH without relative entries: in a clone they would find the clone's own programs."""
-    entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return os.pathsep.join(entry for entry in entries if Path(entry).is_absolute())
 
 
 def _never() -> bool:
@@ -227,11 +131,11 @@ def _execute(  # noqa: PLR0913, PLR0917  one command, fact by fact
         raise GitMissingError("no git program was found; install git (https://git-scm.com) and run again")
     # GitPython adds to the environment of this process and cannot take away from it. `env` can, and then
     # becomes git: only names of variables are in its arguments.
-    dropped = [name for name in os.environ if name not in _KEPT_VARIABLES and name not in environment]
+    dropped = dropped_variables(environment)
     command = [env_program, *(word for name in dropped for word in ("-u", name))]
     # Without a work tree nothing reads the attributes that lie in it: they could hide a change from a diff.
     bare = ("-c", "core.bare=true") if "GIT_DIR" in environment and "GIT_WORK_TREE" not in environment else ()
-    command += [program, *_OPTIONS, *bare, *arguments]
+    command += [program, *OPTIONS, *bare, *arguments]
     # A file and no pipe: `communicate` writes into a pipe only in its first call, so that git would wait for
     # ever for the rest where that call was not given the processor within its time.
     with TemporaryFile(dir=folder) as source:

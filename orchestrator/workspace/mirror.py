@@ -6,20 +6,16 @@ It is a cache and never believed: whatever is odd about it, it is thrown away an
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import json
 import os
 import shutil
 import stat
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.workspace.failures import error_for
 from orchestrator.workspace.hostgit import HostGit
-from orchestrator.workspace.names import is_branch_name, is_commit_id, plain_branch
+from orchestrator.workspace.mirror_state import STATE, ask, known_commit, used_at, write_state
 from orchestrator.workspace.owner import address_key
 from orchestrator.workspace.remote import Remote
 from orchestrator.workspace.removal import remove_folder
@@ -28,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from orchestrator.core.clock import Clock
+    from orchestrator.workspace.mirror_state import Tip
 
 CAP_BYTES = 5_000_000_000
 """All mirrors together; those that were used last stay."""
@@ -35,19 +32,9 @@ MOST_PACKS = 20
 """Each fetch that brings something adds a pack. With more than these, what nobody refers to is dropped."""
 
 _TIP = "refs/pullwright/tip"
-_STATE = "pullwright-state"
 _HEADS = "refs/heads/"
 _PRIVATE = 0o700
 _SHA256_DIGITS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class _Tip:
-    """A branch of the remote, as the remote says it is now."""
-
-    branch: str
-    commit: str
-    is_default: bool
 
 
 class Mirrors:
@@ -113,7 +100,7 @@ class Mirrors:
                 return None
             if path is None:
                 return None
-            tip = _ask(HostGit(folder), remote, branch, doing)
+            tip = ask(HostGit(folder), remote, branch, doing)
             if tip is None:
                 return None
             try:
@@ -149,16 +136,16 @@ class Mirrors:
             return None
         return path
 
-    def _refresh(self, path: Path, folder: Path, remote: Remote, tip: _Tip) -> None:
+    def _refresh(self, path: Path, folder: Path, remote: Remote, tip: Tip) -> None:
         """Give the mirror the tip and the commits before it, and show it as the only branch."""
         git = HostGit(folder, path)
-        known = _known_commit(path, len(tip.commit))
+        known = known_commit(path, len(tip.commit))
         if known != tip.commit:
             if known is None:
                 remove_folder(path)
                 _create(git, path, sha256=len(tip.commit) == _SHA256_DIGITS)
             # Without its state a mirror is worth nothing: a death from here on is seen by the next process.
-            (path / _STATE).unlink(missing_ok=True)
+            (path / STATE).unlink(missing_ok=True)
             self._fetch(git, path, remote, tip)
         # One branch, so that names which exclude each other (`a` and `a/b`) never meet.
         shutil.rmtree(path / "refs" / "heads")
@@ -167,9 +154,9 @@ class Mirrors:
         reference.write_text(f"{tip.commit}\n", "ascii")
         head = tip.branch if tip.is_default else "pullwright/no-default"
         (path / "HEAD").write_bytes(os.fsencode(f"ref: {_HEADS}{head}\n"))
-        _write_state(path, tip.commit, self._clock.now().timestamp())
+        write_state(path, tip.commit, self._clock.now().timestamp())
 
-    def _fetch(self, git: HostGit, path: Path, remote: Remote, tip: _Tip) -> None:
+    def _fetch(self, git: HostGit, path: Path, remote: Remote, tip: Tip) -> None:
         # By the id: what comes is what was announced, and the server is not asked for its branches again.
         # The mirror's branches and its last tip tell the server what is here already.
         git.run(
@@ -188,7 +175,7 @@ class Mirrors:
         """Remove mirrors, the least recently used first, until all together are small enough."""
         sizes = {path: _size(path) for path in newest.parent.glob("*.git") if _is_ours(path)}
         total = sum(sizes.values())
-        for path in sorted(sizes, key=lambda path: (path == newest, _used_at(path))):
+        for path in sorted(sizes, key=lambda path: (path == newest, used_at(path))):
             if total <= self._cap_bytes:
                 return
             with ExitStack() as held:
@@ -197,29 +184,6 @@ class Mirrors:
                     with suppress(WorkspaceError):
                         remove_folder(path)
                         total -= sizes[path]
-
-
-def _ask(git: HostGit, remote: Remote, branch: str | None, doing: str) -> _Tip | None:
-    """What the remote says about the branch; None where a clone will have something to say about it."""
-    wanted = () if branch is None else (_HEADS + plain_branch(branch),)
-    result = git.attempt(
-        "ls-remote", "--symref", "--", remote.url, "HEAD", *wanted, doing=doing, remote=remote
-    )
-    if result.status != 0:
-        raise error_for(result.stderr, doing)
-    default, commits = "", {}
-    # Not `splitlines`: a branch's name may hold what Unicode takes for the end of a line.
-    for line in os.fsdecode(result.stdout).split("\n"):
-        value, _, name = line.partition("\t")
-        if name == "HEAD" and value.startswith(f"ref: {_HEADS}"):
-            default = value.removeprefix(f"ref: {_HEADS}")
-        elif is_commit_id(value):
-            commits[name] = value
-    found = branch if branch is not None else default
-    commit = commits.get("HEAD" if branch is None else _HEADS + found)
-    if commit is None or not is_branch_name(found):
-        return None
-    return _Tip(found, commit, found == default)
 
 
 def _create(git: HostGit, path: Path, *, sha256: bool) -> None:
@@ -231,39 +195,11 @@ def _create(git: HostGit, path: Path, *, sha256: bool) -> None:
     )
 
 
-def _known_commit(path: Path, digits: int) -> str | None:
-    """The tip that the mirror was left with, or None where it was not left in good order."""
-    try:
-        data = json.loads((path / _STATE).read_bytes())
-        commit = data["commit"]
-        whole = data["shallow"] == _shallow_digest(path)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
-    good = isinstance(commit, str) and is_commit_id(commit) and len(commit) == digits
-    return commit if good and whole else None
-
-
-def _write_state(path: Path, commit: str, now: float) -> None:
-    state = path / _STATE
-    scratch = path / f"{_STATE}.new"
-    scratch.write_text(json.dumps({"commit": commit, "shallow": _shallow_digest(path)}), "ascii")
-    scratch.replace(state)
-    os.utime(state, (now, now))
-
-
-def _shallow_digest(path: Path) -> str:
-    """Of the file in which git keeps where the history was cut off: a line lost there is a shorter history."""
-    try:
-        return hashlib.sha256((path / "shallow").read_bytes()).hexdigest()
-    except FileNotFoundError:
-        return ""
-
-
 def _as_remote(path: Path, remote: Remote) -> Remote:
     return Remote(path.as_uri(), str(path), "file", "", lambda: None, path, remote.cancelled)
 
 
-def _verify(folder: Path, base: tuple[str, str], tip: _Tip) -> None:
+def _verify(folder: Path, base: tuple[str, str], tip: Tip) -> None:
     """The clone is at the commit that the remote named, and nothing that belongs to it is missing."""
     if base != (tip.branch, tip.commit):
         message = f"it gave {base[1]} instead of {tip.commit}"
@@ -291,14 +227,6 @@ def _flock(path: Path, held: ExitStack) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _used_at(path: Path) -> float:
-    """When a mirror was used last; one without a state goes first."""
-    try:
-        return (path / _STATE).stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def _size(path: Path) -> int:

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.workspace.clone import assemble, configure
+from orchestrator.workspace.clone import assemble
 from orchestrator.workspace.failures import main_line, storage_errors
+from orchestrator.workspace.first_fetch import configure
 from orchestrator.workspace.hostgit import HostGit
 from orchestrator.workspace.owner import address_key, hold_again
 from orchestrator.workspace.remote import parse_remote
