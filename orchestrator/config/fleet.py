@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.config.keys import names_secret, secret_values
-from orchestrator.config.settings import KEYS, Reach, reach
+from orchestrator.config.option import Reach
+from orchestrator.config.settings import KEYS, reach
 from orchestrator.config.sources import Kind, Origin, check_value, nearest_to, read_toml, unknown_key
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.guard.secrets import Redactor

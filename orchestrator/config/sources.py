@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pydantic import ValidationError
 
 from orchestrator.config.keys import VARIABLES, secret_values
-from orchestrator.config.settings import KEYS, Reach, Settings, allowed, kind, reach
+from orchestrator.config.option import Reach
+from orchestrator.config.settings import KEYS, Settings, allowed, kind, reach
 from orchestrator.config.tighten import loosens, stricter
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.guard.secrets import Redactor

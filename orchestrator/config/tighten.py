@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from orchestrator.config.settings import KEYS, Reach, Settings, allowed, reach
+from orchestrator.config.option import Reach
+from orchestrator.config.settings import KEYS, Settings, allowed, reach
 from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:

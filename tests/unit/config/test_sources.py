@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from orchestrator.config import Kind, Origin, Settings, load, tightened
-from orchestrator.config.settings import KEYS, Reach, allowed, description, reach
+from orchestrator.config.option import Reach
+from orchestrator.config.settings import KEYS, allowed, description, reach
 from orchestrator.config.sources import user_file
 from orchestrator.core.errors import ConfigurationError
 

@@ -1,0 +1,72 @@
+"""What the values of options look like: types that refuse everything else, and the words that say so."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+
+def _address(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        raise ValueError
+    if not value.isprintable() or " " in value or parts.fragment or parts.port == 0:
+        raise ValueError
+    return value.rstrip("/")
+
+
+def _branch(value: str) -> str:
+    # https://git-scm.com/docs/git-check-ref-format
+    bad = re.search(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^[-/.]|^@$|/\.|[/.]$|\.lock(?:/|$)", value)
+    if bad:
+        raise ValueError
+    return value
+
+
+def _line(value: str) -> str:
+    if not value.isprintable() or value != value.strip():
+        raise ValueError
+    return value
+
+
+def _host(value: str) -> str:
+    if not re.fullmatch(r"(\*\.)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?", value.lower()):
+        raise ValueError
+    return value.lower()
+
+
+def _as_tuple(value: Any) -> Any:
+    """TOML has lists only, and values do not change after they were loaded."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _person(value: str) -> str:
+    if set("<>") & set(value):
+        raise ValueError
+    return _line(value)
+
+
+Line = Annotated[str, AfterValidator(_line), Field(min_length=1, max_length=200)]
+Address = Annotated[str, AfterValidator(_address)]
+Branch = Annotated[str, AfterValidator(_branch), Field(min_length=1, max_length=200)]
+Person = Annotated[str, AfterValidator(_person), Field(min_length=1, max_length=200)]
+Email = Annotated[str, AfterValidator(_person), Field(pattern=r"^[^@\s]+@[^@\s]+$", max_length=200)]
+Word = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,30}$")]
+Texts = Annotated[tuple[Line, ...], BeforeValidator(_as_tuple)]
+Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], BeforeValidator(_as_tuple)]
+Logins = Annotated[
+    tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}(\[bot\])?$")], ...], BeforeValidator(_as_tuple)
+]
+Price = Annotated[str, Field(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6})?/[0-9]{1,6}(\.[0-9]{1,6})?$")]
+Duration = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,6}[smhd]$")]
+Cron = Annotated[str, Field(pattern=r"^[0-9A-Za-z*/,#-]{1,60}( [0-9A-Za-z*/,#-]{1,60}){4}$")]
+Zone = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_+/-]{0,60}$")]
+AppId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")]
+
+ADDRESS = "an http:// or https:// address without a user name, a password or a #"
+ONE_LINE = "one line of text, not empty, of at most 200 characters"
+A_HOST = "a host's name such as pypi.org, *.example.com or example.com:8443"
+A_PATTERN = "a path pattern as in .gitignore"
