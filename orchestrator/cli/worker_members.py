@@ -48,19 +48,22 @@ class Members:
             ConfigurationError: an option is wrong, or the repository was made a member before.
         """
         from orchestrator.config import load
+        from orchestrator.worker.census import Tally
         from orchestrator.worker.fleet import Member
         from orchestrator.worker.pace import Pace
 
         flags = self._flags(repository)
         settings = load(flags, repository.environ, Path.cwd()).settings
         self._only_once(repository.name, settings.github_url)
+        left, last_run = self._left(repository.name, settings)
         member = Member(
             repository.name,
             lambda: self._build(member, repository, flags),
             quota_of(settings),
             self._schedule(repository.name, settings),
             Pace(self._clock, random.SystemRandom()),
-            self._left(repository.name, settings),
+            left,
+            tally=Tally(last_run=last_run),
         )
         return member
 
@@ -88,15 +91,17 @@ class Members:
             raise ConfigurationError(f"{place} has no schedule")
         return schedule
 
-    def _left(self, name: str, settings: Settings) -> Pause | None:
-        """The pause that an earlier worker with this model left."""
+    def _left(self, name: str, settings: Settings) -> tuple[Pause | None, str | None]:
+        """The pause that an earlier worker with this model left, and its last run."""
         from orchestrator.assembly.naming import name_in_journals
-        from orchestrator.journal.pauses import last_pause
+        from orchestrator.journal.pauses import last_pause, newest_run
 
         with suppress(ConfigurationError):  # said when the repository has its turn
             model = name_in_journals(settings)
-            return last_pause(self._home, self._clock.now(), repository=name, model=model)
-        return None
+            run = newest_run(self._home, repository=name, model=model)
+            pause = last_pause(self._home, self._clock.now(), repository=name, model=model)
+            return pause, run.name if run else None
+        return None, None
 
     def _flags(self, repository: FleetRepository) -> Mapping[str, object]:
         """The file's options with what was typed over them; of two schedules the one that was typed."""

@@ -58,18 +58,23 @@ def last_pause(
         model: only runs with this one count: who restarts with another model need not wait.
         most: so many of the newest runs are looked at.
     """
+    folder = newest_run(home, repository=repository, model=model, most=most)
+    pause = _pause_in(folder / JOURNAL_FILE) if folder else None
+    return pause if pause and pause.until > now else None
+
+
+def newest_run(
+    home: Home, *, repository: str | None = None, model: str | None = None, most: int = NEWEST_RUNS
+) -> Path | None:
+    """The folder of the newest run on this repository with this model, as for `last_pause`."""
     try:
         newest = runs(home)[:most]
     except JournalError:
         return None
     for folder in newest:
-        path = folder / JOURNAL_FILE
-        started = _started(path)
-        if started is None:
-            continue
-        if repository in (None, started.repository) and model in (None, started.model):
-            pause = _pause_in(path)
-            return pause if pause and pause.until > now else None
+        started = _started(folder / JOURNAL_FILE)
+        if started and repository in (None, started.repository) and model in (None, started.model):
+            return folder
     return None
 
 

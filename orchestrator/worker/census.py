@@ -36,7 +36,7 @@ class Tally:
         requests: to the forge.
         paused_seconds: of pauses that were begun, in full.
         last_outcome: of the last cycle, which ended at `last_at`.
-        last_run: the last cycle that has a journal.
+        last_run: the last cycle that has a journal, also an earlier worker's.
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)

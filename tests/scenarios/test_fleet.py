@@ -125,10 +125,9 @@ def test_a_rate_limit_that_one_met_is_known_to_the_others_also_after_a_restart(
     stage: Stage, tmp_path: Path
 ) -> None:
     file = tmp_path / "fleet.toml"
-    names = ("quiet", "busy", "other")
+    names = ("busy", "quiet", "other")
     for name in names:
         make_repository(tmp_path / name)
-    add_commit(tmp_path / "busy", {"BACKLOG.md": BACKLOG}, "Plan")
     spelled = {
         "quiet": "openai:scripted-1",
         "busy": "openai-chat:scripted-1",
@@ -138,8 +137,10 @@ def test_a_rate_limit_that_one_met_is_known_to_the_others_also_after_a_restart(
         f'[fleet]\nhealth = "127.0.0.1:0"\n[defaults]\napi_url = "{stage.model.url}"\n'
         + "".join(f'[[repository]]\nname = "./{name}"\nmodel = "{spelled[name]}"\n' for name in names)
     )
+    assert stage.command("worker", "--config", str(file), "--once").code == 3  # each has a run, none a task
+    add_commit(tmp_path / "busy", {"BACKLOG.md": BACKLOG}, "Plan")
     stage.script(fail(429, {"Retry-After": "7200"}))
-    assert paused_of(file, lines=3) == {"quiet": True, "busy": True, "other": False}
+    assert paused_of(file, lines=2) == {"quiet": True, "busy": True, "other": False}
     assert len(stage.model.requests) == 1
     add_commit(tmp_path / "quiet", {"BACKLOG.md": BACKLOG}, "Plan")
     assert paused_of(file, lines=1) == {"quiet": True, "busy": True, "other": False}
