@@ -8,6 +8,7 @@ from orchestrator.core.errors import ConfigurationError
 from orchestrator.forge.refusals import TOKEN_VARIABLE
 
 DEFAULT_API_URL = "https://api.github.com"
+_USUAL_PORTS = {"http": 80, "https": 443}
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -17,6 +18,7 @@ def api_url_for(github_url: str) -> str:
     `github.com` has it at `api.github.com`, `NAME.ghe.com` at `api.NAME.ghe.com`, any other
     server (GitHub Enterprise Server) at `HOST/api/v3`:
     docs.github.com/en/enterprise-server@latest/rest/enterprise-admin
+    All spellings of a server give one address: a usual port and a last dot are left out.
 
     Raises:
         ConfigurationError: it is no address of a server, holds a credential, or would send the
@@ -25,7 +27,7 @@ def api_url_for(github_url: str) -> str:
     text = github_url.strip()
     try:
         parts = urlsplit(text if "://" in text else f"https://{text}")
-        host, port = (parts.hostname or "").lower(), parts.port
+        host, port = (parts.hostname or "").lower().rstrip("."), parts.port
     except ValueError:
         raise ConfigurationError(
             "--github-url is not an address: give one like https://github.example.com"
@@ -45,7 +47,8 @@ def api_url_for(github_url: str) -> str:
     if path == "" and (web == "github.com" or web.endswith(".ghe.com")):
         return f"https://api.{web}"
     place = f"[{host}]" if ":" in host else host
-    return f"{parts.scheme}://{place}{f':{port}' if port else ''}/api/v3"
+    named = port and port != _USUAL_PORTS[parts.scheme]
+    return f"{parts.scheme}://{place}{f':{port}' if named else ''}/api/v3"
 
 
 def git_host_of(api_url: str) -> str:

@@ -74,10 +74,12 @@ def test_anything_else_is_a_clear_error(text: str, tmp_path: Path, monkeypatch: 
         ("git@github.com:octo/spoon", GITHUB),
         ("ssh://git@github.com/octo/spoon.git", GITHUB),
         ("ssh://git@github.com:22/octo/spoon", GITHUB),
+        ("https://github.com:443/octo/spoon", GITHUB),
+        ("https://github.com./octo/spoon", GITHUB),
     ],
 )
 def test_all_spellings_of_a_repository_are_one(text: str, server: str) -> None:
-    expected = "127.0.0.1:80/octo/spoon" if server.startswith("http:") else "github.com/octo/spoon"
+    expected = "127.0.0.1/octo/spoon" if server.startswith("http:") else "github.com/octo/spoon"
     assert identity(parse_place(text, server)) == expected
 
 
@@ -88,6 +90,9 @@ def test_what_is_not_the_same_is_not_one(tmp_path: Path) -> None:
         "https://ghe.example/octo/spoon",
         "https://ghe.example:8443/octo/spoon",
     ]
+    assert identity(parse_place("git@ghe.example:octo/spoon", GITHUB)) == identity(
+        parse_place("https://ghe.example:443/octo/spoon.git", GITHUB)
+    )
     for name in ("spoon", "Spoon"):
         (tmp_path / name).mkdir()
         places.append(str(tmp_path / name))
