@@ -25,6 +25,7 @@ from orchestrator.worker.backlog import Backlog, Wanted
 from orchestrator.worker.ledger import RepositoryLedger
 from orchestrator.worker.manners import Manners
 from orchestrator.worker.recovery import Recovery
+from orchestrator.worker.remains import Remains
 from orchestrator.worker.spending import Purse
 from orchestrator.worker.taking import Taker
 from orchestrator.workspace.wip import list_wip
@@ -105,20 +106,28 @@ class OneCycle:
         return Purse(program.home, program.clock, scope_caps(self._rules), ledger)
 
     def _recovery(self, records: Records) -> Recovery:
-        program = self._program
-        return Recovery(
-            program.home,
-            program.repository,
-            program.site.forge,
-            Path(tempfile.gettempdir()),
+        program, temporary = self._program, Path(tempfile.gettempdir())
+        remains = Remains(
             records,
-            make_claims(records, owner_name(program.environ), program.settings, program.clock),
             partial(reopen, program),
+            partial(self.parts().open_clone, temporary),
             self._run,
             program.clock,
             program.relay,
             program.redactor.redact,
             program.guards(program.settings).hold_back,
+        )
+        return Recovery(
+            program.home,
+            program.repository,
+            program.site.forge,
+            temporary,
+            records,
+            make_claims(records, owner_name(program.environ), program.settings, program.clock),
+            remains,
+            program.clock,
+            program.relay,
+            program.redactor.redact,
         )
 
     def _taker(self, recovery: Recovery, dead: list[str], spent_up: Callable[[Spent], str | None]) -> Taker:

@@ -108,7 +108,8 @@ class Act:
         )
         if self._earlier and turns:
             self._told.extend(self._earlier.events)
-            if not brought.base_moved:  # what it wrote, the model need not read to write it again
+            # What it wrote, the model need not read to write it again, if that is what is there.
+            if not (brought.base_moved or self._earlier.state.files_lost):
                 self.ledger.shown |= set(brought.paths)
             return await self._session.run(self._opening.go_on(self._earlier, brought))
         return await self._session.run(await self._opening.brief(profile, brought))

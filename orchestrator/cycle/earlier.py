@@ -44,6 +44,7 @@ class State:
         shell_used: commands ran, so that every change in the files counts.
         question: what a person was asked, and where.
         attempts: cycles on this task so far that came to no pull request.
+        files_lost: the machine lost what the cycle had changed; the conversation tells of files that are gone.
     """
 
     run: str
@@ -56,6 +57,7 @@ class State:
     question: str = ""
     question_url: str = ""
     attempts: int = 1
+    files_lost: bool = False
 
     @property
     def waits_for_answer(self) -> bool:
@@ -152,7 +154,13 @@ def _state(data: Any) -> State:
     touched, attempts = tuple(data.get("touched", ())), data.get("attempts", 1)
     if not all(isinstance(text, str) for text in (*texts.values(), *touched)) or type(attempts) is not int:
         raise TypeError
-    return State(**texts, touched=touched, shell_used=data.get("shell_used") is True, attempts=attempts)
+    return State(
+        **texts,
+        touched=touched,
+        shell_used=data.get("shell_used") is True,
+        attempts=attempts,
+        files_lost=data.get("files_lost") is True,
+    )
 
 
 def _events(page: bytes) -> Iterable[Event]:

@@ -90,6 +90,7 @@ class Opening:
             paths=[f"`{path}`" for path in self.sight.paths(brought.paths)],
             conflicts=[f"`{path}`" for path in self.sight.paths(brought.conflicts)],
             base_moved=brought.base_moved,
+            files_lost=earlier.state.files_lost,
         )
         return Message.user(text)
 

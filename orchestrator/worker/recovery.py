@@ -1,4 +1,4 @@
-"""Runs of this machine that were killed: their work is saved where the next cycle finds it."""
+"""Runs of this machine that were killed: what they left is saved, their claims and journals come to an end."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.errors import ForgeError, JournalError, RemoteUnavailableError, WorkspaceError
-from orchestrator.core.events import CallStatus, Proposed, ToolCallEnded, Warned, WorkSaved
+from orchestrator.core.errors import ForgeError, JournalError
+from orchestrator.core.events import CallStatus, Proposed, ToolCallEnded, WorkSaved
 from orchestrator.core.spent import Spent
-from orchestrator.cycle.earlier import State, conversation, pages_of, read_pages, trimmed_events
 from orchestrator.cycle.let_go import WORKING_LABEL
 from orchestrator.cycle.result import Outcome
-from orchestrator.cycle.salvage import PATCH_NAME, write_private
-from orchestrator.guard.outgoing import places_of_secrets
 from orchestrator.journal.folders import JOURNAL_FILE
 from orchestrator.journal.open_runs import MOST_RUNS, close_run, hold, is_open, open_runs
 from orchestrator.journal.reader import read_run
+from orchestrator.worker.remains import CRASHED
 from orchestrator.workspace.claims import ClaimRecord, Lease
 from orchestrator.workspace.sweep import sweep
 from orchestrator.workspace.wip import drop_wip, load_wip
@@ -30,11 +28,10 @@ if TYPE_CHECKING:
     from orchestrator.forge.base import Forge
     from orchestrator.journal.folders import Home
     from orchestrator.journal.open_runs import OpenRun
+    from orchestrator.worker.remains import Remains
     from orchestrator.workspace.claims import Claims
-    from orchestrator.workspace.clone import Clone
     from orchestrator.workspace.records import Records
 
-CRASHED = "crashed"
 _SECONDS_A_MINUTE = 60.0
 
 
@@ -46,9 +43,8 @@ class Recovery:
         repository: what the user named; runs on others are not touched.
         forge: where the label of a task that is worked on is taken off.
         temporary: where clones are made.
-        reopen: opens the clone of a dead run again; raises `WorkspaceError` where it cannot be used.
-        run: who repairs, for the saved work's record.
-        redact: a text without secrets; `holds_secret` says whether one has any.
+        remains: saves what a run left.
+        redact: a text without secrets.
     """
 
     home: Home
@@ -57,12 +53,10 @@ class Recovery:
     temporary: Path
     records: Records
     claims: Claims
-    reopen: Callable[[Path], Clone]
-    run: str
+    remains: Remains
     clock: Clock
     emit: Emit
     redact: Callable[[str], str]
-    holds_secret: Callable[[str], bool]
 
     def recover(self) -> list[str]:
         """Save the work of each dead run, close its journal, and sweep the clones of dead processes.
@@ -111,12 +105,9 @@ class Recovery:
             return (
                 {"outcome": outcome, "error": None} if outcome == Outcome.PROPOSED else {"outcome": outcome}
             )
-        clone = self._reopened(run)
-        if clone is None:
-            return {}
-        with clone:
-            patch = self._patch(run, clone)
-        return {"patch": patch, "error": "the process was killed, and had lost its claim on the task"}
+        found = self.remains.as_patch(run)
+        why = {"error": "the process was killed, and had lost its claim on the task"}
+        return found | why if found else {}
 
     def _settle(self, run: OpenRun, task: TaskTaken, lease: Lease) -> dict[str, Any]:
         """Save what the run left, let go of its claim, and say what it came to."""
@@ -130,7 +121,7 @@ class Recovery:
             if found := load_wip(self.records, task.key):
                 drop_wip(self.records, task.key, found.commit, lease)
         else:
-            result = self._save(run, lease, events)
+            result = self.remains.save(run, lease, events)
             asked = str(Outcome.QUESTION) if run.question else CRASHED
             outcome = asked if result.get("saved") else str(Outcome.INTERRUPTED)
         if proposed is not None:
@@ -149,79 +140,6 @@ class Recovery:
             with suppress(ForgeError):  # it only shows what the claim says
                 self.forge.remove_label(task.number, WORKING_LABEL)
         return result
-
-    def _save(self, run: OpenRun, lease: Lease, events: tuple[Event, ...]) -> dict[str, Any]:
-        """Where the work is now: on the remote, or where that refuses it, in the run's folder."""
-        clone = self._reopened(run)
-        if clone is None:
-            return {}
-        with clone:
-            try:
-                return {"saved": self._saved(run, lease, clone, clone.changed_paths(), events)}
-            except RemoteUnavailableError:
-                clone.leave()
-                raise
-            except WorkspaceError as error:
-                self.emit(Warned(f"the work of run {run.id} could not be saved on the remote: {error}"))
-                return {"patch": self._patch(run, clone)}
-
-    def _reopened(self, run: OpenRun) -> Clone | None:
-        if not run.clone_folder:
-            return None
-        try:
-            return self.reopen(Path(run.clone_folder))
-        except WorkspaceError as error:
-            self.emit(Warned(f"the files of run {run.id}, which was killed, cannot be used: {error}"))
-            return None
-
-    def _patch(self, run: OpenRun, clone: Clone) -> str | None:
-        """The file in the run's folder that has its changes; where it cannot be written, the clone is kept."""
-        target = run.folder / PATCH_NAME
-        try:
-            patch = clone.pending_patch(clone.changed_paths(), include_commands=False)
-            if not patch:
-                return None
-            write_private(target, patch)
-        except FileExistsError:
-            return str(target)
-        except (OSError, WorkspaceError) as error:
-            clone.keep()
-            self.emit(Warned(f"the changes of run {run.id} are kept at {clone.tree}: {error}"))
-            return None
-        return str(target)
-
-    def _saved(
-        self, run: OpenRun, lease: Lease, clone: Clone, touched: set[str], events: tuple[Event, ...]
-    ) -> str:
-        found = load_wip(self.records, lease.record.task)
-        # A run that went on with earlier work has not told its journal what was said before.
-        resumed = run.resumed is not None and run.resumed.turns > 0
-        pages = read_pages(found.pages) if resumed and found is not None and found.fault is None else None
-        said = [*(pages[1] if pages else ()), *conversation(events)]
-        if pages and pages[0].run == run.id:  # killed after it had saved all that itself
-            said = list(pages[1])
-        state = State(
-            run=run.id,
-            why=str(Outcome.QUESTION) if run.question else CRASHED,
-            model=run.start.model if run.start else "",
-            contract=run.start.contract if run.start else "",
-            profile=run.start.profile if run.start else "",
-            touched=tuple(sorted(touched)),
-            question=run.question.question if run.question else "",
-            question_url=(run.question.url or "") if run.question else "",
-            attempts=(pages[0].attempts if pages else 0) + 1,
-        )
-        return clone.save_wip(
-            lease.record.task,
-            pages_of(state, trimmed_events(said), self.redact),
-            touched=touched,
-            include_commands=False,
-            expected=found.commit if found else None,
-            saved_at=self.clock.now(),
-            stamp=f"{run.id} recovered by {self.run}",
-            find_secrets=lambda diff: places_of_secrets(diff, self.holds_secret),
-            lease=lease,
-        ).ref
 
 
 def _ended(home: Home) -> list[str]:

@@ -47,9 +47,11 @@ def said(request: RecordedRequest) -> list[int]:
 
 
 def goes_on(request: RecordedRequest) -> Step:
-    """The reply of a model that does a round again if it does not know what came of it."""
+    """The reply of a model that does a round again if it does not know what came of it, or all that is lost."""
     rounds, last = said(request), str(request.body["messages"][-1]["content"])
     number = max(rounds, default=0)
+    if "that you worked in are lost" in last:
+        return do(*(call for calls in ROUNDS[:number] for call in calls), text=f"Round {number}.")
     if "stopped in the middle" not in last or not number:
         number += 1
     if number > len(ROUNDS):

@@ -225,6 +225,20 @@ def test_work_of_a_dead_run_that_the_remote_refuses_is_a_patch(
     assert list((place.folder / "tmp").iterdir()) == []
 
 
+def test_where_the_dead_runs_files_are_gone_its_conversation_is_gone_on_with(
+    model: ModelServer, mortal: Mortal, tmp_path: Path
+) -> None:
+    place = local_place(model, mortal, tmp_path / "machine")
+    dead = place.start(dies_after=AFTER_AN_EDIT)
+    before = len(place.asked)
+    shutil.rmtree(place.folder / "tmp")  # a restart, where that folder is in memory
+    assert place.start().result["outcome"] == "proposed"
+    told = str(place.asked[before].body["messages"][-1]["content"])
+    assert "the files that you worked in are lost" in told
+    assert "None of your changes is in them." in told
+    check_nothing_is_lost(place, dead, before)
+
+
 def test_a_remote_that_is_away_leaves_the_dead_run_to_the_start_after(
     github: GitHub, model: ModelServer, mortal: Mortal, tmp_path: Path
 ) -> None:

@@ -222,6 +222,34 @@ def test_conflict_markers_are_not_proposed(stage: Stage, bare: Path, fresh: Call
     assert "conflict markers are left" in stage.told(2)
 
 
+def say_files_were_lost(bare: Path, scratch: Path) -> None:
+    """Let the saved work be that of a cycle whose machine lost what it had changed after this."""
+    (ref,) = hidden(bare, "wip")
+    git(bare, "worktree", "add", "--quiet", "--detach", str(scratch), ref)
+    state = json.loads((scratch / "state.json").read_text()) | {"files_lost": True}
+    (scratch / "state.json").write_text(json.dumps(state))
+    git(scratch, "commit", "--quiet", "--amend", "--all", "--no-edit")
+    git(scratch, "update-ref", ref, "HEAD")
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_where_files_were_lost_what_was_written_does_not_count_as_read(
+    stage: Stage, bare: Path, fresh: Callable[[], None], tmp_path: Path, *, lost: bool
+) -> None:
+    at_a_limit(stage, bare)
+    if lost:
+        say_files_were_lost(bare, tmp_path / "scratch")
+    fresh()
+    stage.script(do(("write_file", {"path": "NEWS.md", "content": "# More\n"})), ENDED)
+    assert stage.run("--repo", str(bare), *TASK).code == 0
+    put_away = "only what had been put away before is in them: `NEWS.md`, `calc.py`"
+    assert (put_away in stage.told(1)) is lost
+    assert ("Your changes are in the files again" in stage.told(1)) is not lost
+    (branch,) = branches(bare)
+    assert content(bare, branch, "NEWS.md") == ("# News" if lost else "# More"), "it has to be read first"
+    assert content(bare, branch, "calc.py") == FIXED.strip()
+
+
 # A claim that is lost.
 
 

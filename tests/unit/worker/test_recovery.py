@@ -2,127 +2,38 @@
 
 from __future__ import annotations
 
-import itertools
-import random
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
 
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.events import (
-    Claimed,
-    Cloned,
     CycleEnded,
     CycleStarted,
     InputReceived,
     MessageAdded,
     Resumed,
-    TaskTaken,
 )
 from orchestrator.core.messages import Message
 from orchestrator.cycle.earlier import State, conversation, pages_of, read_pages
-from orchestrator.forge.memory import MemoryForge
-from orchestrator.journal.folders import Home, create_run_folder, new_run_id
-from orchestrator.journal.open_runs import hold, is_open
-from orchestrator.journal.writer import JournalWriter
+from orchestrator.journal.folders import create_run_folder
+from orchestrator.journal.open_runs import is_open
 from orchestrator.worker.recovery import Recovery
-from orchestrator.workspace.claim_record import LeaseTimes
-from orchestrator.workspace.claims import Claims
 from orchestrator.workspace.lease import Lease
-from orchestrator.workspace.records import Records
 from orchestrator.workspace.reopen import reopen_clone
 from orchestrator.workspace.wip import load_wip
-from tests.unit.workspace.rig import US, clone, git, make_source
+from tests.unit.worker.dead_runs import KEY, START, Machine, made_machine
+from tests.unit.workspace.rig import US, git
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
-
-    from orchestrator.core.events import Event
-
-START = datetime(2026, 11, 21, tzinfo=UTC)
-KEY = "issue-12"
-_COUNT = itertools.count(1)
-
-
-@dataclass
-class Machine:
-    """A machine that a run was killed on."""
-
-    home: Home
-    source: Path
-    temporary: Path
-    records: Records
-    claims: Claims
-    told: list[Event]
-
-    def run_id(self, seed: int) -> str:
-        return new_run_id(START, random.Random(seed))  # noqa: S311  names of made-up runs
-
-    def killed(self, seed: int, events: Sequence[Event] = ()) -> tuple[str, Path]:
-        """A run that changed a file, and whose process is dead."""
-        run = self.run_id(seed)
-        folder = create_run_folder(self.home, run)
-        opened = clone(self.source, self.temporary)
-        (opened.tree / "calc.py").write_text("fixed\n")
-        owner = opened.folder / "owner"
-        owner.write_text(owner.read_text().replace('"run": ""', f'"run": "{run}"'))
-        opened.leave()
-        opened.close()
-        story = (
-            CycleStarted(run, "octo/calc", "m", "native"),
-            TaskTaken(KEY, "Fix it", "", "issue", None),
-            Claimed(KEY, "host", 1, START.isoformat()),
-            Cloned(opened.base_commit, "main", 1, str(opened.folder)),
-            *events,
-        )
-        self.write(folder, story)
-        return run, opened.folder
-
-    def write(self, folder: Path, story: Sequence[Event]) -> None:
-        with hold(folder), JournalWriter(folder, str, ManualClock(START)) as journal:
-            for event in story:
-                journal(event)
-
-    def taken(self, run: str) -> Lease:
-        taken = self.claims.take(KEY, run)
-        assert isinstance(taken, Lease)
-        return taken
-
-    def recovery(self, seed: int = 99) -> Recovery:
-        clock = ManualClock(START)
-        return Recovery(
-            self.home,
-            "octo/calc",
-            MemoryForge("octo/calc", str(self.source), lambda _branch: None),
-            self.temporary,
-            self.records,
-            self.claims,
-            lambda folder: reopen_clone(folder, str(self.source), lambda: None, US, clock),
-            self.run_id(seed),
-            clock,
-            self.told.append,
-            str,
-            lambda _text: False,
-        )
-
-    def patch(self, run: str) -> str:
-        return (self.home.runs / run / "changes.patch").read_text()
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    source = make_source(tmp_path / "source", {"calc.py": "broken\n"})
-    clock = ManualClock(START)
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    with Records(
-        tmp_path / "scratch", str(source), lambda: None, clock=clock, sleep=lambda _: None
-    ) as records:
-        claims = Claims(records, "host", clock, LeaseTimes(), lambda: f"n{next(_COUNT)}")
-        yield Machine(Home(tmp_path / "home"), source, temporary, records, claims, [])
+    with made_machine(tmp_path) as machine:
+        yield machine
 
 
 def test_the_work_of_a_killed_run_is_saved_and_its_claim_let_go(machine: Machine) -> None:
@@ -172,7 +83,7 @@ def test_a_run_that_another_process_is_repairing_keeps_its_claim(machine: Machin
         return reopen_clone(clone_folder, str(machine.source), lambda: None, US, ManualClock(START))
 
     first = machine.recovery()
-    object.__setattr__(first, "reopen", meanwhile)
+    object.__setattr__(first.remains, "reopen", meanwhile)
     assert run in first.recover()
     assert [run in names for names in seen] == [False]
     assert load_wip(machine.records, KEY) is not None

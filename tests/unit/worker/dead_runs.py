@@ -1,0 +1,127 @@
+"""A machine on which a run was killed, and what repairs it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from orchestrator.core.clock import ManualClock
+from orchestrator.core.events import (
+    Claimed,
+    Cloned,
+    CycleStarted,
+    TaskTaken,
+)
+from orchestrator.forge.memory import MemoryForge
+from orchestrator.journal.folders import Home, create_run_folder, new_run_id
+from orchestrator.journal.open_runs import hold
+from orchestrator.journal.writer import JournalWriter
+from orchestrator.worker.recovery import Recovery
+from orchestrator.worker.remains import Remains
+from orchestrator.workspace.claim_record import LeaseTimes
+from orchestrator.workspace.claims import Claims
+from orchestrator.workspace.lease import Lease
+from orchestrator.workspace.records import Records
+from orchestrator.workspace.reopen import reopen_clone
+from tests.unit.workspace.rig import US, clone, make_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from orchestrator.core.events import Event
+
+START = datetime(2026, 11, 21, tzinfo=UTC)
+KEY = "issue-12"
+_COUNT = itertools.count(1)
+
+
+@dataclass
+class Machine:
+    """A machine that a run was killed on."""
+
+    home: Home
+    source: Path
+    temporary: Path
+    records: Records
+    claims: Claims
+    told: list[Event]
+
+    def run_id(self, seed: int) -> str:
+        return new_run_id(START, random.Random(seed))  # noqa: S311  names of made-up runs
+
+    def killed(self, seed: int, events: Sequence[Event] = ()) -> tuple[str, Path]:
+        """A run that changed a file, and whose process is dead."""
+        run = self.run_id(seed)
+        folder = create_run_folder(self.home, run)
+        opened = clone(self.source, self.temporary)
+        (opened.tree / "calc.py").write_text("fixed\n")
+        owner = opened.folder / "owner"
+        owner.write_text(owner.read_text().replace('"run": ""', f'"run": "{run}"'))
+        opened.leave()
+        opened.close()
+        story = (
+            CycleStarted(run, "octo/calc", "m", "native"),
+            TaskTaken(KEY, "Fix it", "", "issue", None),
+            Claimed(KEY, "host", 1, START.isoformat()),
+            Cloned(opened.base_commit, "main", 1, str(opened.folder)),
+            *events,
+        )
+        self.write(folder, story)
+        return run, opened.folder
+
+    def write(self, folder: Path, story: Sequence[Event]) -> None:
+        with hold(folder), JournalWriter(folder, str, ManualClock(START)) as journal:
+            for event in story:
+                journal(event)
+
+    def taken(self, run: str) -> Lease:
+        taken = self.claims.take(KEY, run)
+        assert isinstance(taken, Lease)
+        return taken
+
+    def recovery(self, seed: int = 99) -> Recovery:
+        clock = ManualClock(START)
+        remains = Remains(
+            self.records,
+            lambda folder: reopen_clone(folder, str(self.source), lambda: None, US, clock),
+            lambda: clone(self.source, self.temporary),
+            self.run_id(seed),
+            clock,
+            self.told.append,
+            str,
+            lambda _text: False,
+        )
+        return Recovery(
+            self.home,
+            "octo/calc",
+            MemoryForge("octo/calc", str(self.source), lambda _branch: None),
+            self.temporary,
+            self.records,
+            self.claims,
+            remains,
+            clock,
+            self.told.append,
+            str,
+        )
+
+    def patch(self, run: str) -> str:
+        return (self.home.runs / run / "changes.patch").read_text()
+
+
+@contextmanager
+def made_machine(tmp_path: Path) -> Iterator[Machine]:
+    """With a repository whose `calc.py` is broken."""
+    source = make_source(tmp_path / "source", {"calc.py": "broken\n"})
+    clock = ManualClock(START)
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    with Records(
+        tmp_path / "scratch", str(source), lambda: None, clock=clock, sleep=lambda _: None
+    ) as records:
+        claims = Claims(records, "host", clock, LeaseTimes(), lambda: f"n{next(_COUNT)}")
+        yield Machine(Home(tmp_path / "home"), source, temporary, records, claims, [])
