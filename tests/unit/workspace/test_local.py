@@ -87,6 +87,16 @@ def test_a_branch_may_have_an_odd_name(source: Path) -> None:
     assert LocalRepository(source).heads() == ("main", dict.fromkeys(["main", *names], commit))
 
 
+def test_a_damaged_branch_hinders_nothing(source: Path) -> None:
+    commit, gone = git(source, "rev-parse", "HEAD"), "0123456789" * 4
+    for name, text in (("gone", gone), ("junk", "no commit"), ("alias", "ref: refs/heads/main")):
+        (source / ".git/refs/heads" / name).write_text(f"{text}\n")
+    repository = LocalRepository(source)
+    default, heads = repository.heads()
+    assert (default, heads) == ("main", {"main": commit, "alias": commit, "gone": gone})
+    assert repository.merged(heads.values(), commit) == {commit}
+
+
 def test_no_default_branch(source: Path, tmp_path: Path) -> None:
     git(source, "checkout", "-q", "--detach")
     assert LocalRepository(source).default_branch() is None
