@@ -1,24 +1,19 @@
-"""How a session asks its model, and what it tells while the reply comes in."""
+"""How a session asks its model, and what that may need."""
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.agent.worst_case import DEFAULT_REPLY_TOKENS, Need, fixed_bytes
-from orchestrator.core.errors import ProviderError
-from orchestrator.core.events import ReasoningDelta, TextDelta, TextStarted, WaitStarted, Warned
-from orchestrator.models.base import Completed, ReasoningPiece, Restarted, TextPiece, Waiting
-from orchestrator.models.wire import CHARACTERS_PER_TOKEN
+from orchestrator.models.base import next_name
+from orchestrator.models.usage import CHARACTERS_PER_TOKEN
 
 if TYPE_CHECKING:
     from orchestrator.agent.history import History
-    from orchestrator.agent.reservation import Reservation
     from orchestrator.contracts.base import Contract
-    from orchestrator.core.events import Emit
     from orchestrator.core.messages import ToolDefinition
-    from orchestrator.models.base import Model, Request, Response
+    from orchestrator.models.base import Model, Request
     from orchestrator.profiles.base import Price
 
 
@@ -43,9 +38,16 @@ class Ask:
     reply_tokens: int = DEFAULT_REPLY_TOKENS
 
 
-def need_of(ask: Ask, history: History, more_bytes: int = 0) -> Need:
-    """What the next request may need at most, if so many bytes are added to the conversation."""
-    tokens = history.meter.tokens(ask.model.name, fixed_bytes(ask.request), more_bytes)
+def need_of(ask: Ask, history: History, more_bytes: int = 0, *, asked: str | None = None) -> Need:
+    """What the next request may need at most, if so many bytes are added to the conversation.
+
+    Args:
+        ask: how the model is asked.
+        history: the conversation.
+        more_bytes: what is added to it.
+        asked: the name of the model that it goes to, where that is not the first one.
+    """
+    tokens = history.meter.tokens(asked or next_name(ask.model), fixed_bytes(ask.request), more_bytes)
     return Need(tokens, ask.request.max_output_tokens or ask.reply_tokens, ask.price)
 
 
@@ -54,49 +56,3 @@ def context_share(ask: Ask, history: History) -> float:
     if not ask.context_window:
         return 0.0
     return (history.tokens + len(ask.request.system) // CHARACTERS_PER_TOKEN) / ask.context_window
-
-
-async def reply_to(ask: Ask, request: Request, emit: Emit, reservation: Reservation) -> Response:
-    """Send a request and take the whole reply, in pieces if so configured.
-
-    Args:
-        ask: how the model is asked.
-        request: what it is asked.
-        emit: takes the events.
-        reservation: is told what of the reply came in, and of each attempt that broke off in the middle.
-
-    Raises:
-        ModelError: the provider gave no answer.
-        NoRoomError: the budget does not allow another attempt.
-    """
-    reservation.is_sent = True
-    if not ask.stream:
-        response = await ask.model.complete(request)
-        emit(TextStarted())
-        return response
-    begun = counted = False
-    async with aclosing(ask.model.stream(request)) as events:
-        async for event in events:
-            if isinstance(event, Waiting):
-                emit(WaitStarted(event.seconds, str(event.error)))
-                counted = reservation.failed(event.error)
-                continue
-            if not begun:
-                emit(TextStarted())
-                begun = True
-            match event:
-                case TextPiece(text):
-                    reservation.heard(text)
-                    emit(TextDelta(text))
-                case ReasoningPiece(text):
-                    reservation.heard(text)
-                    emit(ReasoningDelta(text))
-                case Restarted():
-                    if not counted:
-                        reservation.broke()
-                    counted = False
-                    emit(Warned("the stream broke; the reply is asked for again"))
-                    begun = False
-                case Completed(response):
-                    return response
-    raise ProviderError("the model's stream ended without a reply")

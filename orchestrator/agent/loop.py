@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from orchestrator.agent.admission import Admission
-from orchestrator.agent.ask import context_share, reply_to
+from orchestrator.agent.ask import context_share
 from orchestrator.agent.history import History, Turn, TurnKind
 from orchestrator.agent.repetition import Repetition
 from orchestrator.agent.replies import run_calls
 from orchestrator.agent.reservation import NoRoomError
-from orchestrator.agent.worst_case import fixed_bytes
+from orchestrator.agent.sending import Sending
 from orchestrator.contracts.base import Malformed
 from orchestrator.core.errors import BadReplyError, ContentFilterError, ContextLengthError
 from orchestrator.core.events import (
@@ -21,10 +21,8 @@ from orchestrator.core.events import (
     LoopDetected,
     MessageAdded,
     PlanAccepted,
-    ReplyReceived,
     ReplyRejected,
     SteeringInjected,
-    TurnStarted,
     Warned,
 )
 from orchestrator.core.messages import FinishReason, Message
@@ -193,22 +191,8 @@ class _Loop:
         return None
 
     async def _asked(self, ask: Ask, room: Reservation) -> Response:
-        longest = room.reply_tokens if room.is_lowered else ask.request.max_output_tokens
-        request = replace(ask.request, messages=self.history.conversation(), max_output_tokens=longest)
-        with room:
-            self.budget.rounds += 1
-            self.bench.emit(TurnStarted(self.budget.rounds))
-            self._warn_of_context(ask)
-            response = await reply_to(ask, request, self.bench.emit, room)
-            usd = ask.price(response.usage)
-            room.settle(response.usage, usd)
-        self.budget.wrapped_up = self.budget.wrapping_up is not None
-        self.history.add(
-            Turn(TurnKind.ASSISTANT, response.message, self.hooks.now(), response.usage, response.id)
-        )
-        self.history.meter.measured(response.usage, ask.model.name, fixed_bytes(ask.request))
-        self.bench.emit(ReplyReceived(response.message, response.finish, response.usage, usd, response.model))
-        return response
+        self._warn_of_context(ask)
+        return await Sending(ask, self.history, room, self.bench.emit, self.hooks.now).reply()
 
     async def _without_calls(self, ask: Ask, response: Response, reading: Actions) -> SessionEnd | None:
         """A reply in words: the end, a pause of the provider's, or something to be asked about."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.agent.limits import Amount
@@ -42,8 +43,15 @@ _COST_NOTHING = (
 """With these a provider turns a request away before it works on it."""
 
 
+_GAVE_UP = frozenset({HTTPStatus.GATEWAY_TIMEOUT, 524})
+"""With these a gateway stopped waiting for a provider that works on the request and will bill it.
+
+524: https://developers.cloudflare.com/support/troubleshooting/http-status-codes/cloudflare-5xx-errors/error-524/
+"""
+
+
 class NoRoomError(Exception):
-    """A stream broke, and the budget has no room to ask again. It does not leave the room."""
+    """An attempt failed, and the budget has no room to ask again. It does not leave the room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +68,11 @@ class Reservation:
 
     `with reservation:` settles it however the request ends. One that was sent and neither answered nor turned away
     may have been worked on and will be billed, so it costs the worst case of its input and what was heard
-    of its reply.
+    of its reply. Where nothing was heard that says nothing, as much is made in silence: it costs the longest
+    reply.
 
     Attributes:
+        need: of the model that is asked.
         reply_tokens: the longest reply that it covers.
         is_sent: the request went out; before, it costs nothing.
     """
@@ -80,6 +90,11 @@ class Reservation:
         """Whether the reply must be shorter than it might have been."""
         return self.reply_tokens < self.need.reply_tokens
 
+    @property
+    def worst(self) -> Amount:
+        """The most that the request may take, priced also where no cap on money holds."""
+        return Amount(self.need.input_tokens + self.reply_tokens, self.need.usd(self.reply_tokens))
+
     def hold(self) -> None:
         """Set the worst case aside."""
         self._held, _last = _amounts(self.budget, self.need, self.reply_tokens)
@@ -89,37 +104,49 @@ class Reservation:
         """A piece of the reply came in."""
         self._heard_bytes += len(text.encode("utf-8", "surrogatepass"))
 
-    def failed(self, error: ModelError) -> bool:
-        """An attempt failed and the request is sent again. Whether it counts, as it may be billed.
+    def failed(self, error: ModelError | None = None) -> Amount | None:
+        """An attempt failed. What it is counted with, as it may be billed; None if it costs nothing.
 
-        Raises:
-            NoRoomError: the worst case does not fit a second time.
+        Args:
+            error: why it failed; None where its stream broke in the middle.
         """
-        if not self._may_be_billed(error):
-            return False
-        self.broke()
-        return True
+        return self._lose() if error is None or self._may_be_billed(error) else None
 
-    def _may_be_billed(self, error: BaseException | None) -> bool:
-        return bool(self._heard_bytes) or not isinstance(error, _COST_NOTHING)
+    def again(self, need: Need | None = None) -> None:
+        """Set the worst case aside for the next attempt, in the place of that for the last one.
 
-    def broke(self) -> None:
-        """The stream broke and the request is sent again: the first attempt may be billed too.
+        Args:
+            need: that of another model, if another one is asked.
 
         Raises:
-            NoRoomError: the worst case does not fit a second time.
+            NoRoomError: it does not fit.
         """
         self._let_go()
-        self._lose()
+        self.need = need or self.need
         amount, last = _amounts(self.budget, self.need, self.reply_tokens)
         if limit := self.budget.lacks(amount, last, wrap_up=self.wrap_up):
             raise NoRoomError(limit.detail)
         self.hold()
 
-    def settle(self, usage: Usage, usd: float | None) -> None:
-        """The reply is in, and this is what it really cost."""
+    def _may_be_billed(self, error: BaseException | None) -> bool:
+        if self._heard_bytes or not isinstance(error, _COST_NOTHING):
+            return True
+        return isinstance(error, OverloadedError) and error.status in _GAVE_UP
+
+    def settle(self, usage: Usage, usd: float | None, *, is_known: bool = True) -> None:
+        """The reply is in, and this is what it really cost.
+
+        Args:
+            usage: its tokens.
+            usd: their price.
+            is_known: False where the provider's count got lost: it may have cost as much as the worst case.
+        """
         self._let_go()
         self.budget.spend(usage, usd)
+        if not is_known:
+            worst = self.worst
+            more = None if usd is None or worst.usd is None else max(worst.usd - usd, 0.0)
+            self.budget.lose(Amount(max(worst.tokens - usage.total_tokens, 0), more))
 
     def __enter__(self) -> Self:
         """It is set aside already."""
@@ -140,10 +167,12 @@ class Reservation:
             self.budget.let_go(self._held)
             self._held = None
 
-    def _lose(self) -> None:
-        heard = min(self.reply_tokens, -(-self._heard_bytes // BYTES_PER_TOKEN))
+    def _lose(self) -> Amount:
+        heard = min(self.reply_tokens, -(-self._heard_bytes // BYTES_PER_TOKEN) or self.reply_tokens)
         self._heard_bytes = 0
-        self.budget.lose(Amount(self.need.input_tokens + heard, self.need.usd(heard)))
+        lost = Amount(self.need.input_tokens + heard, self.need.usd(heard))
+        self.budget.lose(lost)
+        return lost
 
 
 def reserve(budget: Budget, need: Need, *, wrap_up: bool = False) -> Reservation | Shortage:

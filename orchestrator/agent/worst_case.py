@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.messages import Image, Reasoning, Text, ToolCall, ToolResult, Usage
-from orchestrator.models.wire import TOKENS_PER_IMAGE
+from orchestrator.models.usage import TOKENS_PER_IMAGE
 
 if TYPE_CHECKING:
     from orchestrator.core.messages import JsonObject, Message, Part
@@ -31,38 +31,76 @@ _ESCAPED = '\n\r\t"\\'
 _BYTES_PER_IMAGE = 2 * TOKENS_PER_IMAGE * BYTES_PER_TOKEN
 
 
+_MOST_BYTES_PER_TOKEN = 32
+"""No text has more. A provider that counts fewer tokens than that has not counted all that it was sent."""
+
+_MOST_COUNTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """What a provider counted, when the conversation had so many bytes, and how many tokens a byte were at most."""
+
+    tokens: int
+    at_bytes: int
+    tokens_a_byte: float
+
+
 class InputMeter:
     """Estimates from above how many tokens the next request reads.
 
     Once a reply is in, the provider's own count of the last request and of its reply stands for all that was
     sent until then; only what was added since is estimated, by `BYTES_PER_TOKEN`, or by what that request
-    had a token if it was less. The count of another model counts for nothing.
+    had a token if it was less.
+
+    A count holds for the model that was asked. The name of the one that answered is no such name: it may be an
+    alias, and a router gives it to one model today and to another tomorrow, which count the same words in
+    other ways. Of all that have answered for the model that is asked, the one with the highest estimate
+    counts; for one that never answered, all is estimated.
     """
 
     def __init__(self) -> None:
-        self._bytes = self._since = 0
-        self._counted = 0
-        self._counted_by = ""
-        self._tokens_a_byte = 1 / BYTES_PER_TOKEN
+        self._bytes = 0
+        self._counts: dict[tuple[str, str], _Count] = {}
 
     def add(self, message: Message) -> None:
         """A message joins the conversation."""
-        size = message_bytes(message)
-        self._bytes += size
-        self._since += size
+        self._bytes += message_bytes(message)
 
-    def measured(self, usage: Usage, model: str, fixed_bytes: int) -> None:
-        """A reply is in, and was added. A provider that counts nothing leaves the estimate as it is."""
-        if usage.input_tokens <= 0:
+    def measured(self, usage: Usage, asked: str, answered: str, fixed_bytes: int) -> None:
+        """A reply is in, and was added. A count that cannot be true leaves the estimate as it is.
+
+        Args:
+            usage: what was counted.
+            asked: the model, as the program calls it.
+            answered: what the provider called it.
+            fixed_bytes: what every request has beside the conversation.
+        """
+        size = self._bytes + fixed_bytes
+        if usage.input_tokens <= 0 or usage.total_tokens * _MOST_BYTES_PER_TOKEN < size:
             return
-        self._tokens_a_byte = max(1 / BYTES_PER_TOKEN, usage.input_tokens / max(1, self._bytes + fixed_bytes))
-        self._counted, self._counted_by, self._since = usage.total_tokens, model, 0
+        rate = max(1 / BYTES_PER_TOKEN, usage.input_tokens / max(1, size))
+        self._counts.pop((asked, answered), None)
+        self._counts[asked, answered] = _Count(usage.total_tokens, self._bytes, rate)
+        if len(self._counts) > _MOST_COUNTS:
+            del self._counts[next(iter(self._counts))]
 
-    def tokens(self, model: str, fixed_bytes: int, more_bytes: int = 0) -> int:
+    def has_count_of(self, asked: str) -> bool:
+        """Whether the provider of this model is one that counts."""
+        return any(name == asked for name, _answered in self._counts)
+
+    def tokens(self, asked: str, fixed_bytes: int, more_bytes: int = 0) -> int:
         """At most so many, with so many bytes more than the conversation has."""
-        known = self._counted if model == self._counted_by else 0
-        size = self._since if known else self._bytes + fixed_bytes
-        return known + math.ceil((size + more_bytes) * self._tokens_a_byte)
+        known = [count for (name, _answered), count in self._counts.items() if name == asked]
+        if not known:
+            rates = (count.tokens_a_byte for count in self._counts.values())
+            return math.ceil(
+                (self._bytes + fixed_bytes + more_bytes) * max(rates, default=1 / BYTES_PER_TOKEN)
+            )
+        return max(
+            count.tokens + math.ceil((self._bytes - count.at_bytes + more_bytes) * count.tokens_a_byte)
+            for count in known
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,9 +180,16 @@ class MessageAdded:
 
 @dataclass(frozen=True, slots=True)
 class TurnStarted:
-    """A request goes out. Rounds count from 1."""
+    """A request goes out. Rounds count from 1.
+
+    Attributes:
+        tokens: the most that it may take, which is set aside for it. None in journals of older versions.
+        usd: the same in US dollars; None where the price is unknown.
+    """
 
     round: int
+    tokens: int | None = None
+    usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,10 +289,17 @@ class LoopDetected:
 
 @dataclass(frozen=True, slots=True)
 class WaitStarted:
-    """The program waits before it tries a request again."""
+    """The program waits before it tries a request again.
+
+    Attributes:
+        tokens: the most that the attempt may have taken which failed; None where it costs nothing.
+        usd: the same in US dollars; None where the price is unknown, too.
+    """
 
     seconds: float
     reason: str
+    tokens: int | None = None
+    usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import os
 import re
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from orchestrator.core.errors import JournalError
@@ -27,8 +27,11 @@ from orchestrator.core.events import (
     WorkSaved,
 )
 from orchestrator.core.messages import Usage
+from orchestrator.core.spent import Spent
+from orchestrator.journal.codec import UnknownRecord
 from orchestrator.journal.folders import JOURNAL_FILE
 from orchestrator.journal.reader import read_run, responses
+from orchestrator.journal.unanswered import Unanswered
 from orchestrator.journal.writer import append_last
 
 if TYPE_CHECKING:
@@ -75,12 +78,13 @@ class OpenRun:
         conversation: in order, `message` for what the program said and `reply` for what the model said.
         rounds: requests of the session itself.
         usage: tokens, those of subagents too.
-        usd: what was spent, or None where the price of a reply is unknown.
+        usd: what replies cost, or None where the price of one is unknown.
         saved: the work that was put away, in order.
         touched: the paths in the last saved patch, as far as it can be read.
         question: the last one that was asked.
         resumed: the run that this one went on with.
         torn: the last line was cut off.
+        uncertain: what requests may have cost to which no reply came, the last one's among them.
     """
 
     id: str
@@ -102,6 +106,7 @@ class OpenRun:
     question: QuestionAsked | None
     resumed: Resumed | None
     torn: bool
+    uncertain: Spent = field(default_factory=Spent)
 
 
 @contextmanager
@@ -260,7 +265,16 @@ def _told(run: Run) -> OpenRun | None:
         question=_last(run, QuestionAsked),
         resumed=_last(run, Resumed),
         torn=run.torn,
+        uncertain=_uncertain(run),
     )
+
+
+def _uncertain(run: Run) -> Spent:
+    unanswered = Unanswered()
+    for record in run.records:
+        if not isinstance(record.event, UnknownRecord):
+            unanswered.take(record.event, record.at)
+    return unanswered.total
 
 
 def _last(run: Run, kind: type[_Kind]) -> _Kind | None:

@@ -13,11 +13,19 @@ from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import JournalError
-from orchestrator.core.events import CycleEnded, ReplyReceived, Reserved, SubagentEvent
+from orchestrator.core.events import (
+    CycleEnded,
+    ReplyReceived,
+    Reserved,
+    SubagentEvent,
+    TurnStarted,
+    WaitStarted,
+)
 from orchestrator.core.spent import Spent
 from orchestrator.journal.codec import TYPE_KEY, UnknownRecord, decode
 from orchestrator.journal.folders import JOURNAL_FILE
 from orchestrator.journal.open_runs import is_alive
+from orchestrator.journal.unanswered import Unanswered
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -25,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Event
     from orchestrator.journal.folders import Home
 
 LOCK_FILE = "spend.lock"
@@ -34,7 +43,8 @@ _PRIVATE = 0o600
 _SECONDS_A_MINUTE = 60.0
 # The beginning of each line, as the journal's writer makes it.
 _STAMP = re.compile(rb'\{"seq":\d+,"at":"([0-9T:.+-]{25,32})"')
-_MARKS = tuple(f'"type":"{kind.__name__}"'.encode() for kind in (ReplyReceived, Reserved, CycleEnded))
+_KINDS = (TurnStarted, WaitStarted, ReplyReceived, Reserved, CycleEnded)
+_MARKS = tuple(f'"type":"{kind.__name__}"'.encode() for kind in _KINDS)
 
 
 @asynccontextmanager
@@ -68,8 +78,8 @@ async def spend_lock(home: Home, clock: Clock) -> AsyncIterator[None]:
 def spent_on(home: Home, now: datetime, *, besides: str = "") -> Spent:
     """What this UTC day's runs have cost, or may still cost.
 
-    A run that has ended, or whose process is dead, counts with what its journal shows; one that is
-    alive counts with what it has reserved. Only runs that began today or yesterday are read.
+    A run that has ended counts with what its journal shows; one whose process is dead with what the requests
+    may have cost, too, to which no reply came; one that is alive with what it has reserved. Only runs that began today or yesterday are read.
 
     Args:
         home: where the runs are.
@@ -106,6 +116,7 @@ class _Account:
     before: Spent = field(default_factory=Spent)
     on_day: Spent = field(default_factory=Spent)
     reserved: Reserved | None = None
+    unanswered: Unanswered = field(default_factory=Unanswered)
     ended: bool = False
     first: datetime | None = None
     last: datetime | None = None
@@ -122,6 +133,8 @@ class _Account:
             pass
         except OSError as error:
             raise JournalError(f"cannot read the journal {path}: {error.strerror or error}") from error
+        for at, cost in account.unanswered.all:
+            account._count(at, cost)
         return account
 
     def add(self, line: bytes) -> None:
@@ -138,12 +151,15 @@ class _Account:
             data = json.loads(line)
         except (ValueError, RecursionError):
             return
-        kind = data.get(TYPE_KEY)
-        if kind == Reserved.__name__:
-            self.reserved = _reserved(data) or self.reserved
-        self.ended = self.ended or kind == CycleEnded.__name__
-        if (cost := _reply(data) or _unanswered(data)) is None:
-            return
+        self.ended = self.ended or data.get(TYPE_KEY) == CycleEnded.__name__
+        if event := _event(data):
+            self.reserved = event if isinstance(event, Reserved) else self.reserved
+            self.unanswered.take(event, at)
+        if (told := _unanswered(data)) is not None:
+            self.unanswered = Unanswered()  # the run itself knew better
+        self._count(at, _reply(data) or told or Spent())
+
+    def _count(self, at: datetime, cost: Spent) -> None:
         if at.date() == self.day:
             self.on_day += cost
         elif at.date() < self.day:
@@ -199,23 +215,23 @@ def _reply(data: dict[str, Any]) -> Spent | None:
 
 
 def _unanswered(data: dict[str, Any]) -> Spent | None:
-    """What requests may have cost to which no reply came: the end of a cycle tells it."""
+    """What requests may have cost to which no reply came: the end of a cycle tells it, else it is None."""
     result = data.get("result")
     if data.get(TYPE_KEY) != CycleEnded.__name__ or not isinstance(result, dict):
         return None
-    usd, tokens = result.get("uncertain_usd"), result.get("uncertain_tokens")
-    return Spent(
-        max(float(usd), 0.0) if isinstance(usd, int | float) and math.isfinite(usd) else 0.0,
-        max(tokens, 0) if isinstance(tokens, int) else 0,
-    )
+    if "uncertain_tokens" not in result:
+        return None
+    usd, tokens = result.get("uncertain_usd", 0.0), result["uncertain_tokens"]
+    known = max(float(usd), 0.0) if isinstance(usd, int | float) and math.isfinite(usd) else 0.0
+    return Spent(None if usd is None else known, max(tokens, 0) if isinstance(tokens, int) else 0)
 
 
-def _reserved(data: dict[str, Any]) -> Reserved | None:
+def _event(data: dict[str, Any]) -> Event | None:
     try:
         event = decode(data)
     except JournalError:
         return None
-    return event if not isinstance(event, UnknownRecord) and isinstance(event, Reserved) else None
+    return None if isinstance(event, UnknownRecord) else event
 
 
 def _moment(stamp: bytes) -> datetime | None:

@@ -20,6 +20,7 @@ from orchestrator.core.events import (
     SubagentEvent,
     TextDelta,
     ToolOutputDelta,
+    TurnStarted,
 )
 from orchestrator.journal.codec import TYPE_KEY, encode
 from orchestrator.journal.folders import JOURNAL_FILE, is_full
@@ -40,7 +41,7 @@ HEADER_TYPE = "Journal"
 # What somebody asked is in the message that says it to the model.
 _UNWRITTEN = (TextDelta, ReasoningDelta, ToolOutputDelta, InputReceived)
 # What was paid for, and what the world was told.
-_FLUSHED = (ReplyReceived, Proposed, CycleEnded)
+_FLUSHED = (TurnStarted, ReplyReceived, Proposed, CycleEnded)
 _PRIVATE = 0o600
 
 

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ConnectionFailedError, ProviderError
 from orchestrator.core.messages import FinishReason, Message, Reasoning, Role, Text, ToolCall, Usage
-from orchestrator.models.base import INVALID_ARGUMENTS, ReasoningPiece, Response, TextPiece
+from orchestrator.models.base import INVALID_ARGUMENTS, CallPiece, ReasoningPiece, Response, TextPiece
 from orchestrator.models.failures import error_in_reply
-from orchestrator.models.wire import (
-    dicts,
-    estimated_usage,
-    made_up_id,
-    read_arguments,
-    read_event,
-    read_reply,
-    text_of,
-)
+from orchestrator.models.usage import count_of, counted_or_estimated
+from orchestrator.models.wire import dicts, made_up_id, read_arguments, read_event, read_reply, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from orchestrator.core.messages import Part
-    from orchestrator.models.base import Request
-    from orchestrator.models.wire import Piece
+    from orchestrator.models.base import Piece, Request
 
 # Keys of `Reasoning.opaque`: what `anthropic` gives back with the next request.
 SIGNATURE = "anthropic_signature"  # proves that the text is the model's; empty where none came
@@ -155,9 +146,9 @@ class MessagesDecoder:
     def _count(self, usage: object) -> None:
         # The counts of a stream are totals so far: the last one holds. Some servers end with a prompt of zero.
         for name, value in usage.items() if isinstance(usage, dict) else ():
-            if isinstance(value, int | float) and math.isfinite(value):
+            if isinstance(value, int | float):
                 known = 0 if name == "output_tokens" else self._usage.get(name, 0)
-                self._usage[name] = max(int(value), 0) or known
+                self._usage[name] = count_of(usage, name) or known
             elif name == "output_tokens_details":
                 self._count(value)
             elif name == "iterations":
@@ -188,6 +179,7 @@ class MessagesDecoder:
         elif kind == "input_json_delta":
             if piece := text_of(delta.get("partial_json")):
                 block.json_pieces.append(piece)
+                return [CallPiece(piece)]
         elif kind == "compaction_delta":
             block.start = {**block.start, "content": delta.get("content")}
         return self._add_text(block, text_of(delta.get(block.kind))) if wanted else []
@@ -215,8 +207,10 @@ class MessagesDecoder:
             parts = (*parts, Text(self._explanation))
             held = [TextPiece(self._explanation)]
         message = Message(Role.ASSISTANT, parts)
-        usage = self._read_usage() or estimated_usage(self._request, message)
-        return held, Response(message, finish, usage, self._model, self._id)
+        usage, is_counted = counted_or_estimated(
+            self._read_usage(), self._request, message, may_be_free=finish is FinishReason.REFUSAL
+        )
+        return held, Response(message, finish, usage, self._model, self._id, is_counted)
 
     def _parts(self) -> Iterator[Part]:
         said: list[str] = []  # citations cut a text into many blocks
@@ -264,7 +258,7 @@ class MessagesDecoder:
 def _usage(counts: Mapping[str, Any]) -> Usage:
     """The vendor's counts, whose `input_tokens` are those outside of the cache."""
     prompt, read, written, made, thought = (
-        max(number, 0) if isinstance(number := counts.get(name), int) else 0
+        count_of(counts, name)
         for name in (
             "input_tokens",
             "cache_read_input_tokens",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from orchestrator.core.messages import (
     FinishReason,
@@ -59,6 +59,8 @@ class Request:
         parallel_tool_calls: False asks for at most one call in the reply.
         provider_options: fields for one vendor only, by its name (`openai`, `anthropic`, `gemini`).
             Each protocol says which keys it gives a meaning; the others go into the body as they are.
+        on_retry: told by `complete` before the request is sent again, which `stream` says by the same events:
+            the attempt before may be billed. What it raises ends the call.
     """
 
     system: str
@@ -72,17 +74,25 @@ class Request:
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     provider_options: Mapping[str, JsonObject] = field(default_factory=dict)
+    on_retry: OnRetry | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """One whole reply. `model` is the name that the provider gave back."""
+    """One whole reply.
+
+    Attributes:
+        model: the name that the provider gave back.
+        is_counted: False where the provider did not say how many tokens there were, or only a part of it:
+            `usage` is then an estimate from above, but for what nobody sees of a reply.
+    """
 
     message: Message
     finish: FinishReason
     usage: Usage
     model: str
     id: str | None = None
+    is_counted: bool = True
 
     @property
     def text(self) -> str:
@@ -110,6 +120,13 @@ class ReasoningPiece:
 
 
 @dataclass(frozen=True, slots=True)
+class CallPiece:
+    """A piece of a call's arguments, as it arrives: no use but that so much of the reply was made."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Restarted:
     """The stream broke and the request is sent again: forget the pieces received so far."""
 
@@ -123,13 +140,25 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class Switched:
+    """The model could not answer, after its own retries, and another one is asked: its `Model.name` is `to`."""
+
+    error: ModelError
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
 class Completed:
     """The stream's last event: the whole reply."""
 
     response: Response
 
 
-StreamEvent: TypeAlias = TextPiece | ReasoningPiece | Waiting | Restarted | Completed
+Piece: TypeAlias = TextPiece | ReasoningPiece | CallPiece
+StreamEvent: TypeAlias = Piece | Waiting | Switched | Restarted | Completed
+
+OnRetry: TypeAlias = Callable[[Waiting | Switched], None]
+"""Told before a request is sent again, why and where to."""
 
 OnWait: TypeAlias = Callable[[float, "ModelError"], None]
 """Told before each wait: how many seconds, and the error that made it necessary."""
@@ -158,3 +187,17 @@ class Model(Protocol):
 
     async def aclose(self) -> None:
         """Let go of connections."""
+
+
+@runtime_checkable
+class Several(Protocol):
+    """A model that stands for several."""
+
+    @property
+    def next_name(self) -> str:
+        """The `Model.name` of the one that the next request goes to first."""
+
+
+def next_name(model: Model) -> str:
+    """Who is asked first."""
+    return model.next_name if isinstance(model, Several) else model.name

@@ -16,10 +16,11 @@ from orchestrator.core.errors import (
     ModelNotFoundError,
     OverloadedError,
     PermissionDeniedError,
+    ProviderError,
     RateLimitError,
     SpentQuotaError,
 )
-from orchestrator.models.base import Completed, ReasoningPiece, Restarted, TextPiece
+from orchestrator.models.base import CallPiece, Completed, ReasoningPiece, Restarted, Switched, TextPiece
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
@@ -102,6 +103,11 @@ class FallbackModel:
         """The first model's; a reply's own `model` says who answered."""
         return self._models[0].model.name
 
+    @property
+    def next_name(self) -> str:
+        """That of the model which the next request goes to first."""
+        return next(iter(self.candidates()), self._models[0]).model.name
+
     def price(self, usage: Usage) -> float | None:
         """What these tokens cost, in USD.
 
@@ -130,24 +136,25 @@ class FallbackModel:
             try:
                 response = await one.model.complete(request)
             except ModelError as error:
-                attempt.failed(one, error)
+                switched = attempt.failed(one, error)
+                if switched and request.on_retry:
+                    request.on_retry(switched)
             else:
                 self._answers.append((response.usage, one))
                 return response
         raise attempt.soonest()
 
     async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
-        """Ask until one model answers. Pieces of one that broke off are taken back by `Restarted`.
+        """Ask until one model answers, with `Switched` before the next is asked.
+
+        Pieces of one that broke off are taken back by `Restarted`.
 
         Raises:
             ModelError: no model could; of their errors the one that is over first.
         """
         attempt = _Attempt(self)
-        shown = False
         for one in attempt:
-            if shown:
-                yield Restarted()
-                shown = False
+            shown = False
             try:
                 async with aclosing(one.model.stream(request)) as events:
                     async for event in events:
@@ -156,11 +163,17 @@ class FallbackModel:
                             yield event
                             return
                         yield event
-                        shown = isinstance(event, TextPiece | ReasoningPiece) or (
+                        shown = isinstance(event, TextPiece | ReasoningPiece | CallPiece) or (
                             shown and not isinstance(event, Restarted)
                         )
             except ModelError as error:
-                attempt.failed(one, error)
+                switched = attempt.failed(one, error)
+            else:
+                raise ProviderError("the model's stream ended without a reply")
+            if switched:
+                yield switched
+                if shown:
+                    yield Restarted()
         raise attempt.soonest()
 
     async def aclose(self) -> None:
@@ -232,11 +245,15 @@ class _Attempt:
         while self._left:
             yield self._left.pop(0)
 
-    def failed(self, one: PricedModel, error: ModelError) -> None:
+    def failed(self, one: PricedModel, error: ModelError) -> Switched | None:
+        """What is told before the next one is asked; None if there is none."""
         until = self._models.leave(one, error)
         self._errors[one] = error
-        if self._left:
-            self._models.tell(Switch(one.model.name, self._left[0].model.name, error, until))
+        if not self._left:
+            return None
+        to = self._left[0].model.name
+        self._models.tell(Switch(one.model.name, to, error, until))
+        return Switched(error, to)
 
     def soonest(self) -> ModelError:
         return self._models.soonest(self._errors)

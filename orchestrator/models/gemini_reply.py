@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,24 +13,16 @@ from orchestrator.core.errors import (
     ProviderError,
 )
 from orchestrator.core.messages import FinishReason, Message, Reasoning, Role, Text, ToolCall, Usage
-from orchestrator.models.base import ReasoningPiece, Response, TextPiece
+from orchestrator.models.base import CallPiece, ReasoningPiece, Response, TextPiece
 from orchestrator.models.failures import error_in_reply
-from orchestrator.models.wire import (
-    dicts,
-    estimated_usage,
-    made_up_id,
-    read_arguments,
-    read_event,
-    read_reply,
-    text_of,
-)
+from orchestrator.models.usage import count_of, counted_or_estimated
+from orchestrator.models.wire import dicts, made_up_id, read_arguments, read_event, read_reply, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from orchestrator.core.messages import Part
-    from orchestrator.models.base import Request
-    from orchestrator.models.wire import Piece
+    from orchestrator.models.base import Piece, Request
 
 OPAQUE = "gemini"
 """The key of `Reasoning.opaque` under which this protocol keeps an object with one of the next two keys."""
@@ -157,7 +150,8 @@ class GeminiDecoder:
         call = part.get("functionCall")
         if isinstance(call, dict):
             self._runs.append(_Run(signature=signature, call=call))
-        elif any(name in part for name in _SERVER_PARTS) or (signature and (is_thought or not text)):
+            return [CallPiece(json.dumps(call.get("args"), ensure_ascii=False))]
+        if any(name in part for name in _SERVER_PARTS) or (signature and (is_thought or not text)):
             self._runs.append(_Run(is_thought=is_thought, texts=[text], raw=part))
         elif text:
             last = self._runs[-1] if self._runs else None
@@ -181,8 +175,9 @@ class GeminiDecoder:
         if not self.has_candidate or not (self._finish or is_whole):
             raise ConnectionFailedError(f"{self._where} ended its stream in the middle of the reply")
         message = Message(Role.ASSISTANT, tuple(self._parts()))
-        usage = read_usage(self._usage) or estimated_usage(self._request, message)
-        return [], Response(message, self._finish_reason(message), usage, self._model, self._id)
+        usage, is_counted = counted_or_estimated(read_usage(self._usage), self._request, message)
+        reason = self._finish_reason(message)
+        return [], Response(message, reason, usage, self._model, self._id, is_counted)
 
     def _parts(self) -> Iterator[Part]:
         """Thoughts come before what was thought about, a signature directly before the part that it signs."""
@@ -246,19 +241,14 @@ def read_usage(usage: Mapping[str, Any]) -> Usage | None:
     https://ai.google.dev/api/generate-content#UsageMetadata: thoughts are not among the candidates' tokens,
     nor what the server's own tools read among the prompt's.
     """
-    prompt = _count(usage, "promptTokenCount") + _count(usage, "toolUsePromptTokenCount")
-    thoughts = _count(usage, "thoughtsTokenCount")
-    output = _count(usage, "candidatesTokenCount") + thoughts
+    prompt = count_of(usage, "promptTokenCount") + count_of(usage, "toolUsePromptTokenCount")
+    thoughts = count_of(usage, "thoughtsTokenCount")
+    output = count_of(usage, "candidatesTokenCount") + thoughts
     if not prompt and not output:
         return None
     return Usage(
         input_tokens=prompt,
         output_tokens=output,
-        cached_input_tokens=min(_count(usage, "cachedContentTokenCount"), prompt),
+        cached_input_tokens=min(count_of(usage, "cachedContentTokenCount"), prompt),
         reasoning_tokens=thoughts,
     )
-
-
-def _count(usage: Mapping[str, Any], name: str) -> int:
-    number = usage.get(name)
-    return max(int(number), 0) if isinstance(number, int | float) else 0

@@ -6,21 +6,21 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from orchestrator import __version__
-from orchestrator.core.errors import ConfigurationError, ModelError
+from orchestrator.core.errors import ConfigurationError, ModelError, ProviderError
 from orchestrator.models.base import Completed, Restarted, Waiting
+from orchestrator.models.connection import Connection
 from orchestrator.models.exchange import connection_failure, drain, is_document, read_start
 from orchestrator.models.retries import Attempts, HttpOptions
 from orchestrator.models.wire import host_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     import httpx2
 
     from orchestrator.core.clock import Clock
-    from orchestrator.models.base import OnWait, Request, Response, StreamEvent
-    from orchestrator.models.wire import Piece, StreamDecoder, Wire, WireRequest
+    from orchestrator.models.base import OnWait, Piece, Request, Response, StreamEvent
+    from orchestrator.models.wire import StreamDecoder, Wire
 
 T = TypeVar("T")
 
@@ -30,7 +30,6 @@ MAX_EVENT_BYTES = 16 * 1024 * 1024
 MAX_RELAXATIONS = 3
 _HIDDEN = b"[key]"
 _MIN_SECRET_CHARACTERS = 8  # shorter ones are placeholders for servers that want no key
-_LOOPBACK = ("all://localhost", "all://127.0.0.1", "all://[::1]")
 
 
 class HttpModel:
@@ -58,7 +57,8 @@ class HttpModel:
             api_key: sent with every request to the wire's address, and nowhere else.
             clock: for waits and reset times.
             random: gives numbers from 0 up to 1, for the spread of the waits.
-            on_wait: told before each wait of `complete`; `stream` tells it by an event.
+            on_wait: told before each wait of `complete` where the request names nobody to tell
+                (`Request.on_retry`); `stream` tells it by an event.
             options: time-outs and retries.
 
         Raises:
@@ -75,7 +75,7 @@ class HttpModel:
         self._random = random
         self._on_wait = on_wait
         self._options = options or HttpOptions()
-        self._client: httpx2.AsyncClient | None = None
+        self._connection = Connection(self._options, clock)
         self._users = 0  # replies under way
         self._closing = False
 
@@ -90,11 +90,8 @@ class HttpModel:
     async def aclose(self) -> None:
         """Let go of connections, once the replies under way are over. A later request opens new ones."""
         self._closing = self._users > 0
-        if self._closing:
-            return
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
+        if not self._closing:
+            await self._connection.aclose()
 
     async def complete(self, request: Request) -> Response:
         """Ask and wait for the whole reply.
@@ -106,9 +103,15 @@ class HttpModel:
             async for event in events:
                 if isinstance(event, Completed):
                     return event.response
-                if isinstance(event, Waiting) and self._on_wait:
-                    self._on_wait(event.seconds, event.error)
+                if isinstance(event, Waiting):
+                    self._tell(request, event)
         raise AssertionError("_ask ends with Completed or raises")
+
+    def _tell(self, request: Request, event: Waiting) -> None:
+        if request.on_retry:
+            request.on_retry(event)
+        elif self._on_wait:
+            self._on_wait(event.seconds, event.error)
 
     async def stream(self, request: Request) -> AsyncGenerator[StreamEvent]:
         """Ask and take the reply in pieces. The last event is `Completed`.
@@ -154,6 +157,8 @@ class HttpModel:
             if relaxed is not None and relaxations < MAX_RELAXATIONS:
                 relaxations += 1
                 self._wire = relaxed  # kept: the server will not learn the feature between two requests
+                if isinstance(failure, ProviderError):  # it may have worked on it before it said no
+                    yield Waiting(0.0, failure)
             else:
                 seconds = attempts.plan(failure)
                 yield Waiting(seconds, failure)
@@ -197,8 +202,9 @@ class HttpModel:
         self, wire: Wire, request: Request, decoder: StreamDecoder, attempts: Attempts, *, stream: bool
     ) -> AsyncGenerator[Piece | Completed]:
         """One HTTP exchange. The connection is given back, or closed, however this ends."""
-        sending = self._send(wire.encode(request, stream=stream), wire.credentials)
-        response = await _before(attempts, sending)
+        sent = wire.encode(request, stream=stream)
+        headers = {**sent.headers, **(wire.credentials(self._key) if self._key else {})}
+        response = await _before(attempts, self._connection.post(sent.url, headers, sent.content))
         async with aclosing(response):
             if not response.is_success:
                 body = self._without_key(await _before(attempts, read_start(response)))
@@ -218,61 +224,6 @@ class HttpModel:
             for piece in held:
                 yield piece
             yield Completed(whole)
-
-    async def _send(
-        self, sent: WireRequest, credentials: Callable[[str], Mapping[str, str]]
-    ) -> httpx2.Response:
-        import httpx2
-
-        is_new = False
-
-        async def watch(step: str, info: object) -> None:
-            nonlocal is_new
-            del info
-            is_new = is_new or step.startswith("connection.connect")
-
-        client = self._connected()
-        headers = {
-            "content-type": "application/json",
-            "user-agent": f"pullwright/{__version__}",
-            **sent.headers,
-        }
-        if self._key:
-            headers.update(credentials(self._key))
-        # Names of files that are not UTF-8 have lone surrogates; they are sent as "?".
-        content = sent.content
-        try:
-            built = client.build_request(
-                "POST", sent.url, headers=headers, content=content, extensions={"trace": watch}
-            )
-        except httpx2.InvalidURL:
-            raise ConfigurationError(f"the API address {sent.url!r} is not valid") from None
-        try:
-            return await client.send(built, stream=True)
-        except (httpx2.RemoteProtocolError, httpx2.NetworkError):
-            if is_new:
-                raise
-        # A kept connection that the server had closed in the meantime (llama.cpp closes each after a
-        # stream and says that it does not) is no failure of the server.
-        return await client.send(built, stream=True)
-
-    def _connected(self) -> httpx2.AsyncClient:
-        import httpx2
-
-        if self._client is None:
-            options = self._options
-            timeout = httpx2.Timeout(options.read_seconds, connect=options.connect_seconds, pool=None)
-            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
-            # A key must not go elsewhere: no redirects. A server on this machine needs no proxy.
-            try:
-                self._client = httpx2.AsyncClient(
-                    timeout=timeout, limits=limits, follow_redirects=False, mounts=dict.fromkeys(_LOOPBACK)
-                )
-            except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:
-                raise ConfigurationError(
-                    f"the environment's proxy or certificate settings are no good: {error}"
-                ) from None
-        return self._client
 
     @staticmethod
     async def _events(

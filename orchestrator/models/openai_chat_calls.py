@@ -29,21 +29,26 @@ class CallPieces:
     calls: list[_Call] = field(default_factory=list)
     by_index: dict[int, _Call] = field(default_factory=dict)
 
-    def take_whole(self, message: Mapping[str, Any]) -> None:
-        """Take the calls of a whole message: each entry is a call of its own."""
+    def take_whole(self, message: Mapping[str, Any]) -> str:
+        """Take the calls of a whole message: each entry is a call of its own. Gives what `take` gives."""
         entries = dicts(message.get("tool_calls"))
-        self.take({**message, "tool_calls": [{**entry, "index": n} for n, entry in enumerate(entries)]})
+        return self.take(
+            {**message, "tool_calls": [{**entry, "index": n} for n, entry in enumerate(entries)]}
+        )
 
-    def take(self, delta: Mapping[str, Any]) -> None:
-        """Take the pieces that a chunk of a stream has."""
+    def take(self, delta: Mapping[str, Any]) -> str:
+        """Take the pieces that a chunk of a stream has. Gives the text of their arguments."""
         pieces = dicts(delta.get("tool_calls"))
         legacy = delta.get("function_call")
         if isinstance(legacy, dict) and (legacy.get("name") or self.calls) and not pieces:
             pieces = [{"function": legacy}]
+        texts = []
         for piece in pieces:
             function = piece.get("function")
             if isinstance(function, dict):
                 self._add(piece, function)
+                texts.append(text_of(function.get("arguments")))
+        return "".join(texts)
 
     def _add(self, piece: Mapping[str, Any], function: Mapping[str, Any]) -> None:
         index, name = piece.get("index"), text_of(function.get("name"))

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ConnectionFailedError, OverloadedError, ProviderError
 from orchestrator.core.messages import FinishReason, Message, Reasoning, Role, Text, ToolCall, Usage
-from orchestrator.models.base import ReasoningPiece, Response, TextPiece
+from orchestrator.models.base import CallPiece, ReasoningPiece, Response, TextPiece
 from orchestrator.models.failures import error_in_reply
 from orchestrator.models.openai_chat_calls import CallPieces
 from orchestrator.models.thinking import ThinkSplitter
-from orchestrator.models.wire import dicts, estimated_usage, read_event, read_reply, text_of
+from orchestrator.models.usage import count_of, counted_or_estimated
+from orchestrator.models.wire import dicts, read_event, read_reply, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from orchestrator.core.messages import Part
-    from orchestrator.models.base import Request
-    from orchestrator.models.wire import Piece
+    from orchestrator.models.base import Piece, Request
 
 # Keys of `Reasoning.opaque`: what `openai_chat` gives back with the next request.
 REASONING_FIELD = "field"  # the name of the field that the text came in
@@ -108,12 +107,12 @@ class ChatDecoder:
             # A whole message; in a stream some servers repeat it at the end.
             message = choice.get("message")
             delta = message if isinstance(message, dict) and not self._has_choice else {}
-            self._calls.take_whole(delta)
+            made = self._calls.take_whole(delta)
         else:
-            self._calls.take(delta)
+            made = self._calls.take(delta)
         self._has_choice = True
         self._finish = finish or self._finish
-        return self._take_text(delta)
+        return [*self._take_text(delta), *([CallPiece(made)] if made else [])]
 
     def _take_text(self, delta: Mapping[str, Any]) -> list[Piece]:
         pieces: list[Piece] = []
@@ -148,8 +147,9 @@ class ChatDecoder:
         held = self._splitter.finish()
         self._keep(held)
         message = Message(Role.ASSISTANT, tuple(self._parts()))
-        usage = read_usage(self._usage) or estimated_usage(self._request, message)
-        return held, Response(message, self._finish_reason(message), usage, self._model, self._id)
+        usage, is_counted = counted_or_estimated(read_usage(self._usage), self._request, message)
+        reason = self._finish_reason(message)
+        return held, Response(message, reason, usage, self._model, self._id, is_counted)
 
     def _parts(self) -> Iterator[Part]:
         calls, extras = self._calls.finish(self._id)
@@ -192,29 +192,28 @@ def decode_reply(body: bytes, request: Request, *, model: str, where: str) -> Re
 def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
     """The vendor's counts; None where nothing was counted.
 
-    Some servers leave reasoning out of `completion_tokens` and in `total_tokens`: the total decides.
+    Some servers leave reasoning out of `completion_tokens` and in `total_tokens`: the total decides. Where it
+    does not and there was more reasoning than completion, it was left out of both.
     """
     if not usage:
         return None
-    prompt, completion = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+    prompt, completion = count_of(usage, "prompt_tokens"), count_of(usage, "completion_tokens")
     if not prompt and not completion:
         return None
     read, made = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
-    cached = _count(read, "cached_tokens") or max(
-        _count(usage, name) for name in ("cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens")
+    cached = count_of(read, "cached_tokens") or max(
+        count_of(usage, name) for name in ("cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens")
     )
+    reasoning = count_of(made, "reasoning_tokens")
+    output = max(completion, count_of(usage, "total_tokens") - prompt)
+    cached = min(cached, prompt)
     return Usage(
         input_tokens=prompt,
-        output_tokens=max(completion, _count(usage, "total_tokens") - prompt),
-        cached_input_tokens=min(cached, prompt),
-        cache_write_tokens=_count(read, "cache_write_tokens"),
-        reasoning_tokens=_count(made, "reasoning_tokens"),
+        output_tokens=output if output >= reasoning else output + reasoning,
+        cached_input_tokens=cached,
+        cache_write_tokens=min(count_of(read, "cache_write_tokens"), prompt - cached),
+        reasoning_tokens=reasoning,
     )
-
-
-def _count(counts: object, name: str) -> int:
-    number = counts.get(name) if isinstance(counts, dict) else None
-    return max(int(number), 0) if isinstance(number, int | float) and math.isfinite(number) else 0
 
 
 def _is_error(value: Mapping[str, Any]) -> bool:

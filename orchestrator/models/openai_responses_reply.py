@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ConnectionFailedError, ProviderError
 from orchestrator.core.messages import FinishReason, Message, Role, ToolCall
-from orchestrator.models.base import ReasoningPiece, Response, TextPiece
+from orchestrator.models.base import CallPiece, ReasoningPiece, Response, TextPiece
 from orchestrator.models.failures import error_in_reply
 from orchestrator.models.openai_chat_reply import read_usage
 from orchestrator.models.openai_responses_items import CALL, MESSAGE, REASONING, Item, Items
-from orchestrator.models.wire import estimated_usage, read_event, read_reply, text_of
+from orchestrator.models.usage import counted_or_estimated
+from orchestrator.models.wire import read_event, read_reply, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from orchestrator.core.messages import Usage
-    from orchestrator.models.base import Request
-    from orchestrator.models.wire import Piece
+    from orchestrator.models.base import Piece, Request
 
 _INCOMPLETE = {
     "max_output_tokens": FinishReason.LENGTH,
@@ -134,7 +134,7 @@ class ResponsesDecoder:
             thought = self._items.find(REASONING, value).add_thought(delta, subject, part)
             return [ReasoningPiece(thought)] if thought else []
         if subject == _ARGUMENTS and verb == "delta" and delta:
-            self._items.find(CALL, value).pieces.append(delta)
+            return [CallPiece(self._items.find(CALL, value).add(delta))]
         if subject == _ARGUMENTS and verb == "done" and text_of(value.get("arguments")):
             self._items.find(CALL, value).pieces[:] = [value["arguments"]]
         return []
@@ -161,8 +161,9 @@ class ResponsesDecoder:
         if not self.done or not (self._status or self._items.listed):
             raise ConnectionFailedError(f"{self._where} ended its stream in the middle of the reply")
         message = Message(Role.ASSISTANT, tuple(self._items.parts(self._id)))
-        usage = self._usage or estimated_usage(self._request, message)
-        return [], Response(message, self._finish_reason(message), usage, self._model, self._id)
+        usage, is_counted = counted_or_estimated(self._usage, self._request, message)
+        reason = self._finish_reason(message)
+        return [], Response(message, reason, usage, self._model, self._id, is_counted)
 
     def _finish_reason(self, message: Message) -> FinishReason:
         if self._status == "incomplete" or self._reason:

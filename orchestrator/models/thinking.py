@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from orchestrator.models.base import ReasoningPiece, TextPiece
 
 if TYPE_CHECKING:
-    from orchestrator.models.wire import Piece
+    from orchestrator.models.base import Piece
 
 _OPEN, _CLOSE = "<think>", "</think>"
 

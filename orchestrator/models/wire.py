@@ -9,28 +9,19 @@ import hashlib
 import json
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, ProviderError
-from orchestrator.core.messages import Image, Message, Reasoning, Text, ToolCall, ToolResult, Usage
-from orchestrator.models.base import INVALID_ARGUMENTS, ReasoningPiece, TextPiece
+from orchestrator.models.base import INVALID_ARGUMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from orchestrator.core.errors import ModelError
-    from orchestrator.core.messages import JsonObject
-    from orchestrator.models.base import Request, Response
-
-Piece: TypeAlias = TextPiece | ReasoningPiece
-
-CHARACTERS_PER_TOKEN = 4
-"""A rough mean for English text and code; used only where a server does not count."""
-
-TOKENS_PER_IMAGE = 1_000
-"""The order of magnitude of a picture in the vendors' price lists."""
+    from orchestrator.core.messages import JsonObject, Message
+    from orchestrator.models.base import Piece, Request, Response
 
 _SURROGATE_ESCAPE = b"\\ud"
 
@@ -282,31 +273,3 @@ def made_up_id(number: int, *facts: object) -> str:
     """An id for a call that came without one: the same reply always gives the same id."""
     digest = hashlib.sha256(repr((number, facts)).encode("utf-8", "replace")).hexdigest()
     return f"call_{digest[:20]}"
-
-
-def estimated_usage(request: Request, reply: Message) -> Usage:
-    """Tokens by the length of the text, for servers that do not count them.
-
-    A guess is better than zero: with zero, limits on tokens and cost would never be reached.
-    """
-    schema = request.output_schema.schema if request.output_schema else {}
-    tools = [(tool.name, tool.description, dict(tool.parameters)) for tool in request.tools]
-    written = len(request.system) + len(json.dumps([tools, dict(schema)], default=str))
-    prompt = _tokens(written) + sum(_message_tokens(message.parts) for message in request.messages)
-    return Usage(input_tokens=prompt, output_tokens=_message_tokens(reply.parts))
-
-
-def _message_tokens(parts: Iterable[object]) -> int:
-    return sum(TOKENS_PER_IMAGE if isinstance(part, Image) else _tokens(_characters(part)) for part in parts)
-
-
-def _characters(part: object) -> int:
-    if isinstance(part, Text | Reasoning):
-        return len(part.text)
-    if isinstance(part, ToolCall):
-        return len(part.name) + len(json.dumps(dict(part.arguments), default=str))
-    return len(part.content) if isinstance(part, ToolResult) else 0
-
-
-def _tokens(characters: int) -> int:
-    return -(-characters // CHARACTERS_PER_TOKEN)

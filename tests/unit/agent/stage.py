@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.core.session_events import SessionEvent
-    from orchestrator.models.base import Request, StreamEvent
+    from orchestrator.models.base import Model, Request, StreamEvent
 
 USAGE = Usage(input_tokens=10, output_tokens=5)
 
@@ -110,6 +110,21 @@ async def session_in(
 ) -> AsyncGenerator[tuple[Session, ScriptedModel]]:
     """A session over these replies; it is closed at the end."""
     model = model or ScriptedModel(list(steps))
+    async with session_with(folder, model, tools=tools, config=config, host=host, **fields) as session:
+        yield session, model
+
+
+@asynccontextmanager
+async def session_with(
+    folder: Path,
+    model: Model,
+    *,
+    tools: Iterable[Tool] = (),
+    config: SessionConfig | None = None,
+    host: Host | None = None,
+    **fields: Any,
+) -> AsyncGenerator[Session]:
+    """A session with any model; it is closed at the end."""
     arguments = {key: fields.pop(key) for key in ("contract", "clock") if key in fields}
     async with Session(
         profile=profile(*tools, **fields),
@@ -119,7 +134,7 @@ async def session_in(
         host=host or Host(system=lambda _shown: "You are tested."),
         **arguments,
     ) as session:
-        yield session, model
+        yield session
 
 
 async def events_of(session: Session, text: str) -> list[SessionEvent]:

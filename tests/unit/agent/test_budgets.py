@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +21,15 @@ from orchestrator.core.errors import (
     OverloadedError,
     RateLimitError,
 )
-from orchestrator.core.events import LimitReached, ReplyReceived, Warned
+from orchestrator.core.events import LimitReached, ReplyReceived, TurnStarted, WaitStarted, Warned
 from orchestrator.core.messages import ToolDefinition, ToolResult, Usage
 from orchestrator.models.base import Completed, Response, Restarted, TextPiece, Waiting
+from orchestrator.models.fallback import FallbackModel, PricedModel
+from orchestrator.models.http import HttpModel
+from orchestrator.models.openai_chat import ChatWire
 from orchestrator.tools.base import Ends, Order, Tool, ToolContext, ToolOutcome
-from tests.unit.agent.stage import ScriptedModel, Step, events_of, says, session_in, tool
+from tests.doubles.model_server import Ending, ModelServer, Step, fail, reply, reset
+from tests.unit.agent.stage import ScriptedModel, events_of, says, session_in, session_with, tool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -31,6 +37,8 @@ if TYPE_CHECKING:
 
     from orchestrator.core.session_events import SessionEvent
     from orchestrator.models.base import Request, StreamEvent
+    from tests.doubles.model_server import ScriptItem
+    from tests.unit.agent.stage import Step as Played
 
 LOOK = ("glob", {"pattern": "*"})
 LAST = "This is your last turn"
@@ -192,7 +200,7 @@ async def test_the_wrap_up_begins_with_the_last_tenth_of_the_time_and_cuts_no_re
         clock.advance(95 * 6)  # the reply was on its way when the last tenth began
         return says("", LOOK)
 
-    steps: list[Step] = [says("", LOOK), slow, says("", LOOK), says("never")]
+    steps: list[Played] = [says("", LOOK), slow, says("", LOOK), says("never")]
     config = SessionConfig(max_minutes=10)
     async with session_in(tmp_path, *steps, config=config, clock=clock) as (session, model):
         end = await session.run("Go")
@@ -210,7 +218,7 @@ async def test_a_wrap_up_reply_in_bad_form_was_the_turn(tmp_path: Path) -> None:
 
 
 async def test_a_request_that_fails_counts_with_its_worst_case_and_says_so(tmp_path: Path) -> None:
-    steps: list[Step] = [ConnectionFailedError("cut"), RateLimitError("slow down"), says("Done.")]
+    steps: list[Played] = [ConnectionFailedError("cut"), RateLimitError("slow down"), says("Done.")]
     async with session_in(tmp_path, *steps, host=host()) as (session, _model):
         for error in (ConnectionFailedError, RateLimitError):
             with pytest.raises(error):
@@ -255,6 +263,161 @@ async def test_each_attempt_of_a_stream_counts_and_ends_where_the_cap_is(tmp_pat
     assert 0 < session.budget.uncertain_usd < (session.budget.usd or 0) <= 0.06
 
 
+@asynccontextmanager
+async def over_http(*script: ScriptItem) -> AsyncGenerator[tuple[HttpModel, ModelServer]]:
+    """A model at a server that plays this; its waits take no time."""
+    with ModelServer(list(script)) as server:
+        wire = ChatWire.at(server.url, "scripted")
+        yield (
+            HttpModel("chat:x", wire, api_key="k", clock=ManualClock(), random=lambda: 0.0),
+            server,
+        )
+
+
+def raw(*chunks: Mapping[str, Any], ending: Ending = Ending.PROPER) -> Step:
+    """A stream of these chunks, whose connection may break after them."""
+    lines = [b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks]
+    rest = b" " * 40_000 if ending is Ending.CUT else b"data: [DONE]\n\n"  # a cut comes half-way
+    return Step(raw=b"".join([*lines, rest]), headers={"Content-Type": "text/event-stream"}, ending=ending)
+
+
+def chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
+    return {"choices": [{"delta": delta, "finish_reason": finish}]}
+
+
+def call_of(name: str, arguments: str) -> dict[str, Any]:
+    return {"tool_calls": [{"index": 0, "id": "c", "function": {"name": name, "arguments": arguments}}]}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_each_attempt_that_may_have_reached_the_vendor_counts(tmp_path: Path, *, stream: bool) -> None:
+    """The connection breaks twice before a word is heard; what was made until then nobody knows."""
+    config = SessionConfig(reply_tokens=1_500, stream=stream)
+    async with (
+        over_http(reset(), reset(), fail(429), reply("Done.")) as (model, server),
+        session_with(tmp_path, model, config=config, host=host()) as session,
+    ):
+        events = await events_of(session, "Go")
+        assert len(server.requests) == 4
+        budget = session.budget
+    [turn], waits = of(events, TurnStarted), of(events, WaitStarted)
+    assert budget.uncertain_tokens == 2 * turn.tokens > 2 * 1_500
+    assert budget.uncertain_usd == pytest.approx(2 * turn.usd)
+    assert [wait.tokens for wait in waits] == [turn.tokens, turn.tokens, None]
+    assert [wait.usd for wait in waits] == [turn.usd, turn.usd, None]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_attempt_that_does_not_fit_is_not_made(tmp_path: Path, *, stream: bool) -> None:
+    config = SessionConfig(reply_tokens=8_000, stream=stream, max_tokens=20_000, wrap_up_share=0)
+    async with (
+        over_http(*[reset()] * 9) as (model, server),
+        session_with(tmp_path, model, config=config, host=host()) as session,
+    ):
+        events = await events_of(session, "Go")
+        assert [event.limit for event in of(events, LimitReached)] == ["tokens"]
+        assert len(server.requests) == 2, "the second with a shorter reply, and no third"
+        assert 8_000 < session.budget.uncertain_tokens <= 20_000
+        assert not session.budget.is_shared
+    turns, waits = of(events, TurnStarted), of(events, WaitStarted)
+    assert [turn.tokens for turn in turns] == [wait.tokens for wait in waits]
+    assert sum(wait.tokens for wait in waits) == session.budget.uncertain_tokens
+
+
+async def test_the_arguments_of_a_call_are_heard(tmp_path: Path) -> None:
+    """The stream breaks in the middle of a file that is being written: so much of the reply was made."""
+    config = SessionConfig(reply_tokens=60_000)
+    begun = chunk(content="I write it.", **call_of("write_file", '{"content": "' + "x" * 8_000))
+    half = raw(begun, ending=Ending.CUT)
+    async with (
+        over_http(half, reply("Done.")) as (model, _server),
+        session_with(tmp_path, model, config=config, host=host()) as session,
+    ):
+        [turn] = of(await events_of(session, "Go"), TurnStarted)
+        said = session.budget.uncertain_tokens - (turn.tokens - 60_000)
+    assert 4_000 < said < 4_100
+
+
+def played(name: str, *steps: Played) -> PricedModel:
+    return PricedModel(ScriptedModel(list(steps), name), price)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_model_that_broke_off_in_silence_before_the_next_was_asked_counts(
+    tmp_path: Path, *, stream: bool
+) -> None:
+    first, second = played("a", ConnectionFailedError("cut")), played("b", says("Done."), says("Done."))
+    model = FallbackModel([first, second], clock=ManualClock())
+    config = SessionConfig(reply_tokens=1_500, stream=stream)
+    async with session_with(tmp_path, model, config=config, host=host()) as session:
+        events = await events_of(session, "Go")
+        [turn], [lost] = of(events, TurnStarted), of(events, WaitStarted)
+        assert session.budget.uncertain_tokens == lost.tokens == turn.tokens
+        await session.run("Go on")
+        assert session.budget.uncertain_tokens == lost.tokens, "it is not asked again, and not counted again"
+
+
+async def test_a_model_that_turned_the_request_away_costs_nothing(tmp_path: Path) -> None:
+    model = FallbackModel(
+        [played("a", RateLimitError("slow down")), played("b", says("Done."))], clock=ManualClock()
+    )
+    async with session_with(tmp_path, model, host=host()) as session:
+        events = await events_of(session, "Go")
+        assert session.budget.uncertain_tokens == 0
+    assert of(events, WaitStarted) == []
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_the_next_model_is_not_asked_where_it_does_not_fit_any_more(
+    tmp_path: Path, *, stream: bool
+) -> None:
+    first, second = played("a", ConnectionFailedError("cut")), played("b", says("Done."))
+    model = FallbackModel([first, second], clock=ManualClock())
+    config = SessionConfig(reply_tokens=3_000, max_tokens=6_200, wrap_up_share=0, stream=stream)
+    async with session_with(tmp_path, model, config=config, host=host()) as session:
+        assert (await session.run("Go")).limit == "tokens"
+    assert isinstance(second.model, ScriptedModel)
+    assert second.model.requests == []
+    assert session.budget.uncertain_tokens <= 6_200
+
+
+async def test_what_the_first_model_counted_says_nothing_of_the_next(tmp_path: Path) -> None:
+    """After the first has counted the conversation, the second answers: it may count the same words higher."""
+    few = Usage(1_000, 10)
+    first = played("a", replace(says("", LOOK), usage=few), RateLimitError("x"))
+    second = played("b", replace(says("", LOOK), usage=few), says("Done."))
+    model = FallbackModel([first, second], clock=ManualClock())
+    tools = [tool("big", lambda _: "")]
+    long = "x" * 20_000
+    config = SessionConfig(reply_tokens=1_500, stream=True)
+    async with session_with(tmp_path, model, config=config, host=host(), tools=tools) as session:
+        held: list[int] = []
+        session.listen(lambda _event: held.append(max([0, *(one.tokens for one in session.budget._held)])))
+        events = await events_of(session, long)
+    turns = of(events, TurnStarted)
+    assert turns[0].tokens > 10_000 + 1_500, "nobody has counted"
+    assert turns[1].tokens < 3_000, "the first one has"
+    assert max(held[held.index(turns[1].tokens) :]) > 10_000 + 1_500, "the second one has not"
+    assert turns[2].tokens < 3_000, "it has now, and is asked first"
+
+
+async def test_a_count_that_got_lost_is_the_worst_case(tmp_path: Path) -> None:
+    """The stream breaks after the reply and before its count. The server is one that counts."""
+    usage = {"prompt_tokens": 3_000, "completion_tokens": 20}
+    counted = raw(chunk("tool_calls", **call_of("glob", '{"pattern": "*"}')), {"usage": usage, "choices": []})
+    bare = raw(chunk("stop", content="Done."), ending=Ending.CUT)
+    config = SessionConfig(reply_tokens=1_500)
+    async with (
+        over_http(counted, bare) as (model, _server),
+        session_with(tmp_path, model, config=config, host=host()) as session,
+    ):
+        turns = of(await events_of(session, "Go"), TurnStarted)
+        first, second = (turn.usage for turn in session.history.turns if turn.usage)
+        assert first == Usage(3_000, 20)
+        assert session.budget.usage == first + second
+        assert session.budget.uncertain_tokens == turns[1].tokens - second.total_tokens > 1_000
+
+
 class Failing(ScriptedModel):
     """Its first attempts fail before a word is shown."""
 
@@ -267,7 +430,7 @@ class Failing(ScriptedModel):
 async def test_an_attempt_that_broke_off_in_silence_counts_and_one_that_was_turned_away_does_not(
     tmp_path: Path,
 ) -> None:
-    steps: list[Step] = [ConnectionFailedError("cut"), says("Done.")]
+    steps: list[Played] = [ConnectionFailedError("cut"), says("Done.")]
     async with session_in(tmp_path, *steps, host=host()) as (session, _):
         with pytest.raises(ConnectionFailedError):
             await session.run("Go")

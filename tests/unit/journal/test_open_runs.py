@@ -31,10 +31,12 @@ from orchestrator.core.events import (
     SubagentEvent,
     TaskTaken,
     TurnStarted,
+    WaitStarted,
     Warned,
     WorkSaved,
 )
 from orchestrator.core.messages import FinishReason, Message, Role, Text, ToolResult, Usage
+from orchestrator.core.spent import Spent
 from orchestrator.journal.folders import JOURNAL_FILE, Home, create_run_folder, new_run_id
 from orchestrator.journal.open_runs import close_run, hold, is_open, open_runs
 from orchestrator.journal.reader import read_run, summarise
@@ -115,7 +117,7 @@ def test_the_story_of_a_dead_run(home: Home, tmp_path: Path) -> None:
         ("reply", "second"),
     ]
     assert run.conversation[2][1] == RESULT_MESSAGE
-    assert (run.rounds, run.usage, run.usd) == (2, Usage(30, 6), 1.0)
+    assert (run.rounds, run.usage, run.usd, run.uncertain) == (2, Usage(30, 6), 1.0, Spent())
     assert run.proposed == proposed
     assert run.question == QuestionAsked("which?", None)
     assert [saved.ref for saved in run.saved] == ["", "refs/x"]
@@ -125,6 +127,14 @@ def test_the_story_of_a_dead_run(home: Home, tmp_path: Path) -> None:
 def test_a_price_that_is_unknown_stays_unknown(home: Home) -> None:
     begin(home, [*STORY, reply("third", None)])
     assert open_runs(home)[0].usd is None
+
+
+def test_what_a_killed_run_may_have_spent_without_a_reply(home: Home) -> None:
+    lost = WaitStarted(1.0, "cut", 300, 0.25), SubagentEvent("s", TurnStarted(2, 200, 0.125))
+    begin(home, [*STORY, TurnStarted(3, 400, 0.5), *lost])
+    [run] = open_runs(home)
+    assert run.uncertain == Spent(0.875, 900)
+    assert run.usd == 1.0
 
 
 def test_a_run_that_came_to_nothing(home: Home) -> None:

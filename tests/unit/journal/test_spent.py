@@ -18,6 +18,8 @@ from orchestrator.core.events import (
     Reserved,
     SubagentEvent,
     ToolCallEnded,
+    TurnStarted,
+    WaitStarted,
     Warned,
 )
 from orchestrator.core.messages import FinishReason, Message, Usage
@@ -112,6 +114,74 @@ def test_requests_that_were_billed_without_a_reply_count(runs: Runs) -> None:
     )
     runs.add(hours(2), CycleEnded({"uncertain_usd": "much", "uncertain_tokens": -5}), name="b")
     assert runs.spent() == Spent(0.9, 170, 0.0, 1)
+
+
+def test_a_request_under_way_when_the_process_was_killed_counts_with_its_worst_case(runs: Runs) -> None:
+    runs.add(hours(1), TurnStarted(1, 900, 0.75), reply(0.5), TurnStarted(2, 1_000, 0.875))
+    assert runs.spent() == Spent(1.375, 1_100, 0.0, 1)
+
+
+def test_each_failed_attempt_of_a_killed_run_counts_and_those_that_were_turned_away_do_not(
+    runs: Runs,
+) -> None:
+    waits = WaitStarted(1.0, "cut", 400, 0.25), WaitStarted(1.0, "slow down")
+    runs.add(hours(1), TurnStarted(1, 400, 0.25), *waits, reply(0.5), TurnStarted(2, 10, 0.125), *waits)
+    assert runs.spent() == Spent(1.125, 910, 0.0, 1)
+
+
+def test_a_request_that_failed_before_the_next_one_counts(runs: Runs) -> None:
+    runs.add(hours(1), TurnStarted(1, 400, 0.25), TurnStarted(2, 500, 0.5), reply(0.5))
+    assert runs.spent() == Spent(0.75, 500, 0.0, 1)
+
+
+def test_requests_of_subagents_are_their_own(runs: Runs) -> None:
+    turn, other = SubagentEvent("a", TurnStarted(1, 400, 0.25)), SubagentEvent("b", TurnStarted(1, 500, 0.5))
+    runs.add(hours(1), TurnStarted(1, 7, 0.125), turn, other, SubagentEvent("b", reply(0.5)))
+    assert runs.spent() == Spent(0.875, 507, 0.0, 1)
+    nested = SubagentEvent("a", SubagentEvent("b", TurnStarted(1, 400, 0.25)))
+    runs.add(hours(2), nested, SubagentEvent("b", reply(0.5)))
+    assert runs.spent() == Spent(1.625, 1_007, 0.0, 2)
+
+
+def test_the_end_of_a_run_knows_better_what_got_no_reply(runs: Runs) -> None:
+    lost = TurnStarted(1, 400, 0.25), WaitStarted(1.0, "cut", 400, 0.25)
+    runs.add(hours(1), *lost, CycleEnded({"uncertain_usd": 0.125, "uncertain_tokens": 7}), name="a")
+    assert runs.spent() == Spent(0.125, 7, 0.0, 0)
+    runs.add(hours(2), *lost, CycleEnded({"outcome": "interrupted"}), name="b")
+    assert runs.spent() == Spent(0.625, 807, 0.0, 0)
+    runs.add(hours(3), *lost, CycleEnded({"uncertain_usd": None, "uncertain_tokens": 7}), name="c")
+    assert runs.spent().usd is None
+
+
+def test_journals_that_do_not_say_what_a_request_may_cost_count_nothing(runs: Runs) -> None:
+    runs.add(hours(1), reply(0.5), TurnStarted(2))
+    path = runs.add(hours(2), TurnStarted(1), name="old") / JOURNAL_FILE
+    path.write_bytes(path.read_bytes().replace(b',"tokens":null,"usd":null', b""))
+    assert b"null" not in path.read_bytes()
+    assert runs.spent() == Spent(0.5, 100, 0.0, 1)
+
+
+def test_a_request_whose_price_nobody_knows_makes_the_day_unknown(runs: Runs) -> None:
+    runs.add(hours(1), TurnStarted(1, 400))
+    assert runs.spent() == Spent(None, 400, 0.0, 0)
+
+
+@pytest.mark.parametrize(("usd", "wanted"), [(-9.0, 0.0), (float("inf"), None), (float("nan"), None)])
+def test_no_request_wins_money_back(runs: Runs, usd: float, wanted: float | None) -> None:
+    runs.add(hours(1), TurnStarted(1, -5, usd))
+    assert runs.spent() == Spent(wanted, 0, 0.0, 0)
+
+
+def test_a_request_counts_for_the_day_on_which_it_was_begun(runs: Runs) -> None:
+    runs.add(hours(-0.5), TurnStarted(1, 400, 0.25), 50, TurnStarted(2, 500, 0.5))
+    assert runs.spent() == Spent(0.5, 500, 20.0, 0)
+
+
+def test_a_request_of_a_run_that_is_alive_is_a_part_of_what_it_reserved(runs: Runs) -> None:
+    folder = runs.add(hours(11), Reserved(5.0, 1000, 90.0, 9), reply(0.5), TurnStarted(2, 400, 0.25))
+    with hold(folder):
+        assert runs.spent() == Spent(5.0, 1000, 90.0, 9)
+    assert runs.spent() == Spent(0.75, 500, 0.0, 1)
 
 
 def test_other_days_do_not_count(runs: Runs) -> None:

@@ -40,7 +40,14 @@ def test_each_event_is_one_line_with_number_and_time(tmp_path: Path) -> None:
             "format": 1,
             "version": __version__,
         },
-        {"seq": 1, "at": "2026-11-21T03:31:12.000005+00:00", "type": "TurnStarted", "round": 1},
+        {
+            "seq": 1,
+            "at": "2026-11-21T03:31:12.000005+00:00",
+            "type": "TurnStarted",
+            "round": 1,
+            "tokens": None,
+            "usd": None,
+        },
         {
             "seq": 2,
             "at": "2026-11-21T03:31:13.500005+00:00",

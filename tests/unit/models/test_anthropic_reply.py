@@ -27,6 +27,7 @@ from orchestrator.models.anthropic import AnthropicWire
 from orchestrator.models.anthropic_reply import BLOCK, SIGNATURE
 from orchestrator.models.base import (
     INVALID_ARGUMENTS,
+    CallPiece,
     ReasoningPiece,
     Request,
     Response,
@@ -115,7 +116,11 @@ def test_parts_in_order() -> None:
         ReasoningPiece("to read."),
         TextPiece("I read "),
         TextPiece("both."),
+        *pieces[4:],
     ]
+    said = [piece.text for piece in pieces if isinstance(piece, CallPiece)]
+    assert len(said) == len(pieces) - 4
+    assert "".join(said) == '{"path": "a.py"}{"path": "b.py", "line": 3}'
     assert response.usage == Usage(80, 61, reasoning_tokens=20)
 
 
@@ -216,13 +221,13 @@ def test_a_compaction_is_counted() -> None:
 @pytest.mark.parametrize("counts", [None, {}, {"input_tokens": 0}, {"input_tokens": "9"}, []])
 def test_missing_usage_is_estimated(counts: object) -> None:
     usage = whole({"type": "text", "text": "x" * 400}, usage=counts).usage
-    assert usage.output_tokens == 100
+    assert usage.output_tokens == 200
     assert usage.input_tokens >= len(ASK.system + "Hello there") // 4
 
 
 def test_a_count_beyond_all_numbers_is_no_count() -> None:
     usage = WIRE.decode(b'{"content": "xxxx", "usage": {"input_tokens": 1e999}}', ASK).usage
-    assert usage.output_tokens == 1
+    assert usage.output_tokens == 2
 
 
 def test_a_server_that_says_little() -> None:

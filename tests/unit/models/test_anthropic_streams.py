@@ -70,7 +70,7 @@ async def test_over_a_real_connection() -> None:
     assert isinstance(last, Completed)
     assert last.response == read(stream)[1]
     assert isinstance(events[0], Waiting)
-    assert len(events) == 6
+    assert len(events) == 10
     assert [request.path for request in server.requests] == ["/v1/messages"] * 2
     assert server.requests[1].headers["x-api-key"] == "made-up-key"
     assert server.requests[1].headers["anthropic-version"] == "2023-06-01"

@@ -221,8 +221,46 @@ def test_reasoning_that_only_the_total_counts() -> None:
 )
 def test_missing_usage_is_estimated(counts: object) -> None:
     usage = whole({"content": "x" * 400}, usage=counts).usage
-    assert usage.output_tokens == 100
+    assert usage.output_tokens == 200
     assert usage.input_tokens >= len(ASK.system + "Hello there") // 4
+
+
+@pytest.mark.parametrize(
+    ("counts", "wanted"),
+    [
+        ({"prompt_tokens": 0, "completion_tokens": 7}, Usage(17, 7)),
+        ({"prompt_tokens": 9, "completion_tokens": 0}, Usage(9, 200)),
+        ({"prompt_tokens": -9, "completion_tokens": -7}, Usage(17, 200)),
+        ({"prompt_tokens": True, "completion_tokens": "7"}, Usage(1, 200)),
+    ],
+)
+def test_half_of_a_count_is_completed_by_an_estimate(counts: object, wanted: Usage) -> None:
+    response = whole({"content": "x" * 400}, usage=counts)
+    assert (response.usage, response.is_counted) == (wanted, False)
+
+
+def test_a_count_beyond_all_reason_is_still_a_number() -> None:
+    usage = whole({"content": "x"}, usage={"prompt_tokens": 10**400, "completion_tokens": 7}).usage
+    assert usage.input_tokens == 10**12
+    assert usage.input_tokens * 3e-6 > 1_000_000, "it can be priced, and ends every budget"
+
+
+def test_cached_tokens_are_not_more_than_all() -> None:
+    counts = {
+        "prompt_tokens": 10,
+        "completion_tokens": 7,
+        "prompt_tokens_details": {"cached_tokens": 99, "cache_write_tokens": 99},
+    }
+    assert whole({"content": "x"}, usage=counts).usage == Usage(10, 7, 10, 0)
+
+
+def test_reasoning_that_is_left_out_of_all_sums_is_output() -> None:
+    counts = {
+        "prompt_tokens": 10,
+        "completion_tokens": 7,
+        "completion_tokens_details": {"reasoning_tokens": 99},
+    }
+    assert whole({"content": "x"}, usage=counts).usage == Usage(10, 106, reasoning_tokens=99)
 
 
 @pytest.mark.parametrize("key", ["choices", "x_groq"])

@@ -33,7 +33,7 @@ from orchestrator.core.messages import (
     Usage,
 )
 from orchestrator.models.anthropic import AnthropicWire
-from orchestrator.models.base import Completed, Request, Response, Restarted, StreamEvent, TextPiece
+from orchestrator.models.base import Completed, Request, Response, Restarted, StreamEvent, Switched, TextPiece
 from orchestrator.models.fallback import FallbackModel, PricedModel, Switch
 from orchestrator.models.gemini import GeminiWire
 from orchestrator.models.http import HttpModel
@@ -237,10 +237,50 @@ async def events_of(model: FallbackModel) -> list[StreamEvent]:
 async def test_pieces_of_a_broken_stream_are_taken_back() -> None:
     stage = Stage(Played("a", ConnectionFailedError("x")), Played("b"), prices=(5.0, 1.0))
     events = await events_of(stage.model)
-    assert events[:3] == [TextPiece("a says"), Restarted(), TextPiece("b says")]
-    assert isinstance(events[3], Completed)
-    assert stage.model.price(events[3].response.usage) == 2.0
+    assert events[0] == TextPiece("a says")
+    assert isinstance(events[1], Switched)
+    assert events[2:4] == [Restarted(), TextPiece("b says")]
+    assert isinstance(events[4], Completed)
+    assert stage.model.price(events[4].response.usage) == 2.0
     assert not [event for event in await events_of(stage.model) if isinstance(event, Restarted)]
+
+
+class Silent(Played):
+    """Its streams say nothing before they fail or are whole."""
+
+    async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
+        yield Completed(await self.complete(request))
+
+
+async def test_before_the_next_model_is_asked_it_is_said_that_the_first_failed() -> None:
+    error = ConnectionFailedError("x")
+    stage = Stage(Silent("a", error), Silent("b", error), Silent("c"))
+    events = await events_of(stage.model)
+    assert events[:-1] == [Switched(error, "b"), Switched(error, "c")]
+    stage = Stage(Silent("a", error), Silent("b", error), Silent("c"))
+    told: list[object] = []
+    await stage.model.complete(replace(ASK, on_retry=told.append))
+    assert told == events[:-1]
+    assert stage.model.next_name == "c"
+
+
+async def test_the_last_model_of_all_leads_nowhere() -> None:
+    stage = Stage(Silent("a", ConnectionFailedError("x")))
+    with pytest.raises(ConnectionFailedError):
+        await events_of(stage.model)
+    assert stage.model.next_name == "a"
+
+
+async def test_who_is_told_may_forbid_the_next_model() -> None:
+    second = Played("b")
+    stage = Stage(Played("a", ConnectionFailedError("x")), second)
+
+    def no(_event: object) -> None:
+        raise KeyError("no money")
+
+    with pytest.raises(KeyError):
+        await stage.model.complete(replace(ASK, on_retry=no))
+    assert second.asked == 0
 
 
 async def test_over_http_the_second_server_answers_after_the_first_ones_retries() -> None:

@@ -26,7 +26,7 @@ from orchestrator.models.gemini import GeminiWire
 from orchestrator.models.gemini_reply import OPAQUE, PART, SIGNATURE
 
 if TYPE_CHECKING:
-    from orchestrator.models.wire import Piece
+    from orchestrator.models.base import Piece
 
 WIRE = GeminiWire.at("http://gemini.test/v1beta", "gemini-3-flash-preview")
 ASK = Request("Be brief.", (Message.user("Hello"),))
@@ -220,8 +220,8 @@ def test_usage() -> None:
 
 
 def test_uncounted_tokens_are_estimated() -> None:
-    assert whole({"text": "x" * 40}).usage == Usage(input_tokens=7, output_tokens=10)
-    assert whole({"text": "x" * 40}, usageMetadata={"promptTokenCount": None}).usage.output_tokens == 10
+    assert whole({"text": "x" * 40}).usage == Usage(input_tokens=12, output_tokens=20)
+    assert whole({"text": "x" * 40}, usageMetadata={"promptTokenCount": None}).usage.output_tokens == 20
 
 
 def test_the_model_and_the_id() -> None:
@@ -425,3 +425,12 @@ def test_whatever_a_server_sends_is_a_reply_or_an_error_of_ours(first: Any, seco
         pass
     with contextlib.suppress(ModelError):
         WIRE.decode(json.dumps(first).encode(), ASK)
+
+
+def test_counts_that_are_no_numbers_of_tokens_end_no_session() -> None:
+    """`1e999` is valid JSON; to take it for a number of tokens would raise."""
+    for number in ("1e999", "-5", '"7"'):
+        raw = b'{"candidates": [{"content": {"parts": [{"text": "xx"}]}, "finishReason": "STOP"}],'
+        raw += b'"usageMetadata": {"promptTokenCount": %b, "candidatesTokenCount": 3}}' % number.encode()
+        usage = WIRE.decode(raw, ASK).usage
+        assert (usage.input_tokens, usage.output_tokens) == (12, 3)

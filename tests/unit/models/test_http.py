@@ -5,6 +5,7 @@ import logging
 import threading
 import traceback
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from orchestrator.models.base import (
     Request,
     Restarted,
     StreamEvent,
+    Switched,
     TextPiece,
     Waiting,
 )
@@ -208,7 +210,7 @@ async def test_closing_waits_for_a_reply_that_is_under_way() -> None:
                 await model.aclose()
                 gate.set()
                 assert isinstance([event async for event in events][-1], Completed)
-            assert vars(model)["_client"] is None
+            assert model._connection.client is None
             assert (await model.complete(ASK)).text == TEXT
             assert server.connections == 2
 
@@ -276,7 +278,7 @@ async def test_a_silent_server_is_given_up(*, stream: bool) -> None:
 @pytest.mark.parametrize("stream", [True, False])
 async def test_the_total_time_ends_a_dripping_stream(*, stream: bool) -> None:
     step = slow("x" * 12 * 500, 0.02) if stream else slow(TEXT, 30)
-    options = HttpOptions(total_seconds=0.2)
+    options = HttpOptions(total_seconds=1.0)
     error = await failure_of([step], stream=stream, options=options, clock=SystemClock())
     assert "no whole reply" in str(error)
 
@@ -306,7 +308,7 @@ async def test_cancelling_closes_the_stream() -> None:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            client = model._client
+            client = model._connection.client
             assert client is not None
             assert not _connections(client)
             assert (await model.complete(ASK)).text == "next"
@@ -317,8 +319,8 @@ async def test_leaving_a_stream_closes_it() -> None:
         async with model_at(server.url) as model:
             async with aclosing(model.stream(ASK)) as events:
                 await anext(events)
-            assert model._client is not None
-            assert not _connections(model._client)
+            assert model._connection.client is not None
+            assert not _connections(model._connection.client)
 
 
 def _connections(client: Any) -> list[Any]:
@@ -343,6 +345,49 @@ async def test_a_kept_connection_that_is_dead_costs_no_wait() -> None:
             await streamed(model)
             assert (await model.complete(ASK)).text == "two"
     assert waits == []
+
+
+async def test_a_kept_connection_that_dies_over_the_work_is_a_failure() -> None:
+    """A proxy that lets go of a silent connection after a minute: the vendor had the request, and bills it."""
+    clock, waits = ManualClock(START), list[float]()
+
+    def late(request: Any) -> Step:
+        del request
+        clock.advance(60)
+        return reset()
+
+    with ModelServer([reply("one"), late, reply("two")]) as server:
+        async with model_at(server.url, waits=waits, clock=clock) as model:
+            await streamed(model)
+            assert (await model.complete(ASK)).text == "two"
+    assert len(waits) == 1
+
+
+async def test_who_is_named_in_the_request_is_told_of_retries_and_may_end_them() -> None:
+    told: list[Waiting | Switched] = []
+
+    def tell(event: Waiting | Switched) -> None:
+        told.append(event)
+        if len(told) == 2:
+            raise KeyError("enough")
+
+    waits: list[float] = []
+    with ModelServer([reset(), fail(429), reply("never")]) as server:
+        async with model_at(server.url, waits=waits) as model:
+            with pytest.raises(KeyError):
+                await model.complete(replace(ASK, on_retry=tell))
+        assert len(server.requests) == 2
+    assert [type(event.error) for event in told] == [ConnectionFailedError, RateLimitError]
+    assert waits == [], "nobody is told twice"
+
+
+async def test_a_feature_that_is_refused_late_may_have_been_billed() -> None:
+    request = Request("s", (Message.user("u"),), output_schema=SCHEMA)
+    refusal = fail_inside("", {"message": "json_schema is not supported by this model"})
+    with ModelServer([refusal, reply("one")]) as server:
+        async with model_at(server.url) as model:
+            events = await streamed(model, request)
+    assert [event.seconds for event in events if isinstance(event, Waiting)] == [0.0]
 
 
 async def test_a_new_connection_that_dies_is_a_failure() -> None:

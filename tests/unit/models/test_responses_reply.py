@@ -32,7 +32,7 @@ from tests.doubles.sse_server import sse_event
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from orchestrator.models.wire import Piece
+    from orchestrator.models.base import Piece
 
 WIRE = ResponsesWire.at("http://localhost:8080", "m")
 ASK = Request("You are brief.", (Message.user("Hello there"),))
@@ -140,7 +140,7 @@ def test_the_same_thoughts_under_two_names_are_shown_once() -> None:
 
 def test_missing_usage_is_estimated() -> None:
     usage = whole(vendor.message("x" * 400), usage=None).usage
-    assert usage.output_tokens == 100
+    assert usage.output_tokens == 200
     assert usage.input_tokens >= len(ASK.system + "Hello there") // 4
 
 

@@ -13,7 +13,7 @@ from orchestrator.models.base import (
 from orchestrator.models.thinking import ThinkSplitter
 
 if TYPE_CHECKING:
-    from orchestrator.models.wire import Piece
+    from orchestrator.models.base import Piece
 
 
 def split(pieces: list[str]) -> tuple[str, str]:

@@ -1,0 +1,95 @@
+"""How many tokens a request and its reply had: as a server counts them, or estimated where it does not."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from orchestrator.core.messages import Image, Reasoning, Text, ToolCall, ToolResult, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from orchestrator.core.messages import Message
+    from orchestrator.models.base import Request
+
+CHARACTERS_PER_TOKEN = 4
+"""A rough mean for English text and code."""
+
+TOKENS_PER_IMAGE = 1_000
+"""The order of magnitude of a picture in the vendors' price lists."""
+
+MOST_TOKENS = 10**12
+"""No request has so many. A larger count is taken for this one, so that it can be priced and added up."""
+
+_BYTES_PER_TOKEN = 2  # half the mean: an estimate has to keep caps too
+
+
+def count_of(counts: object, name: str) -> int:
+    """A number of tokens in a JSON object, from 0 to `MOST_TOKENS`; 0 where there is none."""
+    number = counts.get(name) if isinstance(counts, Mapping) else None
+    if not isinstance(number, int | float) or (isinstance(number, float) and not math.isfinite(number)):
+        return 0
+    return int(min(max(number, 0), MOST_TOKENS))
+
+
+def counted_or_estimated(
+    counted: Usage | None, request: Request, reply: Message, *, may_be_free: bool = False
+) -> tuple[Usage, bool]:
+    """What the server counted, with an estimate in the place of what it did not; and whether it counted all.
+
+    Every request has tokens, and so has every reply with something in it: 0 is no count of them. With 0,
+    limits on tokens and cost would never be reached.
+
+    Args:
+        counted: what the server said.
+        request: what it was asked.
+        reply: what it answered.
+        may_be_free: where it counted the request, a reply of 0 tokens is one that it does not bill.
+    """
+    usage = counted or Usage()
+    misses_input = usage.input_tokens <= 0
+    misses_output = usage.output_tokens <= 0 and bool(reply.parts) and (misses_input or not may_be_free)
+    if not misses_input and not misses_output:
+        return usage, True
+    guess = estimated_usage(request, reply)
+    return Usage(
+        guess.input_tokens if misses_input else usage.input_tokens,
+        guess.output_tokens if misses_output else usage.output_tokens,
+        0 if misses_input else usage.cached_input_tokens,
+        0 if misses_input else usage.cache_write_tokens,
+        usage.reasoning_tokens,
+    ), False
+
+
+def estimated_usage(request: Request, reply: Message) -> Usage:
+    """Tokens by the length of the text, from above."""
+    schema = request.output_schema.schema if request.output_schema else {}
+    tools = [(tool.name, tool.description, dict(tool.parameters)) for tool in request.tools]
+    written = _tokens(request.system) + _tokens(json.dumps([tools, dict(schema)], default=str))
+    prompt = written + sum(_message_tokens(message.parts) for message in request.messages)
+    return Usage(input_tokens=prompt, output_tokens=_message_tokens(reply.parts))
+
+
+def _message_tokens(parts: Iterable[object]) -> int:
+    return sum(map(_part_tokens, parts))
+
+
+def _part_tokens(part: object) -> int:
+    match part:
+        case Image():
+            return TOKENS_PER_IMAGE
+        case Text(text) | Reasoning(text):
+            return _tokens(text)
+        case ToolCall(name=name, arguments=arguments):
+            return _tokens(name) + _tokens(json.dumps(dict(arguments), default=str))
+        case ToolResult(content=content, images=images):
+            return _tokens(content) + len(images) * TOKENS_PER_IMAGE
+        case _:
+            return 0
+
+
+def _tokens(text: str) -> int:
+    return -(-len(text.encode("utf-8", "surrogatepass")) // _BYTES_PER_TOKEN)
