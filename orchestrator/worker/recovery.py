@@ -92,7 +92,8 @@ class Recovery:
                 result |= self._settle(run, run.task, taken)
             else:
                 result |= self._told_by(run, taken)
-        close_run(run.folder, {**result, "run": run.id}, self.clock, self.redact)
+        lost = {"uncertain_usd": run.uncertain.usd, "uncertain_tokens": run.uncertain.tokens}
+        close_run(run.folder, {**result, **lost, "run": run.id}, self.clock, self.redact)
         if result.get("saved") or result.get("patch"):
             self.emit(WorkSaved(result.get("patch") or "", result.get("saved") or ""))
 
@@ -132,7 +133,7 @@ class Recovery:
             }
         number = proposed.number if proposed else before.pull if before else None
         minutes = (journal.records[-1].at - journal.records[0].at).total_seconds() / _SECONDS_A_MINUTE
-        spent = Spent(run.usd, run.usage.total_tokens, max(minutes, 0.0), run.rounds)
+        spent = Spent(run.usd, run.usage.total_tokens, max(minutes, 0.0), run.rounds) + run.uncertain
         total = (run.claim.spent_before if run.claim else Spent()) + spent
         # Its heartbeats have told a part of this already, and more where requests broke off.
         lease.release(outcome, number, total.at_least(before.spent) if before else total)
