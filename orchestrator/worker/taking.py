@@ -13,12 +13,13 @@ from orchestrator.cycle.question import asked_at
 from orchestrator.cycle.tasks import Remark, TaskKind
 from orchestrator.worker.answers import find_answer, spelled_out
 from orchestrator.worker.manners import RETRY_LABEL
+from orchestrator.worker.pruning import Pruning
 from orchestrator.workspace.claim_record import CLAIMS, claim_ref
 from orchestrator.workspace.claims import ClaimRecord
 from orchestrator.workspace.wip import WORK, load_wip, wip_ref
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from orchestrator.core.spent import Spent
     from orchestrator.cycle.tasks import Task
@@ -62,15 +63,17 @@ class Taker:
     earlier: dict[str, Earlier] = field(default_factory=dict)
     _held: set[str] = field(default_factory=set)
     _seen: Mapping[str, str] | None = None
+    _listed: Sequence[ClaimRecord] = ()
 
     def held_by_others(self) -> Collection[str]:
         """The tasks that other workers have begun and not ended, asked now. `take` then leaves them alone."""
         # In one request, also for `take`: a claim that moved since is not taken, and whoever has changed
         # unfinished work since has moved its claim.
         self._seen = self.records.list(CLAIMS, WORK)
+        self._listed = self.claims.list(self._seen)
         self._held = {
             record.task
-            for record in self.claims.list(self._seen)
+            for record in self._listed
             if record.run != self.run and record.run not in self.dead_runs and not self.claims.is_free(record)
         }
         return self._held
@@ -105,6 +108,9 @@ class Taker:
             return f"{task.key} was let go of by another worker just now, who left other work"
         if found is not None:
             self.earlier[task.key] = found
+        # Only by those who have something to do: to look for nothing costs nothing.
+        listed, self._listed = self._listed, ()
+        Pruning(self.records, self.forge, self.run).prune(listed, seen, taken.record.taken_at)
         return taken
 
     def _to_go_on_with(self, task: Task, seen: Mapping[str, str]) -> Earlier | str | None:
@@ -134,7 +140,7 @@ class Taker:
         finally:
             if moved:
                 with suppress(WorkspaceError):  # it expires by itself
-                    lease.release(before.outcome or "skipped", before.pull)
+                    lease.give_back()
         return moved
 
     def _settled(self, task: Task, record: ClaimRecord, found: Earlier | None) -> str | None:

@@ -23,6 +23,8 @@ _MOST_KEY_CHARACTERS = 100
 _VERSION = 1
 _LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 _FAULT_CHARACTERS = 200
+# From the release of a task until its pull request is on the forge's lists, with room for clocks that differ.
+_LISTED_AFTER = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,14 @@ class ClaimRecord:
         skew = timedelta(seconds=times.skew_seconds)
         end = min(self.expires_at, self.renewed_at + timedelta(seconds=times.longest_seconds))
         return now > end + skew or self.renewed_at > now + 2 * skew
+
+    def new_pull(self, now: datetime) -> int | None:
+        """The pull request, where it is so new that the forge may not list it yet.
+
+        A forge lists what there is within minutes. Who waited longer for a number that somebody made up, or
+        whose pull request was deleted, would wait for ever.
+        """
+        return self.pull if abs(now - self.renewed_at) < _LISTED_AFTER else None
 
 
 def claim_ref(task: str) -> str:

@@ -129,22 +129,27 @@ class Lease:
             RemoteUnavailableError: no answer, after several tries; the claim expires by itself.
             PushRejectedError: the server does not want it.
         """
-        with self._lock:
-            if self.record.state == "released":
-                return True
 
-            def tombstone() -> ClaimRecord:
-                record = self._renewed(spent)
-                pulls = record.pull if pull is None else pull
-                return replace(
-                    record, state="released", outcome=outcome, pull=pulls, expires_at=record.renewed_at
-                )
+        def tombstone() -> ClaimRecord:
+            record = self._renewed(spent)
+            pulls = record.pull if pull is None else pull
+            return replace(
+                record, state="released", outcome=outcome, pull=pulls, expires_at=record.renewed_at
+            )
 
-            try:
-                self._move(tombstone)
-            except ClaimLostError:
-                return False
-            return True
+        return self._end(tombstone)
+
+    def give_back(self) -> bool:
+        """Let go of the task as if it had not been taken: what was said of it stays said, with its time.
+
+        Returns and raises what `release` does.
+        """
+        before = self.previous
+        if before is None or before.state != "released":
+            return self.release((before.outcome if before else "") or "skipped")
+        return self._end(
+            lambda: replace(before, number=self.record.number, spent=self.record.spent, nonce=self._nonce())
+        )
 
     def push(self, git: HostGit, update: Update, *, doing: str, objects: Iterable[Path] = ()) -> str | None:
         """The fence: move one more reference, in the same push as the claim, so that neither moves alone.
@@ -208,6 +213,17 @@ class Lease:
         pushed.require_possible()
         tries.wait(pushed.error)
         return False
+
+    def _end(self, make: Callable[[], ClaimRecord]) -> bool:
+        """Move the claim to what releases it; whether it is there."""
+        with self._lock:
+            if self.record.state == "released":
+                return True
+            try:
+                self._move(make)
+            except ClaimLostError:
+                return False
+            return True
 
     def _move(self, make: Callable[[], ClaimRecord]) -> None:
         """Move the claim to what `make` says."""

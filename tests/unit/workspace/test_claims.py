@@ -565,3 +565,59 @@ def test_where_two_pushes_were_needed_the_claim_is_renewed(plain: Path, tmp_path
     tip = git(plain, "rev-parse", REF)
     lease.make_sure()
     assert git(plain, "rev-parse", f"{REF}^") == tip
+
+
+# What is given back as it was.
+
+
+def test_a_task_that_is_given_back_says_what_it_said(remote: Path, tmp_path: Path) -> None:
+    one, two = Worker(remote, tmp_path, "a"), Worker(remote, tmp_path, "b")
+    one.take().release("failed 0123", 7, SPENT)
+    said = one.claims.show(TASK)
+    assert said is not None
+    two.clock.advance(1000)
+    lease = two.take()
+    assert lease.give_back()
+    assert lease.give_back()
+    found = one.claims.show(TASK)
+    assert found is not None
+    assert found == replace(said, number=2, nonce=found.nonce)
+    assert found.nonce != said.nonce
+    with pytest.raises(ClaimLostError):
+        lease.renew()
+    assert one.take().record.number == 3
+
+
+def test_a_task_that_nobody_let_go_of_is_given_back_free(plain: Path, tmp_path: Path) -> None:
+    worker = Worker(plain, tmp_path)
+    first = worker.take()
+    assert first.give_back()
+    assert worker.claims.show(TASK) == first.record
+    assert (first.record.state, first.record.outcome) == ("released", "skipped")
+    worker.take("run-1")
+    after = worker.take("run-2", dead=("run-1",))
+    assert after.give_back()
+    found = worker.claims.show(TASK)
+    assert found is not None
+    assert (found.state, found.run, found.outcome) == ("released", "run-2", "skipped")
+
+
+def test_a_claim_that_was_lost_is_not_given_back(plain: Path, tmp_path: Path) -> None:
+    one, two = Worker(plain, tmp_path, "a"), Worker(plain, tmp_path, "b")
+    one.take().release("failed", 7)
+    lease = one.take()
+    after = two.take(dead=("run-a",))
+    assert not lease.give_back()
+    assert two.claims.show(TASK) == after.record
+
+
+def test_a_pull_request_is_waited_for_an_hour(plain: Path, tmp_path: Path) -> None:
+    worker = Worker(plain, tmp_path)
+    lease = worker.take()
+    lease.release("proposed", 7)
+    for seconds, expected in ((0, 7), (3599, 7), (3600, None), (10**8, None), (-3599, 7), (-3600, None)):
+        assert lease.record.new_pull(NOW + timedelta(seconds=seconds)) == expected
+    again = worker.take()
+    worker.clock.advance(3600)
+    assert again.give_back()
+    assert again.record.new_pull(worker.clock.now()) is None, "looking does not make it new"
