@@ -61,7 +61,8 @@ class Remains:
             `saved` or `patch`, as the result of a cycle has them; empty if there is nothing.
 
         Raises:
-            RemoteUnavailableError: nothing can be saved now; what there is stays where it is.
+            WorkspaceError: nothing can be saved now: there is no answer, no clone can be made, or somebody
+                wants the end. What there is stays where it is.
         """
         clone = self._reopened(run)
         if clone is None:
@@ -69,10 +70,10 @@ class Remains:
         with clone:
             try:
                 return {"saved": self._saved(run, lease, clone, events)}
-            except RemoteUnavailableError:
-                clone.leave()
-                raise
             except WorkspaceError as error:
+                if self._may_pass(error):
+                    clone.leave()
+                    raise
                 self.emit(Warned(f"the work of run {run.id} could not be saved on the remote: {error}"))
                 return {"patch": self._patch(run, clone)}
 
@@ -90,16 +91,20 @@ class Remains:
             return {"saved": wip_ref(key)}
         if not any(isinstance(event, ReplyReceived) for event in events) or _was_over(events):
             return {}
-        try:
-            with self.open_clone() as clone:
+        with self.open_clone() as clone:
+            try:
                 if found is not None and found.work is not None and pages:
                     _put_back(clone, found.work, wip_ref(key))
                 return {"saved": self._saved(run, lease, clone, events, files_lost=True)}
-        except RemoteUnavailableError:
-            raise
-        except WorkspaceError as error:
-            self.emit(Warned(f"what was said in run {run.id} is in its journal only: {error}"))
-            return {}
+            except WorkspaceError as error:
+                if self._may_pass(error):
+                    raise
+                self.emit(Warned(f"what was said in run {run.id} is in its journal only: {error}"))
+                return {}
+
+    def _may_pass(self, error: WorkspaceError) -> bool:
+        """Whether the next start may have more luck."""
+        return isinstance(error, RemoteUnavailableError) or self.records.remote.cancelled()
 
     def as_patch(self, run: OpenRun) -> dict[str, Any]:
         """Save the changes in the run's folder alone: `patch`, which may be None; empty if there are no files."""

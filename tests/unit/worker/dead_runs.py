@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.events import (
-    Claimed,
-    Cloned,
-    CycleStarted,
-    TaskTaken,
-)
+from orchestrator.core.events import Claimed, Cloned, CycleStarted, TaskTaken
 from orchestrator.forge.memory import MemoryForge
 from orchestrator.journal.folders import Home, create_run_folder, new_run_id
 from orchestrator.journal.open_runs import hold
@@ -50,6 +46,7 @@ class Machine:
     records: Records
     claims: Claims
     told: list[Event]
+    stopping: threading.Event
 
     def run_id(self, seed: int) -> str:
         return new_run_id(START, random.Random(seed))  # noqa: S311  names of made-up runs
@@ -120,8 +117,14 @@ def made_machine(tmp_path: Path) -> Iterator[Machine]:
     clock = ManualClock(START)
     temporary = tmp_path / "tmp"
     temporary.mkdir()
+    stopping = threading.Event()
     with Records(
-        tmp_path / "scratch", str(source), lambda: None, clock=clock, sleep=lambda _: None
+        tmp_path / "scratch",
+        str(source),
+        lambda: None,
+        clock=clock,
+        sleep=lambda _: None,
+        cancelled=stopping.is_set,
     ) as records:
         claims = Claims(records, "host", clock, LeaseTimes(), lambda: f"n{next(_COUNT)}")
-        yield Machine(Home(tmp_path / "home"), source, temporary, records, claims, [])
+        yield Machine(Home(tmp_path / "home"), source, temporary, records, claims, [], stopping)

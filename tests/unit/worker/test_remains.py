@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.core.errors import RemoteUnavailableError
+from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
 from orchestrator.core.events import (
     InputReceived,
     MessageAdded,
@@ -179,3 +180,38 @@ def test_while_nothing_can_be_cloned_the_run_stays_as_it_is(machine: Machine) ->
     assert is_open(machine.home.runs / run)
     machine.recovery().recover()
     assert left(machine)[1] == ["Fix it", "I write it."]
+
+
+@pytest.mark.parametrize("are_lost", [True, False])
+def test_whoever_wants_the_end_meanwhile_leaves_the_run_to_the_next_start(
+    machine: Machine, *, are_lost: bool
+) -> None:
+    run = lost(machine, SAID) if are_lost else machine.killed(1, SAID)[0]
+    if not are_lost:
+        machine.taken(run)
+    recovery, remains, pipe = machine.recovery(), machine.recovery().remains, machine.temporary / "pipe"
+    os.mkfifo(pipe)
+    hook = machine.source / ".git" / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\nwhile read old new ref; do case $ref in */wip/*) cat {pipe};; esac; done\n")
+    hook.chmod(0o755)
+
+    def stopped(opened: Clone) -> Clone:
+        machine.stopping.set()
+        return opened
+
+    interrupted = replace(
+        remains,
+        open_clone=lambda: stopped(remains.open_clone()),
+        reopen=lambda folder: stopped(remains.reopen(folder)),
+    )
+    with pytest.raises(WorkspaceError, match="interrupted"):
+        replace(recovery, remains=interrupted).recover()
+    assert is_open(machine.home.runs / run)
+    hook.unlink()
+    machine.stopping.clear()
+    machine.recovery().recover()
+    state, said, work = left(machine)
+    assert said == ["Fix it", "I write it."]
+    assert state.files_lost is are_lost
+    assert bool(work) is not are_lost
