@@ -66,8 +66,7 @@ class Recovery:
             process is just repairing is not among them: it needs the claim to save the work.
 
         Raises:
-            RemoteUnavailableError: nothing can be saved now; everything stays for the next start.
-            WorkspaceError: the remote refused.
+            WorkspaceError: the remote refused, or nothing can be saved now: everything stays for the next start.
         """
         dead = [run for run in open_runs(self.home) if run.start and run.start.repository == self.repository]
         names = _ended(self.home)
