@@ -117,7 +117,7 @@ def test_what_is_not_over_stays(place: Place) -> None:
     item, text = "item-0a1b2c3d", from_text("Fix it").key
     place.tombstone(item, outcome="failed")
     place.tombstone(text, place.pull(text, closed=False))
-    put(place.path, f"{HIDDEN}claims/issue-1000", "no record")
+    put(place.path, f"{HIDDEN}claims/{place.issue(closed=True)}", "no record")
     place.clock.advance(LONG_SECONDS)
     before = place.tasks()
     for run in range(6):
@@ -138,6 +138,14 @@ def test_a_pull_request_that_is_open_again_under_another_number_keeps_it(place: 
     place.pull(key, closed=False)
     place.clock.advance(LONG_SECONDS)
     assert place.prune() == []
+
+
+def test_an_issue_that_is_gone_holds_up_no_other(place: Place) -> None:
+    key = place.issue(closed=True)
+    for task in ("issue-99", key, "issue-98"):
+        place.tombstone(task, outcome="no_task")
+    place.clock.advance(LONG_SECONDS)
+    assert place.prune() == [key]
 
 
 def test_a_few_at_once_and_others_the_next_time(place: Place) -> None:
