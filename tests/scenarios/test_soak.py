@@ -12,15 +12,15 @@ from tests.benchmarks.soak import soak
 if TYPE_CHECKING:
     from pathlib import Path
 
-CYCLES = 30
+CYCLES = 12
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at itself below /proc")
 @pytest.mark.timeout(900)
-def test_thirty_cycles_leave_no_folder_no_process_and_no_open_file(tmp_path: Path) -> None:
-    soaked = soak(tmp_path, CYCLES, 5)
+def test_cycle_after_cycle_leaves_no_folder_no_process_and_no_open_file(tmp_path: Path) -> None:
+    soaked = soak(tmp_path, CYCLES, 3)
     sys.stdout.write(soaked.lines())
-    assert soaked.outcomes["proposed"] > CYCLES // 2
+    assert soaked.outcomes["proposed"] >= CYCLES // 2
     assert soaked.left == []
     first, *_, last = soaked.samples[1:]
     assert last.files <= first.files
