@@ -47,17 +47,31 @@ class Errand:
     dry_run: bool = False
 
 
-def build_program(
-    errand: Errand, flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path, view: Emit
+def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
+    errand: Errand,
+    flags: Mapping[str, Any],
+    environ: Mapping[str, str],
+    cwd: Path,
+    view: Emit,
+    *,
+    stop: Stop | None = None,
 ) -> Program:
     """Read the configuration and build everything that a run needs.
+
+    Args:
+        errand: what a person asks for.
+        flags: the settings that were given on the command line.
+        environ: the variables of the environment.
+        cwd: the folder with the configuration file.
+        view: is told of everything that happens.
+        stop: how a person asks for the end, and how long is waited for others; None is a new one that waits.
 
     Raises:
         ConfigurationError: something that the person asked for cannot be done as asked.
         JournalError: the run to be replayed is missing or damaged.
         WorkspaceError: the folder named is no git repository.
     """
-    home, clock, relay, stop = Home.of(environ), SystemClock(), Relay(view), Stop()
+    home, clock, relay, stop = Home.of(environ), SystemClock(), Relay(view), stop or Stop()
     loaded = load(flags, environ, cwd)
     in_workflow = environ.get("GITHUB_ACTIONS") == "true"
     around = Around(loaded, ApiKeys.of(environ), home, clock, relay, stop, in_workflow)

@@ -69,11 +69,25 @@ Tighten: TypeAlias = Callable[["CycleParts"], Awaitable["CycleParts"]]
 """Gives the parts as the repository's own rules make them stricter."""
 
 
-class Stop:
-    """Somebody's wish that the program ends: after the round that is running, or at once."""
+Wait: TypeAlias = Callable[[threading.Event, float], bool]
+"""Waits until something happens, or for so many seconds; says whether it has happened."""
 
-    def __init__(self) -> None:
+
+def no_wait(wish: threading.Event, _seconds: float) -> bool:
+    """In the place of waiting: for tests and demonstrations, in which nobody asks for patience."""
+    return wish.is_set()
+
+
+class Stop:
+    """Somebody's wish that the program ends: after the round that is running, or at once.
+
+    Args:
+        wait: how `sleep` waits.
+    """
+
+    def __init__(self, wait: Wait = threading.Event.wait) -> None:
         self.requested = False
+        self._wait = wait
         self._at_once = threading.Event()
         self._saving_until = 0.0
 
@@ -105,12 +119,12 @@ class Stop:
         Raises:
             ForgeUnavailableError: somebody asked for the end.
         """
-        if not self._at_once.wait(seconds):
+        if not self._wait(self._at_once, seconds):
             return
         # Work that is being saved is waited for, whether the end was wanted before or is only now.
         if self.now():
             raise ForgeUnavailableError("interrupted while waiting for GitHub")
-        time.sleep(min(seconds, SAVING_SECONDS))
+        self._wait(threading.Event(), min(seconds, SAVING_SECONDS))
 
     def __call__(self) -> bool:
         """Whether somebody asked."""

@@ -13,12 +13,12 @@ import os
 import signal
 import sys
 import tempfile
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.assembly.build import Errand, build_program
 from orchestrator.core.events import InputReceived, ReasoningDelta, TextDelta, ToolOutputDelta
+from orchestrator.cycle.parts import Stop, no_wait
 
 if TYPE_CHECKING:
     from orchestrator.core.events import Event
@@ -60,19 +60,11 @@ class Countdown:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class _Hurried(threading.Event):
-    """Nobody waits for it: the second between two writes to GitHub would be most of what a test takes."""
-
-    def wait(self, timeout: float | None = None) -> bool:
-        del timeout
-        return self.is_set()
-
-
 async def run_once(order: dict[str, Any], view: Countdown) -> int:
     """One cycle, as `pullwright run` does it."""
     errand = Errand(order["repository"], issue=order.get("issue"), text=order.get("text"))
-    program = build_program(errand, order["flags"], os.environ, Path.cwd(), view)
-    program.stop._at_once = _Hurried()
+    # The second between two writes to GitHub would be most of what a test takes.
+    program = build_program(errand, order["flags"], os.environ, Path.cwd(), view, stop=Stop(no_wait))
     try:
         result = await program.cycle()
     finally:

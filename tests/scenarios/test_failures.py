@@ -21,7 +21,6 @@ import itertools
 import os
 import random
 import subprocess
-import threading
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -31,6 +30,7 @@ import pytest
 
 from orchestrator.assembly.build import Errand, build_program
 from orchestrator.core.clock import ManualClock, SystemClock
+from orchestrator.cycle.parts import Stop, no_wait
 from orchestrator.journal.folders import JOURNAL_FILE, Home
 from orchestrator.journal.open_runs import is_open
 from orchestrator.worker.pace import Pace
@@ -275,19 +275,10 @@ def test_a_torn_last_line_is_as_if_it_had_not_been_begun(bare: Path, tmp_path: P
 # Time.
 
 
-class NoWait(threading.Event):
-    """Waits for nothing."""
-
-    def wait(self, timeout: float | None = None) -> bool:
-        del timeout
-        return self.is_set()
-
-
 def built(stage: Stage, tmp_path: Path, repository: str, **flags: str) -> Program:
     settings = {"model": "openai-chat:scripted-1", "api_url": stage.model.url, **flags}
-    program = build_program(Errand(repository), settings, os.environ, tmp_path, lambda _event: None)
-    program.stop._at_once = NoWait()
-    return program
+    stop = Stop(no_wait)
+    return build_program(Errand(repository), settings, os.environ, tmp_path, lambda _event: None, stop=stop)
 
 
 async def test_github_is_down_for_an_hour(stage: Stage, github: GitHub, repo: Repo, tmp_path: Path) -> None:

@@ -67,14 +67,14 @@ def left(machine: Machine) -> tuple[State, list[str], str | None]:
     return pages[0], [message.text for message in messages], wip.work
 
 
-def save(machine: Machine, run: str, files: dict[str, str], **state: bool) -> None:
+def save(machine: Machine, run: str, files: dict[str, str]) -> None:
     """Save unfinished work on the remote, as the cycle `run` does it."""
     with clone(machine.source, machine.temporary) as opened:
         for name, text in files.items():
             (opened.tree / name).write_text(text)
         opened.save_wip(
             KEY,
-            pages_of(State(run, "limit", "m", "native", "", **state), conversation(SAID), str),
+            pages_of(State(run, "limit", "m", "native", ""), conversation(SAID), str),
             touched=set(files),
             include_commands=False,
             expected=None,
