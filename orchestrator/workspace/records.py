@@ -16,7 +16,7 @@ from orchestrator.workspace.record_objects import fetch_all, look, read_pages, r
 from orchestrator.workspace.record_writing import write_record
 from orchestrator.workspace.remote import parse_remote
 from orchestrator.workspace.scratch import GIT_DIR, Scratch, kind_of
-from orchestrator.workspace.swap import Answer, Tries, Update, push_updates
+from orchestrator.workspace.swap import HIDDEN, Answer, Tries, Update, push_updates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from orchestrator.workspace.hostgit import HostGit
     from orchestrator.workspace.scratch import IdKind
 
-HIDDEN = "refs/pullwright/"
+__all__ = ["HIDDEN", "Record", "Records"]
+
 _REF = re.compile(r"refs/pullwright/(?:[A-Za-z0-9][A-Za-z0-9._-]*/?)*")
 _MOST_COMMIT_BYTES = 64 * 1024
 # What a fetch of records may write: anybody who can push can let a record be as large as the server takes.

@@ -19,11 +19,16 @@ if TYPE_CHECKING:
     from orchestrator.workspace.hostgit import GitResult, HostGit
     from orchestrator.workspace.remote import Remote
 
+HIDDEN = "refs/pullwright/"
+"""Begins the names of the references that only this program uses."""
+
 # What is waited after a failure that may pass: short, because a claim is held meanwhile or wanted by others.
 PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
 _MOST_REMOTE_LINES = 4
 # `!<TAB>from:to<TAB>[remote rejected] (reason)`, see "OUTPUT" in https://git-scm.com/docs/git-push
-_REJECTED = re.compile(r"^!\t[^\t]*\t\[(?P<kind>[^\]]*)\](?: \((?P<reason>.*)\))?", re.MULTILINE)
+_REJECTED = re.compile(
+    r"^!\t[^\t:]*:?(?P<ref>[^\t]*)\t\[(?P<kind>[^\]]*)\](?: \((?P<reason>.*)\))?", re.MULTILINE
+)
 _NOT_ATOMIC = "does not support --atomic push"
 _STALE = "stale info"
 # Said by a server while another push moves the same reference, or after it did. `atomic push failed` and
@@ -33,6 +38,11 @@ _RACED = re.compile(
     r"|transaction|atomic push fail|already exists|incorrect old value|is at [0-9a-f]+ but expected|fetch first",
     re.IGNORECASE,
 )
+# Said where names like ours are not taken: git's own `receive.hideRefs`, Gerrit's access rules, and others.
+_NAME_REFUSED = re.compile(
+    r"hidden ref|funny refname|prohibited|not permitted|not allowed|namespace", re.IGNORECASE
+)
+_HOOK_REFUSED = "hook declined"
 # The server broke down, or the connection before it said what it did.
 _BROKE = re.compile(r"internal server error|failed to report status|time-?out|timed out", re.IGNORECASE)
 
@@ -138,10 +148,11 @@ def _judge(result: GitResult, doing: str) -> Pushed:
     if _NOT_ATOMIC in result.stderr:
         return Pushed(Answer.NOT_ATOMIC, PushRejectedError(f"{doing}: the server has no atomic push"))
     text = result.stdout.decode("utf-8", "replace")
-    reasons = [found["reason"] or found["kind"] for found in _REJECTED.finditer(text)]
-    refusals = [reason for reason in reasons if not _RACED.search(reason) and not _BROKE.search(reason)]
-    if refusals:
-        return Pushed(Answer.REFUSED, _rejection(refusals[0], result.stderr, doing))
+    rejected = list(_REJECTED.finditer(text))
+    reasons = [found["reason"] or found["kind"] for found in rejected]
+    for found, reason in zip(rejected, reasons, strict=True):
+        if not _RACED.search(reason) and not _BROKE.search(reason):
+            return Pushed(Answer.REFUSED, _rejection(found["ref"], reason, result.stderr, doing))
     if any(_BROKE.search(reason) for reason in reasons):
         message = f"{doing}: the server did not say what it did"
         return Pushed(Answer.UNKNOWN, RemoteUnavailableError(message))
@@ -149,7 +160,7 @@ def _judge(result: GitResult, doing: str) -> Pushed:
         # In an atomic push others stand beside the stale one.
         answer = Answer.STALE if _STALE in reasons else Answer.RACED
         reason = _STALE if answer is Answer.STALE else reasons[0]
-        return Pushed(answer, _rejection(reason, result.stderr, doing))
+        return Pushed(answer, _rejection("", reason, result.stderr, doing))
     error = error_for(result.stderr, doing)
     if isinstance(error, RemoteUnavailableError):
         return Pushed(Answer.UNKNOWN, error)
@@ -161,10 +172,10 @@ def push_error(result: GitResult, doing: str) -> WorkspaceError:
     rejected = _REJECTED.search(result.stdout.decode("utf-8", "replace"))
     if rejected is None:
         return error_for(result.stderr, doing)
-    return _rejection(rejected["reason"] or rejected["kind"], result.stderr, doing)
+    return _rejection(rejected["ref"], rejected["reason"] or rejected["kind"], result.stderr, doing)
 
 
-def _rejection(reason: str, stderr: str, doing: str) -> PushRejectedError:
+def _rejection(ref: str, reason: str, stderr: str, doing: str) -> PushRejectedError:
     if reason == _STALE:
         return PushRejectedError(f"{doing}: it changed on the remote meanwhile")
     said = [
@@ -173,4 +184,13 @@ def _rejection(reason: str, stderr: str, doing: str) -> PushRejectedError:
         if line.startswith("remote:") and (shown := printable(line.removeprefix("remote:")))
     ]
     detail = f"; the server says: {' '.join(said[:_MOST_REMOTE_LINES])}" if said else ""
-    return PushRejectedError(f"{doing}: {printable(reason)}{detail}")
+    if not ref.startswith(HIDDEN):
+        return PushRejectedError(f"{doing}: {printable(reason)}{detail}")
+    # Whoever reads this has never heard of the reference, and it is the server that has to be told.
+    name, allow = printable(ref), f"let this account create, move and remove {HIDDEN}* on the server"
+    if _NAME_REFUSED.search(reason):
+        return PushRejectedError(
+            f"{doing}: the server does not take {name} ({printable(reason)}){detail}; {allow}"
+        )
+    hint = f"; if it is the name {name} that is refused, {allow}" if _HOOK_REFUSED in reason else ""
+    return PushRejectedError(f"{doing}: {printable(reason)}{detail}{hint}")

@@ -220,3 +220,38 @@ def test_a_reference_that_is_locked_is_tried_again(plain: Path, tmp_path: Path) 
 
     with Records(tmp_path / "scratch", str(plain), lambda: None, sleep=sleep) as records:
         assert records.swap(REF, None, records.commit("x", None))
+
+
+ALLOW = r"let this account create, move and remove refs/pullwright/\* on the server"
+
+
+def test_a_server_that_hides_our_names(plain: Path, tmp_path: Path) -> None:
+    git(plain, "config", "receive.hideRefs", "refs/pullwright")
+    with opened(plain, tmp_path) as records:
+        made = records.commit("x", None)
+        with pytest.raises(
+            PushRejectedError, match=rf"does not take {REF} \(deny updating a hidden ref\); {ALLOW}"
+        ):
+            records.swap(REF, None, made)
+
+
+@pytest.mark.parametrize(
+    ("ref", "reason", "said"),
+    [
+        (REF, "prohibited by Gerrit: not permitted: create", f"{REF} \\(prohibited by Gerrit.*{ALLOW}"),
+        (REF, "funny refname", f"does not take {REF} \\(funny refname\\); {ALLOW}"),
+        (REF, "pre-receive hook declined", f"declined; if it is the name {REF} that is refused, {ALLOW}"),
+        (REF, "push declined due to repository rule violations", "rule violations$"),
+        ("refs/heads/x", "pre-receive hook declined", "pre-receive hook declined$"),
+        ("refs/heads/x", "prohibited by Gerrit: not permitted: create", "not permitted: create$"),
+    ],
+)
+def test_which_name_a_server_refuses(  # noqa: PLR0913, PLR0917  one case and three fixtures
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ref: str, reason: str, said: str
+) -> None:
+    with opened(plain, tmp_path) as records:
+        made = records.commit("x", None)
+        line = rf"!\t{made}:{ref}\t[remote rejected] ({reason})\n"
+        broken_git(tmp_path, monkeypatch, f'case " $* " in *" push "*) printf \'{line}\'; exit 1;; esac')
+        with pytest.raises(PushRejectedError, match=said):
+            records.swap(REF, None, made)
