@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.core.messages import Image, Reasoning, Text, ToolCall, ToolResult, Usage
-from orchestrator.models.usage import TOKENS_PER_IMAGE
+from orchestrator.models.usage import TOKENS_PER_IMAGE, size_of_json, size_of_text
 
 if TYPE_CHECKING:
-    from orchestrator.core.messages import JsonObject, Message, Part
+    from orchestrator.core.messages import Message, Part
     from orchestrator.models.base import Request
     from orchestrator.profiles.base import Price
 
@@ -26,8 +25,6 @@ DEFAULT_REPLY_TOKENS = 32_000
 """The longest reply where neither `max_output_tokens` nor the model's own limit is configured: an assumption."""
 
 _BYTES_PER_PART = 32
-_BYTES_OF_PUNCTUATION = 4
-_ESCAPED = '\n\r\t"\\'
 _BYTES_PER_IMAGE = 2 * TOKENS_PER_IMAGE * BYTES_PER_TOKEN
 
 
@@ -136,11 +133,14 @@ class Need:
 def fixed_bytes(request: Request) -> int:
     """The size of what every request of a session has beside the conversation: system prompt, tools, schema."""
     tools = sum(
-        _size(tool.name) + _size(tool.description) + _json_size(tool.parameters) + _BYTES_PER_PART
+        size_of_text(tool.name)
+        + size_of_text(tool.description)
+        + size_of_json(tool.parameters)
+        + _BYTES_PER_PART
         for tool in request.tools
     )
-    schema = _json_size(request.output_schema.schema) if request.output_schema else 0
-    return _size(request.system) + tools + schema + _BYTES_PER_PART
+    schema = size_of_json(request.output_schema.schema) if request.output_schema else 0
+    return size_of_text(request.system) + tools + schema + _BYTES_PER_PART
 
 
 def message_bytes(message: Message) -> int:
@@ -155,35 +155,12 @@ def _part_size(part: Part) -> int:
 def _content_size(part: Part) -> int:
     match part:
         case Text(text):
-            return _size(text)
+            return size_of_text(text)
         case Reasoning(text, opaque):
-            return _size(text) + _json_size(opaque)
+            return size_of_text(text) + size_of_json(opaque)
         case ToolCall(id=name, name=tool, arguments=arguments):
-            return _size(name) + _size(tool) + _json_size(arguments)
+            return size_of_text(name) + size_of_text(tool) + size_of_json(arguments)
         case ToolResult(call_id=name, content=content, images=images):
-            return _size(name) + _size(content) + len(images) * _BYTES_PER_IMAGE
+            return size_of_text(name) + size_of_text(content) + len(images) * _BYTES_PER_IMAGE
         case Image():
             return _BYTES_PER_IMAGE
-
-
-def _json_size(value: JsonObject) -> int:
-    """About the size of the JSON text, from above. Without recursion: a model may nest as deep as it likes."""
-    size, rest = 0, [value] if value else []
-    while rest:
-        item: Any = rest.pop()
-        size += _BYTES_OF_PUNCTUATION
-        match item:
-            case Mapping():
-                size += sum(_size(str(key)) + _BYTES_OF_PUNCTUATION for key in item)
-                rest.extend(item.values())
-            case list() | tuple():
-                rest.extend(item)
-            case str():
-                size += _size(item) + sum(map(item.count, _ESCAPED))
-            case _:
-                size += len(str(item))
-    return size
-
-
-def _size(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

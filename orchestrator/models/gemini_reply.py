@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -101,12 +100,14 @@ class GeminiDecoder:
         del event  # the vendor names none
         if not data.strip():
             return []
-        chunk = read_event(data, self._where)
-        return [
+        chunk, known = read_event(data, self._where), len(self._runs)
+        pieces = [
             piece
             for value in dicts(chunk if isinstance(chunk, list) else [chunk])
             for piece in self.take(value)
         ]
+        has_call = any(run.call is not None for run in self._runs[known:])  # they come whole
+        return [*pieces, *([CallPiece(data)] if has_call else [])]
 
     def take(self, chunk: Mapping[str, Any]) -> list[Piece]:
         """Add a chunk of a stream, or a whole reply.
@@ -150,8 +151,7 @@ class GeminiDecoder:
         call = part.get("functionCall")
         if isinstance(call, dict):
             self._runs.append(_Run(signature=signature, call=call))
-            return [CallPiece(json.dumps(call.get("args"), ensure_ascii=False))]
-        if any(name in part for name in _SERVER_PARTS) or (signature and (is_thought or not text)):
+        elif any(name in part for name in _SERVER_PARTS) or (signature and (is_thought or not text)):
             self._runs.append(_Run(is_thought=is_thought, texts=[text], raw=part))
         elif text:
             last = self._runs[-1] if self._runs else None

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.messages import Image, Reasoning, Text, ToolCall, ToolResult, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from orchestrator.core.messages import Message
+    from orchestrator.core.messages import JsonObject, Message
     from orchestrator.models.base import Request
 
 CHARACTERS_PER_TOKEN = 4
@@ -25,6 +24,8 @@ MOST_TOKENS = 10**12
 """No request has so many. A larger count is taken for this one, so that it can be priced and added up."""
 
 _BYTES_PER_TOKEN = 2  # half the mean: an estimate has to keep caps too
+_BYTES_OF_PUNCTUATION = 4
+_ESCAPED = '\n\r\t"\\'
 
 
 def count_of(counts: object, name: str) -> int:
@@ -67,10 +68,37 @@ def counted_or_estimated(
 def estimated_usage(request: Request, reply: Message) -> Usage:
     """Tokens by the length of the text, from above."""
     schema = request.output_schema.schema if request.output_schema else {}
-    tools = [(tool.name, tool.description, dict(tool.parameters)) for tool in request.tools]
-    written = _tokens(request.system) + _tokens(json.dumps([tools, dict(schema)], default=str))
+    tools = sum(
+        size_of_text(tool.name) + size_of_text(tool.description) + size_of_json(tool.parameters)
+        for tool in request.tools
+    )
+    written = _tokens(size_of_text(request.system) + tools + size_of_json(schema))
     prompt = written + sum(_message_tokens(message.parts) for message in request.messages)
     return Usage(input_tokens=prompt, output_tokens=_message_tokens(reply.parts))
+
+
+def size_of_text(text: str) -> int:
+    """UTF-8 bytes."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def size_of_json(value: JsonObject) -> int:
+    """About the size of the JSON text, from above. Without recursion: a model may nest as deep as it likes."""
+    size, rest = 0, [value] if value else []
+    while rest:
+        item: Any = rest.pop()
+        size += _BYTES_OF_PUNCTUATION
+        match item:
+            case Mapping():
+                size += sum(size_of_text(str(key)) + _BYTES_OF_PUNCTUATION for key in item)
+                rest.extend(item.values())
+            case list() | tuple():
+                rest.extend(item)
+            case str():
+                size += size_of_text(item) + sum(map(item.count, _ESCAPED))
+            case _:
+                size += len(str(item))
+    return size
 
 
 def _message_tokens(parts: Iterable[object]) -> int:
@@ -82,14 +110,14 @@ def _part_tokens(part: object) -> int:
         case Image():
             return TOKENS_PER_IMAGE
         case Text(text) | Reasoning(text):
-            return _tokens(text)
+            return _tokens(size_of_text(text))
         case ToolCall(name=name, arguments=arguments):
-            return _tokens(name) + _tokens(json.dumps(dict(arguments), default=str))
+            return _tokens(size_of_text(name) + size_of_json(arguments))
         case ToolResult(content=content, images=images):
-            return _tokens(content) + len(images) * TOKENS_PER_IMAGE
+            return _tokens(size_of_text(content)) + len(images) * TOKENS_PER_IMAGE
         case _:
             return 0
 
 
-def _tokens(text: str) -> int:
-    return -(-len(text.encode("utf-8", "surrogatepass")) // _BYTES_PER_TOKEN)
+def _tokens(size: int) -> int:
+    return -(-size // _BYTES_PER_TOKEN)

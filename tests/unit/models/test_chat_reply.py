@@ -228,9 +228,9 @@ def test_missing_usage_is_estimated(counts: object) -> None:
 @pytest.mark.parametrize(
     ("counts", "wanted"),
     [
-        ({"prompt_tokens": 0, "completion_tokens": 7}, Usage(17, 7)),
+        ({"prompt_tokens": 0, "completion_tokens": 7}, Usage(13, 7)),
         ({"prompt_tokens": 9, "completion_tokens": 0}, Usage(9, 200)),
-        ({"prompt_tokens": -9, "completion_tokens": -7}, Usage(17, 200)),
+        ({"prompt_tokens": -9, "completion_tokens": -7}, Usage(13, 200)),
         ({"prompt_tokens": True, "completion_tokens": "7"}, Usage(1, 200)),
     ],
 )

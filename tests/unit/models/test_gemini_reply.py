@@ -21,7 +21,7 @@ from orchestrator.core.errors import (
     RateLimitError,
 )
 from orchestrator.core.messages import FinishReason, Message, Part, Reasoning, Text, ToolCall, Usage
-from orchestrator.models.base import ReasoningPiece, Request, Response, TextPiece
+from orchestrator.models.base import CallPiece, ReasoningPiece, Request, Response, TextPiece
 from orchestrator.models.gemini import GeminiWire
 from orchestrator.models.gemini_reply import OPAQUE, PART, SIGNATURE
 
@@ -220,7 +220,7 @@ def test_usage() -> None:
 
 
 def test_uncounted_tokens_are_estimated() -> None:
-    assert whole({"text": "x" * 40}).usage == Usage(input_tokens=12, output_tokens=20)
+    assert whole({"text": "x" * 40}).usage == Usage(input_tokens=8, output_tokens=20)
     assert whole({"text": "x" * 40}, usageMetadata={"promptTokenCount": None}).usage.output_tokens == 20
 
 
@@ -433,4 +433,15 @@ def test_counts_that_are_no_numbers_of_tokens_end_no_session() -> None:
         raw = b'{"candidates": [{"content": {"parts": [{"text": "xx"}]}, "finishReason": "STOP"}],'
         raw += b'"usageMetadata": {"promptTokenCount": %b, "candidatesTokenCount": 3}}' % number.encode()
         usage = WIRE.decode(raw, ASK).usage
-        assert (usage.input_tokens, usage.output_tokens) == (12, 3)
+        assert (usage.input_tokens, usage.output_tokens) == (8, 3)
+
+
+def test_a_call_is_heard_also_one_nested_too_deeply_to_be_written_again() -> None:
+    decoder = WIRE.decoder(ASK)
+    nested = '{"a":' * 800 + "1" + "}" * 800
+    data = json.dumps(chunk(call())).replace('{"a": 1}', nested)
+    [piece] = decoder.feed("message", data)
+    assert isinstance(piece, CallPiece)
+    assert len(piece.text) > 4_000
+    decoder.feed("message", json.dumps(chunk(finish="STOP")))
+    assert decoder.finish()[1].usage.output_tokens > 2_000, "it is counted, too, where the server does not"

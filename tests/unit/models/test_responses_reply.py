@@ -22,7 +22,14 @@ from orchestrator.core.errors import (
     RateLimitError,
 )
 from orchestrator.core.messages import FinishReason, Message, Reasoning, Text, ToolCall, Usage
-from orchestrator.models.base import INVALID_ARGUMENTS, ReasoningPiece, Request, Response, TextPiece
+from orchestrator.models.base import (
+    INVALID_ARGUMENTS,
+    CallPiece,
+    ReasoningPiece,
+    Request,
+    Response,
+    TextPiece,
+)
 from orchestrator.models.failures import is_transient
 from orchestrator.models.openai_responses import ResponsesWire
 from orchestrator.models.openai_responses_items import FOLLOWING, ITEM
@@ -487,3 +494,8 @@ def test_any_json_gives_a_reply_or_an_error_of_ours(events: list[tuple[str, Any]
         with contextlib.suppress(ModelError):
             message = WIRE.decode(json.dumps(shaped).encode(), ASK).message
             assert WIRE.encode(Request("", (message,)), stream=True).body["model"] == "m"
+
+
+def test_the_arguments_of_a_call_are_heard() -> None:
+    pieces, _ = played(vendor.events([vendor.call("f", '{"x": 1}')]))
+    assert "".join(piece.text for piece in pieces if isinstance(piece, CallPiece)) == '{"x": 1}'
