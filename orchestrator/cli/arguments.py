@@ -97,6 +97,8 @@ def _build() -> _Parser:
         )
         for name, text in COMMANDS.items()
     }
+    for name in ("run", "worker", "doctor", "redteam"):  # with every option of the configuration
+        built[name].usage = f"{PROGRAM} {name} [FLAG ...]"
     _add_run(built["run"])
     _add_worker(built["worker"])
     _add_show(built["show"])

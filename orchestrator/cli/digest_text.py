@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.lines import money
-from orchestrator.cli.text import clean, one_line, shortened
+from orchestrator.cli.text import clean, counted, one_line, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,11 +59,12 @@ def as_markdown(digest: Digest, words: Words) -> str:
     """The digest of a time."""
     if not digest.runs:
         return f"Pullwright: no runs since {_time(digest.since)}."
-    count = len(digest.runs)
-    head = (
-        f"**Pullwright since {_time(digest.since)}**: {count} {'run' if count == 1 else 'runs'}, "
-        f"{len(digest.pulls)} pull requests, {len(digest.questions)} questions waiting, {_spent(digest.spent)}"
+    counts = (
+        counted(len(digest.runs), "run"),
+        counted(len(digest.pulls), "pull request"),
+        f"{counted(len(digest.questions), 'question')} waiting",
     )
+    head = f"**Pullwright since {_time(digest.since)}**: {', '.join(counts)}, {_spent(digest.spent)}"
     sections = (
         ("Pull requests", [_pull(run, words) for run in digest.pulls]),
         ("Questions that wait for an answer", [_question(run, words) for run in digest.questions]),
@@ -138,8 +139,9 @@ def _outcome(run: RunNote) -> str:
 def _what(run: RunNote, words: Words) -> str:
     if run.task is None:
         return f"in {words.code(run.repository)}" if run.repository else f"run {words.code(run.id)}"
-    number = f"#{run.task.number} " if run.task.number else "task "
-    return f"{number}{words.line(run.task.title)} in {words.code(run.repository)}"
+    title = words.line(run.task.title)
+    named = f"#{run.task.number} {title}" if run.task.number else f'"{title}"'
+    return f"{named} in {words.code(run.repository)}"
 
 
 def _pull(run: RunNote, words: Words) -> str:
@@ -175,7 +177,7 @@ def _changes(run: RunNote, words: Words) -> Iterator[str]:
         return
     shown = ", ".join(words.code(name) for name in listed[:_MOST_FILES])
     more = f" and {len(listed) - _MOST_FILES:,} more" if len(listed) > _MOST_FILES else ""
-    yield f"{len(listed):,} {'file' if len(listed) == 1 else 'files'}{_line_counts(run.changed)}: {shown}{more}"
+    yield f"{counted(len(listed), 'file')}{_line_counts(run.changed)}: {shown}{more}"
 
 
 def _line_counts(changed: DiffStat) -> str:
@@ -191,9 +193,8 @@ def _costs(digest: Digest, words: Words) -> Iterator[str]:
 
 
 def _spent(spent: Spent, *, timed: bool = True) -> str:
-    rounds = "1 round" if spent.rounds == 1 else f"{spent.rounds:,} rounds"
     minutes = f", {spent.minutes:,.1f} minutes" if timed else ""
-    return f"{money(spent.usd)}, {spent.tokens:,} tokens, {rounds}{minutes}"
+    return f"{money(spent.usd)}, {spent.tokens:,} tokens, {counted(spent.rounds, 'round')}{minutes}"
 
 
 def _times(count: int) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, assert_never
 
-from orchestrator.cli.text import clean, one_line
-from orchestrator.cli.worker_lines import WorkerEvent, words
+from orchestrator.cli.text import clean, counted, one_line
+from orchestrator.cli.worker_lines import WorkerEvent, is_news, words
 from orchestrator.core.defences import Guarded
 from orchestrator.core.events import (
     CallStatus,
@@ -59,6 +59,13 @@ _TELLING = (
 _MAX_ARGUMENT_CHARS = 80
 _MAX_TEXT_CHARS = 600
 _SHORT_COMMIT = 10
+_ENDINGS = {
+    "failed": ("failed", "bold red"),
+    "interrupted": ("failed", "bold red"),
+    "paused": ("warning", "bold yellow"),
+    "limit": ("warning", "bold yellow"),
+}
+"""Sign and style of what is no success, by the cycle's outcome."""
 _SHORT_ID = 4
 
 
@@ -218,7 +225,8 @@ def _story_line(event: _StoryEvent, narrator: Narrator) -> Line:
             source = f"#{event.number}" if event.number is not None else one_line(event.source, 40)
             sign, text, style = "plan", f"task ({source}): {one_line(event.title)}", "bold"
         case Cloned():
-            text = f"cloned {one_line(event.branch, 80)} at {event.commit[:_SHORT_COMMIT]}, {event.files:,} files"
+            text = f"cloned {one_line(event.branch, 80)} at {event.commit[:_SHORT_COMMIT]}, "
+            text += counted(event.files, "file")
         case Warned():
             sign, text, style = "warning", one_line(event.message, _MAX_TEXT_CHARS), "yellow"
         case Proposed():
@@ -230,7 +238,7 @@ def _story_line(event: _StoryEvent, narrator: Narrator) -> Line:
             sign, text, style = "question", f"question: {clean(event.question).strip()}{where}", "bold yellow"
         case Claimed() | Resumed() | Reserved() | ForgeUsed() | Paused() | WorkSaved():
             text = words(event)
-            sign, style = ("warning", "yellow") if isinstance(event, Paused | WorkSaved) else (sign, style)
+            sign, style = ("warning", "yellow") if is_news(event) else (sign, style)
         case CycleEnded():
             return _ending(event.result, narrator)
         case _:
@@ -256,9 +264,8 @@ def _ending(result: JsonObject, narrator: Narrator) -> Line:
     outcome = one_line(str(result.get("outcome", "ended")))
     why = result.get("error") or result.get("reason")
     text = f"{outcome.replace('_', ' ')}{f': {one_line(str(why), _MAX_TEXT_CHARS)}' if why else ''}"
-    if outcome in ("failed", "interrupted"):
-        return Line(narrator.sign("failed"), text, "bold red")
-    return Line(narrator.sign("ok"), text, "bold")
+    sign, style = _ENDINGS.get(outcome, ("ok", "bold"))
+    return Line(narrator.sign(sign), text, style)
 
 
 def telling(arguments: JsonObject) -> str:
@@ -275,7 +282,7 @@ def amounts(tokens: int, usd: float | None) -> str:
 def money(usd: float | None) -> str:
     """US dollars, finely enough that a small amount is not shown as nothing."""
     if usd is None:
-        return "$?"
+        return "cost unknown"
     digits = 2 if usd == 0 or usd >= 1 else 4
     return f"${usd:,.{digits}f}"
 

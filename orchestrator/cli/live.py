@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 from rich.console import Group
 from rich.text import Text
 
-from orchestrator.cli.lines import Line, Narrator, duration, money, telling, waited
-from orchestrator.cli.text import clean, one_line
+from orchestrator.cli.lines import Line, Narrator, amounts, duration, money, telling, waited
+from orchestrator.cli.text import clean, counted, one_line
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.events import (
     CycleEnded,
@@ -236,10 +236,8 @@ class _Status:
 
     def summary(self, now: float) -> str:
         """What the cycle took."""
-        rounds = f"{self.round} round{'' if self.round == 1 else 's'}"
-        return (
-            f"{rounds}, {self.usage.total_tokens:,} tokens, {money(self.usd)}, {duration(now - self.started)}"
-        )
+        spent = amounts(self.usage.total_tokens, self.usd)
+        return f"{counted(self.round, 'round')}, {spent}, {duration(now - self.started)}"
 
 
 def _fitting(frame: str, parts: list[str], width: int) -> str:

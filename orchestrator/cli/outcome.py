@@ -6,7 +6,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.text import clean
+from orchestrator.cli.lines import money
+from orchestrator.cli.text import clean, counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,6 +45,8 @@ def _headline(result: CycleResult) -> Iterator[str]:
             yield f"Question: {result.question}"
         case "limit":
             yield f"Limit reached: {result.reason}"
+        case "paused":
+            yield f"Paused: {result.error}"
         case "interrupted":
             yield "Interrupted."
         case _:
@@ -62,7 +65,7 @@ def _details(result: CycleResult, repository: str, *, dry_run: bool) -> Iterator
     if result.patch:
         yield f"  kept    {result.patch} (git apply takes it)"
     if result.rounds:
-        cost = "cost unknown" if result.usd is None else f"${result.usd:.4f}"
-        rounds = "1 round" if result.rounds == 1 else f"{result.rounds} rounds"
+        cost = money(None) if result.usd is None else f"${result.usd:.4f}"
+        rounds = counted(result.rounds, "round")
         yield f"  spent   {rounds}, {result.usage.total_tokens:,} tokens, {cost}{_UNCOUNTED if dry_run else ''}"
     yield f"  run     {result.run} (pullwright show {result.run})"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.arguments import given_settings
 from orchestrator.cli.exit_codes import INTERRUPTED, for_error, for_outcome
 from orchestrator.cli.outcome import print_result
+from orchestrator.cli.worker_lines import NEXT_TIME
 from orchestrator.core.errors import PullwrightError
 from orchestrator.core.events import Paused, Warned
 
@@ -89,7 +90,7 @@ async def _work(
 
     def tell_next() -> None:
         until = schedule.next_fire(clock.now()).isoformat(timespec="seconds")
-        view(Paused(until, f"nothing to do before the next time of the schedule ({schedule.text})"))
+        view(Paused(until, f"{NEXT_TIME} ({schedule.text})"))
         view.pause()
 
     bell = rhythm.bell = Bell(waiting, tell_next)
@@ -128,9 +129,11 @@ def _listen_to_signals(
         if program.stop.requested:
             at_once()
             return
+        waits = waiting.is_on
         program.stop.request()
         waiting.wake()
-        view(Warned(_ENDING))
+        if not waits:
+            view(Warned(_ENDING))
 
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, interrupt)

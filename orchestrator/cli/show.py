@@ -132,5 +132,6 @@ def _write_list(home: Home, *, as_json: bool) -> None:
             sys.stdout.write(f"{json.dumps({**record, 'usd': found.usd})}\n")
         else:
             when = found.started.strftime("%Y-%m-%d %H:%M") if found.started else "-" * 16
-            text = f"{one_line(found.id)}  {when}  {one_line(found.outcome):11}  {money(found.usd):>8}"
+            cost = "unknown" if found.usd is None else money(found.usd)
+            text = f"{one_line(found.id)}  {when}  {one_line(found.outcome):11}  {cost:>8}"
             sys.stdout.write(f"{text}  {one_line(found.task, 80)}".rstrip() + "\n")

@@ -40,3 +40,8 @@ def shortened(text: str, most_lines: int, most_chars_a_line: int = 400) -> list[
     ]
     rest = len(lines) - len(shown)
     return [*shown, f"… {rest:,} more lines"] if rest else shown
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with what it counts: `1 file`, `2 files`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -133,7 +133,8 @@ class _Work:
             if self._stop():
                 self._fleet.stop_at_once()
                 return
-            self._say(_ENDING)
+            if any(one.running for one in self._fleet.members):
+                self._say(_ENDING)
             self._fleet.request_stop()
 
         loop = asyncio.get_running_loop()

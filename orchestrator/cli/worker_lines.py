@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias, assert_never
 
-from orchestrator.cli.text import clean, one_line
+from orchestrator.cli.text import clean, counted, one_line
 from orchestrator.core.events import Claimed, ForgeUsed, Paused, Reserved, Resumed, WorkSaved
 
 if TYPE_CHECKING:
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 WorkerEvent: TypeAlias = Claimed | Resumed | Reserved | ForgeUsed | Paused | WorkSaved
 
+NEXT_TIME = "nothing to do before the next time of the schedule"
 _MOST_NAMED = 5
 
 
@@ -30,11 +31,19 @@ def words(event: WorkerEvent) -> str:
             counted = event.requests - event.unchanged
             return f"requests to the forge: {event.requests}, of them {counted} counted and {event.writes} writing"
         case Paused():
-            return f"paused until {minute(event.until)}: {one_line(event.reason)}"
+            verb = "paused" if is_news(event) else "waiting"
+            return f"{verb} until {minute(event.until)}: {one_line(event.reason)}"
         case WorkSaved():
             return f"work saved {' and '.join(_places(event))}"
         case _:
             assert_never(event)
+
+
+def is_news(event: WorkerEvent) -> bool:
+    """Whether a person should notice it; the wait for the next time of a schedule is as ordered."""
+    return isinstance(event, WorkSaved) or (
+        isinstance(event, Paused) and not event.reason.startswith(NEXT_TIME)
+    )
 
 
 def minute(text: str) -> str:
@@ -43,7 +52,7 @@ def minute(text: str) -> str:
 
 
 def _taken_over(event: Resumed) -> str:
-    text = f"{event.files} changed files, {event.turns} messages"
+    text = f"{counted(event.files, 'changed file')}, {counted(event.turns, 'message')}"
     if not event.conflicts:
         return text
     named = ", ".join(map(one_line, event.conflicts[:_MOST_NAMED]))
@@ -58,7 +67,7 @@ def _caps(event: Reserved) -> Iterator[str]:
     if event.minutes is not None:
         yield f"{event.minutes:g} minutes"
     if event.rounds is not None:
-        yield f"{event.rounds} rounds"
+        yield counted(event.rounds, "round")
 
 
 def _places(event: WorkSaved) -> Iterator[str]:

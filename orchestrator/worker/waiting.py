@@ -33,6 +33,12 @@ class Waiting:
         self._clock = clock
         self._turned = turned
         self._woken = asyncio.Event()
+        self._waits = False
+
+    @property
+    def is_on(self) -> bool:
+        """Whether somebody waits now."""
+        return self._waits
 
     def wake(self) -> None:
         """End the wait that is going on, or the next one."""
@@ -43,6 +49,13 @@ class Waiting:
 
         A clock that is set back meanwhile makes the wait no longer.
         """
+        self._waits = True
+        try:
+            await self._until(when)
+        finally:
+            self._waits = False
+
+    async def _until(self, when: datetime | None) -> None:
         self._turned()
         begun, longest = self._clock.monotonic(), self._left(when)
         while not self._woken.is_set():

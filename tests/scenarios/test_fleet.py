@@ -85,6 +85,7 @@ def test_it_goes_on_and_tells_how_it_is_until_somebody_ends_it(stage: Stage, fle
             state = json.load(answer)
         process.send_signal(signal.SIGINT)
         assert process.wait() == 130
+        assert process.stderr.read() == ""  # nothing runs, so there is no round to wait for
     assert sorted(line.split(" | ")[2] for line in lines) == ["failed", "no_task", "no_task", "proposed"]
     assert sum(" | next 20" in line for line in lines) == 3
     assert state["status"] == "ok"

@@ -61,8 +61,9 @@ def test_who_asks_for_the_end_before_the_first_time_gets_it(
         assert process.stderr is not None
         line = process.stderr.readline()
         process.send_signal(number)
+        assert process.stderr.read() == ""  # there is no round to wait for
         assert process.wait() == said
-    assert "paused until" in line
+    assert "waiting until" in line
     assert "02-29 00:00 UTC" in line
     assert "nothing to do before the next time of the schedule (0 0 29 2 * UTC)" in line
     assert not stage.model.requests

@@ -90,7 +90,7 @@ def test_no_runs_are_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_was_done(words: Words) -> None:
     text = told(words, NOTE)
     assert text.startswith(
-        "**Pullwright since 2026-01-01 12:00 UTC**: 1 run, 1 pull requests, 0 questions waiting, $0.25"
+        "**Pullwright since 2026-01-01 12:00 UTC**: 1 run, 1 pull request, 0 questions waiting, $0.25"
     )
     assert "- #7 Make add() add https://github.com/o/r/pull/7" in text
     assert "- `o/r` by `m:1`: $0.2500, 1,000 tokens, 3 rounds, 2.5 minutes" in text

@@ -13,13 +13,17 @@ from rich.console import Console
 
 from orchestrator.cli.lines import Narrator, duration, money, telling
 from orchestrator.cli.live import LiveView
+from orchestrator.cli.worker_lines import NEXT_TIME
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.events import (
     CycleEnded,
     CycleStarted,
     Event,
+    Paused,
     Phase,
     PhaseEntered,
+    Reserved,
+    Resumed,
     TextDelta,
     ToolCallStarted,
     TurnStarted,
@@ -167,7 +171,24 @@ def test_a_status_in_words() -> None:
 
 
 def test_an_unknown_price_stays_unknown() -> None:
-    assert "$?" in shown([TurnStarted(1), reply(None), reply(0.5), CycleEnded({"outcome": "limit"})])
+    assert "cost unknown" in shown(
+        [TurnStarted(1), reply(None), reply(0.5), CycleEnded({"outcome": "limit"})]
+    )
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (CycleEnded({"outcome": "paused", "error": "busy"}), "! paused: busy (0 rounds, 0 tokens, $0.00, 1:30)"),
+        (CycleEnded({"outcome": "failed", "error": "no"}), "✗ failed: no (0 rounds, 0 tokens, $0.00, 1:30)"),
+        (Paused("2026-11-22T00:00:00+00:00", "the quota is spent"), "! paused until 2026-11-22 00:00 UTC: the quota is spent"),
+        (Paused("2026-11-22T00:00:00+00:00", f"{NEXT_TIME} (every 1h)"), f"· waiting until 2026-11-22 00:00 UTC: {NEXT_TIME} (every 1h)"),
+        (Resumed("r", "limit", 1, 1), "· goes on where run r stopped (limit): 1 changed file, 1 message"),
+        (Reserved(None, None, None, 1, ""), "· may spend: 1 round"),
+    ],
+)  # fmt: skip
+def test_what_is_no_success_is_not_shown_as_one(event: Event, line: str) -> None:
+    assert shown([event], width=120) == f"{line}\n"
 
 
 def test_a_second_cycle_counts_from_nothing() -> None:
@@ -252,7 +273,7 @@ def test_the_argument_that_says_most(arguments: dict[str, object], expected: str
 
 @pytest.mark.parametrize(
     ("usd", "expected"),
-    [(None, "$?"), (0.0, "$0.00"), (0.0123, "$0.0123"), (1.5, "$1.50"), (1234.5, "$1,234.50")],
+    [(None, "cost unknown"), (0.0, "$0.00"), (0.0123, "$0.0123"), (1.5, "$1.50"), (1234.5, "$1,234.50")],
 )
 def test_money(usd: float | None, expected: str) -> None:
     assert money(usd) == expected

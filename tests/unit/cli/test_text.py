@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.cli.text import clean, one_line, shortened
+from orchestrator.cli.text import clean, counted, one_line, shortened
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,15 @@ def test_one_line_is_one_line_and_short(text: str, most: int) -> None:
 )
 def test_one_line(text: str, most: int, expected: str) -> None:
     assert one_line(text, most) == expected
+
+
+def test_one_is_not_many() -> None:
+    assert [counted(number, "file") for number in (0, 1, 2, 1234)] == [
+        "0 files",
+        "1 file",
+        "2 files",
+        "1,234 files",
+    ]
 
 
 def test_long_output_is_cut_and_says_so() -> None:

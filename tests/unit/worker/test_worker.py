@@ -356,3 +356,14 @@ def test_a_restart_knows_the_pause_and_the_run_counts_as_ended(tmp_path: Path) -
 
 def test_a_pause_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     note_pause(Home(tmp_path), "no-such-run", Pause(START, "x"), str, ManualClock())
+
+
+async def test_it_is_known_whether_somebody_waits() -> None:
+    waiting = Waiting(ManualClock(START))
+    assert not waiting.is_on
+    begun = asyncio.ensure_future(waiting.until(None))
+    await asyncio.sleep(0)
+    assert waiting.is_on
+    waiting.wake()
+    await begun
+    assert not waiting.is_on
