@@ -360,10 +360,10 @@ def test_a_pause_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
 
 async def test_it_is_known_whether_somebody_waits() -> None:
     waiting = Waiting(ManualClock(START))
-    assert not waiting.is_on
+    seen = [waiting.is_on]
     begun = asyncio.ensure_future(waiting.until(None))
     await asyncio.sleep(0)
-    assert waiting.is_on
+    seen.append(waiting.is_on)
     waiting.wake()
     await begun
-    assert not waiting.is_on
+    assert [*seen, waiting.is_on] == [False, True, False]
