@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
@@ -15,6 +16,7 @@ from orchestrator.workspace.merging import Merged, merge_trees, tree_of, with_ma
 from orchestrator.workspace.names import is_commit_id
 from orchestrator.workspace.soundness import leaving, list_entries, require_sound
 from orchestrator.workspace.staging import Stager
+from orchestrator.workspace.swap import HIDDEN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from orchestrator.workspace.remote import Remote
 
 _DOING = "cannot bring back earlier work"
+_RUN_AGAIN = ": another worker has brought it to an end, or saved other work there; run again"
 _FETCHED = "refs/pullwright/fetched/work"
 # A record of work, the work, and what it was made on top of.
 _DEPTH_COMMITS = 3
@@ -61,13 +64,14 @@ class Adopter:
         above = parents(self._git, commit, doing=_DOING)
         if len(above) != 1 or not is_here(self._git, above[0], doing=_DOING):
             message = f"{_DOING}: {commit} has not exactly one commit before it that can be read"
-            raise WorkspaceError(message)
+            raise WorkspaceError(message + self._remedy(reference))
         old, ours = tree_of(self._git, above[0]), self._shown_tree()
         theirs = tree_of(self._git, commit)
-        require_sound(self._git, ours, [theirs], doing=_DOING)
+        remedy = self._remedy(reference)
+        require_sound(self._git, ours, [theirs], doing=_DOING, remedy=remedy)
         merged = merge_trees(self._git, old, ours, theirs, ("base", "work"))
         tree, submodules = self._without_submodules(ours, merged.tree)
-        self._bring(tree)
+        self._bring(tree, remedy)
         paths = {difference.path for difference in differences(self._git, self._committer.head, tree)}
         # Work may be saved with conflicts in it, which then are no conflict of this merge.
         marked = with_markers(self._git, tree, paths)
@@ -88,10 +92,11 @@ class Adopter:
             merged = Merged(tree_of(self._git, base), [])
         else:
             old, ours, theirs = (tree_of(self._git, name) for name in (begins, tip, base))
-            require_sound(self._git, theirs, [ours], doing=_DOING)
+            remedy = self._remedy(f"refs/heads/{branch}")
+            require_sound(self._git, theirs, [ours], doing=_DOING, remedy=remedy)
             merged = merge_trees(self._git, old, ours, theirs, ("branch", "base"))
         above = [tip, base] if begins not in {tip, base} else [base if begins == tip else tip]
-        self._bring(merged.tree)
+        self._bring(merged.tree, self._remedy(f"refs/heads/{branch}"))
         with storage_errors(_DOING):
             index = self._committer.index.with_name("index.join")
             shutil.copy2(self._index, index)
@@ -124,13 +129,21 @@ class Adopter:
             return
         _require_reference(self._git, reference)
         if not self._fetch_as(reference):
-            message = f"{_DOING}: {reference} is not there any more"
+            message = f"{_DOING}: {reference} is not there any more{_RUN_AGAIN}"
             raise WorkspaceError(message)
         found = self._git.run("rev-parse", "--verify", f"{_FETCHED}^{{commit}}", doing=_DOING)
         tip = found.decode("ascii").strip()
         if commit not in {tip, *parents(self._git, tip, doing=_DOING)}:
-            message = f"{_DOING}: {reference} does not lead to {commit} any more"
+            message = f"{_DOING}: {reference} does not lead to {commit} any more{_RUN_AGAIN}"
             raise WorkspaceError(message)
+
+    def _remedy(self, reference: str | None) -> str:
+        """What a person does about work that no honest run has saved."""
+        if reference is None:
+            return ""
+        if not reference.startswith(HIDDEN):
+            return f"; it is on {reference}, for a person to mend"
+        return f"; to begin without it: git push {quote(self._remote.shown)} :{reference}"
 
     def _fetch_as(self, wanted: str) -> bool:
         return fetch(self._git, self._remote, {wanted: _FETCHED}, _DEPTH_COMMITS, doing=_DOING)
@@ -150,14 +163,14 @@ class Adopter:
         self._stager.restore(other, index)
         return self._stager.write_tree(index), [difference.path for difference in other]
 
-    def _bring(self, tree: str) -> None:
+    def _bring(self, tree: str, remedy: str) -> None:
         """Make the files those of a tree.
 
         Raises:
             WorkspaceError: the tree may not be on disk, or a file in the way was changed by somebody.
         """
         old = self._shown_tree()
-        require_sound(self._git, old, [tree], doing=_DOING)
+        require_sound(self._git, old, [tree], doing=_DOING, remedy=remedy)
         index = self._index.with_name("index.adopt")
         with storage_errors(_DOING):
             shutil.copy2(self._index, index)
@@ -166,7 +179,9 @@ class Adopter:
         self._replace(old, tree, index)
         if bad := leaving(self._tree, self._links(tree)) - before:
             self._replace(tree, old, index)
-            message = f"{_DOING}: {printable(min(bad))!r} is a symbolic link that leaves the repository"
+            message = (
+                f"{_DOING}: {printable(min(bad))!r} is a symbolic link that leaves the repository{remedy}"
+            )
             raise WorkspaceError(message)
         shown = index.with_name("index.shown")
         with storage_errors(_DOING):

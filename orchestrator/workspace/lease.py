@@ -208,7 +208,8 @@ class Lease:
         if tips.get(update.ref) == update.new:
             return True
         if tips.get(update.ref) != update.old:
-            message = f"{str(pushed.error).partition(': ')[0]}: the branch changed on the remote meanwhile"
+            what = "the branch" if update.ref.startswith("refs/heads/") else update.ref
+            message = f"{str(pushed.error).partition(': ')[0]}: {what} changed on the remote meanwhile"
             raise PushRejectedError(message)
         pushed.require_possible()
         tries.wait(pushed.error)

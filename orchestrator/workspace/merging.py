@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.workspace.failures import error_for
+from orchestrator.core.errors import WorkspaceError
+from orchestrator.workspace.failures import error_for, printable
 from orchestrator.workspace.hostgit import decode_paths
 
 if TYPE_CHECKING:
@@ -16,7 +17,12 @@ if TYPE_CHECKING:
 LABELS = "pullwright/"
 """Begins the name of a side in a conflict marker; what follows it says which one."""
 
+LEAST_GIT = (2, 39)
+"""The first git that is known to merge trees as we ask it to; `merge-tree --write-tree` itself came with 2.38."""
+
 _DOING = "cannot merge"
+# https://git-scm.com/docs/git-merge-tree: an older git knows none of the options, and shows how it is used.
+_USAGE = 129
 _HAS_CONFLICTS = 1
 _NOTHING_FOUND = 1
 _PATHS_AT_ONCE = 200
@@ -61,7 +67,7 @@ def merge_trees(git: HostGit, old: str, ours: str, theirs: str, labels: tuple[st
         labels: what a conflict marker calls our side and theirs, after `pullwright/`.
 
     Raises:
-        WorkspaceError: git does not take one of the trees.
+        WorkspaceError: git does not take one of the trees, or is too old.
     """
     if ours in {old, theirs}:
         return Merged(theirs, [])
@@ -78,6 +84,13 @@ def merge_trees(git: HostGit, old: str, ours: str, theirs: str, labels: tuple[st
         *("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", *names),
         doing=_DOING,
     )
+    if result.status == _USAGE:
+        version = git.run("version", doing=_DOING).decode("utf-8", "replace").strip()
+        least = ".".join(map(str, LEAST_GIT))
+        message = (
+            f"{_DOING}: this is {printable(version)}, which is too old for it; install git {least} or newer"
+        )
+        raise WorkspaceError(message)
     if result.status not in {0, _HAS_CONFLICTS}:
         raise error_for(result.stderr, _DOING)
     merged, _, paths = result.stdout.partition(b"\0")

@@ -154,7 +154,7 @@ class Saver:
             self._push_once(Update(update.ref, None, update.new), lease)
 
     def _push_once(self, update: Update, lease: Lease | None) -> None:
-        doing = f"{_DOING} on {self._remote.shown}"
+        doing = f"{_DOING} at {update.ref} of {self._remote.shown}"
         if lease is not None:
             found = lease.push(self._git, update, doing=doing)
         else:

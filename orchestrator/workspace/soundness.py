@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _READING = "cannot read what changed"
 
 
-def require_sound(git: HostGit, old: str, new: Iterable[str], *, doing: str) -> None:
+def require_sound(git: HostGit, old: str, new: Iterable[str], *, doing: str, remedy: str = "") -> None:
     """Refuse trees that are worse than one which is on disk already.
 
     Args:
@@ -31,6 +31,7 @@ def require_sound(git: HostGit, old: str, new: Iterable[str], *, doing: str) -> 
         new: the tree whose files are to be there, and others that it is made from: a merge may make what
             is wrong with a tree look right.
         doing: begins the message.
+        remedy: ends it.
 
     Raises:
         WorkspaceError: it names the first entry that may not be there.
@@ -41,7 +42,7 @@ def require_sound(git: HostGit, old: str, new: Iterable[str], *, doing: str) -> 
     found = found or {fault for tree in trees for fault in _links_that_leave(git, old, tree)}
     if found:
         path, reason = min(found)
-        message = f"{doing}: {printable(path)!r} {reason}"
+        message = f"{doing}: {printable(path)!r} {reason}{remedy}"
         raise WorkspaceError(message)
 
 

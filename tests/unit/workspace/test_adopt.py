@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.assembly import doctor_machine
 from orchestrator.core.errors import WorkspaceError
+from orchestrator.workspace.merging import LEAST_GIT
 from orchestrator.workspace.soundness import unsound
 from tests.unit.workspace.conftest import FILES
 from tests.unit.workspace.plants import HOOKS, PLANTS, Field
+from tests.unit.workspace.records_rig import broken_git
 from tests.unit.workspace.rig import clone, git, make_source, write
 from tests.unit.workspace.smart_http import SmartHttp
 
@@ -226,15 +229,20 @@ def test_what_cannot_be_brought_back_is_said(source: Path, tmp_path: Path) -> No
     other = earlier(source, {"b": "2"})
     root = git(source, "commit-tree", "main^{tree}", "-m", "root")
     git(source, "update-ref", "refs/pullwright/wip/root", root)
+    drop = f"to begin without it: git push {source} "
     with clone(source, tmp_path / "runs") as opened:
         for commit, reference, said in (
-            (made, WORK, "does not lead to"),
-            (made, "refs/pullwright/wip/none", "is not there any more"),
+            (made, WORK, f"{WORK} does not lead to .* run again"),
+            (made, "refs/pullwright/wip/none", "refs/pullwright/wip/none is not there any more.* run again"),
             ("main", WORK, "is not a commit id"),
             (made, "main", "cannot be the name"),
             (made, "refs/x:refs/heads/main", "cannot be the name"),
             ("3" * 40, None, "name the reference"),
-            (root, "refs/pullwright/wip/root", "not exactly one commit before it"),
+            (
+                root,
+                "refs/pullwright/wip/root",
+                f"not exactly one commit before it.*{drop}:refs/pullwright/wip/root",
+            ),
         ):
             with pytest.raises(WorkspaceError, match=said):
                 opened.adopt(commit, reference=reference)
@@ -320,7 +328,8 @@ def test_sides_that_are_harmless_alone(source: Path, tmp_path: Path) -> None:
     (source / "Docs").symlink_to("src")
     move_base(source, {})
     with clone(source, tmp_path / "runs") as opened:
-        with pytest.raises(WorkspaceError, match="lies below something that is no folder"):
+        said = rf"lies below something that is no folder; to begin without it: git push \S+ :{WORK}$"
+        with pytest.raises(WorkspaceError, match=said):
             opened.adopt(made, reference=WORK)
         assert opened.changed_paths() == set()
 
@@ -335,7 +344,8 @@ def test_a_link_that_leaves_through_another_one_is_taken_back(source: Path, tmp_
     git(source, "add", "-A")
     made = kept(source)
     with clone(source, tmp_path / "runs") as opened:
-        with pytest.raises(WorkspaceError, match=r"'x/y/e' is a symbolic link that leaves"):
+        said = rf"'x/y/e' is a symbolic link that leaves the repository; to begin without it: git push \S+ :{WORK}$"
+        with pytest.raises(WorkspaceError, match=said):
             opened.adopt(made, reference=WORK)
         assert opened.changed_paths() == set()
         assert not (opened.tree / "x").exists()
@@ -390,3 +400,22 @@ def test_nothing_that_was_planted_is_run(
 )
 def test_unsound_entries(entries: list[tuple[str, str]], found: set[str]) -> None:
     assert {path for path, _ in unsound(entries)} == found
+
+
+def test_a_git_that_is_too_old_to_merge_is_named(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = earlier(source, {"b": "1"})
+    move_base(source, {"c": "2"})
+    with clone(source, tmp_path / "runs") as opened:
+        usage = 'echo "usage: git merge-tree <base-tree> <branch1> <branch2>" >&2; exit 129'
+        script = f'case " $* " in *" merge-tree "*) {usage};; *" version "*) echo "git version 2.30.2"; exit;; esac'
+        broken_git(tmp_path, monkeypatch, script)
+        said = "cannot merge: this is git version 2.30.2, which is too old for it; install git 2.39 or newer$"
+        with pytest.raises(WorkspaceError, match=said):
+            opened.adopt(made, reference=WORK)
+        assert opened.changed_paths() == set()
+
+
+def test_doctor_asks_for_the_git_that_a_merge_needs() -> None:
+    assert doctor_machine.LEAST_GIT == LEAST_GIT
