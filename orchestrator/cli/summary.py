@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.cli.lines import money
 from orchestrator.cli.text import one_line
 from orchestrator.journal.pauses import Pause
+from orchestrator.worker.pace import Ended
 from orchestrator.worker.pauses import Halt
 
 if TYPE_CHECKING:
@@ -27,9 +28,14 @@ def as_line(member: Member, result: CycleResult, onward: Onward, now: datetime, 
         parts.append(money(result.usd))
     if isinstance(onward, Halt):
         parts.append("no further cycle until the worker is started again")
-    elif not once and (next_at := member.next_at(now)) is not None:
+    elif (next_at := _next_at(member, onward, now, once=once)) is not None:
         parts.append(f"next {next_at:%Y-%m-%d %H:%M} UTC")
     return " | ".join(one_line(part) for part in parts)
+
+
+def _next_at(member: Member, onward: Onward, now: datetime, *, once: bool) -> datetime | None:
+    """When the member's next cycle begins; there is none after the end that somebody asked for."""
+    return None if once or isinstance(onward, Ended) else member.next_at(now)
 
 
 def _what(result: CycleResult, onward: Onward) -> Iterator[str]:
@@ -48,7 +54,7 @@ def as_json(
     member: Member, result: CycleResult, onward: Onward, now: datetime, *, once: bool
 ) -> dict[str, Any]:
     """The same for programs, with the cycle's whole result."""
-    next_at = None if once else member.next_at(now)
+    next_at = _next_at(member, onward, now, once=once)
     return {
         "at": now.isoformat(timespec="seconds"),
         "repository": member.name,

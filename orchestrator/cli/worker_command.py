@@ -9,6 +9,7 @@ import random
 import signal
 import sys
 from contextlib import AsyncExitStack
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,12 +93,22 @@ class _Work:
                 schedules = {one.name: one.schedule for one in self._fleet.members}
                 alarms = Alarms(schedules, self._fleet.ring, self._clock, random.SystemRandom())
                 await stack.enter_async_context(alarms)
+                self._tell_first()
             await self._fleet.run()
         if self._stop():
             return INTERRUPTED
         if "failed" in self._outcomes or "paused" in self._outcomes or not self._options.once:
             return FAILED  # without --once, it ends by itself only when no repository is left
         return NOTHING if self._outcomes <= {"no_task"} else DONE
+
+    def _tell_first(self) -> None:
+        """Say what the worker waits for, where nothing can begin now."""
+        now = self._clock.now()
+        times = [(at, one) for one in self._fleet.members if (at := one.next_at(now)) is not None]
+        at, first = min(times, key=itemgetter(0))
+        if at > now:
+            why = f" ({one_line(first.pause.reason)})" if first.pause else ""
+            self._say(f"nothing to do before {at:%Y-%m-%d %H:%M} UTC, then {first.name}{why}")
 
     def _turned(self) -> None:
         self._health.turned()

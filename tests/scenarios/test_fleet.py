@@ -117,6 +117,7 @@ def test_sigterm_ends_it_at_once_with_the_work_on_the_remote(stage: Stage, fleet
     (ended,) = [one for one in results if one["repository"].endswith("good")]
     assert ended["outcome"] == "interrupted"
     assert ended["saved"].startswith("refs/pullwright/wip/")
+    assert ended["next_at"] is None
     good = fleet.parent / "good"
     assert git(good, "for-each-ref", "--format=%(refname)", "refs/pullwright/wip/") == ended["saved"]
     assert branches(good) == []
@@ -146,6 +147,23 @@ def test_a_rate_limit_that_one_met_is_known_to_the_others_also_after_a_restart(
     add_commit(tmp_path / "quiet", {"BACKLOG.md": BACKLOG}, "Plan")
     assert paused_of(file, lines=1) == {"quiet": True, "busy": True, "other": False}
     assert len(stage.model.requests) == 1
+
+
+def test_a_fleet_with_nothing_to_do_says_until_when(stage: Stage, fleet: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", "worker", "--config", str(fleet), "--cron", "0 0 29 2 *"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ},
+    ) as process:
+        assert process.stderr is not None
+        said = [process.stderr.readline() for _ in range(2)][1]
+        process.send_signal(signal.SIGTERM)
+        out, rest = process.communicate()
+    assert re.fullmatch(r"pullwright: nothing to do before 20\d\d-02-29 00:00 UTC, then \./broken\n", said)
+    assert (process.returncode, out, rest) == (130, "", "")
+    assert not stage.model.requests
 
 
 def paused_of(file: Path, lines: int) -> dict[str, bool]:
