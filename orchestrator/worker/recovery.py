@@ -91,8 +91,7 @@ class Recovery:
                 result |= self._settle(run, run.task, taken)
             else:
                 result |= self._told_by(run, taken)
-        lost = {"uncertain_usd": run.uncertain.usd, "uncertain_tokens": run.uncertain.tokens}
-        close_run(run.folder, {**result, **lost, "run": run.id}, self.clock, self.redact)
+        close_run(run.folder, {**result, "run": run.id}, self.clock, self.redact)
         if result.get("saved") or result.get("patch"):
             self.emit(WorkSaved(result.get("patch") or "", result.get("saved") or ""))
 

@@ -17,6 +17,7 @@ from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import (
     ConfigurationError,
     ConnectionFailedError,
+    ContextLengthError,
     NotConnectedError,
     OverloadedError,
     RateLimitError,
@@ -399,6 +400,24 @@ async def test_what_the_first_model_counted_says_nothing_of_the_next(tmp_path: P
     assert turns[1].tokens < 3_000, "the first one has"
     assert max(held[held.index(turns[1].tokens) :]) > 10_000 + 1_500, "the second one has not"
     assert turns[2].tokens < 3_000, "it has now, and is asked first"
+
+
+async def test_the_one_that_is_asked_first_now_is_the_one_whose_count_holds(tmp_path: Path) -> None:
+    """The first has no quota; the second has counted, and cannot take the request; the third never counted."""
+    few = Usage(1_000, 10)
+    models = [
+        played("a", RateLimitError("x")),
+        played("b", replace(says("", LOOK), usage=few), ContextLengthError("too long")),
+        played("c", says("Done.")),
+    ]
+    model = FallbackModel(models, clock=ManualClock())
+    config = SessionConfig(reply_tokens=1_500)
+    async with session_with(tmp_path, model, config=config, host=host()) as session:
+        held: list[int] = []
+        session.listen(lambda _event: held.append(max([0, *(one.tokens for one in session.budget._held)])))
+        turns = of(await events_of(session, "x" * 20_000), TurnStarted)
+    assert turns[0].tokens > 10_000 + 1_500 > 3_000 > turns[1].tokens
+    assert max(held[held.index(turns[1].tokens) :]) > 10_000 + 1_500
 
 
 async def test_a_count_that_got_lost_is_the_worst_case(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.core.clock import ManualClock
 from orchestrator.core.events import ReplyReceived, TurnStarted, WaitStarted
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.spent import Spent
@@ -51,6 +53,19 @@ def test_and_for_the_day_before_and_after_the_repair(machine: Machine, *, is_our
     assert (before.usd, before.tokens) == (SPENT.usd, SPENT.tokens)
     machine.recovery().recover()
     assert spent_on(machine.home, START) == before
+
+
+def test_a_repair_on_the_next_day_costs_that_day_nothing(machine: Machine) -> None:
+    run, _ = machine.killed(1, STORY)
+    machine.taken(run)
+    recovery = machine.recovery()
+    assert isinstance(recovery.clock, ManualClock)
+    recovery.clock.advance(86_400)
+    recovery.recover()
+    tomorrow = spent_on(machine.home, START + timedelta(days=1))
+    assert (tomorrow.usd, tomorrow.tokens) == (0.0, 0)
+    today = spent_on(machine.home, START)
+    assert (today.usd, today.tokens) == (SPENT.usd, SPENT.tokens)
 
 
 def test_a_price_that_nobody_knows_stays_unknown(machine: Machine) -> None:
