@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.agent.history import Turn, TurnKind
-from orchestrator.agent.loop import EndKind, Hooks, SessionEnd, run_loop
+from orchestrator.agent.hooks import Hooks
+from orchestrator.agent.loop import EndKind, SessionEnd, run_loop
 from orchestrator.agent.repetition import Repetition
 from orchestrator.core.events import ErrorOccurred, InputReceived, MessageAdded
 from orchestrator.core.messages import Message

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from orchestrator.agent.admission import Admission
 from orchestrator.agent.ask import context_share
 from orchestrator.agent.history import History, Turn, TurnKind
-from orchestrator.agent.repetition import Repetition
 from orchestrator.agent.replies import run_calls
 from orchestrator.agent.reservation import NoRoomError
 from orchestrator.agent.sending import Sending
@@ -29,11 +28,11 @@ from orchestrator.core.messages import FinishReason, Message
 from orchestrator.core.prompts import render
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from datetime import datetime
+    from collections.abc import Callable
 
     from orchestrator.agent.ask import Ask
     from orchestrator.agent.calls import Workbench
+    from orchestrator.agent.hooks import Hooks
     from orchestrator.agent.limits import Budget
     from orchestrator.agent.reservation import Reservation
     from orchestrator.contracts.base import Actions
@@ -72,32 +71,6 @@ class SessionEnd:
     kind: EndKind
     text: str
     limit: str = ""
-
-
-async def _ends(_text: str) -> str | None:
-    return None
-
-
-@dataclass(slots=True)
-class Hooks:
-    """What the loop asks its surroundings between rounds.
-
-    Attributes:
-        stopped: whether somebody asked for an end after the round that is running.
-        steering: takes the words that came in since the last round out of their queue.
-        may_end: asked when a reply in words would end the work; gives what to tell the model
-            instead, or None where it may end.
-        now: the time of day, for the turns.
-        wrap_up: what the model is told before the last turn that the limits allow; empty takes the usual words.
-        repetition: notices circles; None does not look.
-    """
-
-    now: Callable[[], datetime]
-    stopped: Callable[[], bool] = lambda: False
-    steering: Callable[[], list[str]] = list
-    may_end: Callable[[str], Awaitable[str | None]] = _ends
-    wrap_up: str = ""
-    repetition: Repetition | None = field(default_factory=Repetition)
 
 
 async def run_loop(

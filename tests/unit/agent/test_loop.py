@@ -10,8 +10,9 @@ from orchestrator.agent.ask import Ask
 from orchestrator.agent.calls import Workbench
 from orchestrator.agent.gate import allow_all, safe_mode
 from orchestrator.agent.history import History, Turn, TurnKind
+from orchestrator.agent.hooks import Hooks
 from orchestrator.agent.limits import Budget, Limits
-from orchestrator.agent.loop import EndKind, Hooks, SessionEnd, run_loop
+from orchestrator.agent.loop import EndKind, SessionEnd, run_loop
 from orchestrator.contracts.json_plan import JsonPlan
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import BadReplyError
