@@ -94,13 +94,13 @@ class Members:
     def _left(self, name: str, settings: Settings) -> tuple[Pause | None, str | None]:
         """The pause that an earlier worker with this model left, and its last run."""
         from orchestrator.assembly.naming import name_in_journals
-        from orchestrator.journal.pauses import last_pause, newest_run
+        from orchestrator.journal.pauses import newest_run, pause_of
 
         with suppress(ConfigurationError):  # said when the repository has its turn
             model = name_in_journals(settings)
             run = newest_run(self._home, repository=name, model=model)
-            pause = last_pause(self._home, self._clock.now(), repository=name, model=model)
-            return pause, run.name if run else None
+            if run is not None:
+                return pause_of(run, self._clock.now()), run.name
         return None, None
 
     def _flags(self, repository: FleetRepository) -> Mapping[str, object]:

@@ -263,4 +263,5 @@ class LocalForge(LocalAbsences):
             branch=record.branch,
             base=record.base,
             commit=commit,
+            labels=record.labels,
         )

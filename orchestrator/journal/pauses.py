@@ -59,7 +59,12 @@ def last_pause(
         most: so many of the newest runs are looked at.
     """
     folder = newest_run(home, repository=repository, model=model, most=most)
-    pause = _pause_in(folder / JOURNAL_FILE) if folder else None
+    return None if folder is None else pause_of(folder, now)
+
+
+def pause_of(folder: Path, now: datetime) -> Pause | None:
+    """The pause that the run in this folder ended with, if it is not over."""
+    pause = _pause_in(folder / JOURNAL_FILE)
     return pause if pause and pause.until > now else None
 
 

@@ -101,7 +101,8 @@ class Look:
 
     def _is_nameless(self) -> bool:
         """Whether nobody has a name here, as in a folder: then who may write is up to the disk."""
-        return self.forge.token_kind() is TokenKind.NONE and not any(pull.author for pull in self.pulls)
+        named = self.me is not None or any(pull.author for pull in self.pulls)
+        return not named and self.forge.token_kind() is TokenKind.NONE
 
     def upkeep(self, prefix: str) -> Iterator[Ready]:
         """What our open pull requests want, the oldest first."""

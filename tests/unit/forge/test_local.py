@@ -80,6 +80,7 @@ def test_comments_and_labels_stay_when_the_pull_request_changes(tmp_path: Path) 
     assert url == f"{file.as_uri()}#a%20b"
     assert kept["comments"] == [{"key": "a b", "body": "Held back."}]
     assert (kept["labels"], kept["title"], kept["is_closed"]) == (["bug"], "Fix it well", True)
+    assert forge_for(tmp_path / "forge").pull_requests()[0].labels == ("bug",)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from orchestrator.core.events import (
     ToolCallEnded,
 )
 from orchestrator.journal.folders import JOURNAL_FILE, Home, create_run_folder
-from orchestrator.journal.pauses import Pause, last_pause
+from orchestrator.journal.pauses import Pause, last_pause, newest_run, pause_of
 from orchestrator.journal.writer import JournalWriter
 
 if TYPE_CHECKING:
@@ -42,6 +42,16 @@ def test_a_restart_knows_the_pause(tmp_path: Path) -> None:
     assert last_pause(home, NOW) == PAUSE
     assert last_pause(home, PAUSE.until - timedelta(seconds=1)) == PAUSE
     assert last_pause(home, PAUSE.until) is None
+
+
+def test_the_newest_run_of_a_repository_with_a_model(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    old = run(home, "20260101-100000-a", PAUSE.event)
+    new = run(home, "20260101-110000-b", CycleEnded({}), repository="o/other")
+    assert newest_run(home) == newest_run(home, repository="o/other", model="m:1") == new
+    assert newest_run(home, repository="o/r") == old
+    assert newest_run(home, repository="o/r", model="m:2") is None
+    assert (pause_of(old, NOW), pause_of(old, PAUSE.until), pause_of(new, NOW)) == (PAUSE, None, None)
 
 
 def test_no_run_is_no_pause(tmp_path: Path) -> None:

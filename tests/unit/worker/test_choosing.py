@@ -12,6 +12,9 @@ from orchestrator.core.clock import ManualClock
 from orchestrator.core.defences import Defence
 from orchestrator.core.errors import ForgeUnavailableError, WorkspaceError
 from orchestrator.cycle.tasks import TaskKind, from_text
+from orchestrator.forge.base import Permission, Proposal
+from orchestrator.forge.local import LocalForge
+from orchestrator.forge.memory import MemoryForge
 from orchestrator.worker.backlog import Backlog, Wanted
 from orchestrator.worker.idle import LONGEST
 from orchestrator.worker.look import CLAIMS_LOOK_AGAIN
@@ -22,6 +25,7 @@ from tests.doubles.github.server import START
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from orchestrator.core.defences import Guarded
     from orchestrator.cycle.tasks import Task
@@ -295,6 +299,45 @@ async def test_who_labelled_is_asked_once_and_only_where_a_label_is(world: World
     world.label_pull(pull, "ada", RETRY_LABEL)
     assert await chosen(world, Claims()) == "issue-1"
     assert world.asked(events) == 1
+
+
+@dataclass(frozen=True)
+class OneBranch:
+    """What git says of a repository with one branch that is not merged."""
+
+    name: str
+
+    def heads(self) -> tuple[str | None, dict[str, str]]:
+        return "main", {"main": "a" * 40, self.name: "c" * 40}
+
+    def merged(self, commits: object, into: str) -> set[str]:
+        del commits, into
+        return set()
+
+    def read_file(self, path: str, commit: str) -> None:
+        del path, commit
+
+
+async def test_in_a_folder_nobody_has_a_name_and_the_label_counts(tmp_path: Path) -> None:
+    task = from_text("Fix it")
+    forge = LocalForge(tmp_path / "forge", tmp_path, OneBranch(task.branch), clock=ManualClock(START))
+    pull, _ = forge.ensure_pull_request(Proposal(task.branch, "main", "Fix it", "", draft=True))
+    forge.close(pull.number)
+    assert (await Backlog(forge, Wanted(text="Fix it"), "pullwright").choose()).task is None
+    forge.ensure_label(pull.number, RETRY_LABEL)
+    choice = await Backlog(forge, Wanted(text="Fix it"), "pullwright").choose()
+    assert choice.task is not None
+    assert choice.task.is_retry
+
+
+async def test_without_a_token_a_label_counts_only_where_nobody_has_a_name() -> None:
+    forge = MemoryForge("o/n", "/nowhere", lambda _branch: None, people={"ada": Permission.WRITE})
+    number = forge.add_issue("Broken", "", author="ada", labels=("pullwright",))
+    for labeller, counts in (("tess", False), ("ada", True)):
+        forge.put_label(number, RETRY_LABEL, by=labeller)
+        task = (await Backlog(forge, Wanted(), "pullwright").choose()).task
+        assert task is not None
+        assert task.is_retry is counts
 
 
 async def test_a_task_that_came_to_nothing_is_tried_again_in_the_same_process(world: World) -> None:
