@@ -210,8 +210,6 @@ class Proposer:
 
     async def _publish(self, title: str, body: str, outcome: CommitOutcome) -> str:
         branch = self.branch
-        if self.pushed is None:
-            await self._look_at_branch(branch)
         await self._push(branch)
         proposal = Proposal(branch, self.clone.base_branch, title, body, self.draft)
         pull, created = await asyncio.to_thread(self.forge.ensure_pull_request, proposal)
@@ -231,10 +229,20 @@ class Proposer:
             ClaimLostError: another worker holds the task. Then the branch is as it was, or the pull
                 request is left to that worker.
         """
-        self.pushed = await asyncio.to_thread(self.clone.push, branch, expected=self.pushed, lease=self.lease)
-        self.result.branch, self.result.commit = branch, self.pushed
+        try:
+            commit = await self._push_once(branch)
+        except PushRejectedError:
+            # Only now it matters what is there: most branches are new, and looking takes a request.
+            if self.pushed is not None or not await self._may_replace(branch):
+                raise
+            commit = await self._push_once(branch)
+        self.pushed = commit
+        self.result.branch, self.result.commit = branch, commit
         if self.lease is not None:
             await asyncio.to_thread(self.lease.make_sure)
+
+    async def _push_once(self, branch: str) -> str:
+        return await asyncio.to_thread(self.clone.push, branch, expected=self.pushed, lease=self.lease)
 
     async def replay(self) -> str:
         """Put the pull request's own change on the moved base, without a model and with the words as they are.
@@ -263,17 +271,18 @@ class Proposer:
             self.emit(Proposed(pull.number, pull.title, pull.url, pull.branch, commit, created=False))
         return f"pull request #{pull.number} is on top of {self.clone.base_branch} again"
 
-    async def _look_at_branch(self, branch: str) -> None:
-        """A branch that an earlier run left behind may be replaced; other people's work may not."""
+    async def _may_replace(self, branch: str) -> bool:
+        """Whether an earlier run left a branch of this name behind. Other people's work may not be replaced."""
         tip = await asyncio.to_thread(self.clone.remote_tip, branch)
         if tip is None:
-            return
+            return False
         if tip.committer_email != self.author_email:
             raise PushRejectedError(
                 f"branch {branch} has a commit by {tip.committer_name}, which is not replaced; "
                 "merge or delete the branch first"
             )
         self.pushed = tip.commit
+        return True
 
     @staticmethod
     def _answer(words: str, outcome: CommitOutcome) -> str:

@@ -143,7 +143,7 @@ class Adopter:
             return ""
         if not reference.startswith(HIDDEN):
             return f"; it is on {reference}, for a person to mend"
-        return f"; to begin without it: git push {quote(self._remote.shown)} :{reference}"
+        return f"; to begin without it: git push {quote(self._remote.shown)} {quote(f':{reference}')}"
 
     def _fetch_as(self, wanted: str) -> bool:
         return fetch(self._git, self._remote, {wanted: _FETCHED}, _DEPTH_COMMITS, doing=_DOING)
