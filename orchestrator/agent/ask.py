@@ -47,8 +47,11 @@ def need_of(ask: Ask, history: History, more_bytes: int = 0, *, asked: str | Non
         more_bytes: what is added to it.
         asked: the name of the model that it goes to, where that is not the first one.
     """
-    tokens = history.meter.tokens(asked or next_name(ask.model), fixed_bytes(ask.request), more_bytes)
-    return Need(tokens, ask.request.max_output_tokens or ask.reply_tokens, ask.price)
+    meter = history.meter
+    tokens = meter.tokens(asked or next_name(ask.model), fixed_bytes(ask.request), more_bytes)
+    return Need(
+        tokens, max(ask.request.max_output_tokens or ask.reply_tokens, meter.longest_reply), ask.price
+    )
 
 
 def context_share(ask: Ask, history: History) -> float:

@@ -70,7 +70,9 @@ class Sending:
             NoRoomError: the budget does not allow another attempt.
         """
         ask, room = self.ask, self.room
-        longest = room.reply_tokens if room.is_lowered else ask.request.max_output_tokens
+        longest = ask.request.max_output_tokens
+        if room.is_lowered:
+            longest = min(room.reply_tokens, longest or room.reply_tokens)
         request = replace(ask.request, messages=self.history.conversation(), max_output_tokens=longest)
         with room:
             room.budget.rounds += 1

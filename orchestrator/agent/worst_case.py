@@ -54,9 +54,13 @@ class InputMeter:
     alias, and a router gives it to one model today and to another tomorrow, which count the same words in
     other ways. Of all that have answered for the model that is asked, the one with the highest estimate
     counts; for one that never answered, all is estimated.
+
+    Attributes:
+        longest_reply: in tokens. There are servers that know of no limit, and models that are not known.
     """
 
     def __init__(self) -> None:
+        self.longest_reply = 0
         self._bytes = 0
         self._counts: dict[tuple[str, str], _Count] = {}
 
@@ -73,6 +77,7 @@ class InputMeter:
             answered: what the provider called it.
             fixed_bytes: what every request has beside the conversation.
         """
+        self.longest_reply = max(self.longest_reply, usage.output_tokens)
         size = self._bytes + fixed_bytes
         if usage.input_tokens <= 0 or usage.total_tokens * _MOST_BYTES_PER_TOKEN < size:
             return

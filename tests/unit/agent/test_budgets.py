@@ -188,6 +188,26 @@ async def test_a_reply_is_shortened_to_what_fits_and_nothing_else_of_the_request
     assert list(third.messages)[: len(second.messages)] == list(second.messages)
 
 
+async def test_a_server_that_knows_of_no_limit_is_expected_to_do_it_again(tmp_path: Path) -> None:
+    steps = [dear(LOOK, used=Usage(4_000, 9_000)), says("Done.")]
+    config = SessionConfig(max_output_tokens=2_000, max_tokens=100_000)
+    async with session_in(tmp_path, *steps, config=config, host=host()) as (session, model):
+        turns = of(await events_of(session, "Go"), TurnStarted)
+    assert turns[0].tokens < 9_000 + 4_000 < turns[1].tokens
+    assert [request.max_output_tokens for request in model.requests] == [2_000, 2_000]
+
+
+@pytest.mark.parametrize(("left", "asked"), [(40_000, 2_000), (30_000, 2_000), (16_000, None)])
+async def test_it_is_never_asked_for_more_than_the_host_wants(
+    tmp_path: Path, left: int, asked: int | None
+) -> None:
+    steps = [dear(LOOK, used=Usage(4_000, 9_000)), says("Done.")]
+    config = SessionConfig(max_output_tokens=2_000, max_tokens=left, wrap_up_share=0)
+    async with session_in(tmp_path, *steps, config=config, host=host()) as (session, model):
+        await session.run("Go")
+    assert [request.max_output_tokens for request in model.requests[1:]] == ([asked] if asked else [])
+
+
 async def test_without_a_cap_the_request_is_as_the_host_wants_it(tmp_path: Path) -> None:
     async with session_in(tmp_path, says("Done."), config=SessionConfig(reply_tokens=7)) as (session, model):
         await session.run("Go")
