@@ -46,12 +46,18 @@ def said(request: RecordedRequest) -> list[int]:
     return [int(found) for one in replies for found in _SAID.findall(str(one["content"]))]
 
 
+def _missing(number: int, told: str) -> list[Call]:
+    """The calls of the rounds so far that write what is not there; of the others those of the last round."""
+    before = [call for calls in ROUNDS[: number - 1] for call in calls if "path" in call[1]]
+    return [call for call in (*before, *ROUNDS[number - 1]) if f"`{call[1].get('path')}`" not in told]
+
+
 def goes_on(request: RecordedRequest) -> Step:
     """The reply of a model that does a round again if it does not know what came of it, or all that is lost."""
     rounds, last = said(request), str(request.body["messages"][-1]["content"])
     number = max(rounds, default=0)
     if "that you worked in are lost" in last:
-        return do(*(call for calls in ROUNDS[:number] for call in calls), text=f"Round {number}.")
+        return do(*_missing(number, last), text=f"Round {number}.")
     if "stopped in the middle" not in last or not number:
         number += 1
     if number > len(ROUNDS):

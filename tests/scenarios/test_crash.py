@@ -196,6 +196,8 @@ def test_in_a_folder_without_a_forge_neither(
 
 AFTER_AN_EDIT = 24
 """Records after which something is changed, nothing proposed and the cycle on its way."""
+AFTER_A_PROPOSAL = 43
+"""Records after which a pull request is open, and the next change is being made."""
 
 
 def killed(place: Place) -> Path:
@@ -225,17 +227,24 @@ def test_work_of_a_dead_run_that_the_remote_refuses_is_a_patch(
     assert list((place.folder / "tmp").iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("records", "told"),
+    [
+        (AFTER_AN_EDIT, "None of your changes is in them."),
+        (AFTER_A_PROPOSAL, "only what had been put away before is in them: `NEWS.md`, `calc.py`"),
+    ],
+)
 def test_where_the_dead_runs_files_are_gone_its_conversation_is_gone_on_with(
-    model: ModelServer, mortal: Mortal, tmp_path: Path
+    model: ModelServer, mortal: Mortal, tmp_path: Path, records: int, told: str
 ) -> None:
     place = local_place(model, mortal, tmp_path / "machine")
-    dead = place.start(dies_after=AFTER_AN_EDIT)
+    dead = place.start(dies_after=records)
     before = len(place.asked)
     shutil.rmtree(place.folder / "tmp")  # a restart, where that folder is in memory
     assert place.start().result["outcome"] == "proposed"
-    told = str(place.asked[before].body["messages"][-1]["content"])
-    assert "the files that you worked in are lost" in told
-    assert "None of your changes is in them." in told
+    words = str(place.asked[before].body["messages"][-1]["content"])
+    assert "the files that you worked in are lost" in words
+    assert told in words
     check_nothing_is_lost(place, dead, before)
 
 
