@@ -109,7 +109,7 @@ class Taker:
         if found is not None:
             self.earlier[task.key] = found
         # Only by those who have something to do: to look for nothing costs nothing.
-        listed, self._listed = self._listed, ()
+        listed, self._listed = [record for record in self._listed if record.task != task.key], ()
         Pruning(self.records, self.forge, self.run).prune(listed, seen, taken.record.taken_at)
         return taken
 
