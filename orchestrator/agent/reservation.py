@@ -11,8 +11,10 @@ from orchestrator.agent.worst_case import BYTES_PER_TOKEN
 from orchestrator.core.errors import (
     AuthenticationError,
     ConfigurationError,
+    ContentFilterError,
     ContextLengthError,
     InvalidRequestError,
+    ModelError,
     ModelNotFoundError,
     NotConnectedError,
     OverloadedError,
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 
     from orchestrator.agent.limits import Budget
     from orchestrator.agent.worst_case import Need
-    from orchestrator.core.errors import ModelError
     from orchestrator.core.events import LimitReached
     from orchestrator.core.messages import Usage
 
@@ -42,12 +43,14 @@ _COST_NOTHING = (
 )
 """With these a provider turns a request away before it works on it."""
 
-
 _GAVE_UP = frozenset({HTTPStatus.GATEWAY_TIMEOUT, 524})
 """With these a gateway stopped waiting for a provider that works on the request and will bill it.
 
 524: https://developers.cloudflare.com/support/troubleshooting/http-status-codes/cloudflare-5xx-errors/error-524/
 """
+
+_REDIRECTS = range(HTTPStatus.MULTIPLE_CHOICES, HTTPStatus.BAD_REQUEST)
+"""They are not followed, so nobody worked on the request."""
 
 
 class NoRoomError(Exception):
@@ -110,7 +113,7 @@ class Reservation:
         Args:
             error: why it failed; None where its stream broke in the middle.
         """
-        return self._lose() if error is None or self._may_be_billed(error) else None
+        return self._lose(error) if error is None or self._may_be_billed(error) else None
 
     def again(self, need: Need | None = None) -> None:
         """Set the worst case aside for the next attempt, in the place of that for the last one.
@@ -129,9 +132,12 @@ class Reservation:
         self.hold()
 
     def _may_be_billed(self, error: BaseException | None) -> bool:
-        if self._heard_bytes or not isinstance(error, _COST_NOTHING):
+        if self._heard_bytes:
             return True
-        return isinstance(error, OverloadedError) and error.status in _GAVE_UP
+        status = error.status if isinstance(error, ModelError) else None
+        if status in _REDIRECTS:
+            return False
+        return status in _GAVE_UP or not isinstance(error, _COST_NOTHING)
 
     def settle(self, usage: Usage, usd: float | None, *, is_known: bool = True) -> None:
         """The reply is in, and this is what it really cost.
@@ -160,17 +166,18 @@ class Reservation:
             return
         self._let_go()
         if self.is_sent and self._may_be_billed(error):
-            self._lose()
+            self._lose(error)
 
     def _let_go(self) -> None:
         if self._held is not None:
             self.budget.let_go(self._held)
             self._held = None
 
-    def _lose(self) -> Amount:
-        heard = min(self.reply_tokens, -(-self._heard_bytes // BYTES_PER_TOKEN) or self.reply_tokens)
+    def _lose(self, error: BaseException | None) -> Amount:
+        unheard = 0 if isinstance(error, ContentFilterError) else self.reply_tokens  # it refused to make any
+        made = min(self.reply_tokens, -(-self._heard_bytes // BYTES_PER_TOKEN) or unheard)
         self._heard_bytes = 0
-        lost = Amount(self.need.input_tokens + heard, self.need.usd(heard))
+        lost = Amount(self.need.input_tokens + made, self.need.usd(made))
         self.budget.lose(lost)
         return lost
 

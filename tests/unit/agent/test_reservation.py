@@ -15,8 +15,10 @@ from orchestrator.agent.worst_case import MIN_REPLY_TOKENS, InputMeter, Need, fi
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import (
     ConnectionFailedError,
+    ContentFilterError,
     ContextLengthError,
     OverloadedError,
+    ProviderError,
     PullwrightError,
     RateLimitError,
 )
@@ -154,6 +156,11 @@ def test_a_price_that_is_not_known_fits_under_no_cap() -> None:
         (asyncio.CancelledError(), False, "", 0),
         (RateLimitError("slow down"), True, "", 0),
         (ContextLengthError("long"), True, "", 0),
+        (ContentFilterError("refused before a reply was made"), True, "", 10_000),
+        (ContentFilterError("refused in the middle of it"), True, "x" * 200, 10_100),
+        (ProviderError("a redirect", status=307), True, "", 0),
+        (ProviderError("whatever it is", status=418), True, "", 10_000 + REPLY),
+        (ConnectionFailedError("gave up", status=408), True, "", 10_000 + REPLY),
         (OverloadedError("busy"), True, "", 0),
         (OverloadedError("busy", status=503), True, "", 0),
         (OverloadedError("the gateway gave up, the model works on", status=504), True, "", 10_000 + REPLY),
