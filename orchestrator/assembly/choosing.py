@@ -92,6 +92,5 @@ class Choosing:
         lease = choice.lease
         if lease is None:
             return
-        said = (lease.previous.outcome if lease.previous else "") or "skipped"
         with self.saving(), suppress(WorkspaceError):  # else it expires by itself
-            await asyncio.to_thread(lease.release, said)
+            await asyncio.to_thread(lease.give_back)

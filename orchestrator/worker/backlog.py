@@ -185,7 +185,8 @@ class Backlog:
                 kept = isinstance(still, Ready)
             finally:
                 if not kept:
-                    _let_go(lease)
+                    with suppress(WorkspaceError):  # it expires by itself
+                        lease.give_back()
             if isinstance(still, str):
                 look.note(still, look.now + CLAIMS_LOOK_AGAIN)
                 return None
@@ -201,7 +202,7 @@ class Backlog:
         if ready.task.kind is not TaskKind.NEW:
             again = look.again(ready, pulls)
             return again if isinstance(again, str) else reading.in_its_words(again)
-        before = lease.previous.pull if lease.previous else None
+        before = lease.previous.new_pull(look.now) if lease.previous else None
         if before is not None and before not in {pull.number for pull in pulls}:
             return f"{name_of(ready.task)} was proposed as #{before}, which the forge does not list yet"
         done, _ = why_not_again(ready.task, pulls, ready.labels, look.is_asked)
@@ -226,13 +227,6 @@ class Backlog:
                 yield Ready(task, attempt, look.unlabel(retried), labels)
             else:
                 look.note(reason)
-
-
-def _let_go(lease: Lease) -> None:
-    """Release a claim on what is not done after all. What the tombstone before it told stays told."""
-    before = lease.previous
-    with suppress(WorkspaceError):  # it expires by itself
-        lease.release((before.outcome if before else "") or "skipped", before.pull if before else None)
 
 
 def _summary(reasons: Sequence[str], label: str) -> str:

@@ -40,21 +40,24 @@ PATIENT = Manners(max_open_prs=9, max_prs_per_day=9, max_unreviewed=9)
 class Tombstone:
     """What a claim's record tells of the holder before."""
 
-    outcome: str
-    pull: int | None
+    pull: int
+    is_new: bool = True
+
+    def new_pull(self, now: datetime) -> int | None:
+        assert now == START + timedelta(days=1)
+        return self.pull if self.is_new else None
 
 
 @dataclass
 class Lease:
-    """A claim that was taken. `released` is how it was let go."""
+    """A claim that was taken."""
 
     previous: Tombstone | None = None
-    released: list[tuple[str, int | None]] = field(default_factory=list)
+    is_given_back: bool = False
     remote_is_gone: bool = False
 
-    def release(self, outcome: str, pull: int | None = None, spent: object = None) -> None:
-        assert spent is None
-        self.released.append((outcome, pull))
+    def give_back(self) -> None:
+        self.is_given_back = True
         if self.remote_is_gone:
             raise WorkspaceError("the remote is gone")
 
@@ -375,27 +378,33 @@ async def test_what_was_done_between_the_look_and_the_claim_is_not_done_again(wo
     choice = await backlog(world, claims).choose()
     assert choice.task is None
     assert "issue #1 has an open pull request" in choice.reason
-    assert claims.taken["issue-1"].released == [("skipped", None)]
+    assert claims.taken["issue-1"].is_given_back
 
 
 async def test_a_pull_request_that_is_not_listed_yet_is_known_by_its_claim(world: World) -> None:
     issue(world)
     issue(world)
-    claims = Claims(before={"issue-1": Tombstone("proposed", 99)})
+    claims = Claims(before={"issue-1": Tombstone(99)})
     choosing = backlog(world, claims)
     assert (await choosing.choose()).task is not None
     assert set(claims.taken) == {"issue-1", "issue-2"}
-    assert claims.taken["issue-1"].released == [("proposed", 99)]
+    assert claims.taken["issue-1"].is_given_back
     assert "was proposed as #99" in (await choosing.choose()).reason
+
+
+async def test_a_pull_request_that_is_never_listed_blocks_its_task_for_an_hour_only(world: World) -> None:
+    issue(world)
+    claims = Claims(before={"issue-1": Tombstone(99, is_new=False)})
+    assert await chosen(world, claims) == "issue-1"
 
 
 async def test_a_listed_pull_request_of_a_claim_before_may_be_tried_again(world: World) -> None:
     issue(world)
     pull = ours(world, 1, "closed")
     world.label_pull(pull, "ada", RETRY_LABEL)
-    claims = Claims(before={"issue-1": Tombstone("proposed", pull.number)})
+    claims = Claims(before={"issue-1": Tombstone(pull.number)})
     assert await chosen(world, claims) == "issue-1"
-    assert claims.taken["issue-1"].released == []
+    assert not claims.taken["issue-1"].is_given_back
 
 
 async def test_the_limits_hold_when_several_claim_at_once(world: World) -> None:
@@ -404,7 +413,7 @@ async def test_the_limits_hold_when_several_claim_at_once(world: World) -> None:
     choice = await backlog(world, claims, manners=replace(PATIENT, max_open_prs=1)).choose()
     assert choice.task is None
     assert "--max-open-prs is 1" in choice.reason
-    assert claims.taken["issue-1"].released == [("skipped", None)]
+    assert claims.taken["issue-1"].is_given_back
 
 
 UPKEEP_ENDS: dict[str, Callable[[World, Pull], object]] = {
@@ -422,7 +431,7 @@ async def test_a_round_that_another_worker_did_is_not_done_again(world: World, c
     claims = Claims(on_claim=lambda: UPKEEP_ENDS[case](world, pull))
     choice = await backlog(world, claims).choose()
     assert choice.task is None
-    assert claims.taken["issue-1"].released == [("skipped", None)]
+    assert claims.taken["issue-1"].is_given_back
 
 
 async def test_a_round_is_about_what_is_there_after_the_claim(world: World) -> None:
@@ -445,12 +454,12 @@ async def test_a_claim_is_let_go_where_the_forge_fails(world: World) -> None:
     claims = Claims(on_claim=lambda: world.github.faults.append(server_error("GET", ".*/pulls", times=9)))
     with pytest.raises(ForgeUnavailableError):
         await backlog(world, claims).choose()
-    assert claims.taken["issue-1"].released == [("skipped", None)]
+    assert claims.taken["issue-1"].is_given_back
 
 
 async def test_a_claim_that_cannot_be_let_go_expires(world: World) -> None:
     issue(world)
-    claims = Claims(before={"issue-1": Tombstone("proposed", 99)}, remote_is_gone=True)
+    claims = Claims(before={"issue-1": Tombstone(99)}, remote_is_gone=True)
     assert (await backlog(world, claims).choose()).task is None
 
 

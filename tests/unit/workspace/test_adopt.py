@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.assembly import doctor_machine
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.workspace.merging import LEAST_GIT
 from orchestrator.workspace.soundness import unsound
 from tests.unit.workspace.conftest import FILES
 from tests.unit.workspace.plants import HOOKS, PLANTS, Field
@@ -415,7 +413,3 @@ def test_a_git_that_is_too_old_to_merge_is_named(
         with pytest.raises(WorkspaceError, match=said):
             opened.adopt(made, reference=WORK)
         assert opened.changed_paths() == set()
-
-
-def test_doctor_asks_for_the_git_that_a_merge_needs() -> None:
-    assert doctor_machine.LEAST_GIT == LEAST_GIT
