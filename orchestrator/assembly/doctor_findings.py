@@ -67,13 +67,15 @@ class Probe:
     Attributes:
         name: a word or two.
         look: finds out; may raise `Unmet`, an error of ours, or an error of the operating system.
-        fix: what to do where it raises an error or does not end.
+        fix: what to do where it raises an error.
+        away: what to do where nobody answers; empty if that is the same.
     """
 
     name: str
     look: Callable[[], Finding]
     fix: str
     seconds: float = PROBE_SECONDS
+    away: str = ""
 
 
 class NoTimeError(ForgeUnavailableError):
@@ -134,7 +136,7 @@ def run(group: Group, redact: Callable[[str], str]) -> Iterator[Result]:
         if finding is None:
             late = probe.name
             group.stop.at_once()
-            finding = failed(f"no answer within {probe.seconds:.0f} s", probe.fix)
+            finding = failed(f"no answer within {probe.seconds:.0f} s", probe.away or probe.fix)
         yield Result(
             redact(group.title),
             probe.name,
@@ -165,7 +167,9 @@ def _look(probe: Probe) -> Finding:
     except Unmet as reason:
         return skipped(str(reason))
     except NoTimeError as error:
-        return failed(str(error.__context__ or error), probe.fix)
+        return failed(str(error.__context__ or error), probe.away or probe.fix)
+    except ForgeUnavailableError as error:
+        return failed(str(error), probe.away or probe.fix)
     except PullwrightError as error:
         return failed(str(error), probe.fix)
     except OSError as error:

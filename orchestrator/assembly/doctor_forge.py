@@ -87,7 +87,7 @@ class GitHubProbes:
             ("workflow files", self._workflow_files, network),
             ("checks", self._checks, network),
         )
-        probes = tuple(Probe(*look) for look in looks)
+        probes = tuple(Probe(*look, away=network) for look in looks)
         return Group(f"GitHub {name}", probes, stop)
 
     @cached_property

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from pathlib import Path
 
 import pytest
 
 from orchestrator.config.fleet import DEFAULT_EVERY, Address, FleetFile, load_fleet
 from orchestrator.core.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
 ONE = '[[repository]]\nname = "owner/name"\n'
@@ -155,3 +153,11 @@ def test_a_secret_of_the_environment_is_known_again_in_the_file(tmp_path: Path) 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"there is no file .*none\.toml"):
         load_fleet(tmp_path / "none.toml", {})
+
+
+def test_the_example_of_the_readme(tmp_path: Path) -> None:
+    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```toml\n(\[fleet\].*?)```", readme, flags=re.DOTALL)
+    one, two = read(tmp_path, block, TWO_TOKEN=TOKEN).repositories
+    assert (one.settings["every"], two.settings["cron"]) == ("30m", "0 3 * * *")
+    assert two.environ["GITHUB_TOKEN"] == TOKEN
