@@ -152,8 +152,7 @@ def _execute(  # noqa: PLR0913, PLR0917  one command, fact by fact
     try:
         stdout, stderr = _wait(process, doing, cancelled)
     finally:
-        if process.poll() is None:
-            _stop(process)
+        _end(process)
     return GitResult(process.returncode, stdout, stderr.decode("utf-8", "replace"))
 
 
@@ -188,11 +187,20 @@ def _gitpython(folder: str) -> Git:
     return Git(folder)
 
 
-def _stop(process: Git.AutoInterrupt) -> None:
-    """End git and the programs that it started: nothing may write into a clone that is being removed."""
+def _end(process: Git.AutoInterrupt) -> None:
+    """Nothing of git may write into a clone that is being removed, and no pipe stays open, however it ended."""
     running = process.proc
     if running is None:
         return
+    if running.poll() is None:
+        _stop(running)
+    for pipe in (running.stdout, running.stderr):
+        if pipe is not None:
+            pipe.close()
+
+
+def _stop(running: subprocess.Popen[bytes]) -> None:
+    """End git and the programs that it started."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(running.pid, number)
