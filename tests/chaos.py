@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.assembly.build import Errand, build_program
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.events import Claimed
+from orchestrator.core.cycle_events import Claimed
 from orchestrator.core.messages import FinishReason, Message, Role, Text, Usage
 from orchestrator.models.base import Completed, Response
 from orchestrator.worker.pace import Pace

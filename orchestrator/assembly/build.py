@@ -15,8 +15,8 @@ from orchestrator.assembly.relay import Relay
 from orchestrator.assembly.web import choose_web
 from orchestrator.config import ApiKeys, load, secret_values
 from orchestrator.core.clock import SystemClock
+from orchestrator.core.cycle_events import CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.events import CycleStarted, TaskTaken
 from orchestrator.cycle.parts import Stop
 from orchestrator.guard.secrets import Redactor
 from orchestrator.journal.folders import Home

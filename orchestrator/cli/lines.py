@@ -7,36 +7,39 @@ from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from orchestrator.cli.text import clean, counted, one_line
 from orchestrator.cli.worker_lines import WorkerEvent, is_news, words
-from orchestrator.core.defences import Guarded
-from orchestrator.core.events import (
-    CallStatus,
+from orchestrator.core.cycle_events import (
     Claimed,
     Cloned,
     CycleEnded,
     CycleStarted,
+    ForgeUsed,
+    Paused,
+    PhaseEntered,
+    Proposed,
+    QuestionAsked,
+    Reserved,
+    Resumed,
+    TaskTaken,
+    WorkSaved,
+)
+from orchestrator.core.defences import Guarded
+from orchestrator.core.events import (
+    CallStatus,
     ErrorOccurred,
     Event,
-    ForgeUsed,
     InputReceived,
     LimitReached,
     LoopDetected,
     MessageAdded,
-    Paused,
-    PhaseEntered,
     PlanAccepted,
     ProcessingEnded,
-    Proposed,
-    QuestionAsked,
     ReasoningDelta,
     ReplyReceived,
     ReplyRejected,
-    Reserved,
-    Resumed,
     SessionEnded,
     SessionStarted,
     SteeringInjected,
     SubagentEvent,
-    TaskTaken,
     TextDelta,
     TextStarted,
     ToolCallEnded,
@@ -45,7 +48,6 @@ from orchestrator.core.events import (
     TurnStarted,
     WaitStarted,
     Warned,
-    WorkSaved,
 )
 
 if TYPE_CHECKING:

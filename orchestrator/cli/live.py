@@ -12,10 +12,8 @@ from rich.text import Text
 from orchestrator.cli.lines import Line, Narrator, amounts, duration, money, telling, waited
 from orchestrator.cli.text import clean, counted, one_line
 from orchestrator.core.clock import SystemClock
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted, PhaseEntered
 from orchestrator.core.events import (
-    CycleEnded,
-    CycleStarted,
-    PhaseEntered,
     ReasoningDelta,
     ReplyReceived,
     SubagentEvent,

@@ -15,8 +15,9 @@ from orchestrator.cli.arguments import given_settings
 from orchestrator.cli.exit_codes import INTERRUPTED, for_error, for_outcome
 from orchestrator.cli.outcome import print_result
 from orchestrator.cli.worker_lines import NEXT_TIME
+from orchestrator.core.cycle_events import Paused
 from orchestrator.core.errors import PullwrightError
-from orchestrator.core.events import Paused, Warned
+from orchestrator.core.events import Warned
 
 if TYPE_CHECKING:
     import argparse

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.exit_codes import DONE
 from orchestrator.cli.lines import Narrator, amounts, duration, mending, money
 from orchestrator.cli.text import one_line, shortened
-from orchestrator.core.events import PlanAccepted, ReplyReceived, TaskTaken, ToolCallEnded, TurnStarted
+from orchestrator.core.cycle_events import TaskTaken
+from orchestrator.core.events import PlanAccepted, ReplyReceived, ToolCallEnded, TurnStarted
 from orchestrator.core.messages import Usage
 from orchestrator.journal.codec import UnknownRecord
 from orchestrator.journal.folders import Home

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from orchestrator.agent.config import Host, SessionConfig
 from orchestrator.agent.loop import EndKind, SessionEnd
 from orchestrator.agent.session import Session
-from orchestrator.core.events import Phase, PhaseEntered, PlanAccepted, Resumed
+from orchestrator.core.cycle_events import Phase, PhaseEntered, Resumed
+from orchestrator.core.events import PlanAccepted
 from orchestrator.core.spent import Spent
 from orchestrator.cycle.bring import Brought, bring
 from orchestrator.cycle.earlier import State, conversation

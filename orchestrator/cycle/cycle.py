@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.agent.loop import EndKind, SessionEnd
 from orchestrator.contracts.fence import one_line
-from orchestrator.core.errors import PullwrightError, WorkspaceError
-from orchestrator.core.events import (
+from orchestrator.core.cycle_events import (
     Cloned,
     CycleEnded,
     CycleStarted,
@@ -21,8 +20,9 @@ from orchestrator.core.events import (
     Phase,
     PhaseEntered,
     TaskTaken,
-    Warned,
 )
+from orchestrator.core.errors import PullwrightError, WorkspaceError
+from orchestrator.core.events import Warned
 from orchestrator.core.spent import Spent
 from orchestrator.cycle.act import Act
 from orchestrator.cycle.hold import Hold

@@ -8,6 +8,7 @@ from types import NoneType
 from typing import TYPE_CHECKING
 
 from orchestrator.contracts.fence import one_line
+from orchestrator.core.cycle_events import Claimed
 from orchestrator.core.errors import (
     BadReplyError,
     ContentFilterError,
@@ -17,7 +18,7 @@ from orchestrator.core.errors import (
     ToolError,
     WorkspaceError,
 )
-from orchestrator.core.events import Claimed, Warned
+from orchestrator.core.events import Warned
 from orchestrator.core.prompts import render
 from orchestrator.cycle.result import Outcome
 

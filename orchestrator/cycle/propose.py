@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.contracts.fence import one_line
+from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.diff_stat import diff_stat
 from orchestrator.core.errors import PushRejectedError, ToolError
-from orchestrator.core.events import Phase, PhaseEntered, Proposed, Warned
+from orchestrator.core.events import Warned
 from orchestrator.core.prompts import render
 from orchestrator.cycle.attach import Attachments
 from orchestrator.cycle.result import PullRequestResult

@@ -7,7 +7,7 @@ import hashlib
 import re
 from typing import TYPE_CHECKING
 
-from orchestrator.core.events import QuestionAsked
+from orchestrator.core.cycle_events import QuestionAsked
 from orchestrator.core.prompts import render
 
 if TYPE_CHECKING:

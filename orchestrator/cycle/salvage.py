@@ -8,8 +8,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.core.cycle_events import WorkSaved
 from orchestrator.core.errors import ClaimLostError, WorkspaceError
-from orchestrator.core.events import Warned, WorkSaved
+from orchestrator.core.events import Warned
 from orchestrator.cycle.earlier import pages_of, trimmed_events
 from orchestrator.cycle.result import Outcome, outcome_of
 from orchestrator.guard.outgoing import places_of_secrets

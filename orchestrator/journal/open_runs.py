@@ -11,21 +11,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from orchestrator.core.errors import JournalError
-from orchestrator.core.events import (
+from orchestrator.core.cycle_events import (
     Claimed,
     Cloned,
     CycleEnded,
     CycleStarted,
-    MessageAdded,
     Proposed,
     QuestionAsked,
-    ReplyReceived,
     Resumed,
     TaskTaken,
-    TurnStarted,
     WorkSaved,
 )
+from orchestrator.core.errors import JournalError
+from orchestrator.core.events import MessageAdded, ReplyReceived, TurnStarted
 from orchestrator.core.messages import Usage
 from orchestrator.core.spent import Spent
 from orchestrator.journal.codec import UnknownRecord

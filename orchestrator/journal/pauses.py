@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.core.cycle_events import CycleStarted, Paused
 from orchestrator.core.errors import JournalError
-from orchestrator.core.events import CycleStarted, Paused
 from orchestrator.journal.codec import UnknownRecord, decode
 from orchestrator.journal.folders import JOURNAL_FILE
 from orchestrator.journal.reader import runs

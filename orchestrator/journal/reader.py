@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.core.cycle_events import CycleEnded, TaskTaken
 from orchestrator.core.errors import JournalError
-from orchestrator.core.events import CycleEnded, ReplyReceived, SubagentEvent, TaskTaken
+from orchestrator.core.events import ReplyReceived, SubagentEvent
 from orchestrator.journal.codec import TYPE_KEY, UnknownRecord, decode
 from orchestrator.journal.folders import JOURNAL_FILE
 from orchestrator.journal.writer import FORMAT, HEADER_TYPE

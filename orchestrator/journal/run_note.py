@@ -9,24 +9,26 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.core.cycle_events import (
+    CycleEnded,
+    CycleStarted,
+    ForgeUsed,
+    Paused,
+    Proposed,
+    QuestionAsked,
+    TaskTaken,
+    WorkSaved,
+)
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.diff_stat import DiffStat
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import (
     CallStatus,
-    CycleEnded,
-    CycleStarted,
-    ForgeUsed,
-    Paused,
     PlanAccepted,
-    Proposed,
-    QuestionAsked,
     ReplyReceived,
     SubagentEvent,
-    TaskTaken,
     ToolCallEnded,
     ToolCallStarted,
-    WorkSaved,
 )
 from orchestrator.core.spent import Spent
 from orchestrator.journal.codec import UnknownRecord, decode

@@ -12,15 +12,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.core.cycle_events import CycleEnded, Reserved
 from orchestrator.core.errors import JournalError
-from orchestrator.core.events import (
-    CycleEnded,
-    ReplyReceived,
-    Reserved,
-    SubagentEvent,
-    TurnStarted,
-    WaitStarted,
-)
+from orchestrator.core.events import ReplyReceived, SubagentEvent, TurnStarted, WaitStarted
 from orchestrator.core.spent import Spent
 from orchestrator.journal.codec import TYPE_KEY, UnknownRecord, decode
 from orchestrator.journal.folders import JOURNAL_FILE

@@ -10,11 +10,10 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any, Self
 
 from orchestrator import __version__
+from orchestrator.core.cycle_events import CycleEnded, Proposed
 from orchestrator.core.errors import DiskFullError, JournalError
 from orchestrator.core.events import (
-    CycleEnded,
     InputReceived,
-    Proposed,
     ReasoningDelta,
     ReplyReceived,
     SubagentEvent,

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.core.cycle_events import Proposed, WorkSaved
 from orchestrator.core.errors import ForgeError, JournalError
-from orchestrator.core.events import CallStatus, Proposed, ToolCallEnded, WorkSaved
+from orchestrator.core.events import CallStatus, ToolCallEnded
 from orchestrator.core.spent import Spent
 from orchestrator.cycle.let_go import WORKING_LABEL
 from orchestrator.cycle.result import Outcome
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from orchestrator.core.clock import Clock
-    from orchestrator.core.events import Emit, Event, TaskTaken
+    from orchestrator.core.cycle_events import TaskTaken
+    from orchestrator.core.events import Emit, Event
     from orchestrator.forge.base import Forge
     from orchestrator.journal.folders import Home
     from orchestrator.journal.open_runs import OpenRun

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed
 from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
-from orchestrator.core.events import Phase, PhaseEntered, Proposed, ReplyReceived, Warned
+from orchestrator.core.events import ReplyReceived, Warned
 from orchestrator.cycle.earlier import State, conversation, pages_of, read_pages, trimmed_events
 from orchestrator.cycle.result import Outcome
 from orchestrator.cycle.salvage import PATCH_NAME, write_private

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING
 
-from orchestrator.core.events import Reserved
+from orchestrator.core.cycle_events import Reserved
 from orchestrator.journal.spent import spend_lock, spent_on
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from orchestrator.assembly.doctor_findings import (
 )
 from orchestrator.assembly.doctor_machine import writable
 from orchestrator.core.clock import ManualClock
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Paused
 from orchestrator.core.errors import ForgeUnavailableError, RemoteUnavailableError
-from orchestrator.core.events import CycleEnded, CycleStarted, Paused
 from orchestrator.journal.folders import Home, create_run_folder
 from orchestrator.journal.open_runs import hold
 from orchestrator.journal.writer import JournalWriter

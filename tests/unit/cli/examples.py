@@ -2,38 +2,41 @@
 
 from __future__ import annotations
 
-from orchestrator.core.defences import Defence, Guarded
-from orchestrator.core.events import (
-    CallStatus,
+from orchestrator.core.cycle_events import (
     Claimed,
     Cloned,
     CycleEnded,
     CycleStarted,
+    ForgeUsed,
+    Paused,
+    Phase,
+    PhaseEntered,
+    Proposed,
+    QuestionAsked,
+    Reserved,
+    Resumed,
+    TaskTaken,
+    WorkSaved,
+)
+from orchestrator.core.defences import Defence, Guarded
+from orchestrator.core.events import (
+    CallStatus,
     ErrorOccurred,
     Event,
-    ForgeUsed,
     InputReceived,
     LimitReached,
     LoopDetected,
     MessageAdded,
-    Paused,
-    Phase,
-    PhaseEntered,
     PlanAccepted,
     ProcessingEnded,
-    Proposed,
-    QuestionAsked,
     ReasoningDelta,
     ReplyReceived,
     ReplyRejected,
-    Reserved,
-    Resumed,
     SessionEnded,
     SessionStarted,
     SessionState,
     SteeringInjected,
     SubagentEvent,
-    TaskTaken,
     TextDelta,
     TextStarted,
     ToolCallEnded,
@@ -42,7 +45,6 @@ from orchestrator.core.events import (
     TurnStarted,
     WaitStarted,
     Warned,
-    WorkSaved,
 )
 from orchestrator.core.messages import FinishReason, Message, Usage
 

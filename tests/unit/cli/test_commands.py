@@ -18,8 +18,9 @@ from orchestrator.cli.config_command import key_states
 from orchestrator.cli.pulls import close, write_json, write_text
 from orchestrator.cli.show import tell
 from orchestrator.core.clock import ManualClock
+from orchestrator.core.cycle_events import TaskTaken
 from orchestrator.core.errors import ConfigurationError, ForgeNotFoundError, JournalError, ProviderError
-from orchestrator.core.events import TaskTaken, Warned
+from orchestrator.core.events import Warned
 from orchestrator.forge.base import Proposal
 from orchestrator.forge.local import LocalForge, root_of
 from orchestrator.journal.folders import Home, create_run_folder

@@ -16,9 +16,10 @@ from orchestrator.cli.digest_command import digest, since_time
 from orchestrator.cli.digest_send import MOST_CHARS, as_message, send, webhook_of
 from orchestrator.cli.digest_text import Words, as_markdown, run_as_markdown
 from orchestrator.core.clock import ManualClock, SystemClock
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Proposed, TaskTaken
 from orchestrator.core.diff_stat import diff_stat
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, JournalError
-from orchestrator.core.events import CycleEnded, CycleStarted, Proposed, ReplyReceived, TaskTaken
+from orchestrator.core.events import ReplyReceived
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.spent import Spent
 from orchestrator.guard.secrets import Redactor

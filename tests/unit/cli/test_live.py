@@ -15,20 +15,16 @@ from orchestrator.cli.lines import Narrator, duration, money, telling
 from orchestrator.cli.live import LiveView
 from orchestrator.cli.worker_lines import NEXT_TIME
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.events import (
+from orchestrator.core.cycle_events import (
     CycleEnded,
     CycleStarted,
-    Event,
     Paused,
     Phase,
     PhaseEntered,
     Reserved,
     Resumed,
-    TextDelta,
-    ToolCallStarted,
-    TurnStarted,
-    Warned,
 )
+from orchestrator.core.events import Event, TextDelta, ToolCallStarted, TurnStarted, Warned
 from orchestrator.guard.secrets import RedactedStream, Redactor
 from tests.unit.cli.examples import EVENTS, reply
 from tests.unit.journal.strategies import any_event

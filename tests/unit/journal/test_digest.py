@@ -7,22 +7,24 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.defences import Defence, Guarded
-from orchestrator.core.events import (
-    CallStatus,
+from orchestrator.core.cycle_events import (
     CycleEnded,
     CycleStarted,
     ForgeUsed,
     Paused,
-    PlanAccepted,
     Proposed,
     QuestionAsked,
+    TaskTaken,
+    WorkSaved,
+)
+from orchestrator.core.defences import Defence, Guarded
+from orchestrator.core.events import (
+    CallStatus,
+    PlanAccepted,
     ReplyReceived,
     SubagentEvent,
-    TaskTaken,
     ToolCallEnded,
     ToolCallStarted,
-    WorkSaved,
 )
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.spent import Spent

@@ -18,22 +18,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.errors import JournalError
-from orchestrator.core.events import (
+from orchestrator.core.cycle_events import (
     Claimed,
     Cloned,
     CycleEnded,
     CycleStarted,
-    MessageAdded,
     Proposed,
     QuestionAsked,
+    TaskTaken,
+    WorkSaved,
+)
+from orchestrator.core.errors import JournalError
+from orchestrator.core.events import (
+    MessageAdded,
     ReplyReceived,
     SubagentEvent,
-    TaskTaken,
     TurnStarted,
     WaitStarted,
     Warned,
-    WorkSaved,
 )
 from orchestrator.core.messages import FinishReason, Message, Role, Text, ToolResult, Usage
 from orchestrator.core.spent import Spent
@@ -185,7 +187,7 @@ import contextlib, random, sys
 from datetime import UTC, datetime
 from pathlib import Path
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.events import TaskTaken
+from orchestrator.core.cycle_events import TaskTaken
 from orchestrator.journal.folders import Home, create_run_folder, new_run_id
 from orchestrator.journal.open_runs import hold
 from orchestrator.journal.writer import JournalWriter

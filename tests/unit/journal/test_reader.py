@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.clock import ManualClock
+from orchestrator.core.cycle_events import CycleEnded, TaskTaken
 from orchestrator.core.errors import JournalError
-from orchestrator.core.events import CycleEnded, ReplyReceived, SessionEnded, TaskTaken, TurnStarted, Warned
+from orchestrator.core.events import ReplyReceived, SessionEnded, TurnStarted, Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.journal.codec import UnknownRecord
 from orchestrator.journal.folders import Home, create_run_folder

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.clock import ManualClock
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Reserved
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import (
     CallStatus,
-    CycleEnded,
-    CycleStarted,
     ReplyReceived,
-    Reserved,
     SubagentEvent,
     ToolCallEnded,
     TurnStarted,

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.events import Claimed, Cloned, CycleStarted, TaskTaken
+from orchestrator.core.cycle_events import Claimed, Cloned, CycleStarted, TaskTaken
 from orchestrator.forge.memory import MemoryForge
 from orchestrator.journal.folders import Home, create_run_folder, new_run_id
 from orchestrator.journal.open_runs import hold

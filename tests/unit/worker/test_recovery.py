@@ -7,13 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.events import (
-    CycleEnded,
-    CycleStarted,
-    InputReceived,
-    MessageAdded,
-    Resumed,
-)
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Resumed
+from orchestrator.core.events import InputReceived, MessageAdded
 from orchestrator.core.messages import Message
 from orchestrator.cycle.earlier import State, conversation, pages_of, read_pages
 from orchestrator.journal.folders import create_run_folder

@@ -9,18 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, QuestionAsked, Resumed
 from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
-from orchestrator.core.events import (
-    InputReceived,
-    MessageAdded,
-    Phase,
-    PhaseEntered,
-    Proposed,
-    QuestionAsked,
-    ReplyReceived,
-    Resumed,
-    Warned,
-)
+from orchestrator.core.events import InputReceived, MessageAdded, ReplyReceived, Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.cycle.earlier import State, conversation, pages_of, read_pages
 from orchestrator.journal.open_runs import is_open

@@ -12,7 +12,8 @@ import pytest
 from orchestrator.assembly.spending import scope_caps
 from orchestrator.config import load
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.events import CycleEnded, CycleStarted, ReplyReceived, Reserved
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Reserved
+from orchestrator.core.events import ReplyReceived
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.spent import Spent
 from orchestrator.journal.folders import Home, create_run_folder

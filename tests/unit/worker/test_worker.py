@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.clock import ManualClock
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted
 from orchestrator.core.errors import (
     AuthenticationError,
     BadReplyError,
@@ -18,7 +19,6 @@ from orchestrator.core.errors import (
     OverloadedError,
     SpentQuotaError,
 )
-from orchestrator.core.events import CycleEnded, CycleStarted
 from orchestrator.cycle.parts import Stop
 from orchestrator.cycle.result import CycleResult, Outcome
 from orchestrator.cycle.tasks import from_text
