@@ -169,7 +169,8 @@ class Purse:
         caps, needs, run = self._caps, needs or Caps(), folder.name
         if words := self.why_not(task, needs):
             return Refused(words, "task")
-        granted = least(caps.cycle, left(caps.task, task))
+        # One cycle may not take more than all of them, also where nobody else is asked (a dry run).
+        granted = least(caps.cycle, caps.repository, left(caps.task, task))
         reason = "" if caps.task.is_open else "what is left of the task"
         async with spend_lock(self._home, self._clock):
             if not caps.day.is_open:

@@ -238,3 +238,9 @@ async def test_a_repository_is_shared_by_machines(tmp_path: Path) -> None:
     assert third.told[-1] == Reserved(0.0, 0, 0.0, 0, words)
     await first.end(0.5)
     assert await other.cycle().open() == Granted(Caps(usd=1.5))
+
+
+async def test_a_dry_run_takes_no_more_than_the_repository_has_for_a_day(tmp_path: Path) -> None:
+    """It asks no remote, so nobody knows what others have spent."""
+    machine = Machine(tmp_path, ScopeCaps(cycle=Caps(usd=2.0), repository=Caps(usd=1.0, rounds=3)))
+    assert await machine.cycle().open() == Granted(Caps(usd=1.0, rounds=3))
