@@ -154,7 +154,10 @@ async def _run(  # noqa: PLR0913, PLR0917  one story, its facts
         change=lambda parts: watched(parts, off, evidence, careless),
         is_tightened=Defence.INSTRUCTIONS not in off,
     )
-    evidence.result = await program.cycle()
+    try:
+        evidence.result = await program.cycle()
+    finally:
+        await program.close()
     look_at_model(evidence, model)
     look_at_forge(evidence, forge)
     look_at_web(evidence, web)

@@ -33,6 +33,15 @@ async def test_an_attack_is_stopped_and_succeeds_without_its_defence(attack: Att
     assert not proof.fell.stopped, f"without its defence nothing came of it: {proof.fell.proof}"
 
 
+async def test_an_attack_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "tmp"
+    own.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(own))
+    attack = next(attack for attack in CORPUS if attack.name == "tests-skipped")
+    assert (await prove(attack, user(tmp_path), SOURCE)).holds
+    assert list(own.iterdir()) == []
+
+
 OTHER_FORMS = ["protected-workflow", "secret-as-base64", "path-absolute", "shell-below-its-level"]
 
 
