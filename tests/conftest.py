@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 _LEAKING = ("PULLWRIGHT_", "GIT_", "GITHUB_", "GH_", "OPENAI_", "ANTHROPIC_", "GEMINI_", "GOOGLE_", "XDG_")
 _KEPT = ("PULLWRIGHT_TEST_",)
 _NUMBERS = itertools.count()
-_MOST_WORKERS = 8  # each takes half a gigabyte
-
-
-def pytest_xdist_auto_num_workers() -> int:
-    """For `-n auto`: the tests wait for other programs half of the time, so two for each processor, if that is few."""
-    processors = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return max(processors, min(2 * processors, _MOST_WORKERS))
 
 
 @pytest.fixture(autouse=True)

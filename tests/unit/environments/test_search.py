@@ -234,7 +234,7 @@ async def test_a_line_that_matches_in_millions_of_places_is_one_match(
     quick: LocalEnvironment, plain: LocalEnvironment, sample: Path
 ) -> None:
     """Ripgrep tells each place, which here makes more than is kept of a match."""
-    (sample / "wide.csv").write_bytes(b"first\n" + b"b," * 5_000_000 + b"\nb,\n")
+    (sample / "wide.csv").write_bytes(b"first\n" + b"b," * 2_000_000 + b"\nb,\n")
     found = await quick.grep("b,", "wide.csv", GrepOptions())
     assert [(match.path, match.line) for match in found] == [("wide.csv", 2), ("wide.csv", 3)]
     assert found == await plain.grep("b,", "wide.csv", GrepOptions())
