@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.arguments import given_settings
 from orchestrator.cli.exit_codes import INTERRUPTED, for_error, for_outcome
 from orchestrator.cli.outcome import print_result
-from orchestrator.cli.worker_lines import NEXT_TIME
 from orchestrator.core.cycle_events import Paused
 from orchestrator.core.errors import PullwrightError
 from orchestrator.core.events import Warned
@@ -91,7 +90,8 @@ async def _work(
 
     def tell_next() -> None:
         until = schedule.next_fire(clock.now()).isoformat(timespec="seconds")
-        view(Paused(until, f"{NEXT_TIME} ({schedule.text})"))
+        reason = f"nothing to do before the next time of the schedule ({schedule.text})"
+        view(Paused(until, reason, is_planned=True))
         view.pause()
 
     bell = rhythm.bell = Bell(waiting, tell_next)

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 WorkerEvent: TypeAlias = Claimed | Resumed | Reserved | ForgeUsed | Paused | WorkSaved
 
-NEXT_TIME = "nothing to do before the next time of the schedule"
 _MOST_NAMED = 5
 
 
@@ -28,8 +27,8 @@ def words(event: WorkerEvent) -> str:
             caps = ", ".join(_caps(event)) or "no cap"
             return f"may spend: {caps}{f' ({one_line(event.reason)})' if event.reason else ''}"
         case ForgeUsed():
-            counted = event.requests - event.unchanged
-            return f"requests to the forge: {event.requests}, of them {counted} counted and {event.writes} writing"
+            charged = event.requests - event.unchanged
+            return f"requests to the forge: {event.requests}, of them {charged} counted and {event.writes} writing"
         case Paused():
             verb = "paused" if is_news(event) else "waiting"
             return f"{verb} until {minute(event.until)}: {one_line(event.reason)}"
@@ -41,9 +40,7 @@ def words(event: WorkerEvent) -> str:
 
 def is_news(event: WorkerEvent) -> bool:
     """Whether a person should notice it; the wait for the next time of a schedule is as ordered."""
-    return isinstance(event, WorkSaved) or (
-        isinstance(event, Paused) and not event.reason.startswith(NEXT_TIME)
-    )
+    return isinstance(event, WorkSaved) or (isinstance(event, Paused) and not event.is_planned)
 
 
 def minute(text: str) -> str:

@@ -157,10 +157,15 @@ class WorkSaved:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """The worker does nothing until this time, in ISO 8601. It says why."""
+    """The worker does nothing until this time, in ISO 8601. It says why.
+
+    Attributes:
+        is_planned: it is the wait for the next time of a schedule.
+    """
 
     until: str
     reason: str
+    is_planned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

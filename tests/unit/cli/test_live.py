@@ -13,7 +13,6 @@ from rich.console import Console
 
 from orchestrator.cli.lines import Narrator, duration, money, telling
 from orchestrator.cli.live import LiveView
-from orchestrator.cli.worker_lines import NEXT_TIME
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import (
     CycleEnded,
@@ -178,7 +177,7 @@ def test_an_unknown_price_stays_unknown() -> None:
         (CycleEnded({"outcome": "paused", "error": "busy"}), "! paused: busy (0 rounds, 0 tokens, $0.00, 1:30)"),
         (CycleEnded({"outcome": "failed", "error": "no"}), "✗ failed: no (0 rounds, 0 tokens, $0.00, 1:30)"),
         (Paused("2026-11-22T00:00:00+00:00", "the quota is spent"), "! paused until 2026-11-22 00:00 UTC: the quota is spent"),
-        (Paused("2026-11-22T00:00:00+00:00", f"{NEXT_TIME} (every 1h)"), f"· waiting until 2026-11-22 00:00 UTC: {NEXT_TIME} (every 1h)"),
+        (Paused("2026-11-22T00:00:00+00:00", "nothing to do before the next time of the schedule (every 1h)", is_planned=True), "· waiting until 2026-11-22 00:00 UTC: nothing to do before the next time of the schedule (every 1h)"),
         (Resumed("r", "limit", 1, 1), "· goes on where run r stopped (limit): 1 changed file, 1 message"),
         (Reserved(None, None, None, 1, ""), "· may spend: 1 round"),
     ],
