@@ -7,7 +7,6 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.agent.limits import Amount
-from orchestrator.agent.worst_case import BYTES_PER_TOKEN
 from orchestrator.core.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -21,6 +20,7 @@ from orchestrator.core.errors import (
     PermissionDeniedError,
     RateLimitError,
 )
+from orchestrator.models.usage import BYTES_PER_TOKEN
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -17,13 +17,16 @@ if TYPE_CHECKING:
 CHARACTERS_PER_TOKEN = 4
 """A rough mean for English text and code."""
 
+BYTES_PER_TOKEN = 2
+"""UTF-8 bytes that are taken for a token as long as no provider has counted them. English text and code have
+about four, so this is a safety factor of two; text of random characters can still count more."""
+
 TOKENS_PER_IMAGE = 1_000
 """The order of magnitude of a picture in the vendors' price lists."""
 
 MOST_TOKENS = 10**12
 """No request has so many. A larger count is taken for this one, so that it can be priced and added up."""
 
-_BYTES_PER_TOKEN = 2  # half the mean: an estimate has to keep caps too
 _BYTES_OF_PUNCTUATION = 4
 _ESCAPED = '\n\r\t"\\'
 
@@ -120,4 +123,4 @@ def _part_tokens(part: object) -> int:
 
 
 def _tokens(size: int) -> int:
-    return -(-size // _BYTES_PER_TOKEN)
+    return -(-size // BYTES_PER_TOKEN)
