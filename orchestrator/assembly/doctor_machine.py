@@ -16,7 +16,7 @@ from orchestrator.core.errors import SandboxMissingError
 from orchestrator.journal.folders import HOME_VARIABLE
 from orchestrator.journal.open_runs import open_runs
 from orchestrator.journal.pauses import last_pause
-from orchestrator.workspace.merging import LEAST_GIT
+from orchestrator.workspace.merging import INSTALL_GIT, LEAST_GIT
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from orchestrator.journal.folders import Home
 
 LEAST_FREE_BYTES = 10**9
-_GIT = f"install git {'.'.join(map(str, LEAST_GIT))} or newer: https://git-scm.com (apt install git, dnf install git, brew install git)"
+_GIT = f"{INSTALL_GIT}: https://git-scm.com (apt install git, dnf install git, brew install git)"
 _SANDBOX_SECONDS = 60.0
 _SAME_SECONDS = 10
 _SKEW_WARNS_SECONDS = 300

@@ -19,6 +19,8 @@ LABELS = "pullwright/"
 
 LEAST_GIT = (2, 39)
 """The first git that is known to merge trees as we ask it to; `merge-tree --write-tree` itself came with 2.38."""
+INSTALL_GIT = f"install git {'.'.join(map(str, LEAST_GIT))} or newer"
+"""What a person does about an older one."""
 
 _DOING = "cannot merge"
 # https://git-scm.com/docs/git-merge-tree: an older git knows none of the options, and shows how it is used.
@@ -86,10 +88,7 @@ def merge_trees(git: HostGit, old: str, ours: str, theirs: str, labels: tuple[st
     )
     if result.status == _USAGE:
         version = git.run("version", doing=_DOING).decode("utf-8", "replace").strip()
-        least = ".".join(map(str, LEAST_GIT))
-        message = (
-            f"{_DOING}: this is {printable(version)}, which is too old for it; install git {least} or newer"
-        )
+        message = f"{_DOING}: this is {printable(version)}, which is too old for it; {INSTALL_GIT}"
         raise WorkspaceError(message)
     if result.status not in {0, _HAS_CONFLICTS}:
         raise error_for(result.stderr, _DOING)
