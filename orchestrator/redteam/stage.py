@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from orchestrator.config import Settings
     from orchestrator.cycle.parts import CycleParts
+    from orchestrator.cycle.result import CycleResult
     from orchestrator.redteam.attack import Attack
     from orchestrator.redteam.grounds import Grounds
 
@@ -77,6 +78,13 @@ class _Staged(Program):
 
     change: Callable[[CycleParts], CycleParts] = field(kw_only=True)
     is_tightened: bool = field(kw_only=True)
+
+    async def play(self) -> CycleResult:
+        """Run one cycle, and let go of everything."""
+        try:
+            return await self.cycle()
+        finally:
+            await self.close()
 
     def parts(self, run: str, folder: Path, settings: Settings) -> CycleParts:
         """As they are for a user, and then changed."""
@@ -154,10 +162,7 @@ async def _run(  # noqa: PLR0913, PLR0917  one story, its facts
         change=lambda parts: watched(parts, off, evidence, careless),
         is_tightened=Defence.INSTRUCTIONS not in off,
     )
-    try:
-        evidence.result = await program.cycle()
-    finally:
-        await program.close()
+    evidence.result = await program.play()
     look_at_model(evidence, model)
     look_at_forge(evidence, forge)
     look_at_web(evidence, web)
