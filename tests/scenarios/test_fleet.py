@@ -10,7 +10,8 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.doubles.model_server import fail, gated
 from tests.scenarios.stage import FINISH, Stage, add_commit, branches, do, git, make_repository
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.doubles.model_server import RecordedRequest, Step
@@ -40,6 +42,28 @@ def fleet(stage: Stage, tmp_path: Path) -> Path:
         '[[repository]]\nname = "./broken"\n[[repository]]\nname = "./good"\n[[repository]]\nname = "./quiet"\n'
     )
     return file
+
+
+@contextmanager
+def started(file: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], IO[str], IO[str]]]:
+    """A worker in a process of its own, and what it prints."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", "worker", "--config", str(file), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        yield process, process.stdout, process.stderr
+
+
+def health(said: str) -> dict[str, Any]:
+    """What is served at the address that a worker has named."""
+    address = re.findall(r"http://127\.0\.0\.1:\d+", said)[0]
+    with urllib.request.urlopen(f"{address}/healthz") as answer:  # noqa: S310  loopback
+        return dict(json.load(answer))
 
 
 def test_one_pass_over_all_repositories(stage: Stage, fleet: Path) -> None:
@@ -69,23 +93,13 @@ def test_lines_for_programs(stage: Stage, fleet: Path) -> None:
 
 def test_it_goes_on_and_tells_how_it_is_until_somebody_ends_it(stage: Stage, fleet: Path) -> None:
     stage.script(FIRST)
-    with subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", "worker", "--config", str(fleet)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ},
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        said = process.stderr.readline()
-        lines = [process.stdout.readline() for _ in range(4)]  # the good one has a second cycle
-        address = re.findall(r"http://127\.0\.0\.1:\d+", said)[0]
-        with urllib.request.urlopen(f"{address}/healthz") as answer:  # noqa: S310  loopback
-            state = json.load(answer)
+    with started(fleet) as (process, out, err):
+        said = err.readline()
+        lines = [out.readline() for _ in range(4)]  # the good one has a second cycle
+        state = health(said)
         process.send_signal(signal.SIGINT)
         assert process.wait() == 130
-        assert process.stderr.read() == ""  # nothing runs, so there is no round to wait for
+        assert err.read() == ""  # nothing runs, so there is no round to wait for
     assert sorted(line.split(" | ")[2] for line in lines) == ["failed", "no_task", "no_task", "proposed"]
     assert sum(" | next 20" in line for line in lines) == 3
     assert state["status"] == "ok"
@@ -101,19 +115,13 @@ def test_sigterm_ends_it_at_once_with_the_work_on_the_remote(stage: Stage, fleet
         return gated(do(FINISH).text, gate)
 
     stage.script(do(WRITE), hangs)
-    with subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", "worker", "--config", str(fleet), "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ},
-    ) as process:
+    with started(fleet, "--json") as (process, *_):
         assert asked.wait(60)
         process.send_signal(signal.SIGTERM)
-        out, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=60)
     gate.set()
     assert process.returncode == 130
-    results = [json.loads(line) for line in out.splitlines()]
+    results = [json.loads(line) for line in said.splitlines()]
     (ended,) = [one for one in results if one["repository"].endswith("good")]
     assert ended["outcome"] == "interrupted"
     assert ended["saved"].startswith("refs/pullwright/wip/")
@@ -150,38 +158,22 @@ def test_a_rate_limit_that_one_met_is_known_to_the_others_also_after_a_restart(
 
 
 def test_a_fleet_with_nothing_to_do_says_until_when(stage: Stage, fleet: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", "worker", "--config", str(fleet), "--cron", "0 0 29 2 *"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ},
-    ) as process:
-        assert process.stderr is not None
-        said = [process.stderr.readline() for _ in range(2)][1]
+    with started(fleet, "--cron", "0 0 29 2 *") as (process, _, err):
+        said = [err.readline() for _ in range(2)][1]
         process.send_signal(signal.SIGTERM)
-        out, rest = process.communicate()
+        rest = process.communicate()
     assert re.fullmatch(r"pullwright: nothing to do before 20\d\d-02-29 00:00 UTC, then \./broken\n", said)
-    assert (process.returncode, out, rest) == (130, "", "")
+    assert (process.returncode, *rest) == (130, "", "")
     assert not stage.model.requests
 
 
 def paused_of(file: Path, lines: int) -> dict[str, bool]:
     """Who pauses after so many cycles of a worker, which is then ended."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", "worker", "--config", str(file)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ},
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        address = re.findall(r"http://127\.0\.0\.1:\d+", process.stderr.readline())[0]
+    with started(file) as (process, out, err):
+        said = err.readline()
         for _ in range(lines):
-            process.stdout.readline()
-        with urllib.request.urlopen(f"{address}/healthz") as answer:  # noqa: S310  loopback
-            state = json.load(answer)
+            out.readline()
+        state = health(said)
         process.send_signal(signal.SIGINT)
         assert process.wait() == 130
     listed = state["repositories"]
