@@ -130,4 +130,5 @@ def _environment(program: Program, tree: Path, submodules: list[str]) -> Executi
         submodules=submodules,
         sandbox=program.sandbox or program.settings.sandbox,
         on_refused=told_of_refusals(program.relay),
+        own_repository=True,
     )

@@ -17,6 +17,7 @@ from orchestrator.cycle.earlier import State, conversation
 from orchestrator.cycle.ending import Ending
 from orchestrator.cycle.evidence import Evidence
 from orchestrator.cycle.house import House, read_house
+from orchestrator.cycle.model_commits import ModelCommits
 from orchestrator.cycle.opening import Opening
 from orchestrator.cycle.pending import Pending
 from orchestrator.cycle.propose import Proposer
@@ -58,6 +59,10 @@ class Act:
         self._environment = parts.environment(clone.tree, submodules)
         self._started = parts.clock.monotonic()
         self.spent_before = choice.spent_before
+        said = choice.earlier.state.messages if choice.earlier else ()
+        self._commits = ModelCommits(
+            self._environment, clone.base_commit, parts.guards.hold_back, self._emit, earlier=said
+        )
         self._proposer = self._make_proposer(choice)
         self._sight = Sight(parts.guards, self._emit)
         self._pending = Pending(clone, self.ledger, self._proposer, dry_run=parts.manner.dry_run)
@@ -146,6 +151,7 @@ class Act:
             contract=contract,
             profile=profile,
             touched=tuple(sorted(self.ledger.touched)),
+            messages=tuple(self._commits.messages),
             shell_used=self.ledger.shell_used,
             question=(self._result.question or "") if asks else "",
             question_url=(self._result.question_url or "") if asks else "",
@@ -179,6 +185,7 @@ class Act:
             model=parts.model.name,
             house=House(),
             cost=lambda: in_words(self.spent_before + self.spent),
+            commits=self._commits,
             draft=parts.manner.draft,
             dry_run=parts.manner.dry_run,
             lease=choice.lease,
@@ -227,6 +234,8 @@ class Act:
             self._result.uncertain_usd = spent.uncertain_usd
             self._result.uncertain_tokens = spent.uncertain_tokens
         self._result.minutes = self.spent.minutes
+        if self.ledger.shell_used:
+            await self._commits.look()  # for the next cycle on the task, if this one is not at its end
         await self._environment.cleanup()
         self._pending.close()
 

@@ -30,6 +30,7 @@ STATE_PAGE = "state.json"
 SESSION_PAGE = "session.jsonl"
 _MOST_CHARACTERS = 4_000_000
 """Of a conversation that is stored; a longer one loses its middle."""
+_MOST_MESSAGES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class State:
         why: why it stopped: `limit`, `failed`, `interrupted`, `question`, `paused` or `crashed`.
         model, contract, profile: whose conversation it is; another's is not gone on with.
         touched: paths that tools wrote.
+        messages: of commits that the model made and that are not proposed, oldest first.
         shell_used: commands ran, so that every change in the files counts.
         question: what a person was asked, and where.
         attempts: cycles on this task so far that came to no pull request.
@@ -53,6 +55,7 @@ class State:
     contract: str
     profile: str
     touched: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
     shell_used: bool = False
     question: str = ""
     question_url: str = ""
@@ -132,6 +135,7 @@ def pages_of(state: State, events: Iterable[Event], redact: Callable[[str], str]
     lines = [json.dumps(encode(event, redact), ensure_ascii=True) for event in events]
     fields = {name: getattr(state, name) for name in State.__slots__}
     told = {name: redact(value) if isinstance(value, str) else value for name, value in fields.items()}
+    told["messages"] = [redact(message) for message in state.messages]
     return {
         STATE_PAGE: json.dumps(told, ensure_ascii=True).encode(),
         SESSION_PAGE: "".join(f"{line}\n" for line in lines).encode(),
@@ -152,11 +156,16 @@ def _state(data: Any) -> State:
     texts = {name: data[name] for name in ("run", "why", "model", "contract", "profile")}
     texts |= {name: data.get(name, "") for name in ("question", "question_url")}
     touched, attempts = tuple(data.get("touched", ())), data.get("attempts", 1)
-    if not all(isinstance(text, str) for text in (*texts.values(), *touched)) or type(attempts) is not int:
+    messages = tuple(data.get("messages", ()))[:_MOST_MESSAGES]
+    if (
+        not all(isinstance(text, str) for text in (*texts.values(), *touched, *messages))
+        or type(attempts) is not int
+    ):
         raise TypeError
     return State(
         **texts,
         touched=touched,
+        messages=messages,
         shell_used=data.get("shell_used") is True,
         attempts=attempts,
         files_lost=data.get("files_lost") is True,

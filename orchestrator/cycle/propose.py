@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from orchestrator.cycle.evidence import Evidence
     from orchestrator.cycle.guards import Guards
     from orchestrator.cycle.house import House
+    from orchestrator.cycle.model_commits import ModelCommits
     from orchestrator.cycle.result import CycleResult
     from orchestrator.cycle.tasks import Task
     from orchestrator.forge.base import Forge, PullRequest
@@ -42,6 +43,10 @@ _MESSAGE_CHARACTERS = 2_000
 _FINDING_CHARACTERS = 200
 _MOST_COMMANDS = 30
 _OWNER_CHARACTERS = 100
+_ELSEWHERE = (
+    " What is proposed are the files as they are now: bring back what is in a stash or on another branch "
+    "(git stash pop, git switch)."
+)
 
 
 @dataclass(slots=True)
@@ -54,6 +59,7 @@ class Proposer:
         author_email: whose commits on the task's branch may be replaced.
         house: what the repository asks of whoever proposes, read before the session.
         cost: what the task has cost so far, in words.
+        commits: what the model's own commits say.
         lease: the claim, which moves with every push; None where nothing is claimed.
         pushed: the commit that the remote's branch holds by our doing, if any.
         left_out: changes that are not proposed although they are there, by path.
@@ -73,6 +79,7 @@ class Proposer:
     model: str
     house: House
     cost: Callable[[], str]
+    commits: ModelCommits
     draft: bool
     dry_run: bool
     lease: Lease | None = None
@@ -104,10 +111,12 @@ class Proposer:
         """
         self.emit(PhaseEntered(Phase.PROPOSE))
         title, body = self._harmless(title, body)
+        if self.ledger.shell_used:
+            await self.commits.look()
         outcome = await asyncio.to_thread(
             self.clone.commit,
             set(self.ledger.touched),
-            self._message(title, body),
+            self._message_with_commits(title, body),
             include_commands=self.ledger.shell_used,
             screen=Screen(self._secrets, self.guards.protect, self._refusal),
         )
@@ -115,6 +124,8 @@ class Proposer:
             self.emit(Warned(note))
         self.left_out = {item.path for item in (*outcome.left_out, *outcome.held)}
         self.is_committed |= outcome.commit is not None
+        if outcome.commit is not None:
+            self.commits.told()
         self._check(outcome)
         diff = await asyncio.to_thread(self.clone.diff)
         self.result.changed = diff_stat(diff)
@@ -179,11 +190,23 @@ class Proposer:
             left_out = "".join(
                 f" {item.path} is left out: {item.reason}." for item in (*outcome.left_out, *outcome.held)
             )
-            raise ToolError(f"Nothing has changed that may be proposed.{left_out}")
+            elsewhere = _ELSEWHERE if self.ledger.shell_used else ""
+            raise ToolError(f"Nothing has changed that may be proposed.{left_out}{elsewhere}")
 
-    def _message(self, title: str, body: str) -> str:
+    def _message_with_commits(self, title: str, body: str) -> str:
+        """The message with what the model's own commits say, unless all of it together holds a secret."""
+        message = self._message(title, body, self.commits.words(title))
+        if self.guards.hold_back(message):
+            self.emit(
+                Guarded(Defence.SECRETS, "the messages of commits together hold what looks like a secret")
+            )
+            return self._message(title, body)
+        return message
+
+    def _message(self, title: str, body: str, commits: str = "") -> str:
         closing = f"\n\nFixes #{self.task.number}" if self.task.number else ""
-        text = f"{title}\n\n{body.strip()[:_MESSAGE_CHARACTERS]}".strip()
+        parts = (title, body.strip()[:_MESSAGE_CHARACTERS].rstrip(), commits)
+        text = "\n\n".join(filter(None, parts))
         words = self.guards.wording.message(text, issue=self.task.number) + closing
         return "\n\n".join(filter(None, (words, "\n".join(self.house.trailers))))
 

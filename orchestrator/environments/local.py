@@ -15,6 +15,7 @@ from orchestrator.environments.base import DirEntry, ExecResult, GrepMatch, Grep
 from orchestrator.environments.command import Command, RunningCommand
 from orchestrator.environments.confined import ConfinedTree
 from orchestrator.environments.confinement import Place, Sandbox
+from orchestrator.environments.host_view import HostView
 from orchestrator.environments.paths import shown
 from orchestrator.environments.sandbox import find_sandbox
 from orchestrator.environments.search import find_ripgrep, glob_files, grep
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 class LocalEnvironment:
     """An `ExecutionEnvironment` of this machine: files through `ConfinedTree`, commands in a sandbox.
 
-    In the sandbox a command sees programs and the folder, changes the folder but no `.git`, and
-    everything that it started ends with it. With `sandbox="off"` it runs as the user does: it sees
+    In the sandbox a command sees programs and the folder, changes the folder but no `.git` (unless that is
+    its own, see `own_repository`), and everything that it started ends with it. With `sandbox="off"` it runs as the user does: it sees
     the machine, and what makes a session of its own (`setsid`) does not end with it.
 
     Example::
@@ -47,6 +48,9 @@ class LocalEnvironment:
         use_ripgrep: False searches in Python even where there is an `rg`.
         sandbox: `auto` looks for the machine's when the first command runs, and runs none without.
         on_refused: is told `host:port` and the command for each connection that was not allowed.
+        own_repository: the `.git` of the folder was made for these commands alone, so they may change it.
+            Never say so of a repository in which git is run outside of the sandbox: a command can make git
+            run programs there.
 
     Raises:
         FileMissingError, FileUnreadableError: there is no folder at `root`.
@@ -63,8 +67,10 @@ class LocalEnvironment:
         use_ripgrep: bool = True,
         sandbox: Sandbox | Literal["auto", "off"] = "auto",
         on_refused: Callable[[str, str], None] | None = None,
+        own_repository: bool = False,
     ) -> None:
-        self._protected = (".git", *(f"{path}/.git" for path in submodules))
+        self._protected = () if own_repository else (".git", *(f"{path}/.git" for path in submodules))
+        self._own_repository = own_repository
         self._looks_for_sandbox = sandbox == "auto"
         self._sandbox = None if isinstance(sandbox, str) else sandbox
         self._finding = asyncio.Lock()
@@ -151,22 +157,42 @@ class LocalEnvironment:
             raise ToolError(f"the time-out must be over 0 ms, not {timeout_ms}")
         folder = await asyncio.to_thread(self._folder, working_dir or ".")
         sandbox = await self._found_sandbox()
-        if self._closed:
-            raise ToolError("the environment was closed, so nothing runs in it any more")
         variables = {**self._variables(sandbox), **(env or {})}
         walls = None if sandbox is None else (sandbox, Place(self._tree.root, self._protected))
-        running = RunningCommand(
-            Command(command, folder, variables, timeout_ms), self._clock, on_output, walls
-        )
-        self._running.add(running)
-        try:
-            result = await running.run()
-        finally:
-            self._running.discard(running)
+        result = await self._run(Command(command, folder, variables, timeout_ms), on_output, walls)
         if self._on_refused is not None:
             for host in result.refused_hosts:
                 self._on_refused(host, command)
         return result
+
+    def host_view(self) -> HostView | None:
+        """See `HasHostView`: a sandbox hides what is above the folder, and the settings of whoever runs this.
+
+        None without a sandbox, and where the repository is the commands' own: git runs there only in the
+        sandbox, for it is they who say what git does there.
+        """
+        if self._own_repository or not (self._looks_for_sandbox or self._sandbox):
+            return None
+        return HostView(self._tree.root, (), self._run_outside)
+
+    async def _run_outside(self, script: str, folder: str, timeout_ms: int) -> ExecResult:
+        variables = {**self._variables(None), "GIT_CEILING_DIRECTORIES": os.path.dirname(folder)}  # noqa: PTH120  a name
+        return await self._run(Command(script, folder, variables, timeout_ms))
+
+    async def _run(
+        self,
+        command: Command,
+        on_output: Callable[[str], None] | None = None,
+        walls: tuple[Sandbox, Place] | None = None,
+    ) -> ExecResult:
+        if self._closed:
+            raise ToolError("the environment was closed, so nothing runs in it any more")
+        running = RunningCommand(command, self._clock, on_output, walls)
+        self._running.add(running)
+        try:
+            return await running.run()
+        finally:
+            self._running.discard(running)
 
     async def _found_sandbox(self) -> Sandbox | None:
         async with self._finding:

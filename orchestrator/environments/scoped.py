@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         GrepMatch,
         GrepOptions,
     )
+    from orchestrator.environments.host_view import HostView
 
 
 class ScopedEnvironment(Wrapper):
@@ -54,6 +55,12 @@ class ScopedEnvironment(Wrapper):
         """The subfolder, as commands see it."""
         above = self.inner.working_directory()
         return above if self._folder == "." else f"{above.rstrip('/')}/{self._folder}"
+
+    def host_view(self) -> HostView | None:
+        """See `HasHostView`. None where a repository begins below the root of `inner`: commands may have made it."""
+        view = super().host_view()
+        below = () if self._folder == "." else tuple(self._folder.split("/"))
+        return view.at(below) if view is not None and view.at(below).is_trusted else None
 
     def relative(self, path: str) -> str:
         """See `ExecutionEnvironment`; from the subfolder."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ToolError
+from orchestrator.environments.host_view import HasHostView
 from orchestrator.environments.paths import quoted
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         GrepMatch,
         GrepOptions,
     )
+    from orchestrator.environments.host_view import HostView
 
 _T = TypeVar("_T")
 
@@ -48,6 +50,10 @@ class Wrapper:
     def os_version(self) -> str:
         """See `ExecutionEnvironment`."""
         return self.inner.os_version()
+
+    def host_view(self) -> HostView | None:
+        """See `HasHostView`."""
+        return self.inner.host_view() if isinstance(self.inner, HasHostView) else None
 
     def relative(self, path: str) -> str:
         """See `ExecutionEnvironment`."""

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import SandboxMissingError, ToolError
+from orchestrator.environments.host_view import HasHostView
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from orchestrator.core.clock import Clock
     from orchestrator.environments.base import ExecutionEnvironment
+    from orchestrator.environments.host_view import HostView
 
 DOCUMENTS_BYTES = 32 * 1024
 """Of all project documents together."""
@@ -34,6 +36,8 @@ _STATUS = re.compile(r"status +([0-9]+) (..)")
 _BYTE_ORDER_MARK = "\ufeff"
 _LONGEST_CHARACTER_BYTES = 4
 """Of UTF-8. So much more is read, so that what may be half a character at the end is never shown."""
+
+_MOST_READ_BYTES = DOCUMENTS_BYTES + _LONGEST_CHARACTER_BYTES + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,8 @@ async def orient(  # noqa: PLR0913  each is a fact of its own, given by name
 ) -> Orientation:
     """Look around, with one command that changes nothing and runs nothing of the repository's.
 
+    Where commands run in a sandbox, which shows them nothing above the folder, this program reads the
+    documents itself and asks git outside of it; anywhere else the command is one of the environment's.
     What cannot be found out (no git, no POSIX shell, no sandbox, no time left after 5 s) is left out.
 
     Args:
@@ -105,14 +111,15 @@ async def orient(  # noqa: PLR0913  each is a fact of its own, given by name
         model_name: as the model is shown itself.
         knowledge_cutoff: see `Orientation`.
     """
-    command = _command(documents, from_root=from_root)
-    try:
-        result = await environment.exec_command(command, timeout_ms=_TIMEOUT_MS)
-        # What comes after the last line feed may be the beginning of a line that was cut off.
-        lines = result.stdout.split("\n")[:-1]
-    except (ToolError, SandboxMissingError):
-        lines = []
-    shown, cut = _documents(lines)
+    view = environment.host_view() if isinstance(environment, HasHostView) else None
+    lines = await _printed(
+        environment, view, _command(documents if view is None else (), from_root=from_root)
+    )
+    if view is None:
+        found = _documents(lines)
+    else:
+        found = await view.documents(documents, from_root=from_root, most_bytes=_MOST_READ_BYTES)
+    shown, cut = within_budget(found)
     return Orientation(
         working_directory=environment.working_directory(),
         platform=environment.platform(),
@@ -124,6 +131,19 @@ async def orient(  # noqa: PLR0913  each is a fact of its own, given by name
         documents=shown,
         documents_cut=cut,
     )
+
+
+async def _printed(environment: ExecutionEnvironment, view: HostView | None, command: str) -> list[str]:
+    """The lines that the command prints, none where it cannot be run."""
+    try:
+        if view is None:
+            text = (await environment.exec_command(command, timeout_ms=_TIMEOUT_MS)).stdout
+        else:
+            text = await view.git(command, _TIMEOUT_MS)
+    except (ToolError, SandboxMissingError):
+        return []
+    # What comes after the last line feed may be the beginning of a line that was cut off.
+    return text.split("\n")[:-1]
 
 
 def within_budget(
@@ -149,7 +169,7 @@ def _command(documents: Sequence[str], *, from_root: bool) -> str:
     given = {
         "names": shlex.quote("\n".join(documents)),
         "from_root": int(from_root),
-        "left": DOCUMENTS_BYTES + _LONGEST_CHARACTER_BYTES,
+        "left": _MOST_READ_BYTES - 1,  # it reads one byte more
         "commits": COMMITS,
     }
     return "".join(f"{name}={value}\n" for name, value in given.items()) + _script()
@@ -160,17 +180,17 @@ def _script() -> str:
     return Path(__file__).with_name("orientation.sh").read_text(encoding="utf-8")
 
 
-def _documents(lines: Sequence[str]) -> tuple[tuple[ProjectDocument, ...], bool]:
+def _documents(lines: Sequence[str]) -> list[tuple[str, bytes]]:
     here = _told(_HERE, lines)
     if not here:
-        return (), False
+        return []
     folder = bytes.fromhex(here[0][1])
     found = []
     for line in _told(_DOCUMENT, lines):
         steps, content, name = int(line[1]), line[2], line[3]
         above = folder.rsplit(b"/", steps)[0] if steps else folder
         found.append((f"{os.fsdecode(above)}/{name}", bytes.fromhex(content)))
-    return within_budget(found)
+    return found
 
 
 def _git(lines: Sequence[str]) -> GitSnapshot | None:

@@ -10,7 +10,7 @@ IFS=$newline
 
 safe_git() {
     git --no-pager --no-optional-locks -C "$here/" -c core.fsmonitor=false -c core.hooksPath=/dev/null \
-        -c core.untrackedCache=false -c log.showSignature=false -c i18n.logOutputEncoding=UTF-8 "$@" 2>/dev/null
+        -c core.untrackedCache=false -c safe.bareRepository=explicit -c log.showSignature=false -c i18n.logOutputEncoding=UTF-8 "$@" 2>/dev/null
 }
 
 in_hex() {

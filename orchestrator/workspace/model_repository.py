@@ -1,6 +1,7 @@
-"""The repository inside the work tree: a history for the model's commands to look at.
+"""The repository inside the work tree, which belongs to the model's commands: they may change all of it.
 
-Nothing is ever read back from it. What commands change in the files is committed from the files.
+This program never runs git on it. What commands change in the files is committed from the files; the messages
+of their commits are asked for by a command that runs where theirs do, and are a text like any other of theirs.
 """
 
 from __future__ import annotations
@@ -14,15 +15,29 @@ if TYPE_CHECKING:
 
     from orchestrator.workspace.base import Identity
 
+# Commands have no terminal, so an editor (`git commit --amend`, `git revert`) takes the message as it is.
+# Outside of a sandbox git reads the user's configuration, too: what it says of keys and of LFS is not for a
+# commit that is only a draft, and for a clone that has pointers only.
 _CONFIGURATION = """[core]
 \trepositoryformatversion = {version}
 \tfilemode = true
 \tbare = false
 \tlogallrefupdates = true
+\teditor = true
+\tpager = cat
 [gc]
 \tauto = 0
 [maintenance]
 \tauto = false
+[commit]
+\tgpgSign = false
+[tag]
+\tgpgSign = false
+[filter "lfs"]
+\tclean =
+\tsmudge =
+\tprocess =
+\trequired = false
 [user]
 \tname = {name}
 \temail = {email}

@@ -115,25 +115,19 @@ def test_dropping_half_of_a_file_needs_the_same_call_twice(stage: Stage, reposit
     assert content(repository, branch, "long.py") == "x = 1"
 
 
-def test_commands_look_at_the_history_and_cannot_change_it(stage: Stage, repository: Path) -> None:
-    commit = shell("git add -A && git -c user.name=M -c user.email=m@x.y commit -qm 'Mine'")
+@pytest.mark.parametrize("sandbox", ["auto", "off"])
+def test_the_models_commits_become_one_of_ours(stage: Stage, repository: Path, sandbox: str) -> None:
+    commit = shell("git add -A && git -c user.name=M -c user.email=m@x.y commit -qm 'A commit of the model'")
     stage.script(
-        do(shell("git log --format=%s"), FIX, shell("git diff --stat")), do(commit), do(PROPOSE, FINISH)
+        do(shell("git log --format=%s"), FIX, shell("git diff --stat")),
+        do(commit, ("write_file", {"path": "new.txt", "content": "n\n"}), PROPOSE, FINISH),
     )
-    assert stage.run("--repo", str(repository), *TASK, DANGEROUS).code == 0
+    assert stage.run("--repo", str(repository), *TASK, DANGEROUS, "--sandbox", sandbox).code == 0
     assert "First commit" in stage.told(1)
     assert "calc.py | 2 +-" in stage.told(1)
-    assert "Read-only file system" in stage.told(2)
     (branch,) = branches(repository)
     assert git(repository, "log", "--format=%s|%cn", f"main..{branch}") == "Make add() add|Pullwright"
-
-
-def test_without_the_sandbox_the_models_commits_become_one_of_ours(stage: Stage, repository: Path) -> None:
-    commit = shell("git add -A && git -c user.name=M -c user.email=m@x.y commit -qm 'A commit of the model'")
-    stage.script(do(FIX, commit, ("write_file", {"path": "new.txt", "content": "n\n"}), PROPOSE, FINISH))
-    assert stage.run("--repo", str(repository), *TASK, DANGEROUS, "--sandbox", "off").code == 0
-    (branch,) = branches(repository)
-    assert git(repository, "log", "--format=%s|%cn", f"main..{branch}") == "Make add() add|Pullwright"
+    assert "* A commit of the model" in git(repository, "log", "-1", "--format=%B", branch)
     assert git(repository, "diff", "--name-only", f"main..{branch}").splitlines() == ["calc.py", "new.txt"]
 
 

@@ -375,3 +375,51 @@ def test_a_star_inside_a_word(rule: str, word: str, *, fits: bool) -> None:
     assert (CommandRules.parse([f"ls {rule}"]).refusal(f"ls {word}") is None) is fits
     if "/" not in word:
         assert (CommandRules.parse(["ls *"], [f"ls {rule}"]).refusal(f"ls {word}") is not None) is fits
+
+
+_STAR = (
+    *(
+        "git status",
+        "git diff",
+        "git add -A",
+        "git add .",
+        "git commit -m 'Fix add'",
+        "git commit --amend --no-edit",
+    ),
+    *(
+        "git stash",
+        "git stash pop",
+        "git log --oneline -5",
+        "git branch x",
+        "git checkout -b x",
+        "git switch x",
+    ),
+    *(
+        "git reset --hard HEAD~1",
+        "git restore .",
+        "git tag v1",
+        "git blame calc.py",
+        "git mv a b",
+        "git rm a",
+    ),
+)
+_NAMED = (
+    "git bisect start",
+    "git bisect good HEAD",
+    "git merge x",
+    "git rebase main",
+    "git clean -fd",
+    "git gc",
+)
+
+
+@pytest.mark.parametrize("command", [*_STAR, *_NAMED])
+def test_git_in_the_model_s_own_repository(command: str) -> None:
+    """At the level of the shell all of it runs; below, what the user grants, with one star or by name."""
+    named = CommandRules.parse([f"git {command.split()[1]} *"])
+    star = CommandRules.parse(["git *"])
+    assert CommandRules.parse([]).refusal(command, Level.DANGEROUS) is None
+    assert named.refusal(command) is None
+    assert (star.refusal(command) is None) is (command in _STAR)
+    assert CommandRules.parse([]).refusal(command) is not None
+    assert star.refusal(command, Level.READ_ONLY) is not None

@@ -18,7 +18,7 @@ from orchestrator.profiles.orientation import Orientation, orient
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from orchestrator.environments.base import ExecResult
+    from orchestrator.environments.base import ExecResult, ExecutionEnvironment
 
 PROGRAMS = ("cat", "cut", "head", "od", "readlink", "sed", "sort", "tr", "uniq")
 _IDENTITY = ("-c", "user.name=Ann", "-c", "user.email=ann@example.org", "-c", "commit.gpgSign=false")
@@ -55,12 +55,16 @@ class Machine:
     path: str = os.environ.get("PATH", os.defpath)
 
 
+def unchanged(result: ExecResult) -> ExecResult:
+    return result
+
+
 class PlacedEnvironment(LocalEnvironment):
     """The local environment with another shell, and with a hand on what a command printed."""
 
     def __init__(self, folder: Path, machine: Machine, change: Callable[[ExecResult], ExecResult]) -> None:
-        variables = {"PATH": machine.path, "HOME": str(folder)}
-        super().__init__(folder, clock=ManualClock(), inherited=variables, sandbox="off")
+        self.variables = {"PATH": machine.path, "HOME": str(folder)}
+        super().__init__(folder, clock=ManualClock(), inherited=self.variables, sandbox="off")
         self._shell = machine.shell
         self._change = change
         self.commands = 0
@@ -97,11 +101,23 @@ async def look(
     *documents: str,
     from_root: bool = False,
     machine: Machine | None = None,
-    change: Callable[[ExecResult], ExecResult] = lambda result: result,
+    change: Callable[[ExecResult], ExecResult] = unchanged,
 ) -> Orientation:
+    """What a command sees; what the program sees from outside of a sandbox is compared with it."""
     environment = PlacedEnvironment(folder, machine or Machine(), change)
+    seen = await look_from(environment, *documents, from_root=from_root)
+    assert environment.commands == 1
+    if machine is None and change is unchanged:
+        outside = LocalEnvironment(folder, inherited=environment.variables)
+        assert await look_from(outside, *documents, from_root=from_root) == seen
+    return seen
+
+
+async def look_from(
+    environment: ExecutionEnvironment, *documents: str, from_root: bool = False
+) -> Orientation:
     try:
-        seen = await orient(
+        return await orient(
             environment,
             documents=documents or ("AGENTS.md",),
             from_root=from_root,
@@ -111,8 +127,6 @@ async def look(
         )
     finally:
         await environment.cleanup()
-    assert environment.commands == 1
-    return seen
 
 
 def texts(seen: Orientation) -> list[str]:
