@@ -46,7 +46,9 @@ def test_the_whole_run_is_summed_up(stage: Stage, repository: Path) -> None:
     stage.script(propose("a"), *[reply("no plan")] * 3, propose("c"))
     done = stage.run("--repo", str(repository), "--continuous", json_output=False)
     assert done.code == 1
-    assert done.out.splitlines()[-1].startswith("In all: 4 cycles, 2 pull requests, 1 task failed; 5 rounds, ")
+    assert done.out.splitlines()[-1].startswith(
+        "In all: 4 cycles, 2 pull requests, 1 task failed; 5 rounds, "
+    )
 
 
 def test_a_question_ends_continuous_mode(stage: Stage, repository: Path) -> None:

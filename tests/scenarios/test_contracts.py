@@ -273,9 +273,7 @@ def test_what_is_proposed_stays_proposed_after_replies_that_nobody_can_read(
 @pytest.mark.parametrize(
     ("contract", "finish"), [("json-plan", "stop"), ("native", "length"), ("single-step", "stop")]
 )
-def test_three_empty_replies_are_the_end(
-    stage: Stage, repository: Path, contract: str, finish: str
-) -> None:
+def test_three_empty_replies_are_the_end(stage: Stage, repository: Path, contract: str, finish: str) -> None:
     stage.script(*[reply("", finish=finish)] * 12)
     done = stage.run("--repo", str(repository), *TASK, "--contract", contract, "--profile", FOR[contract])
     assert (done.code, done.result["outcome"]) == (5, "limit")
