@@ -144,6 +144,10 @@ class _Loop:
         reading = ask.contract.read(response, ask.tools, round_number=self.budget.rounds)
         if _is_empty(response, reading) and response.finish is not FinishReason.PAUSE:
             return await self._empty(ask, response, reading)
+        return await self._read(ask, response, reading)
+
+    async def _read(self, ask: Ask, response: Response, reading: Reading) -> SessionEnd | None:
+        """What follows from a reply that says something."""
         if isinstance(reading, Malformed):
             return await self._malformed(ask, response, reading)
         self.rejected = self.empty = 0

@@ -17,6 +17,7 @@ from orchestrator.assembly.doctor_findings import (
     skipped,
     warning,
 )
+from orchestrator.assembly.doctor_grants import fix_for
 from orchestrator.core.errors import EmptyRepositoryError, WorkspaceError
 from orchestrator.workspace.hostgit import HostGit
 from orchestrator.workspace.records import HIDDEN
@@ -88,8 +89,8 @@ class RemoteProbes:
             self._opened.close()
 
     def _push(self) -> Finding:
-        records = self._records()
         try:
+            records = self._records()
             commit = records.commit(f"pullwright doctor {self._nonce()}", None)
             if self._writes:
                 before = records.list(REF).get(REF)
@@ -98,7 +99,7 @@ class RemoteProbes:
                 return ok(f"yes: {REF} was made and removed")
             self._dry_run(records, commit)
         except WorkspaceError as error:
-            return failed(str(error), self._push_fix)
+            return failed(str(error), fix_for(str(error), self._push_fix))
         return ok("yes, tried without writing")
 
     def _atomic(self) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -74,17 +75,28 @@ def test_one_that_is_killed_keeps_nothing(path: Path, handle: int) -> None:
         assert wait_for_lock(handle, 600)
 
 
-async def test_one_that_is_stopped_is_named_when_the_time_is_over(path: Path, handle: int) -> None:
+def test_one_that_is_stopped_is_named_when_the_time_is_over(path: Path, handle: int) -> None:
     with kept(path) as process:
         os.kill(process.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
-        assert not await wait_for_lock_async(handle, 0.01)
+        assert not wait_for_lock(handle, 0.01)
         said = keeper(handle, path)
         assert f"process {process.pid}, which is stopped, keeps {path} locked" in said
         assert f"kill -CONT {process.pid}" in said
         os.kill(process.pid, signal.SIGCONT)
         os.waitid(os.P_PID, process.pid, os.WCONTINUED | os.WNOWAIT)
         assert "which is stopped" not in keeper(handle, path)
+
+
+async def test_other_tasks_run_while_one_waits(path: Path, handle: int) -> None:
+    other = os.open(path, os.O_RDWR)
+    assert await wait_for_lock_async(handle, 0.0)
+    waiting = asyncio.create_task(wait_for_lock_async(other, 600))
+    await asyncio.sleep(0)
+    os.close(handle)
+    assert await waiting
+    os.dup2(other, handle)
+    os.close(other)
 
 
 def test_who_only_looks_disturbs_nobody_who_looks(path: Path, handle: int) -> None:

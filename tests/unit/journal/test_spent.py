@@ -290,7 +290,7 @@ async def test_one_at_a_time_reads_and_reserves(tmp_path: Path) -> None:
 async def test_a_lock_that_is_never_let_go_is_said(tmp_path: Path) -> None:
     home = Home(tmp_path)
     async with spend_lock(home):
-        with pytest.raises(JournalError, match=f"process {os.getpid()} keeps .*spend.lock locked"):
+        with pytest.raises(JournalError, match=rf"process {os.getpid()} keeps .*spend\.lock locked"):
             async with spend_lock(home, seconds=0.01):
                 pass
     async with spend_lock(home):

@@ -180,7 +180,7 @@ async def test_who_reads_what_is_spent_is_waited_for_as_long_as_the_cycle_may_la
     cycle = Machine(tmp_path, ScopeCaps(cycle=Caps(minutes=0.001))).cycle()
     patient = Machine(tmp_path, day(5.0)).cycle()
     async with spend_lock(Home(tmp_path / "home")):
-        with pytest.raises(JournalError, match="keeps .*spend.lock locked"):
+        with pytest.raises(JournalError, match=r"keeps .*spend\.lock locked"):
             await cycle.open()
         opening = asyncio.create_task(patient.open())
         for _ in range(1000):
