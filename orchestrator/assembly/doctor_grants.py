@@ -64,8 +64,10 @@ _REFUSED = tuple(
         ),
         (
             r"(?:verified|valid) signatures|must be signed",
-            "exclude pullwright* branches from the rule for signatures, or let the token's owner bypass it: "
-            "commits are not signed here",
+            (
+                "exclude pullwright* branches from the rule for signatures, or let the token's owner bypass it: "
+                "commits are not signed here"
+            ),
         ),
         (
             r"GH006|protected branch",
@@ -73,8 +75,10 @@ _REFUSED = tuple(
         ),
         (
             r"GH013|rule violations|being restricted|ruleset",
-            "exclude pullwright* branches from the rule at the address that the server gives, "
-            "or let the token's owner bypass it",
+            (
+                "exclude pullwright* branches from the rule at the address that the server gives, "
+                "or let the token's owner bypass it"
+            ),
         ),
         (r"marked as read only|read-only (?:key|token)", "use a key or a token that may write"),
         (r"rate limit|error: 429", "wait, and run again; fewer workers need fewer requests"),

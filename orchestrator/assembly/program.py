@@ -110,7 +110,7 @@ class Program:
     def forget(self) -> None:
         """A new time has come: what this process tried before may be tried again."""
         self.attempted.clear()
-        self.idle = Idle()
+        self.idle = Idle(told=self.idle.told)
 
     async def close(self) -> None:
         """Let go of connections and folders."""

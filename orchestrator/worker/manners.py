@@ -40,10 +40,11 @@ class Manners:
 
 @dataclass(frozen=True, slots=True)
 class NotNow:
-    """Why something waits. `until` is None where it is not known, or up to people."""
+    """Why something waits. `until` is None where it is not known, or up to people; `warning`: a person should know."""
 
     reason: str
     until: datetime | None = None
+    warning: str = ""
 
 
 def why_no_new_task(

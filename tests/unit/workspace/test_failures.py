@@ -84,35 +84,47 @@ error: failed to push some refs to 'https://github.com/o/r.git'
 WHOLE = [
     (GH013, ["GH013", "Push cannot contain secrets", "path: deploy/settings.py:7", "unblock-secret/2abc"]),
     (
-        "remote: This repository was archived so it is read-only.\n"
-        "fatal: unable to access 'https://h/r/': The requested URL returned error: 403",
+        (
+            "remote: This repository was archived so it is read-only.\n"
+            "fatal: unable to access 'https://h/r/': The requested URL returned error: 403"
+        ),
         ["archived so it is read-only."],
     ),
     (
-        "remote: The 'acme' organization has enabled or enforced SAML SSO.\n"
-        "remote: To access this repository, you must re-authorize the OAuth Application 'x'.\n"
-        "fatal: unable to access 'https://h/r/': The requested URL returned error: 403",
+        (
+            "remote: The 'acme' organization has enabled or enforced SAML SSO.\n"
+            "remote: To access this repository, you must re-authorize the OAuth Application 'x'.\n"
+            "fatal: unable to access 'https://h/r/': The requested URL returned error: 403"
+        ),
         ["The 'acme' organization", "re-authorize the OAuth Application"],
     ),
     (
-        "ERROR: The key you are authenticating with has been marked as read only.\n"
-        "fatal: Could not read from remote repository.\n\n"
-        "Please make sure you have the correct access rights\nand the repository exists.",
+        (
+            "ERROR: The key you are authenticating with has been marked as read only.\n"
+            "fatal: Could not read from remote repository.\n\n"
+            "Please make sure you have the correct access rights\nand the repository exists."
+        ),
         ["has been marked as read only."],
     ),
     (
-        "kex_exchange_identification: Connection closed by remote host\n"
-        "fatal: Could not read from remote repository.",
+        (
+            "kex_exchange_identification: Connection closed by remote host\n"
+            "fatal: Could not read from remote repository."
+        ),
         ["kex_exchange_identification: Connection closed"],
     ),
     (
-        "remote: This server is being repaired\n"
-        "fatal: unable to access 'https://h/r/': The requested URL returned error: 500",
+        (
+            "remote: This server is being repaired\n"
+            "fatal: unable to access 'https://h/r/': The requested URL returned error: 500"
+        ),
         ["is being repaired"],
     ),
     (
-        "remote: Access to this repository has been disabled, see DMCA notice.\n"
-        "fatal: unable to access 'https://h/r/': The requested URL returned error: 451",
+        (
+            "remote: Access to this repository has been disabled, see DMCA notice.\n"
+            "fatal: unable to access 'https://h/r/': The requested URL returned error: 451"
+        ),
         ["see DMCA notice."],
     ),
 ]
