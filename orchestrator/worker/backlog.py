@@ -11,7 +11,7 @@ from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.events import Warned
 from orchestrator.cycle.parts import Choice
-from orchestrator.cycle.tasks import BRANCH_FOLDER, Task, TaskKind, from_issue, from_text
+from orchestrator.cycle.tasks import BRANCH_FOLDERS, Task, TaskKind, from_issue, from_text
 from orchestrator.worker.idle import Idle
 from orchestrator.worker.look import CLAIMS_LOOK_AGAIN, Look, Ready
 from orchestrator.worker.manners import Manners, name_of, why_not_again
@@ -56,11 +56,11 @@ class Wanted:
     text: str | None = None
 
     @property
-    def prefix(self) -> str:
-        """What the branches begin with that it is about."""
+    def key(self) -> str | None:
+        """The key of the task that it is about; None for all of them."""
         if self.issue is not None:
-            return f"{BRANCH_FOLDER}issue-{self.issue}-"
-        return BRANCH_FOLDER if self.text is None else from_text(self.text).branch_prefix
+            return f"issue-{self.issue}"
+        return None if self.text is None else from_text(self.text).key
 
 
 @dataclass(slots=True)
@@ -161,7 +161,7 @@ class Backlog:
 
     def _find(self, reading: Reading) -> Choice:
         look = reading.look
-        for found in look.upkeep(self.wanted.prefix):
+        for found in look.upkeep(self.wanted.key):
             if found.attempt in self.attempted:
                 continue
             ready: Ready | str = ""
@@ -213,7 +213,7 @@ class Backlog:
     def _still(self, ready: Ready, lease: Lease, reading: Reading) -> Ready | str:
         """What is ready, as it is now that nobody else can do it, or why it is not any more."""
         look = reading.look
-        pulls = self.forge.our_pull_requests(BRANCH_FOLDER)
+        pulls = self.forge.our_pull_requests(BRANCH_FOLDERS)
         if ready.task.kind is not TaskKind.NEW:
             again = look.again(ready, pulls)
             return again if isinstance(again, str) else reading.in_its_words(again)

@@ -15,7 +15,7 @@ from orchestrator.core.errors import (
     ForgeRateLimitError,
     ForgeUnavailableError,
 )
-from orchestrator.cycle.tasks import BRANCH_FOLDER, REBASE_LABEL, Task, TaskKind, key_of
+from orchestrator.cycle.tasks import BRANCH_FOLDERS, REBASE_LABEL, Task, TaskKind, key_of
 from orchestrator.forge.base import PullRequestState, TokenKind
 from orchestrator.worker import manners as rules
 from orchestrator.worker.admission import Admission
@@ -96,7 +96,7 @@ class Look:
 
     def __post_init__(self) -> None:
         self.admission = Admission(self.forge, self.label, self.allow_actors)
-        self.pulls = self.forge.our_pull_requests(BRANCH_FOLDER)
+        self.pulls = self.forge.our_pull_requests(BRANCH_FOLDERS)
         self.me = self.forge.own_login()
 
     def note(self, reason: str, until: datetime | None = None, *, first: bool = False) -> None:
@@ -155,10 +155,11 @@ class Look:
         named = self.me is not None or any(pull.author for pull in self.pulls)
         return not named and self.forge.token_kind() is TokenKind.NONE
 
-    def upkeep(self, prefix: str) -> Iterator[Ready]:
-        """What our open pull requests want, the oldest first."""
+    def upkeep(self, key: str | None = None) -> Iterator[Ready]:
+        """What our open pull requests want, the oldest first; only those of one task where it is named."""
         for pull in reversed(self.pulls):
-            if pull.state is not PullRequestState.OPEN or not pull.branch.startswith(prefix):
+            about = (key_of(pull.branch) or ("", None))[0]
+            if pull.state is not PullRequestState.OPEN or (key is not None and about != key):
                 continue
             found: Task | NotNow | None = None
             with self.one(f"pull request #{pull.number}"):

@@ -51,7 +51,7 @@ def look(world: World, **fields: Any) -> Look:
 
 def wants(world: World, **fields: Any) -> tuple[list[Ready], Look]:
     one = look(world, **fields)
-    return list(one.upkeep("pullwright/")), one
+    return list(one.upkeep()), one
 
 
 def only(world: World, **fields: Any) -> Task:
@@ -276,7 +276,7 @@ def test_without_a_name_of_our_own_bots_pull_requests_are_ours_and_peoples_are_n
         review(world.github, ours(world, f"pullwright/issue-{number}-x", author), "grace", "Rename it.")
     nameless = look(world)
     nameless.me = None
-    assert [ready.task.key for ready in nameless.upkeep("pullwright/")] == ["issue-1"]
+    assert [ready.task.key for ready in nameless.upkeep()] == ["issue-1"]
 
 
 def test_while_a_check_runs_nothing_is_repaired_and_it_is_looked_at_again(world: World) -> None:
