@@ -157,6 +157,10 @@ class SessionConfig:
         )
 
 
+async def _is_done() -> bool:
+    return False
+
+
 async def _may_end(_text: str) -> str | None:
     return None
 
@@ -178,6 +182,7 @@ class Host:
         price: what a reply cost; None takes the profile's word.
         stopped: whether somebody asked for an end after the round that is running.
         may_end: asked when a reply in words would end the work; see `Hooks.may_end`.
+        is_done: whether all of the work has left the session; see `Hooks.is_done`.
         wrap_up: what the model is told before its last turn; empty takes `prompts/agent/wrap_up.md`.
         other_model: makes the model that a subagent is to run on; None takes the profile's, which may refuse.
         system: makes the whole system prompt from the tools shown; None has the session build it.
@@ -193,6 +198,7 @@ class Host:
     price: Price | None = None
     stopped: Callable[[], bool] = lambda: False
     may_end: Callable[[str], Awaitable[str | None]] = _may_end
+    is_done: Callable[[], Awaitable[bool]] = _is_done
     wrap_up: str = ""
     other_model: OtherModel | None = None
     system: Callable[[tuple[ToolDefinition, ...]], str] | None = None

@@ -76,6 +76,7 @@ def hooks_of(setting: Setting, inbox: Inbox) -> Hooks:
         stopped=host.stopped,
         steering=inbox.take_steering,
         may_end=host.may_end,
+        is_done=host.is_done,
         wrap_up=host.wrap_up,
         repetition=Repetition(config.loop_detection_window) if config.enable_loop_detection else None,
     )

@@ -16,6 +16,10 @@ async def _ends(_text: str) -> str | None:
     return None
 
 
+async def _not_done() -> bool:
+    return False
+
+
 @dataclass(slots=True)
 class Hooks:
     """What the loop asks its surroundings between rounds.
@@ -25,6 +29,7 @@ class Hooks:
         steering: takes the words that came in since the last round out of their queue.
         may_end: asked when a reply in words would end the work; gives what to tell the model
             instead, or None where it may end.
+        is_done: whether all of the work has left the session, so that a reply which calls nothing ends it.
         now: the time of day, for the turns.
         wrap_up: what the model is told before the last turn that the limits allow; empty takes the usual words.
         repetition: notices circles; None does not look.
@@ -34,5 +39,6 @@ class Hooks:
     stopped: Callable[[], bool] = lambda: False
     steering: Callable[[], list[str]] = list
     may_end: Callable[[str], Awaitable[str | None]] = _ends
+    is_done: Callable[[], Awaitable[bool]] = _not_done
     wrap_up: str = ""
     repetition: Repetition | None = field(default_factory=Repetition)

@@ -35,10 +35,11 @@ if TYPE_CHECKING:
     from orchestrator.agent.hooks import Hooks
     from orchestrator.agent.limits import Budget
     from orchestrator.agent.reservation import Reservation
-    from orchestrator.contracts.base import Actions
+    from orchestrator.contracts.base import Actions, Reading
     from orchestrator.models.base import Response
 
 BAD_REPLIES_IN_A_ROW = 3
+EMPTY_REPLIES_IN_A_ROW = 3
 IDLE_REPLIES_IN_A_ROW = 10
 """Replies without a call that are asked to go on; a model that only talks would never end."""
 CONTEXT_WARNING_SHARE = 0.8
@@ -101,6 +102,7 @@ class _Loop:
     history: History
     hooks: Hooks
     rejected: int = 0
+    empty: int = 0
     idle: int = 0
     warned_of_context: bool = False
     admission: Admission = field(init=False)
@@ -140,10 +142,15 @@ class _Loop:
         except ContextLengthError as error:
             return self._overflow(ask, error)
         reading = ask.contract.read(response, ask.tools, round_number=self.budget.rounds)
+        if _is_empty(response, reading) and response.finish is not FinishReason.PAUSE:
+            return await self._empty(ask, response, reading)
+        return await self._read(ask, response, reading)
+
+    async def _read(self, ask: Ask, response: Response, reading: Reading) -> SessionEnd | None:
+        """What follows from a reply that says something."""
         if isinstance(reading, Malformed):
-            self._reject(ask, reading)
-            return None
-        self.rejected = 0
+            return await self._malformed(ask, response, reading)
+        self.rejected = self.empty = 0
         self.bench.emit(_accepted(reading))
         if not reading.calls and not reading.withheld:
             return await self._without_calls(ask, response, reading)
@@ -172,8 +179,9 @@ class _Loop:
         text = response.text.strip()
         if response.finish is FinishReason.PAUSE:
             return self._idle()  # the vendor wants the same conversation again, with what it said so far
-        if response.finish in {FinishReason.REFUSAL, FinishReason.CONTENT_FILTER}:
-            raise ContentFilterError(f"the model refused to answer: {text[:300] or response.finish.value}")
+        _require_no_refusal(response)
+        if not ask.contract.text_ends and await self.hooks.is_done():
+            return SessionEnd(EndKind.COMPLETED, text)
         words = ""
         if ask.contract.text_ends and text and not reading.cut_off:
             words = await self.hooks.may_end(text) or ""
@@ -214,15 +222,37 @@ class _Loop:
             self.bench.emit(Warned(f"Context usage at ~{share:.0%} of context window"))
         self.warned_of_context = share > CONTEXT_WARNING_SHARE
 
-    def _reject(self, ask: Ask, reading: Malformed) -> None:
+    async def _empty(self, ask: Ask, response: Response, reading: Reading) -> SessionEnd | None:
+        """A reply without a word and without a call: the end where all is done, else it is asked for again."""
+        _require_no_refusal(response)
+        if await self.hooks.is_done():
+            return SessionEnd(EndKind.COMPLETED, "")
+        cut_off = response.finish is FinishReason.LENGTH
+        self.empty += 1
+        self.bench.emit(ReplyRejected(("reply: it was empty",), self.empty))
+        if self.empty >= EMPTY_REPLIES_IN_A_ROW:
+            hint = "; the model ran into its output limit: raise --max-output-tokens" if cut_off else ""
+            return self._limit(LimitReached("replies", f"{self.empty} replies in a row were empty{hint}"))
+        if isinstance(reading, Malformed):
+            self._tell(ask.contract.complain(reading.problems))
+        else:
+            self._tell(ask.contract.answer((), render("agent/cut_off") if cut_off else ask.contract.go_on))
+        return None
+
+    async def _malformed(self, ask: Ask, response: Response, reading: Malformed) -> SessionEnd | None:
+        """A reply that cannot be read. Where all is done, words that cannot be meant as a plan are the end."""
+        is_last = self.rejected + 1 >= BAD_REPLIES_IN_A_ROW
+        if (is_last or "{" not in response.text) and await self.hooks.is_done():
+            return SessionEnd(EndKind.COMPLETED, response.text.strip())
         self.rejected += 1
         self.bench.emit(ReplyRejected(reading.problems, self.rejected))
-        if self.rejected >= BAD_REPLIES_IN_A_ROW:
+        if is_last:
             raise BadReplyError(
                 f"{self.rejected} replies in a row were no valid plan (the last: {reading.problems[0]}); "
                 "try a larger model, or a server that supports JSON-schema output"
             )
         self._tell(ask.contract.complain(reading.problems))
+        return None
 
     def _look_for_circles(self, reading: Actions) -> None:
         repetition = self.hooks.repetition
@@ -259,6 +289,19 @@ class _Loop:
 def asks(text: str) -> bool:
     """Whether a reply ends with a question to the user. Marks and quotes around the end do not count."""
     return text.rstrip(" \t\r\n*_`\"')]»”").endswith(("?", "\uff1f"))  # and the full-width one
+
+
+def _is_empty(response: Response, reading: Reading) -> bool:
+    """Whether a reply says nothing and calls nothing."""
+    if isinstance(reading, Malformed):
+        return not response.text.strip()
+    return not (reading.calls or reading.withheld or reading.plan.strip())
+
+
+def _require_no_refusal(response: Response) -> None:
+    if response.finish in {FinishReason.REFUSAL, FinishReason.CONTENT_FILTER}:
+        said = response.text.strip()[:300] or response.finish.value
+        raise ContentFilterError(f"the model refused to answer: {said}")
 
 
 def _accepted(reading: Actions) -> PlanAccepted:

@@ -61,8 +61,13 @@ class Choosing:
             await self._give_back(choice)
             return Choice(None, f"{choice.task.key}: {granted.reason}", wake_at=granted.until)
         caps = granted.caps
+        named = self.taker.named_tasks.get(choice.task.key) if self.taker else None
+        task = choice.task
+        if named is not None:
+            task = replace(task, branch_folder=named.branch_folder, branch_suffix=named.branch_suffix)
         return replace(
             choice,
+            task=task,
             earlier=self.taker.earlier.get(choice.task.key) if self.taker else None,
             spent_before=before,
             limits=Limits(caps.rounds, caps.tokens, caps.usd, caps.minutes),

@@ -267,7 +267,10 @@ class GitHubProbes:
         return failed("--allow-path lets workflows change, the token does not", self._grant("workflows"))
 
     def _checks(self) -> Finding:
-        self._needed()
+        branch = self._needed().default_branch
+        if branch is not None and (lacking := self._forge.unreadable_checks(branch)):
+            found = f"the token may not read {' and '.join(lacking)}: failed ones are never seen"
+            return warning(found, "; and ".join(map(self._grant, lacking)))
         match self.kind:
             case TokenKind.WORKFLOW:
                 return warning("what a workflow's token pushes starts no checks", other_token())

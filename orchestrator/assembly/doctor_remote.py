@@ -17,7 +17,10 @@ from orchestrator.assembly.doctor_findings import (
     skipped,
     warning,
 )
-from orchestrator.core.errors import EmptyRepositoryError, WorkspaceError
+from orchestrator.assembly.doctor_grants import fix_for
+from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, WorkspaceError
+from orchestrator.cycle.tasks import BRANCH_FOLDERS
+from orchestrator.worker.naming import RemoteNames, patterns
 from orchestrator.workspace.hostgit import HostGit
 from orchestrator.workspace.records import HIDDEN
 from orchestrator.workspace.swap import push_error
@@ -69,6 +72,7 @@ class RemoteProbes:
         network = "check the network, the address and the token"
         probes = (
             Probe("push", self._push, network, _PUSH_SECONDS),
+            Probe("names", self._names, "rename or remove what is in the way", _PUSH_SECONDS),
             Probe("atomic push", self._atomic, network, _PUSH_SECONDS),
             Probe("claims", self._claims, network, _PUSH_SECONDS),
             Probe("unfinished work", self._unfinished, network, _PUSH_SECONDS),
@@ -88,8 +92,8 @@ class RemoteProbes:
             self._opened.close()
 
     def _push(self) -> Finding:
-        records = self._records()
         try:
+            records = self._records()
             commit = records.commit(f"pullwright doctor {self._nonce()}", None)
             if self._writes:
                 before = records.list(REF).get(REF)
@@ -98,8 +102,26 @@ class RemoteProbes:
                 return ok(f"yes: {REF} was made and removed")
             self._dry_run(records, commit)
         except WorkspaceError as error:
-            return failed(str(error), self._push_fix)
+            return failed(str(error), fix_for(str(error), self._push_fix))
         return ok("yes, tried without writing")
+
+    def _names(self) -> Finding:
+        records, base = self._records(), self._around.settings.base
+        names = RemoteNames(records.tips(patterns(base)).keys(), records.remote.shown)
+        if base is not None:
+            try:
+                names.require_base(base)
+            except ConfigurationError as error:
+                return failed(str(error), "pass --base with the name of a branch")
+        names.require_hidden("issue-1")
+        folder = names.folder()
+        if folder != BRANCH_FOLDERS[0]:
+            taken = names.why_not_below(BRANCH_FOLDERS[0])
+            return warning(
+                f"a branch is called {taken}, so that ours go below {folder}",
+                "nothing, if that is well; else rename that branch",
+            )
+        return ok(f"there is room below {folder}")
 
     def _atomic(self) -> Finding:
         records = self._records()

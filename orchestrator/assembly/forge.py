@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from orchestrator.assembly.place import OnDisk, OnGitHub, parse_place
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, WorkspaceError
-from orchestrator.core.events import WaitStarted
+from orchestrator.core.events import WaitStarted, Warned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -79,9 +79,13 @@ def _on_github(place: OnGitHub, around: Around) -> Site:
     def on_wait(seconds: float, reason: str) -> None:
         around.emit(WaitStarted(seconds, reason))
 
+    def on_odd(text: str) -> None:
+        around.emit(Warned(text))
+
     # What GitHub asks for is no rule of a server on this machine.
     is_here = is_loopback(urlsplit(place.server).hostname or "")
-    patience = Patience(around.clock, around.stop.sleep, on_wait, pacing_seconds=0.0 if is_here else 1.0)
+    pacing = 0.0 if is_here else 1.0
+    patience = Patience(around.clock, around.stop.sleep, on_wait, on_odd, pacing_seconds=pacing)
     api_url = api_url_for(place.server)
     forge = GitHubForge(place.name, auth, patience, api_url, in_workflow=around.in_workflow)
 

@@ -145,6 +145,8 @@ class OneCycle:
             clean=lambda text, _author: guards.redact(guards.words(text).text),
             spent_up=spent_up,
             answer=program.answer,
+            base=rules.base,
+            author_email=rules.author_email,
         )
 
     def _make_backlog(self, taker: Taker | None) -> Backlog:

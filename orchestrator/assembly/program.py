@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from orchestrator.workspace.records import Records
 
 
+_HOLD_SECONDS = 60.0
 _CYCLES_A_SCRATCH = 100
 """The folder for hidden refs grows with each fetch, and is made anew after so many cycles."""
 
@@ -82,7 +83,11 @@ class Program:
         """Run one cycle with a journal of its own, on a clone of its own."""
         run = new_run_id(self.clock.now(), random.SystemRandom())
         folder = create_run_folder(self.home, run)
-        with hold(folder), JournalWriter(folder, self.redactor.redact, self.clock) as journal:
+        # A new folder: whoever has its lock only looks, and is on a busy machine.
+        with (
+            hold(folder, seconds=_HOLD_SECONDS),
+            JournalWriter(folder, self.redactor.redact, self.clock) as journal,
+        ):
             recorder = Recorder(journal, self.relay.always, self.stop)
             self.relay.listen(recorder)
             cycle = OneCycle(self, run, folder)
@@ -105,7 +110,7 @@ class Program:
     def forget(self) -> None:
         """A new time has come: what this process tried before may be tried again."""
         self.attempted.clear()
-        self.idle = Idle()
+        self.idle = Idle(told=self.idle.told)
 
     async def close(self) -> None:
         """Let go of connections and folders."""

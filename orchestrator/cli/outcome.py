@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.cli.exit_codes import for_error, for_outcome, for_run
 from orchestrator.cli.lines import money
 from orchestrator.cli.text import clean, counted
+from orchestrator.core.spent import Spent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,6 +21,44 @@ _SHORT_COMMIT = 10
 _UNCOUNTED = (
     " (counts for this machine's day, not for the repository's)"  # a dry run writes nothing to a remote
 )
+
+
+@dataclass(slots=True)
+class WholeRun:
+    """What the cycles of a run came to together. Of each task its last cycle counts."""
+
+    cycles: int = 0
+    spent: Spent = field(default_factory=Spent)
+    _last: int = 0
+    _ends: dict[str, tuple[str, int]] = field(default_factory=dict)
+    _pulls: set[int] = field(default_factory=set)
+
+    def add(self, result: CycleResult) -> None:
+        """Count a cycle that has ended."""
+        self.cycles += 1
+        self.spent += result.spent
+        self._last = for_error(result.cause) if result.cause else for_outcome(result.outcome)
+        if result.task is not None:
+            self._ends[result.task.key] = str(result.outcome), self._last
+        if result.pull_request is not None and result.pull_request.number is not None:
+            self._pulls.add(result.pull_request.number)
+
+    @property
+    def code(self) -> int:
+        """The exit status of the run."""
+        return for_run({code for _, code in self._ends.values()}, self._last)
+
+    @property
+    def line(self) -> str:
+        """The run on one line."""
+        outcomes = [outcome for outcome, _ in self._ends.values()]
+        told = [counted(len(self._pulls), "pull request")]
+        for outcome, noun in (("planned", "plan"), ("question", "question")):
+            told += [counted(outcomes.count(outcome), noun)] if outcome in outcomes else []
+        for outcome, words in (("limit", "ended by a limit"), ("paused", "paused"), ("failed", "failed")):
+            told += [f"{counted(outcomes.count(outcome), 'task')} {words}"] if outcome in outcomes else []
+        cost = f"{counted(self.spent.rounds, 'round')}, {self.spent.tokens:,} tokens, {money(self.spent.usd)}"
+        return f"In all: {counted(self.cycles, 'cycle')}, {', '.join(told)}; {cost}"
 
 
 def print_result(

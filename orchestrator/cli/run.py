@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.arguments import given_settings
-from orchestrator.cli.exit_codes import INTERRUPTED, for_error, for_outcome
-from orchestrator.cli.outcome import print_result
+from orchestrator.cli.exit_codes import INTERRUPTED, for_error
+from orchestrator.cli.outcome import WholeRun, print_result
 from orchestrator.core.cycle_events import Paused
 from orchestrator.core.errors import PullwrightError
 from orchestrator.core.events import Warned
@@ -32,7 +32,7 @@ _ENDING = "ending after this round; press Ctrl+C again to end at once"
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run one cycle, or one after another, and return the exit status of the last."""
+    """Run one cycle, or one after another, and return the exit status of the whole run."""
     from orchestrator.assembly.build import Errand, build_program
     from orchestrator.cli.live import LiveView
 
@@ -53,8 +53,8 @@ def run(options: argparse.Namespace) -> int:
 async def _run(program: Program, options: argparse.Namespace, view: LiveView) -> int:
     from orchestrator.worker.waiting import Waiting
 
-    waiting = Waiting(program.clock)
-    task = asyncio.ensure_future(_work(program, options, view, waiting))
+    waiting, whole = Waiting(program.clock), WholeRun()
+    task = asyncio.ensure_future(_work(program, options, view, waiting, whole))
     _listen_to_signals(program, task, waiting, view)
     try:
         last = await task
@@ -64,13 +64,13 @@ async def _run(program: Program, options: argparse.Namespace, view: LiveView) ->
         return INTERRUPTED
     finally:
         await program.close()
-    if last is None:
-        return INTERRUPTED
-    return for_error(last.cause) if last.cause else for_outcome(last.outcome)
+    if whole.cycles > 1 and not options.json:
+        print(whole.line, flush=True)
+    return INTERRUPTED if last is None else whole.code
 
 
 async def _work(
-    program: Program, options: argparse.Namespace, view: LiveView, waiting: Waiting
+    program: Program, options: argparse.Namespace, view: LiveView, waiting: Waiting, whole: WholeRun
 ) -> CycleResult | None:
     """One cycle, or as many as `--continuous` and the schedule ask for."""
     from orchestrator.worker.schedule import Alarms, make_schedule
@@ -78,6 +78,7 @@ async def _work(
 
     def report(result: CycleResult) -> None:
         view.pause()
+        whole.add(result)
         _report(program, result, as_json=options.json)
 
     settings, clock = program.settings, program.clock

@@ -30,6 +30,7 @@
     │   ├── PushRejectedError
     │   ├── ClaimLostError            another worker holds the task by now
     │   ├── RemoteUnavailableError    the remote cannot be reached; it may be later
+    │   │   └── RemoteRateLimitError  the git server wants a pause; `seconds`
     │   ├── RemoteRefusedError        the remote does not let us in: key, token or permission
     │   └── DiskFullError
     ├── ToolError                     a tool could not do it; the model reads the message
@@ -191,6 +192,18 @@ class ClaimLostError(WorkspaceError):
 
 class RemoteUnavailableError(WorkspaceError):
     """The remote cannot be reached, or is in trouble; the same may work later."""
+
+
+class RemoteRateLimitError(RemoteUnavailableError):
+    """The git server has had too many requests.
+
+    Attributes:
+        seconds: how long it wants none.
+    """
+
+    def __init__(self, message: str, *, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
 
 
 class RemoteRefusedError(WorkspaceError):

@@ -218,6 +218,7 @@ class Act:
             price=parts.price,
             stopped=parts.stop,
             may_end=self._ending.may_end,
+            is_done=self._ending.is_done,
             # Where the form of replies is part of the prompt, nothing else stands between it and the job.
             system=None if parts.contract.text_ends or parts.contract.prunes else system,
             ledger=self.ledger,

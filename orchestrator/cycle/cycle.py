@@ -21,7 +21,7 @@ from orchestrator.core.cycle_events import (
     PhaseEntered,
     TaskTaken,
 )
-from orchestrator.core.errors import PullwrightError, WorkspaceError
+from orchestrator.core.errors import BadReplyError, PullwrightError, WorkspaceError
 from orchestrator.core.events import Warned
 from orchestrator.core.spent import Spent
 from orchestrator.cycle.act import Act
@@ -119,6 +119,12 @@ def _removed(clone: Clone, parts: CycleParts) -> Iterator[Clone]:
 async def _act(parts: CycleParts, task: Task, act: Act, result: CycleResult) -> None:
     try:
         end = await act.run()
+    except BadReplyError as error:
+        if result.pull_request is None:
+            raise
+        # What is proposed stays proposed, whatever the model says after it.
+        parts.emit(Warned(f"the model went on after its pull request, and came to no end: {error}"))
+        end = SessionEnd(EndKind.COMPLETED, "")
     finally:
         await act.close()
     _, patch = await asyncio.to_thread(act.left)
@@ -141,7 +147,12 @@ async def _finish(parts: CycleParts, task: Task, end: SessionEnd, result: CycleR
     """What the session came to; `left` is the patch of what is not proposed."""
     parts.emit(PhaseEntered(Phase.FINISH))
     proposed = Outcome.PLANNED if parts.manner.dry_run else Outcome.PROPOSED
-    match end.kind:
+    kind = end.kind
+    if kind is EndKind.AWAITING and result.pull_request:
+        kind = (
+            EndKind.COMPLETED
+        )  # an offer of more work; a question that needs an answer comes by `ask_question`
+    match kind:
         case EndKind.QUESTION | EndKind.AWAITING:
             result.outcome, result.question = Outcome.QUESTION, end.text
             result.question_url = await post_question(parts, task, end.text)

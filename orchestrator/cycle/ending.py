@@ -40,6 +40,10 @@ class Ending:
         self._reminded = True
         return render("cycle/nobody_reads", paths=self._sight.paths(pending))
 
+    async def is_done(self) -> bool:
+        """Whether the pull request is open and has all changes: then nothing is left that a model must say."""
+        return self._result.pull_request is not None and not await asyncio.to_thread(self._pending.paths)
+
     async def may_finish(self, _reason: str) -> str | None:
         """Refuse the first `finish` that would leave changes unproposed."""
         pending = await asyncio.to_thread(self._pending.paths)

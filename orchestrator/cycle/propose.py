@@ -99,7 +99,7 @@ class Proposer:
         if self.task.pull is not None:
             return self.task.pull.branch
         branch = self.task.branch
-        return f"{self.task.branch_prefix}task" if self.guards.hold_back(branch) else branch
+        return self.task.plain_branch if self.guards.hold_back(branch) else branch
 
     async def propose(self, title: str, body: str) -> str:
         """Commit, push and open the pull request; returns what the model is told.

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
     from orchestrator.forge.base import Issue, PullRequest
 
-BRANCH_FOLDER = "pullwright/"
+BRANCH_FOLDERS = ("pullwright/", "pullwright-tasks/")
+"""Our branches lie below one of these. New ones below the first, unless the remote has a branch called like it:
+then git can make none below it. By all of them our pull requests are known, whatever the remote has by now."""
 REBASE_LABEL = "pullwright:rebase"
 """On an open pull request: bring it onto its base, whoever committed to it."""
 _SLUG_CHARACTERS = 40
@@ -24,7 +26,7 @@ _ITEM = re.compile(r"^(?P<indent>[ \t]*)(?:[-*+]|\d+[.)])[ \t]+\[(?P<mark>[ xX])
 _FENCE = re.compile(r"^[ \t]*(```|~~~)")
 _DIGEST = rf"[0-9a-f]{{{_KEY_DIGITS}}}"
 _BRANCH = re.compile(
-    rf"{BRANCH_FOLDER}(?P<key>issue-(?P<issue>[1-9][0-9]{{0,9}})|(?:text|item)-{_DIGEST})-.+"
+    rf"(?:{'|'.join(BRANCH_FOLDERS)})(?P<key>issue-(?P<issue>[1-9][0-9]{{0,9}})|(?:text|item)-{_DIGEST})-.+"
 )
 
 
@@ -69,6 +71,8 @@ class Task:
         status_marker: the hidden line that our comment with the key `status` on `pull` has to hold from
             the end of this cycle on, whatever it came to: by it the same words and the same failed
             checks do not become a task again.
+        branch_folder: one of `BRANCH_FOLDERS`; `branch_suffix` ends the branch's name. Both are what the
+            remote has room for.
     """
 
     key: str
@@ -82,16 +86,25 @@ class Task:
     pull: PullRequest | None = None
     is_retry: bool = False
     status_marker: str = ""
+    branch_folder: str = BRANCH_FOLDERS[0]
+    branch_suffix: str = ""
 
     @property
     def branch_prefix(self) -> str:
         """What the branches of this task begin with, whatever its title is by now."""
-        return f"{BRANCH_FOLDER}{self.key}-"
+        return f"{self.branch_folder}{self.key}-"
 
     @property
     def branch(self) -> str:
         """The branch that carries this task's pull request."""
-        return self.pull.branch if self.pull else self.branch_prefix + slug(self.title)
+        return (
+            self.pull.branch if self.pull else f"{self.branch_prefix}{slug(self.title)}{self.branch_suffix}"
+        )
+
+    @property
+    def plain_branch(self) -> str:
+        """The same without words of the task."""
+        return f"{self.branch_prefix}task{self.branch_suffix}"
 
     @property
     def marker(self) -> str:

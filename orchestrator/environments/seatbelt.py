@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import socket
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
+from orchestrator.core.locks import try_lock
 from orchestrator.environments.bubblewrap import proxy_variables
 from orchestrator.environments.cell import Cell
 from orchestrator.environments.hosts import host_rule
@@ -79,7 +79,7 @@ class Scratch:
         try:
             self._folder = os.path.realpath(tempfile.mkdtemp(prefix=_PREFIX))
             self._owner = os.open(os.path.join(self._folder, _OWNER), _NEW, 0o600)  # noqa: PTH118  names
-            fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try_lock(self._owner)
             self.path = os.path.join(self._folder, "home")  # noqa: PTH118  names
             Path(self.path).mkdir(mode=0o700)
         except OSError as error:

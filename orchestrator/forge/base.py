@@ -104,8 +104,20 @@ class Forge(Protocol):
     def read_file(self, path: str) -> str | None:
         """A file's text on the default branch, or None where there is none."""
 
-    def our_pull_requests(self, branch_prefix: str) -> list[PullRequest]:
-        """Pull requests in every state whose branch, in this repository, begins so; newest first."""
+    def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
+        """Pull requests in every state whose branch, in this repository, begins so; newest first.
+
+        Args:
+            branch_prefix: one, or several.
+        """
+
+    def why_not_pushed(self, branch: str, email: str) -> str | None:
+        """Why a new branch of this name would be refused, as far as it is known before, or None.
+
+        Args:
+            branch: it need not exist.
+            email: of those who commit to it.
+        """
 
     def ensure_pull_request(self, proposal: Proposal) -> tuple[PullRequest, bool]:
         """Create the pull request of this branch, or bring the open one up to date.

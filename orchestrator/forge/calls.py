@@ -6,6 +6,7 @@ import re
 import threading
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import parse_qs, urlsplit
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.forge.line import Line
 
 T = TypeVar("T")
+_WRONG_FORM = (KeyError, TypeError, ValueError, AttributeError)
 BACKOFF_SECONDS = (1.0, 2.0, 4.0)
 MOST_PAGES = 1000
 LONGEST_SILENCE_SECONDS = 3600.0
@@ -40,6 +42,7 @@ class Patience:
         clock: for pacing and for limits.
         sleep: waits that many seconds; may be interrupted by raising.
         on_wait: told before each wait for a limit or an outage: seconds, and why.
+        on_odd: told of an item of a list that has not GitHub's form and is left out, once.
         longest_wait_seconds: a call that would wait longer in all for a rate limit raises instead.
         pacing_seconds: between two writes, as GitHub asks:
             docs.github.com/rest/using-the-rest-api/best-practices-for-using-the-rest-api
@@ -48,6 +51,7 @@ class Patience:
     clock: Clock
     sleep: Callable[[float], None]
     on_wait: Callable[[float, str], None] = lambda _seconds, _reason: None
+    on_odd: Callable[[str], None] = lambda _text: None
     longest_wait_seconds: float = 120.0
     pacing_seconds: float = 1.0
 
@@ -74,6 +78,7 @@ class Calls:
         self._lock = threading.RLock()
         self._memory = ReplyMemory()
         self._traffic = Traffic()
+        self._told: set[str] = set()
         self._silent_until: dict[bool, float] = {}
         """For REST (False) and for GraphQL (True): the monotonic second at which a limit ends."""
 
@@ -149,7 +154,7 @@ class Calls:
         """A reply's JSON as a value; `reader` may raise what a wrong form makes it raise."""
         try:
             return reader(reply.json())
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except _WRONG_FORM as error:
             raise ForgeError(
                 f"cannot {doing}: the server's answer has not GitHub's form: is --github-url right?"
             ) from error
@@ -161,22 +166,30 @@ class Calls:
         *,
         most: int = MOST_PAGES,
         empty: tuple[int, ...] = (),
+        skips: bool = False,
     ) -> list[T]:
         """Follow a list through its pages, a hundred items each, at most `most` of them.
 
         A page that was seen before and has not changed costs nothing of GitHub's quota. A
-        status in `empty` stands for an empty page.
+        status in `empty` stands for an empty page. With `skips` an item that has not GitHub's
+        form is left out where others have it.
         """
-        return self.first_pages(request, reader, most=most, empty=empty)[0]
+        return self.first_pages(request, reader, most=most, empty=empty, skips=skips)[0]
 
     def first_pages(
-        self, request: Request, reader: Callable[[Any], T], *, most: int, empty: tuple[int, ...] = ()
+        self,
+        request: Request,
+        reader: Callable[[Any], T],
+        *,
+        most: int,
+        empty: tuple[int, ...] = (),
+        skips: bool = False,
     ) -> tuple[list[T], bool]:
         """As `pages`, and whether that was the whole list."""
         found: list[T] = []
         step = Request("GET", request.path, request.doing, {**request.query, "per_page": "100"})
         for _ in range(most):
-            page = self._page(step, reader, empty)
+            page = self._page(step, reader, empty, skips=skips)
             found += page.items
             if page.next is None:
                 return found, True
@@ -200,13 +213,40 @@ class Calls:
         self._patience.on_wait(seconds, reason)
         self._patience.sleep(seconds)
 
-    def _page(self, request: Request, reader: Callable[[Any], T], empty: tuple[int, ...]) -> _Page[T]:
+    def _page(
+        self, request: Request, reader: Callable[[Any], T], empty: tuple[int, ...], *, skips: bool = False
+    ) -> _Page[T]:
         reply = self.get(request, accept=empty)
         if reply.status in empty:
             return _Page((), None)
-        items = self.understood(reply, request.doing, lambda data: tuple(reader(item) for item in data))
+        read_all = partial(self._each, request.doing, reader) if skips else partial(_all, reader)
+        items = self.understood(reply, request.doing, read_all)
         link = _NEXT_LINK.search(reply.headers.get("link", ""))
         return _Page(items, link[1] if link else None, _last_page(reply))
+
+    def _each(self, doing: str, reader: Callable[[Any], T], data: list[Any]) -> tuple[T, ...]:
+        """The items that can be read. Where none can, it is no list of GitHub's."""
+        found: list[T] = []
+        wrong: Exception | None = None
+        for item in data:
+            try:
+                found.append(reader(item))
+            except _WRONG_FORM as error:
+                wrong = error
+                self._tell_odd(doing, item)
+        if wrong is not None and not found:
+            raise wrong
+        return tuple(found)
+
+    def _tell_odd(self, doing: str, item: Any) -> None:
+        number = item.get("number") if isinstance(item, dict) else None
+        named = f"#{number}" if isinstance(number, int) else "an item"
+        text = f"{named} is left out, because the server's answer about it has not GitHub's form: {doing}"
+        with self._lock:
+            is_new = text not in self._told
+            self._told.add(text)
+        if is_new:
+            self._patience.on_odd(text)
 
     def _once(self, request: Request, accept: tuple[int, ...]) -> Reply:
         with self._lock:
@@ -264,6 +304,10 @@ class Calls:
         if error.resume_at is None:
             return 0.0
         return max(1.0, (error.resume_at - self._patience.clock.now()).total_seconds())
+
+
+def _all(reader: Callable[[Any], T], data: list[Any]) -> tuple[T, ...]:
+    return tuple(reader(item) for item in data)
 
 
 def _last_page(reply: Reply) -> int:

@@ -178,6 +178,23 @@ def to_own_pull_request(data: Mapping[str, Any]) -> PullRequest | None:
     return to_pull_request(data)
 
 
+def to_listed_pull_request(data: Mapping[str, Any]) -> PullRequest | None:
+    """As `to_own_pull_request`; one that cannot be read is still known by its branch, and counts as open.
+
+    By their branches tasks are known that are proposed already: none may be proposed twice.
+    """
+    try:
+        return to_own_pull_request(data)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        branch, number = data["head"]["ref"], data["number"]
+        if not isinstance(branch, str) or not isinstance(number, int):
+            raise
+        is_closed = data.get("state") == PullRequestState.CLOSED.value
+        state = PullRequestState.CLOSED if is_closed else PullRequestState.OPEN
+        url = str(data.get("html_url") or f"pull request {number}")
+        return PullRequest(number, "", "", url, draft=True, state=state, branch=branch, base="", commit="")
+
+
 def to_text(data: Any) -> str | None:
     """A file's text; None for a folder or a submodule.
 

@@ -9,7 +9,13 @@ from urllib.parse import quote
 from orchestrator.core.errors import ForgeError, ForgeNotFoundError
 from orchestrator.forge.base import Issue, Proposal, PullRequest, PullRequestState
 from orchestrator.forge.comment_sections import same_lines
-from orchestrator.forge.github_json import to_issue, to_own_pull_request, to_pull_request, to_text
+from orchestrator.forge.github_json import (
+    to_issue,
+    to_listed_pull_request,
+    to_own_pull_request,
+    to_pull_request,
+    to_text,
+)
 from orchestrator.forge.github_people import RestPeople
 from orchestrator.forge.github_pulse import RestPulse
 from orchestrator.forge.github_reviews import RestReviews
@@ -35,7 +41,7 @@ class RestForge(RestThreads, RestPulse, RestPeople, RestReviews, RestSurvey):
         """Open issues with this label, oldest first. Empty where issues are switched off."""
         query = {"state": "open", "labels": label, "sort": "created", "direction": "asc"}
         request = self._request("GET", "/issues", "list the issues", query=query)
-        found = self._calls.pages(request, to_issue, empty=(HTTPStatus.GONE,))
+        found = self._calls.pages(request, to_issue, empty=(HTTPStatus.GONE,), skips=True)
         # PyGithub drops the query when it follows a redirection, so the answer is checked and sorted.
         wanted = {part.strip().lower() for part in label.split(",")}
         issues = [i for i in found if i and i.is_open and wanted <= {name.lower() for name in i.labels}]
@@ -75,11 +81,11 @@ class RestForge(RestThreads, RestPulse, RestPeople, RestReviews, RestSurvey):
         self._missing.pop(path, None)
         return self._calls.understood(reply, request.doing, to_text)
 
-    def our_pull_requests(self, branch_prefix: str) -> list[PullRequest]:
+    def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
         """Pull requests of our branches among the newest thousand; newest first."""
         query = {"state": "all", "sort": "created", "direction": "desc"}
         request = self._request("GET", "/pulls", "list the pull requests", query=query)
-        found = self._calls.pages(request, to_own_pull_request, most=MOST_PULL_PAGES)
+        found = self._calls.pages(request, to_listed_pull_request, most=MOST_PULL_PAGES, skips=True)
         return [pull for pull in found if pull is not None and pull.branch.startswith(branch_prefix)]
 
     def ensure_pull_request(self, proposal: Proposal) -> tuple[PullRequest, bool]:

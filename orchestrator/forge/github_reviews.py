@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from orchestrator.core.errors import ForgeNotFoundError
+from orchestrator.core.errors import ForgeNotFoundError, ForgePermissionError
 from orchestrator.forge.base import Check, CheckState
 from orchestrator.forge.github_json import to_time
 from orchestrator.forge.github_place import RestPlace
@@ -69,17 +70,41 @@ class RestReviews(RestPlace):
 
         Raises:
             ForgeNotFoundError: there is no such commit.
-            ForgePermissionError: the token may not read checks.
+            ForgePermissionError: the token may not read some of them, and none of the others failed.
         """
-        place, doing = f"/commits/{quote(commit, safe='')}", f"read the checks of {commit[:12]}"
-        runs = self._listed(f"{place}/check-runs", f"{doing}'s runs", _to_runs)
-        statuses = self._listed(f"{place}/status", f"{doing}'s statuses", _to_statuses)
         newest: dict[tuple[str, str], tuple[str, int, Check]] = {}
-        for kind, moment, number, check in (*runs, *statuses):
-            known = newest.get((kind, check.name))
-            if known is None or (moment, number) > known[:2]:
-                newest[kind, check.name] = (moment, number, check)
-        return [newest[key][2] for key in sorted(newest)]
+        unreadable: ForgePermissionError | None = None
+        for part in _PARTS:
+            try:
+                entries = self._entries(commit, part)
+            except ForgePermissionError as error:
+                unreadable, entries = error, []
+            for kind, moment, number, check in entries:
+                known = newest.get((kind, check.name))
+                if known is None or (moment, number) > known[:2]:
+                    newest[kind, check.name] = (moment, number, check)
+        found = [newest[key][2] for key in sorted(newest)]
+        if unreadable is not None and not any(check.state is CheckState.FAILED for check in found):
+            raise unreadable
+        return found
+
+    def unreadable_checks(self, commit: str) -> list[str]:
+        """The permissions that the token lacks to read the checks of a commit, or of a branch's head.
+
+        Raises:
+            ForgeError: they cannot be read for another reason.
+        """
+        lacking = []
+        for part in _PARTS:
+            try:
+                self._entries(commit, part)
+            except ForgePermissionError:
+                lacking.append(part.permission)
+        return lacking
+
+    def _entries(self, commit: str, part: _Part) -> list[_Entry]:
+        doing = f"read the checks of {commit[:12]}'s {part.words}"
+        return self._listed(f"/commits/{quote(commit, safe='')}/{part.path}", doing, part.reader)
 
     def has_conflict(self, number: int) -> bool:
         """Whether GitHub says that a pull request cannot be merged into its base as it is.
@@ -154,6 +179,22 @@ def _to_status(status: Mapping[str, Any]) -> _Entry:
         ended_at=None if state is CheckState.RUNNING else to_time(status["updated_at"]),
     )
     return "status", status["updated_at"], int(status["id"]), check
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One of the two interfaces that know of checks, and the permission that it takes."""
+
+    permission: str
+    path: str
+    words: str
+    reader: Callable[[Mapping[str, Any]], tuple[int, list[_Entry]]]
+
+
+_PARTS = (
+    _Part("checks", "check-runs", "runs", _to_runs),
+    _Part("statuses", "status", "statuses", _to_statuses),
+)
 
 
 def _to_time(text: str | None) -> datetime | None:

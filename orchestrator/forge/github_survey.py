@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from orchestrator.core.errors import ForgeError
+from orchestrator.core.errors import ForgeError, ForgePermissionError
 from orchestrator.forge.github_place import RestPlace
 from orchestrator.forge.line import Request
 
@@ -45,10 +46,46 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule for a branch, of the ruleset with this number. `kind` is GitHub's word for it."""
+    """A rule for a branch, of the ruleset with this number. `kind` and `parameters` are GitHub's words for it."""
 
     kind: str
     ruleset: int
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def refuses(self, branch: str, email: str) -> bool:
+        """Whether it refuses every push of a new branch of this name, by commits of this address, for sure."""
+        match self.kind:
+            case "creation" | "required_signatures":  # commits are not signed here
+                return True
+            case "branch_name_pattern":
+                return self._misses(branch)
+            case "commit_author_email_pattern" | "committer_email_pattern":
+                return self._misses(email)
+            case _:
+                return False
+
+    def _misses(self, text: str) -> bool:
+        """Whether a text is not what a pattern asks for: docs.github.com/rest/repos/rules."""
+        operator, pattern = self.parameters.get("operator"), self.parameters.get("pattern")
+        if not isinstance(pattern, str):
+            return False
+        is_negated = self.parameters.get("negate") is True
+        match operator:
+            case "starts_with":
+                fits = text.startswith(pattern)
+            case "ends_with":
+                fits = text.endswith(pattern)
+            case "contains":
+                fits = pattern in text
+            case "regex":
+                # Where it may match is not documented, so each answer is the one that refuses less.
+                try:
+                    fits = bool(re.fullmatch(pattern, text) if is_negated else re.search(pattern, text))
+                except re.error:
+                    return False
+            case _:
+                return False
+        return fits if is_negated else not fits
 
 
 class RestSurvey(RestPlace):
@@ -96,6 +133,25 @@ class RestSurvey(RestPlace):
         path = f"/rules/branches/{quote(branch, safe='')}"
         request = self._request("GET", path, "read the rules for branches")
         return self._calls.pages(request, _to_rule, most=1, empty=(HTTPStatus.NOT_FOUND,))
+
+    def why_not_pushed(self, branch: str, email: str) -> str | None:
+        """The rule that refuses a new branch for sure, in words, or None.
+
+        A token that may not read the rules learns of them by the push.
+        """
+        try:
+            rules = self.rules(branch)
+        except ForgePermissionError:
+            return None
+        for rule in rules:
+            if rule.refuses(branch, email) and not self.passes_by(rule.ruleset):
+                wanted = f" ({rule.parameters['pattern']!r})" if rule.parameters.get("pattern") else ""
+                return (
+                    f"the rule {rule.kind}{wanted} of {self._name} refuses to take the branch {branch}: exclude "
+                    f"{branch.partition('/')[0]}/** from it, or let the token's owner bypass it: "
+                    f"{self._url}/rules/{rule.ruleset}"
+                )
+        return None
 
     def passes_by(self, ruleset: int) -> bool:
         """Whether we may push past a ruleset. False where GitHub does not say."""
@@ -153,4 +209,9 @@ def _to_quotas(data: Mapping[str, Any]) -> Mapping[str, Quota]:
 
 
 def _to_rule(data: Mapping[str, Any]) -> Rule:
-    return Rule(str(data["type"]), int(data.get("ruleset_id") or 0))
+    parameters = data.get("parameters")
+    return Rule(
+        str(data["type"]),
+        int(data.get("ruleset_id") or 0),
+        parameters if isinstance(parameters, dict) else {},
+    )

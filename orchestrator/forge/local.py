@@ -127,9 +127,13 @@ class LocalForge(LocalAbsences):
             for record in self._records.questions()
         ]
 
-    def our_pull_requests(self, branch_prefix: str) -> list[PullRequest]:
+    def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
         """Those whose branch begins so, newest first."""
         return self._seen([one for one in self._records.pulls() if one.branch.startswith(branch_prefix)])
+
+    def why_not_pushed(self, branch: str, email: str) -> str | None:  # noqa: ARG002  there are no rules
+        """None: what hooks of the repository say is known when it is pushed to."""
+        return None
 
     def ensure_pull_request(self, proposal: Proposal) -> tuple[PullRequest, bool]:
         """Create the pull request of this branch, or bring the open one up to date.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import tempfile
 from contextlib import contextmanager, suppress
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from orchestrator.core.errors import DiskFullError, ForgeError
+from orchestrator.core.errors import DiskFullError, ForgeError, ForgeUnavailableError
+from orchestrator.core.locks import LONGEST_WAIT_SECONDS, keeper, wait_for_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,14 +146,19 @@ def write(path: Path, record: BaseModel) -> None:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Looking and writing as one step: other processes wait. The lock falls when the process ends."""
+    """Looking and writing as one step: other processes wait. The lock falls when the process ends.
+
+    Raises:
+        ForgeUnavailableError: another process keeps it for ten minutes.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o644)
     except OSError as error:
         raise _failed("write", folder, error) from error
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        if not wait_for_lock(handle, LONGEST_WAIT_SECONDS):
+            raise ForgeUnavailableError(f"cannot write {folder}: {keeper(handle, folder / 'lock')}")
         yield
     finally:
         os.close(handle)

@@ -89,9 +89,13 @@ class MemoryForge(MemoryPlace):
         """A file's text on the default branch, or None where there is none."""
         return self.files.get(path)
 
-    def our_pull_requests(self, branch_prefix: str) -> list[PullRequest]:
+    def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
         """Those whose branch begins so, newest first."""
         return [pull for pull in self.pull_requests() if pull.branch.startswith(branch_prefix)]
+
+    def why_not_pushed(self, branch: str, email: str) -> str | None:  # noqa: ARG002  there are no rules
+        """None: nobody makes rules here."""
+        return None
 
     def ensure_pull_request(self, proposal: Proposal) -> tuple[PullRequest, bool]:
         """Create the pull request of this branch, or bring the open one up to date.

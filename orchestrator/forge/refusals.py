@@ -25,7 +25,7 @@ TOKEN_VARIABLE = "GITHUB_TOKEN"  # noqa: S105  a variable's name
 SECONDARY_LIMIT_SECONDS = 60.0
 """The wait where GitHub names none: docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api"""
 
-_LONGEST_QUOTE = 240
+_LONGEST_QUOTE = 4000
 _TROUBLE_WORDS = re.compile(r"something went wrong|timed? ?out|timeout", re.IGNORECASE)
 _LIMIT_WORDS = re.compile(r"rate limit|abuse detection|wait a few minutes|retry your request", re.IGNORECASE)
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import heapq
 import os
 import re
-import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
@@ -24,6 +22,7 @@ from orchestrator.core.cycle_events import (
 )
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import MessageAdded, ReplyReceived, TurnStarted
+from orchestrator.core.locks import keeper, try_lock, wait_for_lock
 from orchestrator.core.messages import Usage
 from orchestrator.core.spent import Spent
 from orchestrator.journal.codec import UnknownRecord
@@ -46,8 +45,7 @@ LOCK_FILE = "lock"
 """Locked by the process whose run it is. The kernel lets go of it at any death."""
 MOST_RUNS = 200
 """So many of the newest folders are looked at."""
-_HOLD_TRIES = 20
-_HOLD_PAUSE_SECONDS = 0.01  # who only asks whether a run is alive has its lock for less
+_HOLD_SECONDS = 1.0
 
 _Kind = TypeVar("_Kind")
 _RUN_NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
@@ -108,10 +106,14 @@ class OpenRun:
 
 
 @contextmanager
-def hold(folder: Path) -> Iterator[None]:
+def hold(folder: Path, *, seconds: float = _HOLD_SECONDS) -> Iterator[None]:
     """Hold a run's folder while the block runs: before its journal is begun, or to deal with a dead one.
 
     Who holds a dead run asks `is_open` once more: somebody else may have dealt with it meanwhile.
+
+    Args:
+        folder: the run's.
+        seconds: how long to wait, in real time: who only asks whether a run is alive has its lock for a moment.
 
     Raises:
         JournalError: another process holds it, or there is no such folder.
@@ -122,12 +124,8 @@ def hold(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise JournalError(f"cannot hold the run in {folder}: {error.strerror or error}") from error
     try:
-        tries = 1
-        while not _lock(handle, fcntl.LOCK_EX):
-            if tries == _HOLD_TRIES:
-                raise JournalError(f"the run in {folder} is held by another process")
-            time.sleep(_HOLD_PAUSE_SECONDS)
-            tries += 1
+        if not wait_for_lock(handle, seconds):
+            raise JournalError(f"the run is held by another process: {keeper(handle, folder / LOCK_FILE)}")
         yield
     finally:
         os.close(handle)
@@ -142,7 +140,7 @@ def is_alive(folder: Path) -> bool:
     except OSError:
         return True
     try:
-        return not _lock(handle, fcntl.LOCK_SH)
+        return not try_lock(handle, shared=True)
     finally:
         os.close(handle)
 
@@ -224,14 +222,6 @@ def close_run(folder: Path, result: JsonObject, clock: Clock, redact: Callable[[
     if any(isinstance(event, CycleEnded) for event in run.events):
         return  # whole but for its line break
     append_last(folder, CycleEnded(result), len(run.records) + 1, redact, clock)
-
-
-def _lock(handle: int, kind: int) -> bool:
-    try:
-        fcntl.flock(handle, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _told(run: Run) -> OpenRun | None:

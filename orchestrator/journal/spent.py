@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.core.cycle_events import CycleEnded, Reserved
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import ReplyReceived, SubagentEvent, TurnStarted, WaitStarted
+from orchestrator.core.locks import LONGEST_WAIT_SECONDS, keeper, wait_for_lock_async
 from orchestrator.core.spent import Spent
 from orchestrator.journal.codec import TYPE_KEY, UnknownRecord, decode
 from orchestrator.journal.folders import JOURNAL_FILE
@@ -26,13 +26,10 @@ if TYPE_CHECKING:
     from datetime import date
     from pathlib import Path
 
-    from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
     from orchestrator.journal.folders import Home
 
 LOCK_FILE = "spend.lock"
-_LOCK_TRIES = 600
-_LOCK_PAUSE_SECONDS = 0.1
 _PRIVATE = 0o600
 _SECONDS_A_MINUTE = 60.0
 # The beginning of each line, as the journal's writer makes it.
@@ -42,11 +39,15 @@ _MARKS = tuple(f'"type":"{kind.__name__}"'.encode() for kind in _KINDS)
 
 
 @asynccontextmanager
-async def spend_lock(home: Home, clock: Clock) -> AsyncIterator[None]:
+async def spend_lock(home: Home, *, seconds: float = LONGEST_WAIT_SECONDS) -> AsyncIterator[None]:
     """Alone on this machine, from reading what is spent until what is reserved is written down.
 
+    Args:
+        home: whose runs are read.
+        seconds: how long to wait for another process, in real time.
+
     Raises:
-        JournalError: another process keeps it for a minute, or the file cannot be made.
+        JournalError: another process keeps it for longer, or the file cannot be made.
     """
     path = home.root / LOCK_FILE
     try:
@@ -54,16 +55,12 @@ async def spend_lock(home: Home, clock: Clock) -> AsyncIterator[None]:
     except OSError as error:
         raise JournalError(f"cannot open {path}: {error.strerror or error}") from error
     try:
-        for _ in range(_LOCK_TRIES):
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                await clock.sleep(_LOCK_PAUSE_SECONDS)
-            except OSError as error:
-                raise JournalError(f"cannot lock {path}: {error.strerror or error}") from error
-        else:
-            raise JournalError(f"another process keeps {path} locked; is it stopped?")
+        try:
+            is_ours = await wait_for_lock_async(file, seconds)
+        except OSError as error:
+            raise JournalError(f"cannot lock {path}: {error.strerror or error}") from error
+        if not is_ours:
+            raise JournalError(f"what may be spent is not known after {seconds:.0f} s: {keeper(file, path)}")
         yield
     finally:
         os.close(file)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.events import Warned
 from orchestrator.cycle.parts import Choice
-from orchestrator.cycle.tasks import BRANCH_FOLDER, Task, TaskKind, from_issue, from_text
+from orchestrator.cycle.tasks import BRANCH_FOLDERS, Task, TaskKind, from_issue, from_text
 from orchestrator.worker.idle import Idle
 from orchestrator.worker.look import CLAIMS_LOOK_AGAIN, Look, Ready
 from orchestrator.worker.manners import Manners, name_of, why_not_again
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from orchestrator.core.clock import Clock
-    from orchestrator.core.defences import Guarded
-    from orchestrator.forge.base import Forge
+    from orchestrator.core.events import Event
+    from orchestrator.forge.base import Forge, Issue
     from orchestrator.worker.remarks import CommentsPolicy
     from orchestrator.workspace.claims import Lease
 
@@ -34,7 +35,7 @@ def _as_it_is(text: str) -> tuple[str, list[str]]:
     return text, []
 
 
-def _unheard(event: Guarded) -> None:
+def _unheard(event: Event) -> None:
     del event
 
 
@@ -55,11 +56,11 @@ class Wanted:
     text: str | None = None
 
     @property
-    def prefix(self) -> str:
-        """What the branches begin with that it is about."""
+    def key(self) -> str | None:
+        """The key of the task that it is about; None for all of them."""
         if self.issue is not None:
-            return f"{BRANCH_FOLDER}issue-{self.issue}-"
-        return BRANCH_FOLDER if self.text is None else from_text(self.text).branch_prefix
+            return f"issue-{self.issue}"
+        return None if self.text is None else from_text(self.text).key
 
 
 @dataclass(slots=True)
@@ -91,7 +92,7 @@ class Backlog:
     comments_policy: CommentsPolicy = "writers"
     clean: Callable[[str], tuple[str, list[str]]] = _as_it_is
     clean_name: Callable[[str], tuple[str, list[str]]] = _as_it_is
-    emit: Callable[[Guarded], None] = _unheard
+    emit: Callable[[Event], None] = _unheard
     manners: Manners = Manners()  # noqa: RUF009  a frozen value
     claim: Claim | None = None
     in_flight: Callable[[], Collection[str]] = _nobody
@@ -100,7 +101,7 @@ class Backlog:
     pulse: Callable[[], str] | None = None
     clock: Clock = field(default_factory=SystemClock)
     idle: Idle = field(default_factory=Idle)
-    _noticed: list[Guarded] = field(default_factory=list, init=False)
+    _noticed: list[Event] = field(default_factory=list, init=False)
     _last: str = field(default="", init=False)
 
     async def choose(self) -> Choice:
@@ -147,15 +148,25 @@ class Backlog:
             self.has_conflict,
             self.unfinished,
             screen.refused,
+            self._warn,
+            skips=self.wanted == Wanted(),
         )
         return Reading(look, screen, self.comments_policy)
 
+    def _warn(self, name: str, text: str) -> None:
+        """Say something once, however often it is looked at."""
+        if name not in self.idle.told:
+            self.idle.told.add(name)
+            self._noticed.append(Warned(text))
+
     def _find(self, reading: Reading) -> Choice:
         look = reading.look
-        for found in look.upkeep(self.wanted.prefix):
+        for found in look.upkeep(self.wanted.key):
             if found.attempt in self.attempted:
                 continue
-            ready = reading.in_its_words(found)
+            ready: Ready | str = ""
+            with look.one(name_of(found.task)):
+                ready = reading.in_its_words(found)
             if isinstance(ready, str):
                 look.note(ready)
             elif choice := self._take(ready, reading):
@@ -167,6 +178,7 @@ class Backlog:
             for ready in self._new(reading):
                 if choice := self._take(ready, reading):
                     return choice
+        look.require_access()
         reason = _summary(look.reasons, self.label)
         return Choice(None, reason, wake_at=min(look.times, default=None))
 
@@ -180,15 +192,18 @@ class Backlog:
                 look.note(held, look.now + CLAIMS_LOOK_AGAIN)
                 return None
             lease, kept = held, False
+            still: Ready | str = ""
             try:
-                still = self._still(ready, lease, reading)
+                with look.one(name_of(ready.task)):
+                    still = self._still(ready, lease, reading)
                 kept = isinstance(still, Ready)
             finally:
                 if not kept:
                     with suppress(WorkspaceError):  # it expires by itself
                         lease.give_back()
             if isinstance(still, str):
-                look.note(still, look.now + CLAIMS_LOOK_AGAIN)
+                if still:
+                    look.note(still, look.now + CLAIMS_LOOK_AGAIN)
                 return None
             ready = still
         self._last = ready.attempt
@@ -198,7 +213,7 @@ class Backlog:
     def _still(self, ready: Ready, lease: Lease, reading: Reading) -> Ready | str:
         """What is ready, as it is now that nobody else can do it, or why it is not any more."""
         look = reading.look
-        pulls = self.forge.our_pull_requests(BRANCH_FOLDER)
+        pulls = self.forge.our_pull_requests(BRANCH_FOLDERS)
         if ready.task.kind is not TaskKind.NEW:
             again = look.again(ready, pulls)
             return again if isinstance(again, str) else reading.in_its_words(again)
@@ -214,19 +229,28 @@ class Backlog:
         for candidate in reading.candidates(self.wanted.issue, self.wanted.text):
             issue = None if isinstance(candidate, Task) else candidate
             task = candidate if isinstance(candidate, Task) else from_issue(candidate)
-            labels = issue.labels if issue else ()
-            reason, retried = why_not_again(task, look.pulls, labels, look.is_asked)
-            attempt = f"{task.key} retry {max(retried)}" if retried else task.key
-            if reason is None and attempt in self.attempted:
-                reason = f"{name_of(task)} was worked on in this run"
-            if reason is None and issue is not None:
-                reason = reading.why_not(issue)
-                task = task if reason else reading.told(issue)
-            task = replace(task, is_retry=bool(retried))
-            if reason is None:
-                yield Ready(task, attempt, look.unlabel(retried), labels)
+            found: Ready | str = ""
+            with look.one(name_of(task)):
+                found = self._judged(task, issue, reading)
+            if isinstance(found, Ready):
+                yield found
             else:
-                look.note(reason)
+                look.note(found)
+
+    def _judged(self, task: Task, issue: Issue | None, reading: Reading) -> Ready | str:
+        """A candidate that nothing speaks against, or what does."""
+        look = reading.look
+        labels = issue.labels if issue else ()
+        reason, retried = why_not_again(task, look.pulls, labels, look.is_asked)
+        attempt = f"{task.key} retry {max(retried)}" if retried else task.key
+        if reason is None and attempt in self.attempted:
+            reason = f"{name_of(task)} was worked on in this run"
+        if reason is None and issue is not None:
+            reason = reading.why_not(issue)
+            task = task if reason else reading.told(issue)
+        if reason is not None:
+            return reason
+        return Ready(replace(task, is_retry=bool(retried)), attempt, look.unlabel(retried), labels)
 
 
 def _summary(reasons: Sequence[str], label: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -17,8 +17,13 @@ LONGEST = timedelta(hours=1)
 
 @dataclass(slots=True)
 class Idle:
-    """The last choice that found nothing, good for as long as the forge's pulse is the same."""
+    """The last choice that found nothing, good for as long as the forge's pulse is the same.
 
+    Attributes:
+        told: names of what was warned of already.
+    """
+
+    told: set[str] = field(default_factory=set)
     _pulse: str = ""
     _until: datetime | None = None
     _choice: Choice | None = None

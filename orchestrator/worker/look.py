@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from orchestrator.cycle.tasks import BRANCH_FOLDER, REBASE_LABEL, Task, TaskKind, key_of
+from orchestrator.core.errors import (
+    ForgeAuthenticationError,
+    ForgeError,
+    ForgePermissionError,
+    ForgeRateLimitError,
+    ForgeUnavailableError,
+)
+from orchestrator.cycle.tasks import BRANCH_FOLDERS, REBASE_LABEL, Task, TaskKind, key_of
 from orchestrator.forge.base import PullRequestState, TokenKind
 from orchestrator.worker import manners as rules
 from orchestrator.worker.admission import Admission
@@ -21,13 +29,16 @@ if TYPE_CHECKING:
     from orchestrator.forge.base import Feedback, Forge, PullRequest
     from orchestrator.worker.manners import Manners, NotNow
 
-
 CLAIMS_LOOK_AGAIN = timedelta(minutes=5)
 """Claims are not in the forge's pulse: while another worker holds a task, it is asked for so often."""
 
 
 def _unheard(reason: str) -> None:
     del reason
+
+
+def _untold(name: str, text: str) -> None:
+    del name, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +65,8 @@ class Look:
         pulls: all of ours, as they were listed first; `me` is our login, where it is known.
         unfinished: keys of tasks with unfinished work; asked once, where a pull request of ours is open.
         refused: told of labels that count for nothing, because of who put them on.
+        warn: told what a person should know, with a name under which it is said once.
+        skips: whether what cannot be read is left out; else its error ends the look.
         reasons: why things are not done, in words.
         times: when some of them may be.
     """
@@ -68,18 +81,22 @@ class Look:
     has_conflict: Callable[[int], bool]
     unfinished: Callable[[], Collection[str]] = tuple
     refused: Callable[[str], None] = _unheard
+    warn: Callable[[str, str], None] = _untold
+    skips: bool = True
     admission: Admission = field(init=False)
     pulls: list[PullRequest] = field(init=False)
     me: str | None = field(init=False)
     reasons: list[str] = field(default_factory=list, init=False)
     times: list[datetime] = field(default_factory=list, init=False)
+    _read: int = field(default=0, init=False)
+    _denied: ForgePermissionError | None = field(default=None, init=False)
     _said: dict[int, list[Feedback]] = field(default_factory=dict, init=False)
     _unfinished: Collection[str] | None = field(default=None, init=False)
     _asked: dict[tuple[int, str], bool] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.admission = Admission(self.forge, self.label, self.allow_actors)
-        self.pulls = self.forge.our_pull_requests(BRANCH_FOLDER)
+        self.pulls = self.forge.our_pull_requests(BRANCH_FOLDERS)
         self.me = self.forge.own_login()
 
     def note(self, reason: str, until: datetime | None = None, *, first: bool = False) -> None:
@@ -88,6 +105,40 @@ class Look:
             self.reasons.insert(0 if first else len(self.reasons), reason)
         if until is not None:
             self.times.append(until)
+
+    @contextmanager
+    def one(self, name: str, *, counts: bool = True) -> Iterator[None]:
+        """Look at one of several things: what is wrong with it alone leaves it out, and the look goes on.
+
+        Args:
+            name: for people.
+            counts: whether it says something about access to the others, for `require_access`.
+
+        Raises:
+            ForgeError: the forge is away, or wants no request or no token of ours, which concerns all of them.
+        """
+        try:
+            yield
+        except (ForgeAuthenticationError, ForgeRateLimitError, ForgeUnavailableError):
+            raise
+        except ForgeError as error:
+            if not self.skips:
+                raise
+            if isinstance(error, ForgePermissionError) and counts:
+                self._denied = self._denied or error
+            self.note(f"{name} is left out: {error}")
+            self.warn(name, f"{name} is left out: {error}")
+        else:
+            self._read += int(counts)
+
+    def require_access(self) -> None:
+        """Raise the error where not one thing could be looked at for want of a permission.
+
+        Raises:
+            ForgePermissionError: so it is: that is no backlog without tasks.
+        """
+        if self._denied is not None and not self._read:
+            raise self._denied
 
     def is_asked(self, number: int, label: str) -> bool:
         """Whether a label that is on an issue or pull request is the wish of somebody who may cause work."""
@@ -104,15 +155,21 @@ class Look:
         named = self.me is not None or any(pull.author for pull in self.pulls)
         return not named and self.forge.token_kind() is TokenKind.NONE
 
-    def upkeep(self, prefix: str) -> Iterator[Ready]:
-        """What our open pull requests want, the oldest first."""
+    def upkeep(self, key: str | None = None) -> Iterator[Ready]:
+        """What our open pull requests want, the oldest first; only those of one task where it is named."""
         for pull in reversed(self.pulls):
-            if pull.state is PullRequestState.OPEN and pull.branch.startswith(prefix):
+            about = (key_of(pull.branch) or ("", None))[0]
+            if pull.state is not PullRequestState.OPEN or (key is not None and about != key):
+                continue
+            found: Task | NotNow | None = None
+            with self.one(f"pull request #{pull.number}"):
                 found = self._upkeep().look(pull)
-                if isinstance(found, Task):
-                    yield self._ready(found, pull)
-                elif found is not None:
-                    self.note(found.reason, found.until)
+            if isinstance(found, Task):
+                yield self._ready(found, pull)
+            elif found is not None:
+                self.note(found.reason, found.until)
+                if found.warning:
+                    self.warn("checks", found.warning)
 
     def again(self, ready: Ready, pulls: Sequence[PullRequest]) -> Ready | str:
         """What a pull request wants now, or why it wants nothing any more."""
@@ -169,7 +226,10 @@ class Look:
         return self._unfinished
 
     def _is_reviewed(self, pull: PullRequest) -> bool:
-        return is_reviewed(self._said_about(pull.number), self.me)
+        said: list[Feedback] = []
+        with self.one(f"what is said about pull request #{pull.number}"):
+            said = self._said_about(pull.number)
+        return is_reviewed(said, self.me)
 
     def _said_about(self, number: int) -> list[Feedback]:
         if number not in self._said:

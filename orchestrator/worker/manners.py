@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from orchestrator.cycle.tasks import key_of
 from orchestrator.forge.base import FeedbackKind, PullRequestState
 
 if TYPE_CHECKING:
@@ -40,10 +41,11 @@ class Manners:
 
 @dataclass(frozen=True, slots=True)
 class NotNow:
-    """Why something waits. `until` is None where it is not known, or up to people."""
+    """Why something waits. `until` is None where it is not known, or up to people; `warning`: a person should know."""
 
     reason: str
     until: datetime | None = None
+    warning: str = ""
 
 
 def why_no_new_task(
@@ -143,7 +145,7 @@ def why_not_again(
     Returns:
         The reason, or None; and the numbers of what has that label.
     """
-    ours = [pull for pull in pulls if pull.branch.startswith(task.branch_prefix)]
+    ours = [pull for pull in pulls if (key_of(pull.branch) or ("", None))[0] == task.key]
     by_state = {state: [pull for pull in ours if pull.state is state] for state in PullRequestState}
     if found := by_state[PullRequestState.OPEN]:
         return f"{name_of(task)} has an open pull request, {found[0].url}", ()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ForgeError, ForgeNotFoundError, WorkspaceError
-from orchestrator.cycle.tasks import BRANCH_FOLDER, key_of
+from orchestrator.cycle.tasks import BRANCH_FOLDERS, key_of
 from orchestrator.forge.base import PullRequestState
 from orchestrator.workspace.claim_record import CLAIMS
 from orchestrator.workspace.tombstones import is_old, remove_tombstones
@@ -57,7 +57,7 @@ class Pruning:
         if not old:
             return []
         with suppress(ForgeError, WorkspaceError):
-            pulls = self.forge.our_pull_requests(BRANCH_FOLDER)
+            pulls = self.forge.our_pull_requests(BRANCH_FOLDERS)
             over = [
                 record.task
                 for record in sorted(old, key=self._turn)[:MOST_AT_ONCE]

@@ -14,6 +14,7 @@ from orchestrator.worker.remarks import CommentsPolicy, choose_remarks
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from orchestrator.core.events import Event
     from orchestrator.forge.base import Issue
     from orchestrator.worker.look import Look, Ready
 
@@ -32,7 +33,7 @@ class Screen:
 
     clean: Callable[[str], tuple[str, list[str]]]
     clean_name: Callable[[str], tuple[str, list[str]]]
-    noticed: list[Guarded]
+    noticed: list[Event]
 
     def text(self, text: str, place: str) -> str:
         """A text as people see it; what they do not see is told with the place."""
@@ -138,5 +139,8 @@ class Reading:
     def _items(self) -> Iterator[Task]:
         # Files of the default branch: only people who may write change them.
         for file in BACKLOG_FILES:
-            if text := self.look.forge.read_file(file):
+            text: str | None = None
+            with self.look.one(file, counts=False):
+                text = self.look.forge.read_file(file)
+            if text:
                 yield from checklist(file, self.screen.text(text, file))

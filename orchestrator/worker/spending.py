@@ -8,6 +8,7 @@ from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.core.cycle_events import Reserved
+from orchestrator.core.locks import LONGEST_WAIT_SECONDS
 from orchestrator.journal.spent import spend_lock, spent_on
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from orchestrator.core.spent import Spent
     from orchestrator.journal.folders import Home
     from orchestrator.worker.ledger import RepositoryLedger
+
+
+_SECONDS_A_MINUTE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +166,8 @@ class Purse:
             `close` has to be called.
 
         Raises:
-            JournalError: what was spent today cannot be read.
+            JournalError: what was spent today cannot be read, or another process reads it for longer than the
+                cycle may last.
             RemoteUnavailableError: the repository's ledger cannot be reached.
             WorkspaceError: the repository's ledger cannot be read or written.
         """
@@ -172,7 +177,8 @@ class Purse:
         # One cycle may not take more than all of them, also where nobody else is asked (a dry run).
         granted = least(caps.cycle, caps.repository, left(caps.task, task))
         reason = "" if caps.task.is_open else "what is left of the task"
-        async with spend_lock(self._home, self._clock):
+        longest = LONGEST_WAIT_SECONDS if granted.minutes is None else granted.minutes * _SECONDS_A_MINUTE
+        async with spend_lock(self._home, seconds=longest):
             if not caps.day.is_open:
                 now = self._clock.now()
                 spent = await asyncio.to_thread(spent_on, self._home, now, besides=run)

@@ -6,17 +6,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.errors import ForgePermissionError, WorkspaceError
 from orchestrator.cycle.earlier import Earlier, State, read_pages
 from orchestrator.cycle.let_go import ERROR, words_digest
 from orchestrator.cycle.question import asked_at
 from orchestrator.cycle.tasks import Remark, TaskKind
 from orchestrator.worker.answers import find_answer, spelled_out
 from orchestrator.worker.manners import RETRY_LABEL
+from orchestrator.worker.naming import RemoteNames, hidden_only, patterns
 from orchestrator.worker.pruning import Pruning
-from orchestrator.workspace.claim_record import CLAIMS, claim_ref
 from orchestrator.workspace.claims import ClaimRecord
-from orchestrator.workspace.wip import WORK, load_wip, wip_ref
+from orchestrator.workspace.wip import load_wip, wip_ref
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -47,7 +47,10 @@ class Taker:
         clean: a text without what people do not see; told who wrote it.
         spent_up: why a task is left alone that has cost this much so far, or None.
         answer: the person's own answer to the question that is open; then nothing else is taken.
+        base: the branch to start from, where a person named it.
+        author_email: whose commits ours are.
         earlier: what was found, by the task's key.
+        named_tasks: the tasks that were taken, with branches for which the remote has room, by their keys.
     """
 
     records: Records
@@ -60,7 +63,11 @@ class Taker:
     clean: Callable[[str, str], str]
     spent_up: Callable[[Spent], str | None]
     answer: str | None = None
+    base: str | None = None
+    author_email: str = ""
     earlier: dict[str, Earlier] = field(default_factory=dict)
+    named_tasks: dict[str, Task] = field(default_factory=dict)
+    _names: RemoteNames | None = None
     _held: set[str] = field(default_factory=set)
     _seen: Mapping[str, str] | None = None
     _listed: Sequence[ClaimRecord] = ()
@@ -69,7 +76,7 @@ class Taker:
         """The tasks that other workers have begun and not ended, asked now. `take` then leaves them alone."""
         # In one request, also for `take`: a claim that moved since is not taken, and whoever has changed
         # unfinished work since has moved its claim.
-        self._seen = self.records.list(CLAIMS, WORK)
+        self._seen = self._look()
         self._listed = self.claims.list(self._seen)
         self._held = {
             record.task
@@ -82,14 +89,16 @@ class Taker:
         """Claim the task, or say why it is left alone.
 
         Raises:
-            WorkspaceError: the remote cannot be reached.
-            ForgeError: the forge failed.
+            ConfigurationError: the branch to start from is not there.
+            WorkspaceError: the remote cannot be reached, or has no room for our names.
+            ForgeError: the forge failed, or its rules refuse the branch.
         """
         if task.key in self._held:
             return f"{task.key} is being worked on by another worker"
         seen = self._seen
         if seen is None:
-            seen = self.records.list(claim_ref(task.key), wip_ref(task.key))
+            seen = self._look()
+        self._require_room(task)
         found = self._to_go_on_with(task, seen)
         if isinstance(found, str):
             return found
@@ -112,6 +121,31 @@ class Taker:
         listed, self._listed = [record for record in self._listed if record.task != task.key], ()
         Pruning(self.records, self.forge, self.run).prune(listed, seen, taken.record.taken_at)
         return taken
+
+    def _look(self) -> Mapping[str, str]:
+        """Claims and unfinished work, asked for together with all names that matter here."""
+        there = self.records.tips(patterns(self.base))
+        self._names = RemoteNames(there.keys(), self.records.remote.shown)
+        return hidden_only(there)
+
+    def _require_room(self, task: Task) -> None:
+        """Make sure, before anything is claimed, that what will be pushed can be.
+
+        Raises:
+            ConfigurationError: there is no branch to start from.
+            RemoteRefusedError: names are taken.
+            ForgeError: the forge's rules refuse the branch, or it failed.
+        """
+        names = self._names
+        if names is None:
+            raise AssertionError("the remote was looked at")
+        if self.base is not None:
+            names.require_base(self.base)
+        names.require_hidden(task.key)
+        task = self.named_tasks[task.key] = names.named(task)
+        is_new = task.pull is None and not names.has_branch(task.branch)
+        if is_new and (refusal := self.forge.why_not_pushed(task.branch, self.author_email)):
+            raise ForgePermissionError(refusal)
 
     def _to_go_on_with(self, task: Task, seen: Mapping[str, str]) -> Earlier | str | None:
         """What an unfinished cycle left, with the answer to its question; or why the task is left alone."""

@@ -31,6 +31,10 @@ LOOK_AGAIN = timedelta(minutes=5)
 """Checks are not in the forge's pulse: while some are running, they are looked at so often."""
 CHECKS_BEGIN_WITHIN = timedelta(hours=1)
 """For so long after its last change a pull request without checks may still get some."""
+_UNSEEN = (
+    "failed checks of pull requests are not seen: {}; give the token the permissions Checks: Read-only and "
+    "Commit statuses: Read-only (pullwright doctor says where)"
+)
 _DESCRIPTION_CHARACTERS = 4000
 _NAME_CHARACTERS = 80
 # A link reference definition, which shows nothing (https://spec.commonmark.org/0.31.2/#link-reference-definitions):
@@ -163,7 +167,7 @@ class Upkeep:
             return self._rebase(pull, state)
         if review is None or checks is None:
             return review or checks
-        return NotNow(review.reason, checks.until)
+        return NotNow(review.reason, checks.until, checks.warning)
 
     def _is_me(self, author: str) -> bool:
         """Whether somebody is us; any bot may be where the forge does not tell our name."""
@@ -219,7 +223,10 @@ class Upkeep:
         try:
             checks = self.forge.checks(pull.commit)
         except ForgePermissionError as error:
-            return NotNow(f"the checks of pull request #{pull.number} are not known: {error}")
+            return NotNow(
+                f"the checks of pull request #{pull.number} are not known: {error}",
+                warning=_UNSEEN.format(error),
+            )
         is_young = pull.updated_at is not None and self.now - pull.updated_at < CHECKS_BEGIN_WITHIN
         if any(check.state is CheckState.RUNNING for check in checks) or (not checks and is_young):
             return NotNow("", self.now + LOOK_AGAIN)

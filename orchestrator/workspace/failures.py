@@ -7,12 +7,26 @@ import errno
 import re
 from typing import TYPE_CHECKING
 
-from orchestrator.core.errors import DiskFullError, RemoteRefusedError, RemoteUnavailableError, WorkspaceError
+from orchestrator.core.errors import (
+    DiskFullError,
+    RemoteRateLimitError,
+    RemoteRefusedError,
+    RemoteUnavailableError,
+    WorkspaceError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MOST_CHARACTERS = 300
+_MOST_SERVER_CHARACTERS = 4000
+_SERVERS = ("remote:", "ERROR: ")
+_SSH_ENDED = "Could not read from remote repository"
+_GITS_OWN = re.compile(
+    r"(?:fatal|error|warning|hint|Warning): |Please make sure you have|and the repository exists|To |Cloning into"
+)
+_RULED = re.compile(r"[\u2010-\u2015\u2500-\u257f]{2,}|[=_*~-]{3,}")  # lines that are drawn
+_PROGRESS = re.compile(r"objects: +\d+|deltas: +\d+|: +\d+% \(\d+/\d+\)|^Total \d+ \(delta")
 _NO_SPACE = "no space is left on the disk; free some and run again"
 # Comes after the line that says which path could not be written.
 _SAYS_LITTLE = "fatal: unable to checkout working tree"
@@ -21,17 +35,21 @@ _DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded|out of dis
 _NO_CREDENTIAL = "the server asks for a credential and accepted none; check the token"
 _NO_SSH = "ssh was not let in; check the key and the server's entry in known_hosts"
 _NO_PERMISSION = "no permission; check what the token may do"
-_NOT_LET_IN = frozenset({_NO_CREDENTIAL, _NO_SSH, _NO_PERMISSION})
+_ARCHIVED = "the repository is archived, so nothing can be pushed; unarchive it, or name another one"
+_SINGLE_SIGN_ON = "the organization wants single sign-on; authorize the token or the ssh key for it"
+_NOT_LET_IN = frozenset({_NO_CREDENTIAL, _NO_SSH, _NO_PERMISSION, _ARCHIVED, _SINGLE_SIGN_ON})
 
 # The first that matches decides. Git runs with LC_ALL=C, so these are its own words; the `remote:` lines
 # are GitHub's.
 _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern, re.IGNORECASE), reason)
+    (re.compile(pattern, re.IGNORECASE | re.MULTILINE), reason)
     for pattern, reason in (
         (
             r"dubious ownership",
             "the repository belongs to another user, so git does not trust it; run as its owner",
         ),
+        (r"^remote: .*\barchived\b", _ARCHIVED),
+        (r"SAML SSO|single sign-on", _SINGLE_SIGN_ON),
         (
             r"Authentication failed|could not read (?:Username|Password)|Invalid username or|error: 401|askpass",
             _NO_CREDENTIAL,
@@ -52,6 +70,18 @@ _REASONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"transport '\S*' not allowed", "this kind of address is not accepted"),
     )
 )
+# GitHub says a minute where it names no time: docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api
+_LIMIT_SECONDS = 60.0
+_LONGEST_LIMIT_SECONDS = 900.0
+_LIMITED = re.compile(
+    r"error: 429|HTTP 429|rate limited by|^remote:.*\brate limit", re.IGNORECASE | re.MULTILINE
+)
+_NAMED_WAIT = re.compile(
+    r"(?:retry|again|wait)[^\d\n]{0,20}(?P<count>\d{1,12}(?:\.\d{1,9})?)\s*(?P<unit>s|m|h)", re.IGNORECASE
+)
+_UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+# A time-out (408) passes; what stands above has a reason of its own.
+_REFUSED = re.compile(r"returned error: (?P<status>4(?!08)\d\d)")
 _NETWORK = re.compile(
     r"Could not resolve|Failed to connect|Connection (?:refused|timed out|reset|closed)|unable to access"
     r"|early EOF|hung up|RPC failed|Operation too slow|Network is unreachable|No route to host|certificate"
@@ -69,16 +99,55 @@ def error_for(stderr: str, doing: str) -> WorkspaceError:
     """
     if _DISK_FULL.search(stderr):
         return DiskFullError(f"{doing}: {_NO_SPACE}")
+    said = server_words(stderr)
+    if _LIMITED.search(stderr):
+        seconds = _wait_seconds(stderr)
+        return RemoteRateLimitError(
+            f"{doing}: the server wants a pause of {seconds:.0f} s (rate limit){said}", seconds=seconds
+        )
     for pattern, reason in _REASONS:
         if pattern.search(stderr):
             kind = RemoteRefusedError if reason in _NOT_LET_IN else WorkspaceError
-            return kind(f"{doing}: {reason}")
+            return kind(f"{doing}: {reason}{said}")
+    if refused := _REFUSED.search(stderr):
+        return RemoteRefusedError(f"{doing}: the server refuses it (HTTP {refused['status']}){said}")
     line = main_line(stderr)
     if _NETWORK.search(stderr):
-        message = f"{doing}: the server cannot be reached ({line})"
+        message = f"{doing}: the server cannot be reached ({line}){said}"
         # A certificate that is not accepted today is not accepted in an hour either.
         return WorkspaceError(message) if "certificate" in stderr else RemoteUnavailableError(message)
-    return WorkspaceError(f"{doing}: {line}")
+    return WorkspaceError(f"{doing}: {line}{said}")
+
+
+def _wait_seconds(stderr: str) -> float:
+    """The pause that a server names in words; git tells nobody its headers."""
+    found = _NAMED_WAIT.search(stderr)
+    if found is None:
+        return _LIMIT_SECONDS
+    return min(float(found["count"]) * _UNIT_SECONDS[found["unit"].lower()], _LONGEST_LIMIT_SECONDS)
+
+
+def server_words(stderr: str) -> str:
+    """All that the server says, for the end of a message on one line; empty where it says nothing.
+
+    Args:
+        stderr: what git said. Git puts `remote:` before a server's lines, and before the plain text that
+            comes with an HTTP error; over ssh they come as they are until the protocol begins.
+    """
+    over_ssh = _SSH_ENDED in stderr
+    said: list[str] = []
+    for line in stderr.splitlines():
+        is_servers = line.startswith(_SERVERS)
+        if not is_servers and (not over_ssh or _GITS_OWN.match(line)):
+            continue
+        text = _RULED.sub(" ", line.removeprefix("remote:"))
+        text = " ".join(printable(text).split())
+        if any(letter.isalnum() for letter in text) and not _PROGRESS.search(text):
+            said.append(text)
+    words = " | ".join(said)
+    if len(words) > _MOST_SERVER_CHARACTERS:
+        words = f"{words[:_MOST_SERVER_CHARACTERS]} … (cut off here)"
+    return f"; the server says: {words}" if words else ""
 
 
 def main_line(stderr: str) -> str:

@@ -203,6 +203,7 @@ class Lease:
 
     def _arrived(self, update: Update, pushed: Pushed, tries: Tries) -> bool:
         """After a push without success: look at both references, and say whether ours is there."""
+        tries.before_looking(pushed.error)
         tips = self._records.tips([self._ref, update.ref], tries)
         self._see(tips.get(self._ref))
         if tips.get(update.ref) == update.new:

@@ -5,7 +5,6 @@ It is a cache and never believed: whatever is odd about it, it is thrown away an
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import stat
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.locks import try_lock
 from orchestrator.workspace.hostgit import HostGit
 from orchestrator.workspace.mirror_state import STATE, ask, known_commit, used_at, write_state
 from orchestrator.workspace.owner import address_key
@@ -222,11 +222,7 @@ def _flock(path: Path, held: ExitStack) -> bool:
     """Lock a file until the stack is left. False, at once, where somebody else has it."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     held.callback(os.close, handle)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    return try_lock(handle)
 
 
 def _size(path: Path) -> int:

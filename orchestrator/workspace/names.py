@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.workspace.failures import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 # What `git check-ref-format` refuses of a branch (https://git-scm.com/docs/git-check-ref-format), so that no
@@ -44,6 +48,27 @@ def is_commit_id(text: str) -> bool:
 def is_branch_name(text: str) -> bool:
     """Whether git would accept the text as a branch's name."""
     return bool(text) and _BAD_IN_BRANCH.search(text) is None
+
+
+def in_the_way(name: str, there: Collection[str], *, below: bool = True) -> str | None:
+    """The reference that keeps one of this name from being made, or None.
+
+    Git keeps references as files, so `a` and `a/b` exclude each other; on some servers `A` and `a` do.
+
+    Args:
+        name: a full name.
+        there: the full names of those that exist. `name` itself is not in its own way.
+        below: whether those below `name` count too.
+    """
+    folded = name.casefold()
+    above = {folded[:at] for at, letter in enumerate(folded) if letter == "/"}
+    for one in there:
+        other = one.casefold()
+        if one == name:
+            continue
+        if other == folded or other in above or (below and other.startswith(f"{folded}/")):
+            return one
+    return None
 
 
 def plain_branch(text: str) -> str:

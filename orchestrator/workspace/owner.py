@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.locks import try_lock
 from orchestrator.workspace.failures import storage_errors
 from orchestrator.workspace.names import is_branch_name, is_commit_id
 from orchestrator.workspace.removal import remove_folder
@@ -125,7 +125,7 @@ def _hold_new(folder: Path, facts: Facts) -> Owner | None:
     except FileNotFoundError:
         return None
     try:
-        if not _lock(handle) or not os.fstat(handle).st_nlink:
+        if not try_lock(handle) or not os.fstat(handle).st_nlink:
             os.close(handle)
             return None
         os.write(handle, _line({"run": facts.run, "address": facts.address}))
@@ -158,7 +158,7 @@ def hold_again(folder: Path) -> Owner | None:
 
 def _held(folder: Path, opened: int, handle: int, name: str) -> Owner | None:
     try:
-        if _lock(handle) and _is_still(name, opened, handle) and _is_still(folder, None, opened):
+        if try_lock(handle) and _is_still(name, opened, handle) and _is_still(folder, None, opened):
             text = os.read(handle, _MOST_BYTES)
             return Owner(folder, os.dup(handle), _facts(text), kept=name == KEPT_FILE)
         return None
@@ -173,14 +173,6 @@ def _is_still(name: Path | str, folder: int | None, handle: int) -> bool:
         return os.path.samestat(os.stat(name, dir_fd=folder, follow_symlinks=False), os.fstat(handle))
     except FileNotFoundError:
         return False
-
-
-def _lock(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _line(fields: dict[str, str]) -> bytes:

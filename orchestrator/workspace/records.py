@@ -212,6 +212,7 @@ class Records:
             if pushed.answer is Answer.STALE and first:
                 return False
             first = False
+            tries.before_looking(pushed.error)
             found = self.tips([ref], tries).get(ref)
             if found == new or found != old:
                 return found == new

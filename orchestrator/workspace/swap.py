@@ -8,8 +8,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.core.errors import PushRejectedError, RemoteUnavailableError
-from orchestrator.workspace.failures import error_for, printable
+from orchestrator.core.errors import PushRejectedError, RemoteRateLimitError, RemoteUnavailableError
+from orchestrator.workspace.failures import error_for, printable, server_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +24,6 @@ HIDDEN = "refs/pullwright/"
 
 # What is waited after a failure that may pass: short, because a claim is held meanwhile or wanted by others.
 PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
-_MOST_REMOTE_LINES = 4
 # `!<TAB>from:to<TAB>[remote rejected] (reason)`, see "OUTPUT" in https://git-scm.com/docs/git-push
 _REJECTED = re.compile(
     r"^!\t[^\t:]*:?(?P<ref>[^\t]*)\t\[(?P<kind>[^\]]*)\](?: \((?P<reason>.*)\))?", re.MULTILINE
@@ -95,12 +94,26 @@ class Tries:
     def __init__(self, sleep: Callable[[float], None]) -> None:
         self._sleep = sleep
         self._left = list(PAUSES_SECONDS)
+        self._waited_for: WorkspaceError | None = None
+
+    def before_looking(self, error: WorkspaceError) -> None:
+        """Pause before the remote is asked what came of a push, where it wants that; `wait` then need not."""
+        if isinstance(error, RemoteRateLimitError):
+            self.wait(error)
+            self._waited_for = error
 
     def wait(self, error: WorkspaceError) -> None:
-        """Pause before the next try, or raise the error of the last one."""
+        """Pause before the next try, for as long as the server asks, or raise the error of the last one."""
+        if error is self._waited_for:
+            return
         if not self._left:
             raise error
-        self._sleep(self._left.pop(0))
+        pause = self._left.pop(0)
+        try:
+            self._sleep(max(pause, error.seconds) if isinstance(error, RemoteRateLimitError) else pause)
+        except RemoteUnavailableError as interrupted:
+            # What was waited for says more than that nobody waits any longer.
+            raise error if isinstance(error, RemoteUnavailableError) else interrupted from interrupted
 
 
 def push_updates(
@@ -178,12 +191,7 @@ def push_error(result: GitResult, doing: str) -> WorkspaceError:
 def _rejection(ref: str, reason: str, stderr: str, doing: str) -> PushRejectedError:
     if reason == _STALE:
         return PushRejectedError(f"{doing}: it changed on the remote meanwhile")
-    said = [
-        shown
-        for line in stderr.splitlines()
-        if line.startswith("remote:") and (shown := printable(line.removeprefix("remote:")))
-    ]
-    detail = f"; the server says: {' '.join(said[:_MOST_REMOTE_LINES])}" if said else ""
+    detail = server_words(stderr)
     if not ref.startswith(HIDDEN):
         return PushRejectedError(f"{doing}: {printable(reason)}{detail}")
     # Whoever reads this has never heard of the reference, and it is the server that has to be told.

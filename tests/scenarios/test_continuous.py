@@ -37,7 +37,18 @@ def test_every_cycle_works_on_a_new_clone(stage: Stage, repository: Path) -> Non
     assert [result["outcome"] for result in done.results] == ["proposed", "proposed", "proposed", "no_task"]
     assert [result["task"]["title"] for result in done.results[:3]] == ["First", "Second", "Third"]
     assert len(branches(repository)) == 3
-    assert done.code == 3
+    assert done.code == 0
+
+
+def test_the_whole_run_is_summed_up(stage: Stage, repository: Path) -> None:
+    """The last cycle found nothing to do, and one task failed: neither hides what the others came to."""
+    add_commit(repository, {"BACKLOG.md": BACKLOG}, "Plan")
+    stage.script(propose("a"), *[reply("no plan")] * 3, propose("c"))
+    done = stage.run("--repo", str(repository), "--continuous", json_output=False)
+    assert done.code == 1
+    assert done.out.splitlines()[-1].startswith(
+        "In all: 4 cycles, 2 pull requests, 1 task failed; 5 rounds, "
+    )
 
 
 def test_a_question_ends_continuous_mode(stage: Stage, repository: Path) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.doubles.model_server import calls, fail, reply
-from tests.scenarios.stage import FINISH, FIXED, PROPOSE, Stage, add_commit, branches, content
+from tests.doubles.model_server import calls, fail, plan, reply
+from tests.scenarios.stage import FINISH, FIX, FIXED, PROPOSE, Stage, add_commit, branches, content, do
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -232,3 +232,58 @@ def test_an_unknown_name_is_one_clear_line(stage: Stage, repository: Path, flag:
     assert done.code == 2
     assert flag.strip("-") in done.err
     assert "planner" in done.err or "native" in done.err
+
+
+OFFER = "The pull request is open. Would you like me to also add tests?"
+DONE_BUT_TALKS = [
+    ("json-plan", do(FIX, PROPOSE), reply("All done: the pull request is open.")),
+    ("json-plan", do(FIX, PROPOSE), reply(OFFER)),
+    ("json-plan", do(FIX, PROPOSE), reply("")),
+    ("json-plan", do(FIX, PROPOSE), plan("All is done.")),
+    ("native", calls(NATIVE["anthropic"], PROPOSE), reply(OFFER)),
+    ("native", calls(NATIVE["anthropic"], PROPOSE), reply("", finish="length")),
+]
+
+
+@pytest.mark.parametrize(("contract", "work", "last"), DONE_BUT_TALKS)
+def test_after_the_pull_request_words_or_none_are_the_end(
+    stage: Stage, repository: Path, contract: str, work: Step, last: Step
+) -> None:
+    stage.script(work, last)
+    done = stage.run("--repo", str(repository), *TASK, "--contract", contract, "--profile", FOR[contract])
+    assert (done.code, done.result["outcome"], done.result["question"]) == (0, "proposed", None), done.err
+    assert len(stage.model.requests) == 2
+
+
+FOR = {"json-plan": "planner", "native": "anthropic", "single-step": "anthropic"}
+
+
+def test_what_is_proposed_stays_proposed_after_replies_that_nobody_can_read(
+    stage: Stage, repository: Path
+) -> None:
+    """What is not in the pull request is kept for the next cycle, as after every other end."""
+    more = ("edit_file", {"path": "README.md", "old_text": "# Calc", "new_text": "# Calculator"})
+    stage.script(do(FIX, PROPOSE), do(more), *[reply('{"plan": "broken", "tool_calls": [}')] * 3)
+    done = stage.run("--repo", str(repository), *TASK)
+    assert (done.code, done.result["outcome"]) == (0, "proposed"), done.err
+    assert "3 replies in a row" in done.err
+    assert done.result["saved"]
+
+
+@pytest.mark.parametrize(
+    ("contract", "finish"), [("json-plan", "stop"), ("native", "length"), ("single-step", "stop")]
+)
+def test_three_empty_replies_are_the_end(stage: Stage, repository: Path, contract: str, finish: str) -> None:
+    stage.script(*[reply("", finish=finish)] * 12)
+    done = stage.run("--repo", str(repository), *TASK, "--contract", contract, "--profile", FOR[contract])
+    assert (done.code, done.result["outcome"]) == (5, "limit")
+    assert "3 replies in a row were empty" in done.result["reason"]
+    assert ("--max-output-tokens" in done.result["reason"]) == (finish == "length")
+    assert len(stage.model.requests) == 3
+
+
+def test_before_a_pull_request_last_words_that_ask_are_a_question(stage: Stage, repository: Path) -> None:
+    stage.script(reply("Which sign is meant?"), reply("Shall I change the sign?"))
+    done = stage.run("--repo", str(repository), *TASK, "--contract", "native", "--profile", "anthropic")
+    assert (done.code, done.result["outcome"]) == (4, "question")
+    assert done.result["question"] == "Shall I change the sign?"

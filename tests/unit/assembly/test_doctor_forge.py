@@ -222,6 +222,43 @@ def test_a_workflows_token_starts_no_checks(doctor: Doctor, github: GitHub) -> N
     assert "contents: write" in found["push"].fix
 
 
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("check-runs", "Checks: Read-only"), ("status", "Commit statuses: Read-only")],
+)
+def test_checks_that_may_not_be_read(doctor: Doctor, github: GitHub, path: str, words: str) -> None:
+    body = {"message": "Resource not accessible by personal access token"}
+    github.faults.append(Fault("GET", f".*/{path}", status=403, body=body))
+    found = doctor(github.token())["checks"]
+    assert found.state is State.WARNING
+    assert "failed ones are never seen" in found.found
+    assert f"Repository permissions > {words}" in found.fix
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "fix"),
+    [
+        (403, "This repository was archived so it is read-only.", "unarchive it"),
+        (403, "The 'acme' organization has enabled or enforced SAML SSO.", "Configure SSO"),
+        (403, "Permission to octo/calc.git denied to ada.", "Contents: Read and write"),
+        (404, "Repository not found.", "give the token access"),
+        (429, "You have exceeded a rate limit.", "wait, and run again"),
+        (451, "Repository access blocked. See the DMCA notice.", "Contents: Read and write"),
+    ],
+)
+def test_what_a_git_server_says_is_shown_with_the_fix_that_fits(
+    doctor: Doctor, github: GitHub, status: int, said: str, fix: str
+) -> None:
+    headers = {"Content-Type": "text/plain"}
+    github.faults.append(
+        Fault("*", r"/octo/calc\.git/.*", times=100, status=status, headers=headers, body=said)
+    )
+    found = doctor(github.token())["push"]
+    assert found.state is State.FAILED
+    assert f"the server says: {said}" in found.found
+    assert fix in found.fix
+
+
 def test_little_is_left_of_the_rate_limit(doctor: Doctor, github: GitHub) -> None:
     github.remaining = 300
     found = doctor(github.token())["rate limits"]

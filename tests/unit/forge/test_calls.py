@@ -14,6 +14,7 @@ from orchestrator.core.errors import ForgeError, ForgeRateLimitError, ForgeUnava
 from orchestrator.forge.base import Traffic
 from orchestrator.forge.calls import LONGEST_SILENCE_SECONDS, Calls, Patience
 from orchestrator.forge.github import GitHubApp
+from orchestrator.forge.github_json import to_listed_pull_request
 from orchestrator.forge.line import Request
 from orchestrator.forge.refusals import Reply
 from orchestrator.forge.reply_memory import ReplyMemory
@@ -49,6 +50,45 @@ class Script:
 
 def calls_on(line: Script, clock: ManualClock, *, longest: float = 120.0) -> Calls:
     return Calls(line, Patience(clock, clock.advance, longest_wait_seconds=longest))
+
+
+# A list with something odd in it.
+
+
+ITEMS = '[{"number": 1, "id": 10}, {"number": 2}, "a word", null, {"number": 3, "id": 30}]'
+
+
+def test_what_has_not_githubs_form_is_left_out_of_a_list_and_told_once() -> None:
+    clock, told = ManualClock(), list[str]()
+    calls = Calls(Script([Reply(200, {}, ITEMS)]), Patience(clock, clock.advance, on_odd=told.append))
+    for _ in range(2):
+        assert calls.pages(GET, lambda item: item["id"], skips=True) == [10, 30]
+    assert [text.split(",")[0] for text in told] == ["#2 is left out", "an item is left out"]
+    with pytest.raises(ForgeError, match="has not GitHub's form"):
+        calls.pages(GET, lambda item: item["id"])
+
+
+def test_a_list_without_anything_of_githubs_form_is_an_error() -> None:
+    calls = calls_on(Script([Reply(200, {}, '[{"number": 1}, {"number": 2}]')]), ManualClock())
+    with pytest.raises(ForgeError, match="has not GitHub's form"):
+        calls.pages(GET, lambda item: item["id"], skips=True)
+    nothing = calls_on(Script([Reply(200, {}, "[]")]), ManualClock())
+    assert nothing.pages(GET, lambda item: item["id"], skips=True) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "state"), [("open", "open"), (None, "open"), ("odd", "open"), ("closed", "closed")]
+)
+def test_a_pull_request_that_cannot_be_read_is_still_known_by_its_branch(
+    said: str | None, state: str
+) -> None:
+    """Else its task would be proposed again."""
+    item = {"number": 7, "state": said, "head": {"ref": "pullwright/issue-1-a"}, "html_url": None}
+    found = to_listed_pull_request(item)
+    assert found is not None
+    assert (found.number, found.branch, found.state, found.author) == (7, "pullwright/issue-1-a", state, "")
+    with pytest.raises(KeyError):
+        to_listed_pull_request({**item, "head": {}})
 
 
 # One at a time.

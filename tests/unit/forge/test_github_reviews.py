@@ -231,6 +231,20 @@ def test_who_may_not_read_checks_is_told(bench: Bench) -> None:
         bench.forge().checks(COMMIT)
 
 
+@pytest.mark.parametrize(("path", "is_status"), [("check-runs", True), ("status", False)])
+def test_what_failed_is_seen_although_the_rest_may_not_be_read(
+    bench: Bench, path: str, *, is_status: bool
+) -> None:
+    """Without the other half nothing is known to be well: then a check that passed is no answer."""
+    body = {"message": "Resource not accessible by personal access token"}
+    bench.github.faults.append(Fault("GET", f".*/{path}", times=9, status=403, body=body))
+    check(bench.github, bench.repo, COMMIT, "lint", "success", is_status=is_status)
+    with pytest.raises(ForgePermissionError):
+        bench.forge().checks(COMMIT)
+    check(bench.github, bench.repo, COMMIT, "tests", "failure", is_status=is_status)
+    assert "tests" in [one.name for one in bench.forge().checks(COMMIT) if one.state is CheckState.FAILED]
+
+
 @pytest.mark.parametrize(("state", "conflict"), [("dirty", True), ("clean", False), ("unknown", False)])
 def test_a_conflict_is_told(bench: Bench, state: str, *, conflict: bool) -> None:
     bench.github.add_pull(bench.repo, "x").mergeable_state = state

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -273,10 +274,10 @@ def test_a_run_is_alive_as_long_as_its_process(runs: Runs) -> None:
 
 
 async def test_one_at_a_time_reads_and_reserves(tmp_path: Path) -> None:
-    home, clock, order = Home(tmp_path), ManualClock(NOON), []
+    home, order = Home(tmp_path), []
 
     async def reserve(name: str) -> None:
-        async with spend_lock(home, clock):
+        async with spend_lock(home):
             order.append(f"{name} in")
             await asyncio.sleep(0)
             await asyncio.sleep(0)
@@ -287,10 +288,10 @@ async def test_one_at_a_time_reads_and_reserves(tmp_path: Path) -> None:
 
 
 async def test_a_lock_that_is_never_let_go_is_said(tmp_path: Path) -> None:
-    home, clock = Home(tmp_path), ManualClock(NOON)
-    async with spend_lock(home, clock):
-        with pytest.raises(JournalError, match="locked"):
-            async with spend_lock(home, clock):
+    home = Home(tmp_path)
+    async with spend_lock(home):
+        with pytest.raises(JournalError, match=rf"process {os.getpid()} keeps .*spend\.lock locked"):
+            async with spend_lock(home, seconds=0.01):
                 pass
-    async with spend_lock(home, clock):
+    async with spend_lock(home):
         pass

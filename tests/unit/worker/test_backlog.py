@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.core.defences import Defence, Guarded
-from orchestrator.core.errors import ConfigurationError, ForgeUnavailableError
+from orchestrator.core.defences import Defence
+from orchestrator.core.errors import (
+    ConfigurationError,
+    ForgeNotFoundError,
+    ForgePermissionError,
+    ForgeUnavailableError,
+)
+from orchestrator.core.events import Warned
 from orchestrator.cycle.tasks import Remark
 from orchestrator.worker.backlog import Backlog, Wanted
 from tests.doubles.github import people
-from tests.doubles.github.faults import server_error
+from tests.doubles.github.faults import Fault, server_error
 
 if TYPE_CHECKING:
     from tests.unit.worker.conftest import World
@@ -25,8 +31,8 @@ def clean(text: str) -> tuple[str, list[str]]:
     return HIDDEN.sub("", text), [f"at {match.start()}" for match in HIDDEN.finditer(text)]
 
 
-def backlog(world: World, issue: int | None = None, **fields: Any) -> tuple[Backlog, list[Guarded]]:
-    heard: list[Guarded] = []
+def backlog(world: World, issue: int | None = None, **fields: Any) -> tuple[Backlog, list[Any]]:
+    heard: list[Any] = []
     made = Backlog(world.forge, Wanted(issue), "pullwright", emit=heard.append, **fields)
     return made, heard
 
@@ -68,6 +74,62 @@ async def test_who_is_named_may(world: World) -> None:
 async def test_a_closed_issue_is_still_an_error(world: World) -> None:
     world.github.close(world.repo, world.issue().number)
     with pytest.raises(ConfigurationError, match="closed"):
+        await backlog(world, 1)[0].choose()
+
+
+ONE = ("events", "comments", "collaborators/grace/permission")
+"""What is read of an issue alone: who labelled it, what is said below it, and what its author may do."""
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    # A 404 of the last is how GitHub says that nobody has this name.
+    [(path, status) for path in ONE for status in (403, 404, 410, 451, 422)][:-4],
+)
+async def test_one_issue_that_cannot_be_read_is_left_out_and_the_look_goes_on(
+    world: World, path: str, status: int
+) -> None:
+    for author in ("grace", "ada"):
+        world.label(world.issue(author), author)
+    whole = f".*/{path}" if "permission" in path else f".*/issues/1/{path}"
+    body = {"message": "This issue was deleted"}
+    world.github.faults.append(Fault("GET", whole, times=99, status=status, body=body))
+    choosing, heard = backlog(world)
+    choice = await choosing.choose()
+    assert choice.task is not None
+    assert choice.task.key == "issue-2"
+    assert [event.message for event in heard] == [
+        event.message for event in heard if "issue #1" in event.message
+    ]
+    assert isinstance(heard[0], Warned)
+    choosing.put_back()
+    heard.clear()
+    assert (await choosing.choose()).task is not None
+    assert heard == []  # said once
+
+
+@pytest.mark.parametrize(("status", "is_error"), [(410, False), (403, True)])
+async def test_where_nothing_at_all_may_be_read_that_is_no_empty_backlog(
+    world: World, status: int, *, is_error: bool
+) -> None:
+    for _ in range(2):
+        world.label(world.issue("ada"), "ada")
+    body = {"message": "Resource not accessible by personal access token"}
+    world.github.faults.append(Fault("GET", ".*/issues/./events", times=99, status=status, body=body))
+    choosing, _ = backlog(world)
+    if is_error:
+        with pytest.raises(ForgePermissionError, match="not accessible"):
+            await choosing.choose()
+    else:
+        choice = await choosing.choose()
+        assert choice.task is None
+        assert "issue #1 is left out: cannot read" in choice.reason
+
+
+async def test_an_issue_that_a_person_named_is_not_left_out(world: World) -> None:
+    world.issue("ada")
+    world.github.faults.append(Fault("GET", ".*/issues/1/events", status=410, body={"message": "Gone"}))
+    with pytest.raises(ForgeNotFoundError, match="gone"):
         await backlog(world, 1)[0].choose()
 
 

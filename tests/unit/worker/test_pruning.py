@@ -41,7 +41,7 @@ class Forge(MemoryForge):
         found = super().issue(number)
         return replace(found, is_open=found.is_open and number not in self.closed)
 
-    def our_pull_requests(self, branch_prefix: str) -> list[PullRequest]:
+    def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
         return [
             replace(pull, state=PullRequestState.CLOSED) if pull.number in self.closed else pull
             for pull in super().our_pull_requests(branch_prefix)
@@ -183,7 +183,7 @@ def test_a_forge_or_a_server_that_fails_ends_nothing(place: Place) -> None:
     assert place.prune() == []
 
     class Down(Forge):
-        def our_pull_requests(self, branch_prefix: str) -> list[PullRequest]:
+        def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
             raise ForgeUnavailableError(f"down: {branch_prefix}")
 
     place.forge = Down(place.path)

@@ -13,11 +13,13 @@ from orchestrator.assembly.spending import scope_caps
 from orchestrator.config import load
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Reserved
+from orchestrator.core.errors import JournalError
 from orchestrator.core.events import ReplyReceived
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.spent import Spent
 from orchestrator.journal.folders import Home, create_run_folder
 from orchestrator.journal.open_runs import hold
+from orchestrator.journal.spent import spend_lock
 from orchestrator.journal.writer import JournalWriter
 from orchestrator.worker.ledger import RepositoryLedger
 from orchestrator.worker.spending import (
@@ -171,6 +173,19 @@ async def test_a_day_is_spent_by_cycles_one_after_another(tmp_path: Path) -> Non
     assert refused == Refused("$5.00 of $5.00 a day are spent; free again at 00:00 UTC", "day", MIDNIGHT)
     machine.clock.advance((MIDNIGHT - machine.clock.now()).total_seconds())
     assert await machine.cycle().open() == Granted(Caps(usd=2.0))
+
+
+async def test_who_reads_what_is_spent_is_waited_for_as_long_as_the_cycle_may_last(tmp_path: Path) -> None:
+    """In real time: the machine's own clock of a test stands still, or jumps."""
+    cycle = Machine(tmp_path, ScopeCaps(cycle=Caps(minutes=0.001))).cycle()
+    patient = Machine(tmp_path, day(5.0)).cycle()
+    async with spend_lock(Home(tmp_path / "home")):
+        with pytest.raises(JournalError, match=r"keeps .*spend\.lock locked"):
+            await cycle.open()
+        opening = asyncio.create_task(patient.open())
+        for _ in range(1000):
+            await asyncio.sleep(0)
+    assert await opening == Granted(Caps(usd=5.0))
 
 
 async def test_cycles_at_the_same_time_never_get_more_than_the_day(tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.core.events import Warned
 from orchestrator.cycle.tasks import REBASE_LABEL, Remark, Task, TaskKind, key_of
 from orchestrator.forge.base import Feedback, FeedbackKind
+from orchestrator.worker.backlog import Backlog, Wanted
 from orchestrator.worker.look import Look, Ready
 from orchestrator.worker.manners import Manners
 from orchestrator.worker.upkeep import LOOK_AGAIN, MOST_CHARACTERS, UpkeepState, read_state
@@ -49,7 +51,7 @@ def look(world: World, **fields: Any) -> Look:
 
 def wants(world: World, **fields: Any) -> tuple[list[Ready], Look]:
     one = look(world, **fields)
-    return list(one.upkeep("pullwright/")), one
+    return list(one.upkeep()), one
 
 
 def only(world: World, **fields: Any) -> Task:
@@ -274,7 +276,7 @@ def test_without_a_name_of_our_own_bots_pull_requests_are_ours_and_peoples_are_n
         review(world.github, ours(world, f"pullwright/issue-{number}-x", author), "grace", "Rename it.")
     nameless = look(world)
     nameless.me = None
-    assert [ready.task.key for ready in nameless.upkeep("pullwright/")] == ["issue-1"]
+    assert [ready.task.key for ready in nameless.upkeep()] == ["issue-1"]
 
 
 def test_while_a_check_runs_nothing_is_repaired_and_it_is_looked_at_again(world: World) -> None:
@@ -290,6 +292,35 @@ def test_checks_may_begin_late(world: World) -> None:
     soon = pull.updated_at + timedelta(minutes=1)
     assert wants(world, now=soon)[1].times == [soon + LOOK_AGAIN]
     assert wants(world)[1].times == []
+
+
+async def test_of_checks_that_may_not_be_read_is_warned_once(world: World) -> None:
+    """And such a pull request is not taken for one with nothing to do."""
+    for _ in range(2):
+        ours(world)
+    body = {"message": "Resource not accessible by integration"}
+    world.github.faults.append(Fault("GET", ".*/(check-runs|status)", times=99, status=403, body=body))
+    heard: list[Any] = []
+    choosing = Backlog(world.forge, Wanted(), "pullwright", emit=heard.append)
+    for _ in range(2):
+        choice = await choosing.choose()
+        choosing.idle.remember("", choice, choosing.clock.now())
+        assert choice.task is None
+        assert "the checks of pull request #1 are not known" in str(choice.reason)
+    [warned] = heard
+    assert isinstance(warned, Warned)
+    assert "Checks: Read-only and Commit statuses: Read-only" in warned.message
+
+
+@pytest.mark.parametrize("status", [404, 410, 451])
+def test_one_pull_request_that_cannot_be_read_does_not_hide_the_others(world: World, status: int) -> None:
+    first, second = ours(world), ours(world)
+    check(world.github, world.repo, HEAD, "tests", "failure")
+    world.github.faults.append(Fault("GET", ".*/check-runs", status=status, body={"message": "Gone"}))
+    [ready], seen = wants(world)
+    assert ready.task.pull is not None
+    assert ready.task.pull.number == second.number
+    assert f"pull request #{first.number} is left out" in seen.reasons[0]
 
 
 def test_checks_that_may_not_be_read_are_said_and_stop_nothing_else(world: World) -> None:

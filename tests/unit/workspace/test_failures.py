@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.core.errors import DiskFullError, WorkspaceError
-from orchestrator.workspace.failures import error_for, main_line, storage_errors
+from orchestrator.core.errors import DiskFullError, RemoteRateLimitError, WorkspaceError
+from orchestrator.workspace.failures import error_for, main_line, server_words, storage_errors
+from orchestrator.workspace.hostgit import GitResult
+from orchestrator.workspace.swap import PAUSES_SECONDS, Tries, push_error
 from tests.unit.workspace.rig import clone, write
 
 if TYPE_CHECKING:
@@ -37,8 +39,16 @@ if TYPE_CHECKING:
             "git@h: Permission denied (publickey).\nfatal: Could not read from remote repository.",
             "ssh was not let in",
         ),
+        ("remote: This repository was archived so it is read-only.\nfatal: error: 403", "unarchive it"),
+        ("ERROR: The 'acme' organization has enabled or enforced SAML SSO.\nfatal: x", "authorize the token"),
         ("Host key verification failed.\nfatal: Could not read from remote", "known_hosts"),
         ("fatal: unable to access 'https://h/': Could not resolve host: h", "cannot be reached"),
+        (
+            "fatal: unable to access 'https://h/': The requested URL returned error: 410",
+            "refuses it (HTTP 410)",
+        ),
+        ("fatal: unable to access 'https://h/': The requested URL returned error: 408", "cannot be reached"),
+        ("fatal: unable to access 'https://h/': The requested URL returned error: 503", "cannot be reached"),
         ("fatal: transport 'ext' not allowed", "not accepted"),
         ("warning: something\nfatal: strange\nhint: more", "cannot x: strange"),
         ("", "git said nothing"),
@@ -48,6 +58,131 @@ def test_what_git_says_in_our_words(stderr: str, said: str) -> None:
     error = error_for(stderr, "cannot x")
     assert said in str(error)
     assert "\n" not in str(error)
+
+
+# As GitHub documents them: docs.github.com/code-security/concepts/secret-security/push-protection-from-the-command-line,
+# docs.github.com/authentication/authenticating-with-saml-single-sign-on, and its answers to git of 2026.
+GH013 = """remote: error: GH013: Repository rule violations found for refs/heads/pullwright/issue-1-a.
+remote: Review all repository rules at https://github.com/o/r/rules?ref=refs%2Fheads%2Fpullwright%2Fissue-1-a
+remote:
+remote: - GITHUB PUSH PROTECTION
+remote:   \u2014\u2014\u2014\u2014\u2014\u2014\u2014\u2014\u2014\u2014\u2014\u2014
+remote:     Resolve the following violations before pushing again
+remote:
+remote:     - Push cannot contain secrets
+remote:
+remote:       \u2014\u2014 Example Access Token \u2014\u2014\u2014\u2014\u2014\u2014
+remote:        locations:
+remote:          - commit: 3b18e512dba79e4c8300dd08aeb37f8e728b8dad
+remote:            path: deploy/settings.py:7
+remote:
+remote:        (?) To push, remove secret from commit(s) or follow this URL to allow the secret.
+remote:        https://github.com/o/r/security/secret-scanning/unblock-secret/2abc
+To https://github.com/o/r.git
+error: failed to push some refs to 'https://github.com/o/r.git'
+"""
+WHOLE = [
+    (GH013, ["GH013", "Push cannot contain secrets", "path: deploy/settings.py:7", "unblock-secret/2abc"]),
+    (
+        (
+            "remote: This repository was archived so it is read-only.\n"
+            "fatal: unable to access 'https://h/r/': The requested URL returned error: 403"
+        ),
+        ["archived so it is read-only."],
+    ),
+    (
+        (
+            "remote: The 'acme' organization has enabled or enforced SAML SSO.\n"
+            "remote: To access this repository, you must re-authorize the OAuth Application 'x'.\n"
+            "fatal: unable to access 'https://h/r/': The requested URL returned error: 403"
+        ),
+        ["The 'acme' organization", "re-authorize the OAuth Application"],
+    ),
+    (
+        (
+            "ERROR: The key you are authenticating with has been marked as read only.\n"
+            "fatal: Could not read from remote repository.\n\n"
+            "Please make sure you have the correct access rights\nand the repository exists."
+        ),
+        ["has been marked as read only."],
+    ),
+    (
+        (
+            "kex_exchange_identification: Connection closed by remote host\n"
+            "fatal: Could not read from remote repository."
+        ),
+        ["kex_exchange_identification: Connection closed"],
+    ),
+    (
+        (
+            "remote: This server is being repaired\n"
+            "fatal: unable to access 'https://h/r/': The requested URL returned error: 500"
+        ),
+        ["is being repaired"],
+    ),
+    (
+        (
+            "remote: Access to this repository has been disabled, see DMCA notice.\n"
+            "fatal: unable to access 'https://h/r/': The requested URL returned error: 451"
+        ),
+        ["see DMCA notice."],
+    ),
+]
+
+
+@pytest.mark.parametrize(("stderr", "words"), WHOLE)
+def test_what_the_server_says_is_shown_whole_on_one_line(stderr: str, words: list[str]) -> None:
+    rejected = GitResult(1, b"!\trefs/heads/a:refs/heads/a\t[remote rejected] (declined)\n", stderr)
+    for said in (str(error_for(stderr, "cannot x")), str(push_error(rejected, "cannot push a"))):
+        assert [word for word in words if word not in said] == []
+        assert "the server says: " in said
+        assert "\n" not in said
+        assert "\u2014\u2014" not in said
+        assert "Please make sure" not in said
+
+
+def test_what_the_server_says_is_bounded_and_moves_no_cursor() -> None:
+    said = server_words("".join(f"remote: \x1b[31m{number} is refused\u202e\n" for number in range(10_000)))
+    assert 4000 < len(said) < 4100
+    assert said.isprintable()
+    assert said.startswith("; the server says: [31m0 is refused | [31m1 is refused")
+
+
+@pytest.mark.parametrize(
+    ("stderr", "seconds"),
+    [
+        ("fatal: unable to access 'https://h/r/': The requested URL returned error: 429", 60.0),
+        ("error: RPC failed; HTTP 429 curl 22 The requested URL returned error: 429\nfatal: hung up", 60.0),
+        (
+            "remote: Slow down, and retry after 90 seconds.\nfatal: The requested URL returned error: 429",
+            90.0,
+        ),
+        ("remote: Try again in 5 minutes.\nfatal: The requested URL returned error: 429", 300.0),
+        ("remote: Try again in 2 s.\nfatal: The requested URL returned error: 429", 2.0),
+        ("fatal: rate limited by 'https://h/r/', please try again in 30 seconds", 30.0),
+        (
+            "remote: You have exceeded a secondary rate limit.\nfatal: The requested URL returned error: 403",
+            60.0,
+        ),
+        ("remote: Try again in 99999999999 hours.\nfatal: The requested URL returned error: 429", 900.0),
+    ],
+)
+def test_a_server_that_wants_a_pause_gets_it(stderr: str, seconds: float) -> None:
+    error = error_for(stderr, "cannot x")
+    assert isinstance(error, RemoteRateLimitError)
+    assert error.seconds == seconds
+    slept: list[float] = []
+    tries = Tries(slept.append)
+    for _ in PAUSES_SECONDS:
+        tries.wait(error)
+    assert all(pause >= seconds for pause in slept)
+    with pytest.raises(RemoteRateLimitError):
+        tries.wait(error)
+
+
+def test_progress_is_nothing_that_a_server_says() -> None:
+    stderr = "remote: Enumerating objects: 5, done.\nremote: Resolving deltas: 100% (1/1), done.\nremote: Total 3 (delta 0)"
+    assert server_words(stderr) == ""
 
 
 def test_a_full_disk_is_told_apart() -> None:

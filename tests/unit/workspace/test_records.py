@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import PushRejectedError, RemoteUnavailableError, WorkspaceError
+from orchestrator.workspace.credential import GitCredential
 from orchestrator.workspace.records import Record, Records
 from orchestrator.workspace.sweep import sweep
 from tests.unit.workspace.records_rig import LOST, REF, Naps, bare, broken_git, opened, put
 from tests.unit.workspace.rig import git
+from tests.unit.workspace.smart_http import SmartHttp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,6 +77,28 @@ def test_what_a_dead_process_left_is_swept(plain: Path, tmp_path: Path) -> None:
         assert len(list(scratch.iterdir())) == 2
         assert len(sweep(scratch)) == 1
         records.commit("y", None)
+
+
+def test_a_git_server_that_wants_a_pause_is_not_asked_at_once(plain: Path, tmp_path: Path) -> None:
+    """With real git over HTTP: all that it tells of a 429 is the status and the server's plain text."""
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        server.status = None if len(slept) >= 2 else 429
+
+    git(plain, "config", "http.receivepack", "true")
+    with SmartHttp(plain.parent).running() as server:
+        server.status = 429
+        login = GitCredential("127.0.0.1", server.user, server.password)
+        url = f"{server.url}/{plain.name}"
+        with Records(tmp_path / "scratch", url, lambda: login, sleep=sleep) as records:
+            assert records.list("refs/pullwright/claims/") == {}
+            assert slept == [60.0, 60.0]
+            server.status = 429
+            slept.clear()
+            assert records.swap(REF, None, records.commit("hello", None))
+            assert slept == [60.0, 60.0]
 
 
 def test_an_empty_remote_and_one_whose_head_names_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,108 @@
+"""Locks of files between processes. The kernel lets go of one when its process ends, however it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LONGEST_WAIT_SECONDS = 600.0
+"""For who has no limit of its own: long for a busy machine, and half of the time that a claim holds by default."""
+_PAUSES_SECONDS = (0.01, 0.02, 0.05)
+_LAST_PAUSE_SECONDS = 0.1
+_MOST_PID_BYTES = 20
+
+
+def try_lock(handle: int, *, shared: bool = False) -> bool:
+    """Lock an open file, or say at once that another process has it.
+
+    Args:
+        handle: the lock lasts until it is closed.
+        shared: others may have it shared too.
+
+    Raises:
+        OSError: the file system knows no locks.
+    """
+    try:
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def wait_for_lock(handle: int, seconds: float) -> bool:
+    """Lock an open file and write down whose it is now. It blocks: call it in a thread.
+
+    Args:
+        handle: open for reading and writing.
+        seconds: real time, whatever clock the program is given: it is another process that is waited for.
+
+    Returns:
+        False where another process kept it all the time.
+
+    Raises:
+        OSError: the file system knows no locks.
+    """
+    for pause in _pauses(seconds):
+        if _taken(handle):
+            return True
+        time.sleep(pause)
+    return _taken(handle)
+
+
+async def wait_for_lock_async(handle: int, seconds: float) -> bool:
+    """As `wait_for_lock`, and other tasks run meanwhile. May be cancelled."""
+    for pause in _pauses(seconds):
+        if _taken(handle):
+            return True
+        await asyncio.sleep(pause)
+    return _taken(handle)
+
+
+def keeper(handle: int, path: Path) -> str:
+    """Who keeps a lock that was not had, and what to do about it, for the end of a message.
+
+    Args:
+        handle: the open file.
+        path: where it is.
+    """
+    try:
+        pid = int(os.pread(handle, _MOST_PID_BYTES, 0))
+    except (OSError, ValueError):
+        return f"another process keeps {path} locked: end it, or wait for it"
+    if _is_stopped(pid):
+        return f"process {pid}, which is stopped, keeps {path} locked: kill -CONT {pid} lets it go on, kill -9 {pid} ends it"
+    return f"process {pid} keeps {path} locked: wait for it, or end it"
+
+
+def _taken(handle: int) -> bool:
+    if not try_lock(handle):
+        return False
+    with suppress(OSError):  # a full disk is no reason to go without the lock
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, str(os.getpid()).encode("ascii"), 0)
+    return True
+
+
+def _pauses(seconds: float) -> Iterator[float]:
+    """Pauses between tries until the time is over: short ones first."""
+    end = time.monotonic() + seconds
+    pauses = iter(_PAUSES_SECONDS)
+    while (rest := end - time.monotonic()) > 0:
+        yield min(next(pauses, _LAST_PAUSE_SECONDS), rest)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether a process was stopped by a signal. Format: proc_pid_stat(5), the state comes after the name."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
+        return False
+    return bool(state) and state[0] in {"T", "t"}
