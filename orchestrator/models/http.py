@@ -10,6 +10,7 @@ from orchestrator.core.errors import ConfigurationError, ModelError, ProviderErr
 from orchestrator.models.base import Completed, Restarted, Waiting
 from orchestrator.models.connection import Connection
 from orchestrator.models.exchange import connection_failure, drain, is_document, read_start
+from orchestrator.models.failures import count_waits
 from orchestrator.models.retries import Attempts, HttpOptions
 from orchestrator.models.wire import host_of
 
@@ -184,6 +185,7 @@ class HttpModel:
                     yield event
         except ModelError as error:
             failure = error
+            count_waits(failure, self._clock.now())
         except (httpx2.TransportError, httpx2.DecodingError, TimeoutError) as error:
             failure = connection_failure(host_of(wire.url), error, self._options)
         else:
