@@ -127,8 +127,10 @@ class ChatDecoder:
         else:
             made = self._calls.take(delta)
         self._has_choice = True
-        self._finish = finish or self._finish
-        return [*self._take_text(delta), *([CallPiece(made)] if made else [])]
+        pieces = [*self._take_text(delta), *([CallPiece(made)] if made else [])]
+        # What goes on after a finish reason needs another one, or the end mark.
+        self._finish = finish or (None if pieces else self._finish)
+        return pieces
 
     def _take_text(self, delta: Mapping[str, Any]) -> list[Piece]:
         pieces: list[Piece] = []

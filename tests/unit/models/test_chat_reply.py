@@ -453,6 +453,14 @@ def test_of_several_choices_only_one_is_the_reply() -> None:
     assert of_choices(*one_by_one, end, request=two).text == "ac"
 
 
+def test_what_follows_a_finish_reason_needs_another_end() -> None:
+    early = [{"delta": {"content": "a"}, "finish_reason": "stop"}, {"delta": {"content": "b"}}]
+    with pytest.raises(ConnectionFailedError, match="in the middle"):
+        of_choices(*early)
+    assert of_choices(*early, {"delta": {}, "finish_reason": "stop"}).text == "ab"
+    assert of_choices(early[0], {"delta": {"content": ""}}, {"delta": {"role": "assistant"}}).text == "a"
+
+
 def test_a_reply_that_is_split_into_choices_without_an_index() -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     body = {
