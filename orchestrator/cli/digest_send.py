@@ -77,7 +77,8 @@ async def send(address: str, text: str, clock: Clock) -> None:
             if attempt:
                 await clock.sleep(_RETRY_SECONDS)
             try:
-                status = (await client.post(address, json={"text": text})).status_code
+                async with client.stream("POST", address, json={"text": text}) as reply:
+                    status = reply.status_code  # what else it says is not read
             except (httpx2.TransportError, httpx2.InvalidURL) as error:
                 problem = f"cannot be reached ({type(error).__name__})"
                 continue

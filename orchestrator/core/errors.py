@@ -47,6 +47,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
 
@@ -86,19 +87,29 @@ class ModelNotFoundError(ModelError):
     """No such model, or no such endpoint at this address."""
 
 
-class _ResumableError(ModelError):
+class ResumableError(ModelError):
     """A model error that passes by itself.
 
     Attributes:
         resume_at: the time (UTC) from which another try makes sense, if the provider said so.
+        waits: what an error inside a reply said of that, under the names of HTTP headers; whoever reads the
+            reply knows the time and makes `resume_at` of it.
     """
 
-    def __init__(self, message: str, *, status: int | None = None, resume_at: datetime | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        resume_at: datetime | None = None,
+        waits: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(message, status=status)
         self.resume_at = resume_at
+        self.waits = dict(waits or {})
 
 
-class RateLimitError(_ResumableError):
+class RateLimitError(ResumableError):
     """Too many requests, or a quota is spent."""
 
 
@@ -106,7 +117,7 @@ class SpentQuotaError(RateLimitError):
     """A quota is spent, or the credit: no more requests before `resume_at`, or until someone pays."""
 
 
-class OverloadedError(_ResumableError):
+class OverloadedError(ResumableError):
     """The provider is down or busy (500, 502, 503, 504, 529)."""
 
 
@@ -122,7 +133,7 @@ class InvalidRequestError(ModelError):
     """The provider understood the request and rejected it."""
 
 
-class ConnectionFailedError(ModelError):
+class ConnectionFailedError(ResumableError):
     """No connection, a time-out, or a stream that was cut in the middle."""
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from orchestrator.core.errors import InvalidRequestError, OverloadedError, ProviderError
-from orchestrator.core.messages import Role, ToolCall
+from orchestrator.core.messages import Reasoning, Role, ToolCall
 from orchestrator.models.anthropic_blocks import BlockEncoder, bridge_of
 from orchestrator.models.anthropic_models import ModelTraits
-from orchestrator.models.anthropic_reply import MessagesDecoder, decode_reply
+from orchestrator.models.anthropic_reply import BLOCK, MessagesDecoder, decode_reply
 from orchestrator.models.anthropic_schema import output_format
 from orchestrator.models.base import ToolChoice
 from orchestrator.models.failures import error_from_body
@@ -53,6 +53,7 @@ class Feature(StrEnum):
     FORMAT = "format"
     CACHE = "cache"
     PAST_REASONING = "past reasoning"
+    CARRIED_BLOCKS = "blocks that go back as they came"
     FORCED_TOOLS = "forced tools"
     SAMPLING = "sampling"
     THINKING = "thinking"
@@ -68,6 +69,9 @@ _REFUSALS = {
     Feature.PAST_REASONING: _words(
         r"invalid.{0,20}signature|signature.{0,40}(invalid|required|verif)|different conversation"
         r"|thinking.{0,60}cannot be modified"
+    ),
+    Feature.CARRIED_BLOCKS: _words(
+        r"input tag|any of the expected tags|(unknown|unsupported|invalid|unexpected) (content )?(block|type)"
     ),
     Feature.FORCED_TOOLS: _words(r"tool_?choice"),
     Feature.FORMAT: _words(  # the schema of a tool is none of ours to give up
@@ -204,6 +208,7 @@ class AnthropicWire:
     def _blocks(self) -> BlockEncoder:
         return BlockEncoder(
             past_reasoning=Feature.PAST_REASONING not in self.refused,
+            carried=Feature.CARRIED_BLOCKS not in self.refused,
             unsigned_reasoning=not ModelTraits.of(self.model).is_claude,
         )
 
@@ -243,6 +248,11 @@ class AnthropicWire:
         used = {
             Feature.CACHE: "cache_control" in head,
             Feature.PAST_REASONING: True,
+            Feature.CARRIED_BLOCKS: any(
+                isinstance(part, Reasoning) and BLOCK in part.opaque
+                for message in request.messages
+                for part in message.parts
+            ),
             Feature.FORCED_TOOLS: head.get("tool_choice", {}).get("type") == "any",
             Feature.FORMAT: "format" in head.get("output_config", {}),
             Feature.SAMPLING: "temperature" in head or "top_p" in head,

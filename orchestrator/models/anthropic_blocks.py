@@ -29,9 +29,11 @@ class BlockEncoder:
         past_reasoning: give reasoning back.
         unsigned_reasoning: also that which came without a signature, as other makers' models send it; the
             vendor refuses it (a reply that was cut off has such).
+        carried: give back other blocks that we do not read.
     """
 
     past_reasoning: bool = True
+    carried: bool = True
     unsigned_reasoning: bool = False
 
     def entry(self, message: Message, mark: object = None) -> Iterator[dict[str, Any]]:
@@ -79,7 +81,7 @@ class BlockEncoder:
         whole = part.opaque.get(BLOCK)
         if isinstance(whole, dict):
             is_reasoning = whole.get("type") == "redacted_thinking"
-            return whole if self.past_reasoning or not is_reasoning else {}
+            return whole if (self.past_reasoning if is_reasoning else self.carried) else {}
         signature = part.opaque.get(SIGNATURE)
         if signature is None or not self.past_reasoning or not (signature or self.unsigned_reasoning):
             return {}

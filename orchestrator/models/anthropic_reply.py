@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
 
 # Keys of `Reasoning.opaque`: what `anthropic` gives back with the next request.
 SIGNATURE = "anthropic_signature"  # proves that the text is the model's; empty where none came
-BLOCK = "anthropic_block"  # a whole block that we do not read: redacted thinking, work of the server's tools
+BLOCK = "anthropic_block"  # a whole block that we do not read, as it came: redacted thinking, work of the server's
+# tools, a compaction, the place where another model took over, and what the vendor adds later
 
 _FINISH = {
     "end_turn": FinishReason.STOP,
@@ -34,9 +34,8 @@ _FINISH = {
     "compaction": FinishReason.PAUSE,
     "refusal": FinishReason.REFUSAL,
 }
-_CARRIED = re.compile(
-    r"redacted_thinking|server_tool_use|mcp_tool_use|\w+_tool_result|container_upload|compaction"
-)
+_TEXTS = frozenset({"text", "thinking"})
+_READ = _TEXTS | {"tool_use"}
 _KIND_OF_DELTA = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "thinking"}
 
 
@@ -111,7 +110,7 @@ class MessagesDecoder:
     def _take(self, kind: str, value: Mapping[str, Any]) -> list[Piece]:
         if kind == "message_start":
             message = value.get("message")
-            return self.take_message(message if isinstance(message, dict) else {})
+            return self._start(message if isinstance(message, dict) else {})
         if kind == "content_block_start":
             block = value.get("content_block")
             return self._open(value.get("index"), block) if isinstance(block, dict) else []
@@ -126,16 +125,34 @@ class MessagesDecoder:
             self.done = True
         return []
 
+    def _start(self, message: Mapping[str, Any]) -> list[Piece]:
+        """Take the beginning of the reply. A second one adds nothing, unless it is that of another reply.
+
+        Raises:
+            ConnectionFailedError: two replies came in one stream.
+        """
+        if not self._begun:
+            return self.take_message(message)
+        if (other := text_of(message.get("id"))) and self._id and other != self._id:
+            raise ConnectionFailedError(f"{self._where} began another reply in the middle of one")
+        self._take_names(message)
+        self._count(message.get("usage"))
+        return []
+
     def take_message(self, message: Mapping[str, Any]) -> list[Piece]:
         """Take a whole reply, or the beginning of one."""
         self._begun = True
-        self._id = text_of(message.get("id")) or self._id
-        self._model = text_of(message.get("model")) or self._model
-        self._take_stop(message)
+        self._take_names(message)
         self._count(message.get("usage"))
         content = message.get("content")
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else dicts(content)
-        return [piece for block in blocks for piece in self._open(None, block)]
+        pieces = [piece for block in blocks for piece in self._open(None, block)]
+        self._take_stop(message)
+        return pieces
+
+    def _take_names(self, message: Mapping[str, Any]) -> None:
+        self._id = text_of(message.get("id")) or self._id
+        self._model = text_of(message.get("model")) or self._model
 
     def _take_stop(self, delta: Mapping[str, Any]) -> None:
         self._stop = text_of(delta.get("stop_reason")) or self._stop
@@ -156,6 +173,7 @@ class MessagesDecoder:
 
     def _open(self, index: object, start: dict[str, Any]) -> list[Piece]:
         self._begun = True
+        self._stop = ""  # what goes on after a stop reason needs another one, or the end mark
         block = _Block(text_of(start.get("type")), start)
         block.signature = text_of(start.get("signature"))
         self._blocks.append(block)
@@ -180,13 +198,13 @@ class MessagesDecoder:
             if piece := text_of(delta.get("partial_json")):
                 block.json_pieces.append(piece)
                 return [CallPiece(piece)]
-        elif kind == "compaction_delta":
-            block.start = {**block.start, "content": delta.get("content")}
+        elif not wanted and block.kind not in _READ:
+            block.start = {**block.start, **_joined(block.start, delta)}
         return self._add_text(block, text_of(delta.get(block.kind))) if wanted else []
 
     @staticmethod
     def _add_text(block: _Block, text: str) -> list[Piece]:
-        if not text or block.kind not in {"text", "thinking"}:
+        if not text or block.kind not in _TEXTS:
             return []
         block.texts.append(text)
         return [TextPiece(text) if block.kind == "text" else ReasoningPiece(text)]
@@ -238,7 +256,7 @@ class MessagesDecoder:
             name, arguments = text_of(block.start.get("name")), block.arguments(cut=cut)
             call_id = text_of(block.start.get("id")) or made_up_id(number, self._id, name, arguments)
             return ToolCall(call_id, name, arguments) if name or arguments else None
-        return Reasoning("", {BLOCK: block.whole()}) if _CARRIED.fullmatch(block.kind) else None
+        return Reasoning("", {BLOCK: block.whole()}) if block.kind else None
 
     def _finish_reason(self, parts: tuple[Part, ...]) -> FinishReason:
         finish = _FINISH.get(self._stop or "end_turn", FinishReason.OTHER)
@@ -253,6 +271,15 @@ class MessagesDecoder:
             if iteration.get("type") == "compaction":  # billed, and not in the totals
                 usage += _usage(iteration)
         return usage if usage.total_tokens else None
+
+
+def _joined(start: Mapping[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:
+    """What a delta that we do not read makes of a block's fields: texts grow, all else is replaced."""
+    fields = {name: value for name, value in delta.items() if name != "type"}
+    return {
+        name: text_of(start.get(name)) + value if isinstance(value, str) else value
+        for name, value in fields.items()
+    }
 
 
 def _usage(counts: Mapping[str, Any]) -> Usage:

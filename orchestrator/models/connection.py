@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator import __version__
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.models.exchange import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +55,11 @@ class Connection:
         ours = {"content-type": "application/json", "user-agent": f"pullwright/{__version__}"}
         try:
             built = client.build_request(
-                "POST", url, headers={**ours, **headers}, content=content, extensions={"trace": watch}
+                "POST",
+                url,
+                headers={**ours, **PLAIN, **headers},
+                content=content,
+                extensions={"trace": watch},
             )
         except httpx2.InvalidURL:
             raise ConfigurationError(f"the API address {url!r} is not valid") from None

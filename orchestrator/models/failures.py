@@ -20,10 +20,19 @@ from orchestrator.core.errors import (
     PermissionDeniedError,
     ProviderError,
     RateLimitError,
+    ResumableError,
     SpentQuotaError,
 )
 from orchestrator.models.google_details import read_details
-from orchestrator.models.resets import LEAST_QUOTA_SECONDS, date_in, midnight_pacific, quota_time, resume_time
+from orchestrator.models.overflow import is_other_limit, is_overflow
+from orchestrator.models.resets import (
+    LEAST_QUOTA_SECONDS,
+    date_in,
+    midnight_pacific,
+    quota_time,
+    resume_time,
+    wait_in,
+)
 from orchestrator.models.wire import read_json
 
 if TYPE_CHECKING:
@@ -33,6 +42,14 @@ if TYPE_CHECKING:
 MAX_MESSAGE_CHARACTERS = 500
 _MAX_READ_CHARACTERS = 8_000  # of a message; what tells its kind may stand after the links
 
+_MESSAGE_FIELDS = ("message", "detail", "msg", "status_msg", "error_description", "title")
+_WAIT_FIELDS = {
+    "retry_after": "retry-after",
+    "retryAfter": "retry-after",
+    "retry_after_seconds": "retry-after",
+    "retry_after_ms": "retry-after-ms",
+    "retryAfterMs": "retry-after-ms",
+}
 _CHECK_KEY = "check the API key"
 _CHECK_NAME = "check the model's name and the API address"
 
@@ -45,16 +62,15 @@ class Complaint:
         kinds: its type, code and status words, joined by spaces.
         param: the field of the request that it names, or empty.
         status: an HTTP status inside the body, as some servers send with status 200.
-        retry_after: a wait that the body asks for, as in the header of that name.
-        headers: those of the server behind a gateway, as OpenRouter passes them on; names in lower case.
+        waits: what the body says of waits, under the names of HTTP headers in lower case: fields of its own,
+            and the headers of the server behind a gateway, as OpenRouter passes them on.
     """
 
     message: str
     kinds: str = ""
     param: str = ""
     status: int | None = None
-    retry_after: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    waits: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +111,13 @@ _UNABLE = _rule(
     r"(image|audio|video) input is not supported",
     "this model cannot read what it was given",
 )
-_CONTEXT = _rule(
-    ContextLengthError,
-    r"context.{0,10}(window|length|limit|size)|maximum prompt length|(prompt|input) is too long"
-    r"|reduce the length of|model token limit|token count.{0,30}exceeds|too many (input )?tokens"
-    r"|string_above_max_length|request_too_large",
-    "the conversation is too long for this model: lower --context-chars, or use one that reads more",
+_TOO_LONG_HINT = (
+    "the conversation is too long for this model: lower --context-chars, or use one that reads more"
 )
+# These come before the question whether the request is too long.
+_FIRST_RULES = (_GOOGLES_MONEY, _GOOGLES_DAY, _GOOGLES_PACE, _QUOTA, _UNABLE)
 # In this order. They are asked before the status, because vendors agree on words more than on numbers.
 _REQUEST_RULES = (
-    _CONTEXT,
     _rule(
         AuthenticationError,
         r"authentication_error|invalid_api_key|api_key_invalid|api key not valid|incorrect api key"
@@ -144,7 +157,8 @@ _BY_STATUS: dict[int, tuple[type[ModelError], str]] = {
     HTTPStatus.METHOD_NOT_ALLOWED: (ModelNotFoundError, _CHECK_NAME),
     HTTPStatus.REQUEST_TIMEOUT: (ConnectionFailedError, ""),
     HTTPStatus.CONFLICT: (OverloadedError, ""),
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: (ContextLengthError, _CONTEXT.hint),
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: (ContextLengthError, _TOO_LONG_HINT),
+    HTTPStatus.TOO_EARLY: (OverloadedError, ""),
     HTTPStatus.TOO_MANY_REQUESTS: (RateLimitError, ""),
     HTTPStatus.NOT_IMPLEMENTED: (InvalidRequestError, ""),
 }
@@ -175,17 +189,16 @@ def error_from_body(
         complaint = Complaint("a web page" if text.startswith("<") else _one_line(text))
     kind, hint = _kind(status, complaint)
     message = _message(where, status, complaint, hint)
-    told = {"retry-after": complaint.retry_after} if complaint.retry_after else {}
-    asked = {**told, **complaint.headers, **headers}
+    asked = {**complaint.waits, **headers}
     may_not_retry = headers.get("x-should-retry") == "false"
     if issubclass(kind, SpentQuotaError):
         return kind(message, status=status, resume_at=_quota_resets(complaint, asked, now))
     if issubclass(kind, RateLimitError) and may_not_retry:
         later = quota_time(asked, complaint.message, now) or now + timedelta(seconds=LEAST_QUOTA_SECONDS)
         return SpentQuotaError(message, status=status, resume_at=later)
-    if issubclass(kind, RateLimitError | OverloadedError) and not may_not_retry:
+    if issubclass(kind, ResumableError) and not may_not_retry:
         return kind(message, status=status, resume_at=resume_time(status, asked, complaint.message, now))
-    return (ProviderError if issubclass(kind, OverloadedError) else kind)(message, status=status)
+    return (ProviderError if issubclass(kind, ResumableError) else kind)(message, status=status)
 
 
 def _quota_resets(complaint: Complaint, headers: Mapping[str, str], now: datetime) -> datetime | None:
@@ -201,11 +214,24 @@ def error_in_reply(value: object, where: str) -> ModelError:
     status = complaint.status or HTTPStatus.OK
     kind, hint = _kind(status, complaint)
     message = _message(where, status, complaint, hint)
-    if not issubclass(kind, SpentQuotaError):
+    if issubclass(kind, SpentQuotaError):
+        if _says(complaint, _GOOGLES_DAY) and not _says(complaint, _GOOGLES_MONEY):
+            return RateLimitError(
+                message, status=status
+            )  # asked again, the server names the time by a status
+        return kind(message, status=status, resume_at=date_in(complaint.message))
+    if not issubclass(kind, ResumableError):
         return kind(message, status=status)
-    if _says(complaint, _GOOGLES_DAY) and not _says(complaint, _GOOGLES_MONEY):
-        return RateLimitError(message, status=status)  # asked again, the server names the time by a status
-    return kind(message, status=status, resume_at=date_in(complaint.message))
+    named = wait_in(complaint.message)
+    return kind(
+        message, status=status, waits={**complaint.waits, **({"retry-after": named} if named else {})}
+    )
+
+
+def count_waits(error: ModelError, now: datetime) -> None:
+    """Make a time of the wait that an error inside a reply names: who reads replies knows no clock."""
+    if isinstance(error, ResumableError) and error.waits and error.resume_at is None:
+        error.resume_at = resume_time(error.status or HTTPStatus.OK, error.waits, "", now)
 
 
 def read_complaint(value: object) -> Complaint:
@@ -213,29 +239,41 @@ def read_complaint(value: object) -> Complaint:
     outer = value[0] if isinstance(value, list) and value else value
     if not isinstance(outer, dict):
         return Complaint(_one_line(str(outer)))
-    error = outer.get("error") or outer
+    error = outer.get("error") or outer.get("base_resp") or outer
     inner: Mapping[str, Any] = error if isinstance(error, dict) else {**outer, "message": error}
     metadata = inner.get("metadata")
     upstream = metadata.get("raw") if isinstance(metadata, dict) else None
-    said = [inner.get("message") or inner.get("detail") or inner.get("msg"), upstream]
+    said = [next(filter(None, map(inner.get, _MESSAGE_FIELDS)), None), upstream]
     kinds = [inner.get(key) for key in ("type", "code", "status", "reason")]
     details = inner.get("details")
-    more, retry_after = read_details(details)
+    more, delay = read_details(details)
+    retry = {"retry-after": delay} if delay else {}
     kinds += [*more, details.get("error_code") if isinstance(details, dict) else None]
     return Complaint(
         message=_one_line(": ".join(str(part) for part in said if part)),
         kinds=" ".join(kind for kind in kinds if isinstance(kind, str)),
         param=str(inner.get("param") or ""),
         status=_status_inside(inner.get(key) for key in ("code", "status_code", "status")),
-        retry_after=retry_after,
-        headers=_text_headers(metadata.get("headers") if isinstance(metadata, dict) else None),
+        waits={**_waits(outer), **_waits(inner), **_waits(metadata), **retry, **_text_headers(metadata)},
     )
 
 
-def _text_headers(value: object) -> dict[str, str]:
+def _text_headers(metadata: object) -> dict[str, str]:
+    value = metadata.get("headers") if isinstance(metadata, dict) else None
     if not isinstance(value, dict):
         return {}
     return {str(name).lower(): text for name, text in value.items() if isinstance(text, str)}
+
+
+def _waits(value: object) -> dict[str, str]:
+    """Waits that a body has as a field, under the name of the header that would say the same."""
+    fields = value if isinstance(value, dict) else {}
+    named = ((header, fields.get(name)) for name, header in _WAIT_FIELDS.items())
+    return {
+        header: str(wait)
+        for header, wait in named
+        if isinstance(wait, int | float | str) and not isinstance(wait, bool)
+    }
 
 
 def _status_inside(values: Iterable[object]) -> int | None:
@@ -264,16 +302,24 @@ def _says(complaint: Complaint, rule: _Rule) -> bool:
 
 
 def _kind(status: int, complaint: Complaint) -> tuple[type[ModelError], str]:
-    rules: tuple[_Rule, ...] = (_GOOGLES_MONEY, _GOOGLES_DAY, _GOOGLES_PACE, _QUOTA, _UNABLE)
+    known = next((rule for rule in _FIRST_RULES if _says(complaint, rule)), None)
+    text = f"{complaint.kinds} {complaint.message}"
+    if known is None and is_overflow(status, text, complaint.param):
+        return ContextLengthError, _TOO_LONG_HINT
+    rules: tuple[_Rule, ...] = ()
     if status < HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.TOO_MANY_REQUESTS:
         rules += _REQUEST_RULES
     if status == HTTPStatus.OK:
         rules += _STREAM_RULES
-    for rule in rules:
-        if _says(complaint, rule):
-            return rule.kind, rule.hint
-    if status in _BY_STATUS:
-        return _BY_STATUS[status]
+    known = known or next((rule for rule in rules if _says(complaint, rule)), None)
+    if known is not None:
+        return known.kind, known.hint
+    if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE and is_other_limit(text):
+        return InvalidRequestError, ""
+    return _BY_STATUS.get(status) or _kind_of_range(status)
+
+
+def _kind_of_range(status: int) -> tuple[type[ModelError], str]:
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return OverloadedError, ""
     if status >= HTTPStatus.BAD_REQUEST:

@@ -77,6 +77,7 @@ class GeminiDecoder:
     """Reads one streamed reply.
 
     The protocol has no end mark, and more may follow a finish reason: only the end of the stream is its end.
+    What follows needs a finish reason of its own, else the stream was cut off in it.
     """
 
     done = False
@@ -87,7 +88,7 @@ class GeminiDecoder:
         self._model = model
         self._id: str | None = None
         self._finish = ""
-        self._usage: dict[str, Any] = {}
+        self._usage: Mapping[str, Any] = {}
         self.has_candidate = False
         self._runs: list[_Run] = []
 
@@ -122,7 +123,8 @@ class GeminiDecoder:
         self._id = text_of(chunk.get("responseId")) or self._id
         self._model = text_of(chunk.get("modelVersion")) or self._model
         usage = chunk.get("usageMetadata")
-        self._usage.update(usage if isinstance(usage, dict) else {})
+        if isinstance(usage, dict) and usage:
+            self._usage = usage  # each has all counts so far
         candidates = [one for one in dicts(chunk.get("candidates")) if one.get("index") in (None, 0)]
         if not candidates:
             self._refuse_blocked(chunk.get("promptFeedback"))
@@ -138,12 +140,15 @@ class GeminiDecoder:
 
     def _take_candidate(self, candidate: Mapping[str, Any]) -> list[Piece]:
         self.has_candidate = True
-        self._finish = text_of(candidate.get("finishReason")) or self._finish
-        if self._finish == _MISSING_SIGNATURE:
-            raise InvalidRequestError(f"{self._where} refused the conversation: {self._finish}")
-        content = candidate.get("content")
+        finish = text_of(candidate.get("finishReason"))
+        if finish == _MISSING_SIGNATURE:
+            raise InvalidRequestError(f"{self._where} refused the conversation: {finish}")
+        content, known = candidate.get("content"), len(self._runs)
         parts = dicts(content.get("parts")) if isinstance(content, dict) else []
-        return [piece for part in parts for piece in self._take_part(part)]
+        pieces = [piece for part in parts for piece in self._take_part(part)]
+        goes_on = bool(pieces) or len(self._runs) > known
+        self._finish = finish or ("" if goes_on else self._finish)
+        return pieces
 
     def _take_part(self, part: dict[str, Any]) -> list[Piece]:
         signature, text = text_of(part.get("thoughtSignature")), text_of(part.get("text"))
@@ -244,6 +249,7 @@ def read_usage(usage: Mapping[str, Any]) -> Usage | None:
     prompt = count_of(usage, "promptTokenCount") + count_of(usage, "toolUsePromptTokenCount")
     thoughts = count_of(usage, "thoughtsTokenCount")
     output = count_of(usage, "candidatesTokenCount") + thoughts
+    output = output or max(count_of(usage, "totalTokenCount") - prompt, 0) * bool(prompt)
     if not prompt and not output:
         return None
     return Usage(

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from orchestrator.core.errors import ConfigurationError, ModelError, ProviderError
 from orchestrator.models.base import Completed, Restarted, Waiting
 from orchestrator.models.connection import Connection
-from orchestrator.models.exchange import connection_failure, drain, is_document, read_start
+from orchestrator.models.exchange import (
+    LEAST_PIECE_CHARACTERS,
+    MAX_EVENT_BYTES,
+    MAX_SAID_CHARACTERS,
+    BoundedText,
+    connection_failure,
+    drain,
+    is_document,
+    oversized,
+    read_document,
+    read_start,
+)
+from orchestrator.models.failures import count_waits
 from orchestrator.models.retries import Attempts, HttpOptions
 from orchestrator.models.wire import host_of
 
@@ -23,9 +35,6 @@ if TYPE_CHECKING:
     from orchestrator.models.wire import StreamDecoder, Wire
 
 T = TypeVar("T")
-
-MAX_EVENT_BYTES = 16 * 1024 * 1024
-"""A server may send a whole file as one event (a tool call that is not cut into pieces)."""
 
 MAX_RELAXATIONS = 3
 _HIDDEN = b"[key]"
@@ -184,6 +193,7 @@ class HttpModel:
                     yield event
         except ModelError as error:
             failure = error
+            count_waits(failure, self._clock.now())
         except (httpx2.TransportError, httpx2.DecodingError, TimeoutError) as error:
             failure = connection_failure(host_of(wire.url), error, self._options)
         else:
@@ -202,6 +212,7 @@ class HttpModel:
         self, wire: Wire, request: Request, decoder: StreamDecoder, attempts: Attempts, *, stream: bool
     ) -> AsyncGenerator[Piece | Completed]:
         """One HTTP exchange. The connection is given back, or closed, however this ends."""
+        host, said = host_of(wire.url), 0
         sent = wire.encode(request, stream=stream)
         headers = {**sent.headers, **(wire.credentials(self._key) if self._key else {})}
         response = await _before(attempts, self._connection.post(sent.url, headers, sent.content))
@@ -210,13 +221,16 @@ class HttpModel:
                 body = self._without_key(await _before(attempts, read_start(response)))
                 raise wire.error(response.status_code, dict(response.headers), body, self._clock.now())
             if not stream or is_document(response):
-                body = self._without_key(await _before(attempts, response.aread()))
+                body = self._without_key(await _before(attempts, read_document(response, host)))
                 yield Completed(wire.decode(body, request))
                 return
-            async with aclosing(self._events(response, attempts)) as events:
+            async with aclosing(self._events(response, host, attempts)) as events:
                 async for event in events:
                     for piece in decoder.feed(event.event, self._without_key(event.data.encode()).decode()):
+                        said += max(len(piece.text), LEAST_PIECE_CHARACTERS)
                         yield piece
+                    if said > MAX_SAID_CHARACTERS:
+                        raise oversized(host, "a reply", MAX_SAID_CHARACTERS)
                     if decoder.done:
                         await drain(events)
                         break
@@ -227,13 +241,12 @@ class HttpModel:
 
     @staticmethod
     async def _events(
-        response: httpx2.Response, attempts: Attempts
+        response: httpx2.Response, host: str, attempts: Attempts
     ) -> AsyncGenerator[httpx2.ServerSentEvent]:
         import httpx2
 
-        # Some servers forget the content type; what is no event stream has no events in it.
-        response.headers["content-type"] = "text/event-stream"
-        source = httpx2.EventSource(response, max_event_size=MAX_EVENT_BYTES)
+        bounded = cast("httpx2.Response", BoundedText(response, host))
+        source = httpx2.EventSource(bounded, max_event_size=MAX_EVENT_BYTES)
         async with aclosing(cast("AsyncGenerator[httpx2.ServerSentEvent]", aiter(source))) as events:
             while (event := await _before(attempts, anext(events, None))) is not None:
                 yield event

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from orchestrator.core.errors import ConfigurationError
+from http import HTTPStatus
+
+from orchestrator.core.errors import ConfigurationError, ProviderError
+from orchestrator.models.exchange import read_list
 from orchestrator.models.wire import dicts, endpoint, host_of, read_json
 
 _TIMEOUT_SECONDS = 15.0
@@ -24,14 +27,15 @@ def only_model(api_url: str, api_key: str | None) -> str:
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     ask = f"name a model with --model: {host_of(url)}"
     try:
-        reply = httpx2.get(url, headers=headers, timeout=_TIMEOUT_SECONDS)
-        listed = read_json(reply.content) if reply.is_success else None
-    except (httpx2.HTTPError, ValueError) as error:
+        with httpx2.Client(timeout=_TIMEOUT_SECONDS) as client:
+            status, _, body = read_list(client, url, headers, host_of(url))
+        listed = read_json(body) if status == HTTPStatus.OK else None
+    except (httpx2.HTTPError, ProviderError, ValueError) as error:
         raise ConfigurationError(
             f"{ask} could not be asked for its models ({type(error).__name__})"
         ) from None
     if not isinstance(listed, dict):
-        raise ConfigurationError(f"{ask} answered {reply.status_code} when asked for its models")
+        raise ConfigurationError(f"{ask} answered {status} when asked for its models")
     names = [str(entry["id"]) for entry in dicts(listed.get("data")) if entry.get("id")]
     if len(names) != 1:
         raise ConfigurationError(f"{ask} has {_some(names)}")

@@ -69,11 +69,12 @@ class CallPieces:
         A piece with another id, or with a name after complete arguments, begins a new call even
         under a known index: some servers send each call whole, all with index 0.
         """
+        same_id = next((call for call in reversed(self.calls) if call_id and call.id == call_id), None)
         if isinstance(index, int):
-            known = self.by_index.get(index)
+            # An index that counts pieces: the id says whose piece it is.
+            known = self.by_index.get(index) or (None if name else same_id)
         else:
-            same_id = (call for call in self.calls if call_id and call.id == call_id)
-            known = next(same_id, self.calls[-1] if self.calls else None)
+            known = same_id or (self.calls[-1] if self.calls else None)
         if known is not None:
             other_id = bool(call_id and known.id and call_id != known.id)
             again = bool(name and not call_id and known.arguments and _is_complete(known.arguments))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ConnectionFailedError, OverloadedError, ProviderError
@@ -14,7 +16,7 @@ from orchestrator.models.usage import count_of, counted_or_estimated
 from orchestrator.models.wire import dicts, read_event, read_reply, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from orchestrator.core.messages import Part
     from orchestrator.models.base import Piece, Request
@@ -58,6 +60,7 @@ class ChatDecoder:
         self._reasoning: list[str] = []
         self._refusal: list[str] = []
         self._opaque: dict[str, Any] = {}
+        self._details = _Details()
         self._calls = CallPieces()
         self._splitter = ThinkSplitter()
 
@@ -88,15 +91,28 @@ class ChatDecoder:
         groq = chunk.get("x_groq")
         usage = chunk.get("usage") or (groq.get("usage") if isinstance(groq, dict) else None)
         pieces: list[Piece] = []
-        for choice in dicts(chunk.get("choices")):
-            if choice.get("index", 0) not in (None, 0):
-                continue
+        repeats = self._has_choice
+        for choice in self._meant(dicts(chunk.get("choices"))):
             usage = usage or choice.get("usage")
-            pieces += self._take_choice(choice)
+            pieces += self._take_choice(choice, repeats=repeats)
         self._usage = usage if isinstance(usage, dict) else self._usage
         return pieces
 
-    def _take_choice(self, choice: Mapping[str, Any]) -> list[Piece]:
+    def _meant(self, choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The choices that are the reply: one is asked for, so a lone one is meant whatever its index.
+
+        Some servers count chunks or calls there (z.ai in October 2025), others split one reply into several
+        choices without an index.
+        """
+        number = self._request.provider_options.get("openai", {}).get("n") or 1
+        if len(choices) == 1 and number == 1:
+            return choices
+        first = [choice for choice in choices if choice.get("index") in (None, 0)]
+        if first or number != 1:
+            return first
+        return [choice for choice in choices if choice.get("index") == choices[0].get("index")]
+
+    def _take_choice(self, choice: Mapping[str, Any], *, repeats: bool) -> list[Piece]:
         finish = text_of(choice.get("finish_reason"))
         if choice.get("error"):
             raise error_in_reply(choice, self._where)
@@ -106,13 +122,15 @@ class ChatDecoder:
         if not isinstance(delta, dict):
             # A whole message; in a stream some servers repeat it at the end.
             message = choice.get("message")
-            delta = message if isinstance(message, dict) and not self._has_choice else {}
+            delta = message if isinstance(message, dict) and not repeats else {}
             made = self._calls.take_whole(delta)
         else:
             made = self._calls.take(delta)
         self._has_choice = True
-        self._finish = finish or self._finish
-        return [*self._take_text(delta), *([CallPiece(made)] if made else [])]
+        pieces = [*self._take_text(delta), *([CallPiece(made)] if made else [])]
+        # What goes on after a finish reason needs another one, or the end mark.
+        self._finish = finish or (None if pieces else self._finish)
+        return pieces
 
     def _take_text(self, delta: Mapping[str, Any]) -> list[Piece]:
         pieces: list[Piece] = []
@@ -122,7 +140,7 @@ class ChatDecoder:
                 self._opaque.setdefault(REASONING_FIELD, name)
                 pieces.append(ReasoningPiece(thought))
                 break  # some servers send the same words under both names
-        _merge_details(self._opaque, delta.get("reasoning_details"))
+        self._details.take(delta.get("reasoning_details"))
         for piece in _content_pieces(delta.get("content")):
             pieces += self._splitter.feed(piece.text) if isinstance(piece, TextPiece) else [piece]
         refusal = delta.get("refusal")
@@ -153,7 +171,9 @@ class ChatDecoder:
 
     def _parts(self) -> Iterator[Part]:
         calls, extras = self._calls.finish(self._id)
-        opaque = {**self._opaque, EXTRA_CONTENT: extras} if extras else self._opaque
+        opaque = {**self._opaque, **({EXTRA_CONTENT: extras} if extras else {})}
+        if details := self._details.joined():
+            opaque[REASONING_DETAILS] = details
         reasoning = "".join(self._reasoning)
         if reasoning or opaque:
             yield Reasoning(reasoning, opaque)
@@ -192,32 +212,73 @@ def decode_reply(body: bytes, request: Request, *, model: str, where: str) -> Re
 def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
     """The vendor's counts; None where nothing was counted.
 
-    Some servers leave reasoning out of `completion_tokens` and in `total_tokens`: the total decides. Where it
-    does not and there was more reasoning than completion, it was left out of both.
+    Most servers count the cache among the prompt's tokens and reasoning among the completion's; some leave
+    one of them out, and name it only beside a total that has it. What is left out is what explains the total
+    exactly (see `_left_out`). What nobody explains of the total is input, which is the cheaper one, unless the
+    server says nothing of reasoning: then the model thought and hid it, as Gemini does at its compatible address.
     """
     if not usage:
         return None
-    prompt, completion = count_of(usage, "prompt_tokens"), count_of(usage, "completion_tokens")
+    prompt = count_of(usage, "prompt_tokens") or count_of(usage, "input_tokens")
+    completion = count_of(usage, "completion_tokens") or count_of(usage, "output_tokens")
     if not prompt and not completion:
         return None
-    read, made = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
-    cached = count_of(read, "cached_tokens") or max(
-        count_of(usage, name) for name in ("cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens")
-    )
-    reasoning = count_of(made, "reasoning_tokens")
-    output = max(completion, count_of(usage, "total_tokens") - prompt)
-    cached = min(cached, prompt)
+    read = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
+    made = usage.get("completion_tokens_details") or usage.get("output_tokens_details")
+    cached = count_of(read, "cached_tokens") or max(count_of(usage, name) for name in _CACHED)
+    written = count_of(read, "cache_write_tokens") or count_of(usage, "cache_creation_input_tokens")
+    reasoning = count_of(made, "reasoning_tokens") or count_of(usage, "reasoning_tokens")
+    rest = max(count_of(usage, "total_tokens") - prompt - completion, 0)
+    more_read, more_made = _left_out((prompt, cached, written), (completion, reasoning), rest)
+    unexplained = max(rest - more_read - more_made, 0)
+    says_reasoning = isinstance(made, Mapping) and made.get("reasoning_tokens") is not None
+    if not prompt or (completion and says_reasoning):
+        more_read += unexplained
+    else:
+        more_made += unexplained
+    whole = prompt + more_read
+    cached = min(cached, whole)
     return Usage(
-        input_tokens=prompt,
-        output_tokens=output if output >= reasoning else output + reasoning,
+        input_tokens=whole,
+        output_tokens=completion + more_made,
         cached_input_tokens=cached,
-        cache_write_tokens=min(count_of(read, "cache_write_tokens"), prompt - cached),
+        cache_write_tokens=min(written, whole - cached),
         reasoning_tokens=reasoning,
     )
 
 
+_CACHED = ("cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens")
+
+
+def _left_out(read: tuple[int, int, int], made: tuple[int, int], rest: int) -> tuple[int, int]:
+    """How many tokens of the cache the prompt's count leaves out, and of reasoning the completion's.
+
+    Each is left out whole or not at all. The first that explains the rest of the total exactly counts, else the
+    least with which no part is larger than its whole; what was written into the cache goes with what was read
+    from it, where there is so much. Without a rest the prompt's count stands as it is.
+    """
+    prompt, cached, written = read
+    completion, reasoning = made
+    possible = [
+        (more_read, more_made)
+        for more_read in ((0, cached, cached + written, written) if rest else (0,))
+        for more_made in (0, reasoning)
+        if (not rest or max(cached, written) <= prompt + more_read) and reasoning <= completion + more_made
+    ]
+    if exact := [one for one in possible if sum(one) == rest]:
+        return exact[0]
+    more_read, more_made = min(possible)
+    both = cached + written
+    return (both if more_read and both <= rest else more_read), more_made
+
+
 def _is_error(value: Mapping[str, Any]) -> bool:
-    return bool(value.get("error")) or value.get("object") == "error"
+    """Whether it is an error, in the forms of OpenAI, vLLM, MiniMax and z.ai."""
+    status = value.get("base_resp")
+    if isinstance(status, dict) and status.get("status_code") and not value.get("choices"):
+        return True
+    failed = value.get("success") is False and not value.get("choices")
+    return bool(value.get("error")) or value.get("object") == "error" or failed
 
 
 def _content_pieces(content: object) -> Iterator[Piece]:
@@ -234,15 +295,27 @@ def _content_pieces(content: object) -> Iterator[Piece]:
             yield TextPiece(str(part["text"]))
 
 
-def _merge_details(opaque: dict[str, Any], details: object) -> None:
-    """Join OpenRouter's reasoning details, whose texts arrive in pieces."""
-    for detail in dicts(details):
-        known = opaque.setdefault(REASONING_DETAILS, [])
-        last = known[-1] if known else {}
-        if not known or any(last.get(key) != detail.get(key) for key in ("type", "index")):
-            known.append(dict(detail))
-            continue
-        for key, value in detail.items():
-            grows = key in {"text", "summary", "data"} and isinstance(value, str)
-            if value is not None:
-                last[key] = text_of(last.get(key)) + value if grows else value
+@dataclass(slots=True)
+class _Details:
+    """OpenRouter's reasoning details, whose texts arrive in pieces."""
+
+    listed: list[tuple[dict[str, Any], dict[str, list[str]]]] = field(default_factory=list)
+
+    def take(self, details: object) -> None:
+        for detail in dicts(details):
+            last, texts = self.listed[-1] if self.listed else ({}, {})
+            if not last or any(last.get(key) != detail.get(key) for key in ("type", "index")):
+                last, texts = {}, {}
+                self.listed.append((last, texts))
+            for key, value in detail.items():
+                if key in _GROWING and isinstance(value, str):
+                    texts.setdefault(key, []).append(value)
+                    last[key] = ""
+                elif value is not None or key not in last:
+                    last[key] = value
+
+    def joined(self) -> list[dict[str, Any]]:
+        return [{**last, **{key: "".join(texts[key]) for key in texts}} for last, texts in self.listed]
+
+
+_GROWING = frozenset({"text", "summary", "data"})

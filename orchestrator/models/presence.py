@@ -11,6 +11,7 @@ from orchestrator.core.errors import ConnectionFailedError, ProviderError
 from orchestrator.core.messages import Message
 from orchestrator.models.base import Request
 from orchestrator.models.catalog import ModelRef, Provider
+from orchestrator.models.exchange import read_list
 from orchestrator.models.wire import dicts, endpoint, host_of, read_json
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _CHATS = "/chat/completions"
 _MESSAGES = "/messages"
+_SUCCESS = range(HTTPStatus.OK, HTTPStatus.MULTIPLE_CHOICES)
 _NO_LIST = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 
 
@@ -64,19 +66,19 @@ def look_for(  # noqa: PLR0913  who, where, by which protocol, and how long
     local = urlsplit(url).hostname in {"localhost", "127.0.0.1", "::1"}
     try:
         with httpx2.Client(timeout=seconds, trust_env=not local) as client:
-            reply = client.get(url, headers=headers)
+            status, said_headers, body = read_list(client, url, headers, host_of(url))
     except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as error:
         why = f"{host_of(url)} cannot be reached ({type(error).__name__})"
         raise ConnectionFailedError(f"{why}; is the address right, and the server running?") from None
     one = ref.provider in {Provider.ANTHROPIC, Provider.GEMINI}
-    if reply.status_code in _NO_LIST and not (one and reply.status_code == HTTPStatus.NOT_FOUND):
+    if status in _NO_LIST and not (one and status == HTTPStatus.NOT_FOUND):
         return Presence(None)
-    if reply.status_code == HTTPStatus.NOT_FOUND:
+    if status == HTTPStatus.NOT_FOUND:
         return Presence(is_there=False)
-    if not reply.is_success:
-        raise wire.error(reply.status_code, dict(reply.headers), reply.content, now)
+    if status not in _SUCCESS:
+        raise wire.error(status, said_headers, body, now)
     try:
-        said = read_json(reply.content)
+        said = read_json(body)
     except ValueError:
         said = None
     if not isinstance(said, dict):

@@ -22,8 +22,14 @@ _LONGEST_SECONDS = 366 * 86_400.0
 _UNIT_SECONDS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _ONE = r"\d+(?:\.\d+)? ?(?:milliseconds?|ms|sec(?:ond)?s?|s|min(?:ute)?s?|m|h(?:ou)?rs?|h|days?|d)(?![a-z])"
 _PIECE = re.compile(r"(\d+(?:\.\d+)?) ?([a-z]+)", re.IGNORECASE)
-_DURATION = re.compile(rf"{_ONE}(?: ?{_ONE})*", re.IGNORECASE)
-_TRY_AGAIN = re.compile(rf"(?:try again|retry) (?:in|after) ({_DURATION.pattern})", re.IGNORECASE)
+_DURATION = re.compile(rf"{_ONE}(?:(?:,? and |, | )?{_ONE})*", re.IGNORECASE)
+_ABOUT = r"(?:about |around |approximately |at least |another )?"
+_TRY_AGAIN = re.compile(
+    rf"(?:again|retry|retrying|resets?|available|wait)(?: for)? (?:in |after |within )?{_ABOUT}({_DURATION.pattern})"
+    # A field of a body that somebody put into a message.
+    rf"|retry[_-]?(?:delay|after)[\\\"']*\s*[:=]\s*[\\\"']*({_DURATION.pattern}|\d+(?:\.\d+)?)",
+    re.IGNORECASE,
+)
 _ON_A_DATE = re.compile(
     r"(?:access|again|resets?|available) (?:on |at |after )?(\d{4}-\d\d-\d\d)(?:(?: at |[T ])(\d\d:\d\d(?::\d\d)?))?",
     re.IGNORECASE,
@@ -42,7 +48,7 @@ def resume_time(status: int, headers: Mapping[str, str], message: str, now: date
     waits = [
         milliseconds / 1_000 if milliseconds is not None else None,
         _seconds_until(headers.get("retry-after"), now),
-        _seconds_until(found.group(1), now) if (found := _TRY_AGAIN.search(message)) else None,
+        _seconds_until(wait_in(message), now),
         (date - now).total_seconds() if (date := date_in(message)) else None,
         _reset(headers, now) if status == HTTPStatus.TOO_MANY_REQUESTS else None,
     ]
@@ -63,6 +69,12 @@ def quota_time(headers: Mapping[str, str], message: str, now: datetime) -> datet
         return max(least, min(date, now + timedelta(seconds=_LONGEST_SECONDS)))
     named = resume_time(HTTPStatus.OK, headers, message, now)
     return named if named and named >= least else None
+
+
+def wait_in(message: str) -> str:
+    """The wait in the words of an error ("try again in 18.6s", "wait 2 minutes"), empty where there is none."""
+    found = _TRY_AGAIN.search(message)
+    return (found[1] or found[2]) if found else ""
 
 
 def date_in(message: str) -> datetime | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.core.errors import OverloadedError, RateLimitError
+from orchestrator.core.errors import ResumableError
 from orchestrator.models.failures import is_transient
 
 if TYPE_CHECKING:
@@ -79,6 +79,6 @@ class Attempts:
         """
         doubled = self._options.first_backoff_seconds * 2.0 ** (self._failures - 1)
         backoff = self._random() * min(doubled, self._options.max_backoff_seconds)
-        resume_at = failure.resume_at if isinstance(failure, RateLimitError | OverloadedError) else None
+        resume_at = failure.resume_at if isinstance(failure, ResumableError) else None
         asked = (resume_at - self._clock.now()).total_seconds() if resume_at else 0.0
         return max(asked, 0.0) + backoff

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from orchestrator.models.base import Piece
 
 _OPEN, _CLOSE = "<think>", "</think>"
+_MOST_BLANK_CHARACTERS = (
+    10_000  # before or behind the thoughts; held back they are read again with each piece
+)
 
 
 class ThinkSplitter:
@@ -29,11 +32,11 @@ class ThinkSplitter:
             begun = self._held.lstrip()
             if begun.startswith(_OPEN):
                 self._state, self._held = "thinking", begun[len(_OPEN) :]
-            elif not _OPEN.startswith(begun):
+            elif not _OPEN.startswith(begun) or len(self._held) > _MOST_BLANK_CHARACTERS:
                 return self._release()
         if self._state == "thinking":
             pieces += self._think()
-        if self._state == "after" and self._held.strip():
+        if self._state == "after" and (self._held.strip() or len(self._held) > _MOST_BLANK_CHARACTERS):
             self._held = self._held.lstrip()
             pieces += self._release()
         return pieces

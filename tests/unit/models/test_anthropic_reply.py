@@ -154,17 +154,79 @@ def test_a_refusal_without_text_says_why() -> None:
     assert (response.text, response.finish) == ("This is not allowed.", FinishReason.REFUSAL)
 
 
-def test_unknown_blocks_events_and_deltas_are_ignored() -> None:
+def test_unknown_events_and_deltas_are_ignored() -> None:
     response = streamed(
         {"type": "message_start", "message": {"id": "m1", "new": 1}},
         {"type": "new_event", "x": 1},
-        begins(0, type="new_block", text="no"),
-        grows(0, "new_delta", text="no"),
         begins(1, type="text", text=""),
         grows(1, "text_delta", text="yes", new=1),
         grows(1, "citations_delta", citation={}),
     )
     assert response.message.parts == (Text("yes"),)
+
+
+# Of the vendor's types, as anthropic 2.11.0 has them: BetaCompactionContentBlockDelta and BetaFallbackBlock.
+FALLBACK = {
+    "type": "fallback",
+    "from": {"model": "claude-opus-5"},
+    "to": {"model": "claude-sonnet-5"},
+    "trigger": {"type": "refusal", "category": None},
+}
+
+
+@pytest.mark.parametrize(
+    ("events", "block"),
+    [
+        (
+            [
+                begins(0, type="compaction", content=None, encrypted_content=None),
+                grows(0, "compaction_delta", content="Short.", encrypted_content="b3BhcXVl"),
+            ],
+            {"type": "compaction", "content": "Short.", "encrypted_content": "b3BhcXVl"},
+        ),
+        ([begins(0, **FALLBACK)], FALLBACK),
+        (
+            [begins(0, type="new_block", words="a", n=1), grows(0, "new_delta", words="b", n=2, more=[3])],
+            {"type": "new_block", "words": "ab", "n": 2, "more": [3]},
+        ),
+        ([begins(0, type="advisor_tool_result", content=[])], {"type": "advisor_tool_result", "content": []}),
+    ],
+)
+def test_blocks_that_we_do_not_read_go_back_as_they_came(
+    events: list[dict[str, Any]], block: dict[str, Any]
+) -> None:
+    said = [begins(1, type="text", text="Hello")]
+    response = streamed(*events, *said)
+    assert response.message.parts == (Reasoning("", {BLOCK: block}), Text("Hello"))
+    assert whole(block, {"type": "text", "text": "Hello"}).message == response.message
+    request = Request("", (Message.user("Hi"), response.message, Message.user("More")))
+    assert WIRE.encode(request, stream=False).body["messages"][1]["content"][0] == block
+    # A server that does not take them back is asked without them.
+    refused = InvalidRequestError(
+        "h: messages.1.content.0: Input tag 'x' found using 'type' does not match any of the expected tags"
+    )
+    relaxed = WIRE.relax(request, refused)
+    assert relaxed is not None
+    sent = relaxed.encode(request, stream=False).body["messages"][1]["content"]
+    assert [one["type"] for one in sent] == ["text"]
+
+
+def test_a_second_reply_in_one_stream_is_an_error() -> None:
+    first = {"type": "message_start", "message": {"id": "m1", "usage": {"input_tokens": 9}}}
+    with pytest.raises(ConnectionFailedError, match="another reply"):
+        streamed(first, begins(0, type="text", text="a"), {"type": "message_start", "message": {"id": "m2"}})
+    for again in ({"id": "m1"}, {}, {"id": None, "content": [{"type": "text", "text": "b"}]}):
+        repeated = {"type": "message_start", "message": again}
+        assert streamed(first, begins(0, type="text", text="a"), repeated).text == "a"
+
+
+def test_what_follows_a_stop_reason_needs_another_end() -> None:
+    early = {"type": "message_start", "message": {"id": "m1", "stop_reason": "end_turn"}}
+    events = [early, begins(0, type="text", text="a"), grows(0, "text_delta", text="b")]
+    with pytest.raises(ConnectionFailedError, match="in the middle"):
+        streamed(*events, stop=None, done=False)
+    assert streamed(*events).text == "ab"
+    assert streamed(*events, stop=None).text == "ab"
 
 
 def test_a_call_that_was_cut_off() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,10 +11,12 @@ from hypothesis import strategies as st
 
 from orchestrator.core.errors import (
     ConnectionFailedError,
+    ContextLengthError,
     InvalidRequestError,
     ModelError,
     OverloadedError,
     ProviderError,
+    RateLimitError,
 )
 from orchestrator.core.messages import (
     FinishReason,
@@ -254,6 +257,96 @@ def test_cached_tokens_are_not_more_than_all() -> None:
     assert whole({"content": "x"}, usage=counts).usage == Usage(10, 7, 10, 0)
 
 
+PROMPT, COMPLETION, CACHED, WRITTEN, THOUGHT = 720, 72, 7_104, 1_000, 5_000
+
+
+@pytest.mark.parametrize("where", ["details", "top", "deepseek", "anthropic"])
+@pytest.mark.parametrize("thought", ["counted", "beside", "hidden", "none"])
+@pytest.mark.parametrize("cache", ["in", "out", "out, and so is what was written", "none"])
+@pytest.mark.parametrize("total", [True, False])
+def test_usage_in_every_form(where: str, thought: str, cache: str, *, total: bool) -> None:
+    """What a server counts in one sum and leaves out of another is found by the total; output is never guessed."""
+    read = 0 if cache == "none" else CACHED
+    written = WRITTEN if cache.endswith("written") else 0
+    made = 0 if thought == "none" else THOUGHT
+    truth = Usage(
+        PROMPT + read + written, COMPLETION + made, read, written, 0 if thought == "hidden" else made
+    )
+    counts: dict[str, Any] = {
+        "prompt_tokens": truth.input_tokens if cache == "in" else PROMPT,
+        "completion_tokens": truth.output_tokens if thought == "counted" else COMPLETION,
+    }
+    if total:
+        counts["total_tokens"] = truth.total_tokens
+    if thought in {"counted", "beside"}:
+        counts["completion_tokens_details"] = {"reasoning_tokens": made}
+    match where:
+        case "details":
+            counts["prompt_tokens_details"] = {"cached_tokens": read, "cache_write_tokens": written}
+        case "top":
+            counts |= {"cached_tokens": read, "cache_creation_input_tokens": written}
+        case "deepseek":
+            counts |= {"prompt_cache_hit_tokens": read, "cache_creation_input_tokens": written}
+        case "anthropic":
+            counts |= {"cache_read_input_tokens": read, "cache_creation_input_tokens": written}
+    usage = whole({"content": "x"}, usage=counts).usage
+    assert usage.output_tokens <= truth.output_tokens
+    if total:
+        assert usage == truth
+    if not total:
+        assert usage.input_tokens == counts["prompt_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("counts", "wanted"),
+    [
+        (  # the one of the report
+            {
+                "prompt_tokens": 720,
+                "completion_tokens": 72,
+                "total_tokens": 7896,
+                "prompt_tokens_details": {"cached_tokens": 7104},
+            },
+            Usage(7_824, 72, 7_104),
+        ),
+        (  # xAI: reasoning beside the completion, the cache in the prompt, and both are the same number
+            {
+                "prompt_tokens": 500,
+                "completion_tokens": 10,
+                "total_tokens": 810,
+                "prompt_tokens_details": {"cached_tokens": 300},
+                "completion_tokens_details": {"reasoning_tokens": 300},
+            },
+            Usage(500, 310, 300, 0, 300),
+        ),
+        (  # OpenRouter counts what was written into the cache and read from it at once
+            {
+                "prompt_tokens": 2168,
+                "completion_tokens": 100,
+                "total_tokens": 2268,
+                "prompt_tokens_details": {"cached_tokens": 2161, "cache_write_tokens": 2161},
+            },
+            Usage(2_168, 100, 2_161, 7),
+        ),
+        (  # a rest that is neither cache nor thought was read
+            {
+                "prompt_tokens": 100,
+                "completion_tokens": 5,
+                "total_tokens": 9105,
+                "completion_tokens_details": {"reasoning_tokens": 0},
+            },
+            Usage(9_100, 5),
+        ),
+        ({"completion_tokens": 5, "total_tokens": 905}, Usage(900, 5)),
+        ({"prompt_tokens": 900, "total_tokens": 905}, Usage(900, 5)),
+        ({"prompt_tokens": 900, "completion_tokens": 5, "total_tokens": 3}, Usage(900, 5)),
+        ({"input_tokens": 900, "output_tokens": 5}, Usage(900, 5)),
+    ],
+)
+def test_usage_of_servers_that_count_otherwise(counts: object, wanted: Usage) -> None:
+    assert whole({"content": "x"}, usage=counts).usage == wanted
+
+
 def test_reasoning_that_is_left_out_of_all_sums_is_output() -> None:
     counts = {
         "prompt_tokens": 10,
@@ -327,6 +420,91 @@ def test_an_error_event() -> None:
         decoder.feed("error", '{"error": {"message": "bad tool", "status_code": 400}}')
 
 
+def of_choices(*choices: Any, request: Request = ASK) -> Response:
+    decoder = WIRE.decoder(request)
+    for listed in choices:
+        decoder.feed("message", json.dumps({"choices": listed if isinstance(listed, list) else [listed]}))
+    return decoder.finish()[1]
+
+
+def test_a_lone_choice_is_the_reply_whatever_its_index() -> None:
+    call = {"index": 0, "id": "c1", "function": {"name": "look", "arguments": '{"a":'}}
+    more = {"index": 0, "function": {"arguments": " 1}"}}
+    response = of_choices(
+        {"index": 0, "delta": {"content": "Hello"}},
+        {"index": 1, "delta": {"content": " you"}},
+        {"index": 2, "delta": {"tool_calls": [call]}},
+        {"index": 3, "delta": {"tool_calls": [more]}},
+        {"index": 3, "delta": {}, "finish_reason": "tool_calls"},
+    )
+    assert response.text == "Hello you"
+    assert [(one.name, one.arguments) for one in response.tool_calls] == [("look", {"a": 1})]
+    assert WIRE.decode(b'{"choices":[{"index":1,"message":{"content":"x"}}]}', ASK).text == "x"
+
+
+def test_of_several_choices_only_one_is_the_reply() -> None:
+    both = [{"index": 1, "delta": {"content": "b"}}, {"index": 0, "delta": {"content": "a"}}]
+    assert of_choices(both, {"index": 0, "delta": {}, "finish_reason": "stop"}).text == "a"
+    two = replace(ASK, provider_options={"openai": {"n": 2}})
+    one_by_one = [
+        {"index": index, "delta": {"content": text}} for index, text in ((0, "a"), (1, "b"), (0, "c"))
+    ]
+    end = {"index": 0, "delta": {}, "finish_reason": "stop"}
+    assert of_choices(*one_by_one, end, request=two).text == "ac"
+
+
+def test_what_follows_a_finish_reason_needs_another_end() -> None:
+    early = [{"delta": {"content": "a"}, "finish_reason": "stop"}, {"delta": {"content": "b"}}]
+    with pytest.raises(ConnectionFailedError, match="in the middle"):
+        of_choices(*early)
+    assert of_choices(*early, {"delta": {}, "finish_reason": "stop"}).text == "ab"
+    assert of_choices(early[0], {"delta": {"content": ""}}, {"delta": {"role": "assistant"}}).text == "a"
+
+
+def test_a_reply_that_is_split_into_choices_without_an_index() -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    body = {
+        "choices": [
+            {"finish_reason": "tool_calls", "message": {"content": "I look."}},
+            {"finish_reason": "tool_calls", "message": {"tool_calls": [call]}},
+        ]
+    }
+    response = WIRE.decode(json.dumps(body).encode(), ASK)
+    assert (response.text, [one.name for one in response.tool_calls]) == ("I look.", ["look"])
+
+
+def test_the_index_of_a_call_may_count_pieces() -> None:
+    def piece(index: int | None, text: str, **more: Any) -> dict[str, Any]:
+        call = {"index": index, "id": "c1", "function": {"arguments": text, **more}}
+        return {"index": 0, "delta": {"tool_calls": [call]}}
+
+    for indexes in ((0, 1, 2), (-1, -1, -1), (None, None, None), (5, 6, 5)):
+        pieces = [piece(indexes[0], "", name="look"), piece(indexes[1], '{"a"'), piece(indexes[2], ": 1}")]
+        response = of_choices(*pieces, {"delta": {}, "finish_reason": "tool_calls"})
+        assert [(one.id, one.arguments) for one in response.tool_calls] == [("c1", {"a": 1})]
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (
+            {"base_resp": {"status_code": 1002, "status_msg": "rate limit, retry in 3 seconds"}},
+            RateLimitError,
+        ),
+        (
+            {"base_resp": {"status_code": 2013, "status_msg": "context window exceeds limit"}},
+            ContextLengthError,
+        ),
+        ({"code": 500, "msg": "Internal server error", "success": False}, OverloadedError),
+    ],
+)
+def test_an_error_in_the_form_of_a_reply(body: Any, kind: type[ModelError]) -> None:
+    with pytest.raises(kind):
+        WIRE.decode(json.dumps(body).encode(), ASK)
+    with pytest.raises(kind):
+        WIRE.decoder(ASK).feed("message", json.dumps(body))
+
+
 def test_an_error_after_the_end_is_only_a_note() -> None:
     decoder = WIRE.decoder(ASK)
     decoder.feed("message", '{"choices": [{"delta": {"content": "x"}, "finish_reason": "length"}]}')
@@ -339,10 +517,9 @@ def test_broken_json_in_a_stream() -> None:
         WIRE.decoder(ASK).feed("message", '{"choices": [')
 
 
-def test_other_choices_and_unknown_things_are_ignored() -> None:
+def test_unknown_things_are_ignored() -> None:
     decoder = WIRE.decoder(ASK)
     for data in (
-        '{"choices": [{"index": 1, "delta": {"content": "other"}}]}',
         "[]",
         "1",
         "",

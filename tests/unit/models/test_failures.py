@@ -20,10 +20,12 @@ from orchestrator.core.errors import (
     PermissionDeniedError,
     ProviderError,
     RateLimitError,
+    ResumableError,
     SpentQuotaError,
 )
 from orchestrator.models.failures import (
     MAX_MESSAGE_CHARACTERS,
+    count_waits,
     error_from_body,
     error_in_reply,
     is_transient,
@@ -70,11 +72,12 @@ def said(message: str, **more: Any) -> dict[str, Any]:
         (429, said("slow down"), RateLimitError),
         (
             429,
-            said("Limit 30000, Requested 42000. Please reduce the length of the messages."),
+            said("Limit 30000, Used 9000, Requested 22000. Please reduce the length of the messages."),
             RateLimitError,
         ),
         (429, said("x", type="insufficient_quota"), SpentQuotaError),
-        (500, said("The server had an error, exceeded context window"), OverloadedError),
+        (500, said("The server had an error, exceeded context window"), ContextLengthError),
+        (500, said("The server had an error in its context window manager"), OverloadedError),
         (500, said("image input is not supported - hint: provide the mmproj"), InvalidRequestError),
         (501, said("This server does not support it"), InvalidRequestError),
         (503, said("Loading model", type="unavailable_error"), OverloadedError),
@@ -208,6 +211,38 @@ def test_the_server_may_forbid_another_try() -> None:
 def test_when_to_try_again(headers: dict[str, str], message: str, seconds: float | None) -> None:
     moment = resume_time(429, headers, message, NOW)
     assert moment == (None if seconds is None else NOW + timedelta(seconds=seconds))
+
+
+@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 520, 529])
+def test_a_wait_is_honoured_with_every_status_that_passes(status: int) -> None:
+    error = classified(status, said("x"), {"retry-after": "30"})
+    assert isinstance(error, ResumableError)
+    assert error.resume_at == NOW + timedelta(seconds=30)
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds"),
+    [
+        ("Please try again in 11.054s.", 11.054),
+        ("try again in 1m2.5s", 62.5),
+        ("Try again in 350ms", 0.35),
+        ("retry in 20 seconds", 20),
+        ("Please retry in 34.074824224s.", 34.074824224),
+        ("wait for about 2 minutes and 5 seconds", 125),
+        ("resets in 1 hour, 5 minutes", 3_900),
+        ('{"error":{"details":[{"retryDelay":"19s"}]}}', 19),
+        ("{'retry_after': 3.5}", 3.5),
+        ("Retry-After: 12", 12),
+        ("try again in a while", None),
+        ("wait for 3 more models", None),
+    ],
+)
+def test_the_wait_in_words_inside_a_reply(words: str, seconds: float | None) -> None:
+    error = error_in_reply(said(words, code="rate_limit_exceeded"), "api.test")
+    assert isinstance(error, ResumableError)
+    assert error.resume_at is None
+    count_waits(error, NOW)
+    assert error.resume_at == (None if seconds is None else NOW + timedelta(seconds=seconds))
 
 
 def test_rate_limit_headers_of_a_server_error_say_nothing() -> None:

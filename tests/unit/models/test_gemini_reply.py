@@ -286,6 +286,32 @@ def test_what_follows_a_finish_reason_counts() -> None:
     assert streamed(*chunks)[1].text == "ab"
 
 
+@pytest.mark.parametrize("part", [{"text": "b"}, {"text": "b", "thought": True}, call()])
+def test_a_stream_that_goes_on_after_an_early_end_needs_another(part: dict[str, Any]) -> None:
+    early, late = (
+        {"promptTokenCount": 100, "thoughtsTokenCount": 50, "totalTokenCount": 150},
+        {
+            "promptTokenCount": 100,
+            "candidatesTokenCount": 7,
+            "totalTokenCount": 107,
+        },
+    )
+    begun = [chunk({"text": "a"}, finish="STOP", usageMetadata=early), chunk(part, usageMetadata=late)]
+    with pytest.raises(ConnectionFailedError, match="in the middle"):
+        streamed(*begun)
+    with pytest.raises(OverloadedError):
+        streamed(*begun, {"error": {"code": 503, "message": "overloaded", "status": "UNAVAILABLE"}})
+    assert streamed(*begun, chunk(finish="STOP"))[1].usage == Usage(100, 7), "each has all counts so far"
+
+
+@pytest.mark.parametrize("last", [chunk(usageMetadata={}), chunk({"text": ""}), {"usageMetadata": {}}])
+def test_what_adds_nothing_does_not_take_an_end_back(last: dict[str, Any]) -> None:
+    counted = chunk(
+        {"text": "a"}, finish="STOP", usageMetadata={"promptTokenCount": 9, "totalTokenCount": 11}
+    )
+    assert streamed(counted, last)[1].usage == Usage(9, 2)
+
+
 @pytest.mark.parametrize("chunks", [[], [chunk({"text": "x"})], [{"usageMetadata": {}}]])
 def test_a_cut_stream(chunks: list[dict[str, Any]]) -> None:
     with pytest.raises(ConnectionFailedError, match="in the middle"):
