@@ -49,8 +49,10 @@ class Dialogue:
             self.emit(InputReceived(message.text))
             self.history.add(Turn(TurnKind.USER, message, self.setting.clock.now()))
             self.emit(MessageAdded(message))
-            end = await run_loop(ask, talk.bench, self.budget, self.history, self.hooks)
-            self.budget.tool_rounds = 0
+            try:
+                end = await run_loop(ask, talk.bench, self.budget, self.history, self.hooks)
+            finally:
+                self.budget.tool_rounds = 0  # also where somebody stops it: the next input has all its rounds
             done = end.kind in {EndKind.COMPLETED, EndKind.AWAITING, EndKind.FINISH}
             done = done or (end.limit in _OF_ONE_INPUT and not self.budget.exceeded())
             follow_up = self.inbox.next_follow_up() if done else None
