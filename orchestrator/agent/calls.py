@@ -39,9 +39,9 @@ def _as_it_is(_what: str, text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Workbench:
-    """What calls run with.
+    """What calls run with. `times` and `limits` may change between two calls.
 
     Attributes:
         tools: what can be called.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from orchestrator.agent.ask import Ask
+    from orchestrator.agent.config import SessionConfig
     from orchestrator.agent.history import History
     from orchestrator.agent.inbox import Inbox
     from orchestrator.agent.limits import Budget
@@ -59,6 +60,15 @@ class Dialogue:
             if follow_up is None:
                 return end
             message = Message.user(follow_up)
+
+    def change(self, config: SessionConfig) -> None:
+        """Take other limits from now on."""
+        self.budget.change(config.limits, config.wrap_up_share)
+        watched = self.hooks.repetition
+        if not config.enable_loop_detection:
+            self.hooks.repetition = None
+        elif watched is None or watched.window != config.loop_detection_window:
+            self.hooks.repetition = Repetition(config.loop_detection_window)
 
     def interrupt(self) -> None:
         """Answer the calls that were cut short."""

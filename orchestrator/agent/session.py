@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.agent.children import child_setting, model_of_child, take_over
@@ -72,7 +73,6 @@ class Session:
 
     Attributes:
         model: may be changed, with `price`; counts from the next request.
-        reasoning_effort: the same.
         history: the turns so far.
         budget: what was spent, subagents included.
 
@@ -109,7 +109,6 @@ class Session:
             clock or SystemClock(),
         )
         config, host, clock = self._setting.config, self._setting.host, self._setting.clock
-        self.reasoning_effort = config.reasoning_effort
         self.history = History(sound(earlier, clock.now()))
         self.budget = Budget(config.limits, clock, lineage.budget if lineage else None, config.wrap_up_share)
         self._state = SessionState.IDLE
@@ -143,6 +142,47 @@ class Session:
     def environment(self) -> ExecutionEnvironment:
         """Where tools act."""
         return self._setting.environment
+
+    @property
+    def config(self) -> SessionConfig:
+        """Limits and settings. Replacing them counts from the next request and the next call on.
+
+        Between two inputs, or while the session is at work::
+
+            session.config = dataclasses.replace(session.config, default_command_timeout_ms=60_000, max_turns=40)
+
+        A cap counts what was spent before it was set, too. `user_instructions` and `max_subagent_depth` are
+        fixed once the session has started, because the prompt is made from them.
+
+        Raises:
+            ConfigurationError: when it is set: it is no `SessionConfig`, one of those two differs, a cap in USD
+                is set for a model whose price is unknown, or the session is closed.
+        """
+        return self._setting.config
+
+    @config.setter
+    def config(self, config: SessionConfig) -> None:
+        if not isinstance(config, SessionConfig):
+            raise ConfigurationError(
+                f"config must be a SessionConfig, not {type(config).__name__}: use "
+                "dataclasses.replace(session.config, ...)"
+            )
+        self._check_open()
+        if config.max_usd is not None:
+            check_price(Budget(config.limits, self._setting.clock), self.price, self.model.name)
+        if self._talk:
+            self._talk.change(config)
+        self._dialogue.change(config)
+        self._setting = replace(self._setting, config=config)
+
+    @property
+    def reasoning_effort(self) -> str | None:
+        """That of `config`, which setting it replaces."""
+        return self.config.reasoning_effort
+
+    @reasoning_effort.setter
+    def reasoning_effort(self, effort: str | None) -> None:
+        self.config = replace(self.config, reasoning_effort=effort)
 
     async def submit(self, user: str | Message) -> AsyncGenerator[SessionEvent]:
         """Ask for something; gives the events as they happen, until the session waits for input again.
@@ -188,24 +228,36 @@ class Session:
         """Say something between two rounds; while the session is idle, with the next input.
 
         Raises:
-            ConfigurationError: there are no words in it.
+            ConfigurationError: there are no words in it, or the session is closed.
         """
+        self._check_open()
         self._inbox.steer(message)
 
     def follow_up(self, message: str) -> None:
         """Ask for something more, once what was asked before is done.
 
         Raises:
-            ConfigurationError: there are no words in it.
+            ConfigurationError: there are no words in it, or the session is closed.
         """
+        self._check_open()
         self._inbox.follow_up(message)
 
     def listen(self, listener: Callable[[SessionEvent], None]) -> None:
-        """Call this with every event from now on, also between inputs. It must not block or raise."""
+        """Call this with every event from now on, also between inputs. It must not block or raise.
+
+        Raises:
+            ConfigurationError: it cannot be called, or the session is closed.
+        """
+        self._check_open()
+        if not callable(listener):
+            raise ConfigurationError(f"a listener is called with each event; {listener!r} cannot be called")
         self._events.listen(listener)
 
     async def abort(self) -> None:
-        """Stop everything now: the reply that is coming in, commands, subagents. The session is closed."""
+        """Stop everything now: the reply that is coming in, commands, subagents. The session is closed.
+
+        Of a closed session it does nothing more, as `close` does.
+        """
         await self._close("aborted")
 
     async def close(self) -> None:
@@ -223,14 +275,17 @@ class Session:
         await self.close()
 
     def _begin(self, user: str | Message) -> asyncio.Task[SessionEnd]:
-        if self._state is SessionState.CLOSED:
-            raise ConfigurationError("the session is closed: make a new one")
+        self._check_open()
         if self._state is SessionState.PROCESSING:
             raise ConfigurationError("the session is at work: use steer() or follow_up()")
         message = words_of(user)
         self._state = SessionState.PROCESSING
         self._work = asyncio.create_task(self._process(message))
         return self._work
+
+    def _check_open(self) -> None:
+        if self._state is SessionState.CLOSED:
+            raise ConfigurationError("the session is closed: make a new one")
 
     async def _left_behind(self) -> None:
         """Wait for work that is being stopped because somebody left its events: they may ask anew at once."""
@@ -283,7 +338,7 @@ class Session:
     def _ask(self, talk: Talk) -> Ask:
         """How the next round asks; the models that were asked are let go of at the end."""
         self._holdings.note(self.model)
-        return talk.ask(self.model, self.price, self.reasoning_effort)
+        return talk.ask(self.model, self.price, self.config)
 
     def _rest(self, state: SessionState, reason: str) -> None:
         self._state = state

@@ -148,11 +148,11 @@ class Subagents:
     def send(self, agent_id: str, message: str) -> str:
         """Say something to a subagent: it reads it after its current round, or begins anew with it."""
         handle = self._handle(agent_id)
+        if handle.session.state is SessionState.CLOSED:
+            raise ToolError(f"{agent_id} has ended with an error: spawn another one")
         if handle.status is SubagentStatus.RUNNING:
             handle.session.steer(message)
             return f"{agent_id} will read it after its current round."
-        if handle.session.state is SessionState.CLOSED:
-            raise ToolError(f"{agent_id} has ended with an error: spawn another one")
         handle.work = _start(handle.session, message)
         return f"{agent_id} works on it."
 
