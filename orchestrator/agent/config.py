@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.agent.gate import allow_all, shows_all
 from orchestrator.agent.limits import Limits
 from orchestrator.agent.repetition import DEFAULT_WINDOW
+from orchestrator.core.checks import check_callable, check_flag, check_kind, is_whole
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.tools.base import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS, CommandTimes, Ledger
 from orchestrator.tools.truncation import OutputLimits
@@ -56,16 +57,9 @@ _ALWAYS_SET = frozenset(
 def _check(name: str, value: object, least: int, *, whole: bool = True, optional: bool = True) -> None:
     if value is None and optional:
         return
-    kind = int if whole else (int | float)
-    is_number = isinstance(value, kind) and not isinstance(value, bool)
-    if not is_number or not value >= least:  # type: ignore[operator]  # which no NaN is
+    if not (is_whole(value) or (isinstance(value, float) and not whole)) or not value >= least:  # no NaN is
         number = "a whole number of" if whole else "a number,"
         raise ConfigurationError(f"{name} must be {number} {least} or more, not {value!r}")
-
-
-def _check_kind(name: str, value: object, kind: type, what: str) -> None:
-    if not isinstance(value, kind):
-        raise ConfigurationError(f"{name} must be {what}, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +126,18 @@ class SessionConfig:
             optional = name not in _ALWAYS_SET
             _check(name, getattr(self, name), least, whole=name in _WHOLE, optional=optional)
         for name in ("enable_loop_detection", "stream"):
-            _check_kind(name, getattr(self, name), bool, "True or False")
-        _check_kind("user_instructions", self.user_instructions, str, "a text")
+            check_flag(name, getattr(self, name))
+        check_kind("user_instructions", self.user_instructions, str, "a text")
         if self.wrap_up_share > MOST_WRAP_UP_SHARE:
             raise ConfigurationError(
                 f"wrap_up_share must be {MOST_WRAP_UP_SHARE} or less, not {self.wrap_up_share!r}"
             )
         for name in ("tool_output_limits", "tool_line_limits"):
-            _check_kind(name, getattr(self, name), Mapping, 'a number by tool, such as {"shell": 50_000}')
+            check_kind(name, getattr(self, name), Mapping, 'a number by tool, such as {"shell": 50_000}')
             for tool, most in getattr(self, name).items():
                 if most is not None or name == "tool_output_limits":  # which always has one
                     _check(f"{name}[{tool!r}]", most, 0, optional=False)
-        effort = self.reasoning_effort
+        effort: object = self.reasoning_effort
         if effort is not None and (not isinstance(effort, str) or not effort.strip()):
             raise ConfigurationError(
                 f"reasoning_effort must be a word such as low, medium or high, or None, not {effort!r}"
@@ -216,6 +210,9 @@ class Host:
         emit: takes the events beside the streams of `submit`; a subagent's come as `SubagentEvent`.
         owns_environment: the session makes the environment ready, and lets go of it at its end. Of two
             sessions in one environment neither may own it.
+
+    Raises:
+        ConfigurationError: what is to be called cannot be, or a value is of another kind.
     """
 
     gate: Gate = allow_all
@@ -230,6 +227,16 @@ class Host:
     ledger: Ledger = field(default_factory=Ledger)
     emit: Emit | None = None
     owns_environment: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("gate", "shows", "clean", "stopped", "may_end"):
+            check_callable(name, getattr(self, name))
+        for name in ("price", "other_model", "system", "emit"):
+            if (called := getattr(self, name)) is not None:
+                check_callable(name, called)
+        check_kind("wrap_up", self.wrap_up, str, "a text")
+        check_kind("ledger", self.ledger, Ledger, "a Ledger")
+        check_flag("owns_environment", self.owns_environment)
 
     def for_subagent(self, ledger: Ledger, price: Price) -> Host:
         """What a session below may ask for."""

@@ -21,9 +21,11 @@ from orchestrator.agent.loop import EndKind, SessionEnd
 from orchestrator.agent.stream import STOP_SECONDS, EventStream, stop
 from orchestrator.agent.subagents import Lineage, Subagents, Wish
 from orchestrator.agent.talk import Setting, begin, unknown_price, usual_contract
+from orchestrator.core.checks import check_callable, check_kind, check_methods
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.events import ProcessingEnded, SessionStarted, SessionState
+from orchestrator.core.events import ProcessingEnded, SessionStarted, SessionState, Warned
+from orchestrator.profiles.base import Profile
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable
@@ -39,12 +41,14 @@ if TYPE_CHECKING:
     from orchestrator.core.session_events import SessionEvent
     from orchestrator.environments.base import ExecutionEnvironment
     from orchestrator.models.base import Model
-    from orchestrator.profiles.base import Price, Profile
+    from orchestrator.profiles.base import Price
 
 SETTLE_SECONDS = 0.1
 """How long work whose last event was read may take to be over."""
 
 _REASON_CHARS = 500
+_ENVIRONMENT = ("exec_command", "read_file", "write_file", "working_directory")
+_MODEL = ("complete", "stream", "aclose")
 
 
 class Session:
@@ -77,7 +81,7 @@ class Session:
         budget: what was spent, subagents included.
 
     Raises:
-        ConfigurationError: there is no model.
+        ConfigurationError: there is no model, or an argument is of another kind.
     """
 
     def __init__(  # noqa: PLR0913  each by its name
@@ -94,9 +98,19 @@ class Session:
         lineage: Lineage | None = None,
         earlier: Iterable[Turn] = (),
     ) -> None:
-        chosen = model or profile.model
+        check_kind("profile", profile, Profile, "a Profile, such as openai_profile() makes one")
+        check_methods(
+            "environment", environment, _ENVIRONMENT, "an environment, such as LocalEnvironment(path)"
+        )
+        chosen = profile.model if model is None else model
         if chosen is None:
             raise ConfigurationError(f"profile {profile.name} has no model: pass Session(model=...)")
+        check_methods("model", chosen, _MODEL, "an object that answers; a name goes into a profile")
+        for name, value, kind in (("config", config, SessionConfig), ("host", host, Host)):
+            if value is not None:
+                check_kind(name, value, kind, f"a {kind.__name__}")
+        if contract is not None:
+            check_methods("contract", contract, ("shape", "read", "answer"), "a contract, such as Native()")
         self.id = session_id or str(uuid.uuid4())
         self.model = chosen
         self.price: Price = (host and host.price) or profile.price or unknown_price
@@ -162,11 +176,9 @@ class Session:
 
     @config.setter
     def config(self, config: SessionConfig) -> None:
-        if not isinstance(config, SessionConfig):
-            raise ConfigurationError(
-                f"config must be a SessionConfig, not {type(config).__name__}: use "
-                "dataclasses.replace(session.config, ...)"
-            )
+        check_kind(
+            "config", config, SessionConfig, "a SessionConfig: use dataclasses.replace(session.config, ...)"
+        )
         self._check_open()
         if config.max_usd is not None:
             check_price(Budget(config.limits, self._setting.clock), self.price, self.model.name)
@@ -249,8 +261,7 @@ class Session:
             ConfigurationError: it cannot be called, or the session is closed.
         """
         self._check_open()
-        if not callable(listener):
-            raise ConfigurationError(f"a listener is called with each event; {listener!r} cannot be called")
+        check_callable("listener", listener)
         self._events.listen(listener)
 
     async def abort(self) -> None:
@@ -328,10 +339,18 @@ class Session:
     async def _start(self) -> Talk:
         setting = self._setting
         check_price(self.budget, self.price, self.model.name)
-        may_spawn = setting.profile.subagents and self._depth < setting.config.max_subagent_depth
-        tools = self._subagents.tools() if may_spawn and setting.contract.text_ends else ()
+        may_spawn = (
+            setting.profile.subagents
+            and setting.contract.text_ends
+            and self._depth < setting.config.max_subagent_depth
+        )
+        other_models = (setting.host.other_model or setting.profile.other_model) is not None
+        tools = self._subagents.tools(other_models=other_models) if may_spawn else ()
         talk = await begin(setting, self.model.name, self._events, tools, self.budget)
         self._events(SessionStarted(self.id, talk.system))
+        effort, profile = setting.config.reasoning_effort, setting.profile
+        if effort and profile.is_made_for(self.model) and not profile.supports_reasoning:
+            self._events(Warned(f"{self.model.name} takes no reasoning effort: {effort!r} is not sent to it"))
         self._ending.is_heard = True
         return talk
 

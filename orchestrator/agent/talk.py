@@ -40,7 +40,7 @@ _FIXED = ("user_instructions", "max_subagent_depth")
 
 def usual_contract(profile: Profile) -> Contract:
     """Function calling; one call a step for a profile that wants it so."""
-    if profile.parallel_tool_calls:
+    if profile.supports_parallel_tool_calls:
         return Native()
     return SingleStep(ends_by=SUBMIT if profile.tools.get(SUBMIT) else None)
 
@@ -75,9 +75,10 @@ class Talk:
     def ask(self, model: Model, price: Price, config: SessionConfig) -> Ask:
         """How the next round asks."""
         profile = self._setting.profile
+        own = profile.is_made_for(model)
         request = replace(
             self._request,
-            reasoning_effort=config.reasoning_effort,
+            reasoning_effort=config.reasoning_effort if profile.supports_reasoning or not own else None,
             max_output_tokens=config.max_output_tokens,
             temperature=config.temperature,
             top_p=config.top_p,
@@ -87,10 +88,10 @@ class Talk:
             contract=self._setting.contract,
             tools=self._shown,
             request=request,
-            stream=config.stream,
+            stream=config.stream and (profile.supports_streaming or not own),
             price=price,
-            context_window=profile.context_window,
-            parallel=profile.parallel_tool_calls,
+            context_window=profile.context_window_size if own else None,
+            parallel=profile.supports_parallel_tool_calls,
             reply_tokens=config.reply_tokens or DEFAULT_REPLY_TOKENS,
         )
 
@@ -123,13 +124,13 @@ async def begin(
         budget: counts the calls that are refused.
     """
     profile, config, host = setting.profile, setting.config, setting.host
-    tools = ToolRegistry([*profile.tools, *more_tools])
+    tools = ToolRegistry.unchecked([*profile.tools, *more_tools])
     shown = tuple(tool.definition for tool in tools if host.shows(tool))
     system = host.system(shown) if host.system else await _system(setting, model_name, shown)
     request = Request(
         system=system,
         messages=(),
-        parallel_tool_calls=None if profile.parallel_tool_calls else False,
+        parallel_tool_calls=None if profile.supports_parallel_tool_calls else False,
         provider_options=profile.provider_options,
     )
     bench = Workbench(
