@@ -188,7 +188,8 @@ class LocalEnvironment:
             return child_variables(inherited, self._env_policy)
         wide = self._env_policy in {EnvPolicy.FILTERED, EnvPolicy.CORE}
         policy = EnvPolicy.SANDBOXED if wide else self._env_policy
-        return {**child_variables(inherited, policy), **sandbox.variables()}
+        tools = sandbox.tools() if policy is EnvPolicy.SANDBOXED else {}
+        return {**child_variables(inherited, policy), **tools, **sandbox.variables()}
 
     def _folder(self, path: str) -> str:
         if not self._tree.stat(path).is_dir:
