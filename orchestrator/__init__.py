@@ -9,7 +9,8 @@ The agent loop inside it is a library::
         print(event.kind)
     await session.close()
 
-Names are loaded when they are asked for, because start-up is a feature.
+Every argument is checked: an unknown keyword is a `TypeError`, and what cannot work is a `ConfigurationError`,
+whose one line names the argument. Names are loaded when they are asked for, because start-up is a feature.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         minimal_profile,
         openai_profile,
     )
+    from orchestrator.core.errors import ConfigurationError, PullwrightError
     from orchestrator.core.messages import ToolDefinition
     from orchestrator.core.session_events import EventKind, SessionEvent
     from orchestrator.environments.docker import DockerEnvironment, FreshContainer, RunningContainer
@@ -61,12 +63,15 @@ _HOMES = {
     "ToolContext": "tools.base",
     "Ok": "tools.base",
     "ToolDefinition": "core.messages",
+    "ConfigurationError": "core.errors",
+    "PullwrightError": "core.errors",
     "Failed": "tools.base",
     "Ends": "tools.base",
     "HttpWeb": "web.client",
 }
 
 __all__ = [
+    "ConfigurationError",
     "DockerEnvironment",
     "Ends",
     "EventKind",
@@ -77,6 +82,7 @@ __all__ = [
     "LocalEnvironment",
     "LoggingEnvironment",
     "Ok",
+    "PullwrightError",
     "ReadOnlyEnvironment",
     "RunningContainer",
     "Session",
@@ -96,7 +102,13 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+
+
+if not TYPE_CHECKING:  # a type checker sees the imports above, and a misspelt name is an error to it
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
 from orchestrator.agent.gate import Refusal, not_available, shows_all
+from orchestrator.agent.history import INTERRUPTED
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import ForgeError, JournalError, SandboxMissingError, ToolError, WorkspaceError
 from orchestrator.core.events import CallStatus, ToolCallEnded, ToolCallStarted, ToolOutputDelta
@@ -17,7 +19,7 @@ from orchestrator.tools.schema import argument_problems
 from orchestrator.tools.truncation import OutputLimits, truncate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from orchestrator.agent.gate import Gate
     from orchestrator.agent.limits import Budget
@@ -37,9 +39,9 @@ def _as_it_is(_what: str, text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Workbench:
-    """What calls run with.
+    """What calls run with. `times` and `limits` may change between two calls.
 
     Attributes:
         tools: what can be called.
@@ -84,7 +86,7 @@ class CallEnd:
 async def run_call(bench: Workbench, call: ToolCall) -> CallEnd:
     """Run one call. A tool that fails, breaks or hangs gives a result that says so.
 
-    None runs any more once the limit of refused calls is reached.
+    None runs any more once the limit of refused calls is reached. However a call ends, its end is told.
 
     Raises:
         ForgeError, WorkspaceError, JournalError, SandboxMissingError: the host's own trouble, which no model can mend.
@@ -92,7 +94,15 @@ async def run_call(bench: Workbench, call: ToolCall) -> CallEnd:
     if bench.budget and bench.budget.denied:
         return skip_call(bench, call, _TOO_MANY_DENIALS)
     bench.emit(ToolCallStarted(call.id, call.name, call.arguments))
-    status, outcome = await _outcome(bench, call)
+    try:
+        with _not_swallowing_an_interruption():
+            status, outcome = await _outcome(bench, call)
+    except asyncio.CancelledError:
+        bench.emit(ToolCallEnded(call.id, call.name, CallStatus.INTERRUPTED, INTERRUPTED))
+        raise
+    except BaseException as error:
+        bench.emit(ToolCallEnded(call.id, call.name, CallStatus.FAILED, f"{error}"))
+        raise
     ending = outcome if isinstance(outcome, Ends) else None
     return CallEnd(_finish(bench, call, status, outcome), ending)
 
@@ -101,6 +111,16 @@ def skip_call(bench: Workbench, call: ToolCall, why: str) -> CallEnd:
     """Answer a call without running it."""
     bench.emit(ToolCallStarted(call.id, call.name, call.arguments))
     return CallEnd(_finish(bench, call, CallStatus.SKIPPED, Failed(why)))
+
+
+@contextmanager
+def _not_swallowing_an_interruption() -> Iterator[None]:
+    """Pass on the request to stop, whatever a foreign tool made of it: nothing runs behind an interrupted call."""
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    yield
+    if task and task.cancelling() > before:
+        raise asyncio.CancelledError
 
 
 async def _outcome(bench: Workbench, call: ToolCall) -> tuple[CallStatus, ToolOutcome]:

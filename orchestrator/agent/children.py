@@ -32,7 +32,7 @@ def child_setting(parent: Setting, wish: Wish, price: Price, reasoning_effort: s
     is_scoped = folder != "."
     if is_scoped:
         environment, ledger = ScopedEnvironment(environment, folder), Ledger()
-    tools = ToolRegistry(tool for tool in parent.profile.tools if tool.order is not Order.LAST)
+    tools = ToolRegistry.unchecked(tool for tool in parent.profile.tools if tool.order is not Order.LAST)
     return replace(
         parent,
         profile=replace(parent.profile, tools=tools),

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.agent.gate import allow_all, shows_all
 from orchestrator.agent.limits import Limits
 from orchestrator.agent.repetition import DEFAULT_WINDOW
+from orchestrator.core.checks import check_callable, check_flag, check_kind, is_whole
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.tools.base import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS, CommandTimes, Ledger
 from orchestrator.tools.truncation import OutputLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from orchestrator.agent.gate import Gate
     from orchestrator.core.events import Emit
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 MOST_WRAP_UP_SHARE = 0.5
 
-_LEAST = {
+_WHOLE = {
     "max_turns": 0,
     "max_tool_rounds_per_input": 0,
     "max_subagent_depth": 0,
@@ -31,26 +33,40 @@ _LEAST = {
     "max_command_timeout_ms": 1,
     "loop_detection_window": 2,
     "max_tokens": 0,
-    "max_usd": 0,
-    "max_minutes": 0,
     "max_denials": 0,
     "max_output_tokens": 1,
     "reply_tokens": 1,
-    "wrap_up_share": 0,
 }
-"""The smallest number that each setting may be."""
+"""The smallest whole number that each setting may be."""
+
+_NUMBERS = {"max_usd": 0, "max_minutes": 0, "wrap_up_share": 0, "temperature": 0, "top_p": 0}
+"""The smallest number, which may have a fraction."""
+
+_ALWAYS_SET = frozenset(
+    {
+        "max_subagent_depth",
+        "default_command_timeout_ms",
+        "max_command_timeout_ms",
+        "loop_detection_window",
+        "wrap_up_share",
+    }
+)
+"""Settings of which there is always one; None of the others is no limit, or the provider's own."""
 
 
-def _check(name: str, value: object, least: int) -> None:
-    if value is None:
-        return  # no limit
-    if not isinstance(value, int | float) or not value >= least:  # which no NaN is
-        raise ConfigurationError(f"{name} must be {least} or more, not {value!r}")
+def _check(name: str, value: object, least: int, *, whole: bool = True, optional: bool = True) -> None:
+    if value is None and optional:
+        return
+    if not (is_whole(value) or (isinstance(value, float) and not whole)) or not value >= least:  # no NaN is
+        number = "a whole number of" if whole else "a number,"
+        raise ConfigurationError(f"{name} must be {number} {least} or more, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class SessionConfig:
     """Limits and settings of a session (section 2.2 of the coding agent loop specification).
+
+    `Session.config` may be replaced between any two turns; see there.
 
     Attributes:
         max_turns: replies of the model in the whole session; 0 is no limit.
@@ -58,7 +74,7 @@ class SessionConfig:
         default_command_timeout_ms: where neither the model nor the profile says otherwise.
         max_command_timeout_ms: more is taken as this.
         reasoning_effort: `low`, `medium`, `high` or another word that the provider knows; None leaves
-            it to the provider. `Session.reasoning_effort` changes it later.
+            it to the provider.
         tool_output_limits: characters of a tool's output that the model is shown, by tool.
         tool_line_limits: lines of it; None switches the limit off.
         enable_loop_detection: whether repeated calls lead to a warning to the model.
@@ -80,7 +96,7 @@ class SessionConfig:
         user_instructions: the last part of the system prompt.
 
     Raises:
-        ConfigurationError: a number is too small, or the effort is empty.
+        ConfigurationError: a value is of another kind, a number is too small, or the effort is empty.
     """
 
     max_turns: int = 0
@@ -106,17 +122,26 @@ class SessionConfig:
     user_instructions: str = ""
 
     def __post_init__(self) -> None:
-        for name, least in _LEAST.items():
-            _check(name, getattr(self, name), least)
+        for name, least in (_WHOLE | _NUMBERS).items():
+            optional = name not in _ALWAYS_SET
+            _check(name, getattr(self, name), least, whole=name in _WHOLE, optional=optional)
+        for name in ("enable_loop_detection", "stream"):
+            check_flag(name, getattr(self, name))
+        check_kind("user_instructions", self.user_instructions, str, "a text")
         if self.wrap_up_share > MOST_WRAP_UP_SHARE:
             raise ConfigurationError(
                 f"wrap_up_share must be {MOST_WRAP_UP_SHARE} or less, not {self.wrap_up_share!r}"
             )
         for name in ("tool_output_limits", "tool_line_limits"):
+            check_kind(name, getattr(self, name), Mapping, 'a number by tool, such as {"shell": 50_000}')
             for tool, most in getattr(self, name).items():
-                _check(f"{name}[{tool!r}]", most, 0)
-        if self.reasoning_effort is not None and not self.reasoning_effort.strip():
-            raise ConfigurationError("reasoning_effort must be a word such as low, medium or high, or None")
+                if most is not None or name == "tool_output_limits":  # which always has one
+                    _check(f"{name}[{tool!r}]", most, 0, optional=False)
+        effort: object = self.reasoning_effort
+        if effort is not None and (not isinstance(effort, str) or not effort.strip()):
+            raise ConfigurationError(
+                f"reasoning_effort must be a word such as low, medium or high, or None, not {effort!r}"
+            )
 
     @property
     def limits(self) -> Limits:
@@ -190,6 +215,9 @@ class Host:
         emit: takes the events beside the streams of `submit`; a subagent's come as `SubagentEvent`.
         owns_environment: the session makes the environment ready, and lets go of it at its end. Of two
             sessions in one environment neither may own it.
+
+    Raises:
+        ConfigurationError: what is to be called cannot be, or a value is of another kind.
     """
 
     gate: Gate = allow_all
@@ -205,6 +233,16 @@ class Host:
     ledger: Ledger = field(default_factory=Ledger)
     emit: Emit | None = None
     owns_environment: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("gate", "shows", "clean", "stopped", "may_end"):
+            check_callable(name, getattr(self, name))
+        for name in ("price", "other_model", "system", "emit"):
+            if (called := getattr(self, name)) is not None:
+                check_callable(name, called)
+        check_kind("wrap_up", self.wrap_up, str, "a text")
+        check_kind("ledger", self.ledger, Ledger, "a Ledger")
+        check_flag("owns_environment", self.owns_environment)
 
     def for_subagent(self, ledger: Ledger, price: Price) -> Host:
         """What a session below may ask for."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from orchestrator.agent.ask import Ask
+    from orchestrator.agent.config import SessionConfig
     from orchestrator.agent.history import History
     from orchestrator.agent.inbox import Inbox
     from orchestrator.agent.limits import Budget
@@ -49,14 +50,25 @@ class Dialogue:
             self.emit(InputReceived(message.text))
             self.history.add(Turn(TurnKind.USER, message, self.setting.clock.now()))
             self.emit(MessageAdded(message))
-            end = await run_loop(ask, talk.bench, self.budget, self.history, self.hooks)
-            self.budget.tool_rounds = 0
+            try:
+                end = await run_loop(ask, talk.bench, self.budget, self.history, self.hooks)
+            finally:
+                self.budget.tool_rounds = 0  # also where somebody stops it: the next input has all its rounds
             done = end.kind in {EndKind.COMPLETED, EndKind.AWAITING, EndKind.FINISH}
             done = done or (end.limit in _OF_ONE_INPUT and not self.budget.exceeded())
             follow_up = self.inbox.next_follow_up() if done else None
             if follow_up is None:
                 return end
             message = Message.user(follow_up)
+
+    def change(self, config: SessionConfig) -> None:
+        """Take other limits from now on."""
+        self.budget.change(config.limits, config.wrap_up_share)
+        watched = self.hooks.repetition
+        if not config.enable_loop_detection:
+            self.hooks.repetition = None
+        elif watched is None or watched.window != config.loop_detection_window:
+            self.hooks.repetition = Repetition(config.loop_detection_window)
 
     def interrupt(self) -> None:
         """Answer the calls that were cut short."""

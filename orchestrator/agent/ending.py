@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from orchestrator.agent.history import INTERRUPTED
 from orchestrator.agent.stream import stop
 from orchestrator.core.errors import (
     ConnectionFailedError,
@@ -70,6 +71,9 @@ class Ending:
             if error:
                 self._dialogue.tell(error)
             await asyncio.gather(stop(work), self._subagents.close())
+            if work and not work.done():  # a tool does not let itself be stopped
+                self._dialogue.interrupt()
+                self._events.end_calls(INTERRUPTED)
             await self._holdings.let_go()
         finally:
             try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from orchestrator.core.messages import Part, Usage
 
-_INTERRUPTED = "Interrupted before it ended. What it did until then is not known."
+INTERRUPTED = "Interrupted before it ended. What it did until then is not known."
 
 
 class TurnKind(StrEnum):
@@ -178,7 +178,7 @@ class History:
 
 def interrupted(call: ToolCall) -> ToolResult:
     """The result of a call that was cut short."""
-    return ToolResult(call.id, call.name, _INTERRUPTED, is_error=True)
+    return ToolResult(call.id, call.name, INTERRUPTED, is_error=True)
 
 
 def _tokens(message: Message) -> int:

@@ -86,6 +86,14 @@ class Budget:
     def __post_init__(self) -> None:
         self._started = self.clock.monotonic()
 
+    def change(self, limits: Limits, wrap_up_share: float) -> None:
+        """Set other caps from now on. A session that was told to wrap up may go on if they leave room."""
+        if (limits, wrap_up_share) == (self.limits, self.wrap_up_share):
+            return
+        self.limits, self.wrap_up_share = limits, wrap_up_share
+        self.wrapping_up, self.wrapped_up = None, False
+        self._wake()
+
     def _chain(self) -> Iterator[Budget]:
         budget: Budget | None = self
         while budget:
@@ -117,6 +125,11 @@ class Budget:
         """Set it aside no longer; who waits for that looks again."""
         for budget in self._chain():
             budget._held.discard(amount)  # noqa: SLF001  its own class
+        self._wake()
+
+    def _wake(self) -> None:
+        """Have who waits for room look again."""
+        for budget in self._chain():
             for event in budget._waiting:  # noqa: SLF001  its own class
                 event.set()
 

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from orchestrator.agent.limits import Budget
     from orchestrator.agent.reservation import Reservation
     from orchestrator.contracts.base import Actions, Reading
+    from orchestrator.core.messages import ToolResult
     from orchestrator.models.base import Response
+    from orchestrator.tools.base import Ends
 
 BAD_REPLIES_IN_A_ROW = 3
 EMPTY_REPLIES_IN_A_ROW = 3
@@ -123,7 +125,6 @@ class _Loop:
             except TimeoutError:
                 if not deadline.expired():
                     raise
-                self.history.interrupt(self.hooks.now())
                 return self._limit(self.budget.out_of_time())
             if end:
                 return end
@@ -155,20 +156,29 @@ class _Loop:
         if not reading.calls and not reading.withheld:
             return await self._without_calls(ask, response, reading)
         self.idle = 0
-        outcome = await run_calls(
+        if ending := await self._run_calls(ask, reading):
+            return SessionEnd(EndKind(ending.ending), ending.text)
+        self._look_for_circles(reading)
+        return None
+
+    async def _run_calls(self, ask: Ask, reading: Actions) -> Ends | None:
+        """Run what the reply calls; the model is told a result of each call, however they end."""
+        reply = self.history.turns[-1]
+        self.budget.tool_rounds += 1
+
+        def answer(results: tuple[ToolResult, ...]) -> None:
+            note = render("agent/cut_off") if reading.cut_off else ""
+            if self.history.turns[-1] is reply:  # a tool that did not stop in time was answered for
+                self._say(TurnKind.TOOL_RESULTS, ask.contract.answer(results, note))
+
+        return await run_calls(
             self.bench,
             reading.calls,
             reading.withheld,
+            answer=answer,
             running=ask.contract.running,
             parallel=ask.parallel,
         )
-        self.budget.tool_rounds += 1
-        note = render("agent/cut_off") if reading.cut_off else ""
-        self._say(TurnKind.TOOL_RESULTS, ask.contract.answer(outcome.results, note))
-        if outcome.ending:
-            return SessionEnd(EndKind(outcome.ending.ending), outcome.ending.text)
-        self._look_for_circles(reading)
-        return None
 
     async def _asked(self, ask: Ask, room: Reservation) -> Response:
         self._warn_of_context(ask)

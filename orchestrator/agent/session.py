@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.agent.children import child_setting, model_of_child, take_over
@@ -20,9 +21,11 @@ from orchestrator.agent.loop import EndKind, SessionEnd
 from orchestrator.agent.stream import STOP_SECONDS, EventStream, stop
 from orchestrator.agent.subagents import Lineage, Subagents, Wish
 from orchestrator.agent.talk import Setting, begin, unknown_price, usual_contract
+from orchestrator.core.checks import check_callable, check_kind, check_methods
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.events import ProcessingEnded, SessionStarted, SessionState
+from orchestrator.core.events import ProcessingEnded, SessionStarted, SessionState, Warned
+from orchestrator.profiles.base import Profile
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable
@@ -38,12 +41,14 @@ if TYPE_CHECKING:
     from orchestrator.core.session_events import SessionEvent
     from orchestrator.environments.base import ExecutionEnvironment
     from orchestrator.models.base import Model
-    from orchestrator.profiles.base import Price, Profile
+    from orchestrator.profiles.base import Price
 
 SETTLE_SECONDS = 0.1
 """How long work whose last event was read may take to be over."""
 
 _REASON_CHARS = 500
+_ENVIRONMENT = ("exec_command", "read_file", "write_file", "working_directory")
+_MODEL = ("complete", "stream", "aclose")
 
 
 class Session:
@@ -72,12 +77,11 @@ class Session:
 
     Attributes:
         model: may be changed, with `price`; counts from the next request.
-        reasoning_effort: the same.
         history: the turns so far.
         budget: what was spent, subagents included.
 
     Raises:
-        ConfigurationError: there is no model.
+        ConfigurationError: there is no model, or an argument is of another kind.
     """
 
     def __init__(  # noqa: PLR0913  each by its name
@@ -94,9 +98,19 @@ class Session:
         lineage: Lineage | None = None,
         earlier: Iterable[Turn] = (),
     ) -> None:
-        chosen = model or profile.model
+        check_kind("profile", profile, Profile, "a Profile, such as openai_profile() makes one")
+        check_methods(
+            "environment", environment, _ENVIRONMENT, "an environment, such as LocalEnvironment(path)"
+        )
+        chosen = profile.model if model is None else model
         if chosen is None:
             raise ConfigurationError(f"profile {profile.name} has no model: pass Session(model=...)")
+        check_methods("model", chosen, _MODEL, "an object that answers; a name goes into a profile")
+        for name, value, kind in (("config", config, SessionConfig), ("host", host, Host)):
+            if value is not None:
+                check_kind(name, value, kind, f"a {kind.__name__}")
+        if contract is not None:
+            check_methods("contract", contract, ("shape", "read", "answer"), "a contract, such as Native()")
         self.id = session_id or str(uuid.uuid4())
         self.model = chosen
         self.price: Price = (host and host.price) or profile.price or unknown_price
@@ -109,7 +123,6 @@ class Session:
             clock or SystemClock(),
         )
         config, host, clock = self._setting.config, self._setting.host, self._setting.clock
-        self.reasoning_effort = config.reasoning_effort
         self.history = History(sound(earlier, clock.now()))
         self.budget = Budget(config.limits, clock, lineage.budget if lineage else None, config.wrap_up_share)
         self._state = SessionState.IDLE
@@ -143,6 +156,45 @@ class Session:
     def environment(self) -> ExecutionEnvironment:
         """Where tools act."""
         return self._setting.environment
+
+    @property
+    def config(self) -> SessionConfig:
+        """Limits and settings. Replacing them counts from the next request and the next call on.
+
+        Between two inputs, or while the session is at work::
+
+            session.config = dataclasses.replace(session.config, default_command_timeout_ms=60_000, max_turns=40)
+
+        A cap counts what was spent before it was set, too. `user_instructions` and `max_subagent_depth` are
+        fixed once the session has started, because the prompt is made from them.
+
+        Raises:
+            ConfigurationError: when it is set: it is no `SessionConfig`, one of those two differs, a cap in USD
+                is set for a model whose price is unknown, or the session is closed.
+        """
+        return self._setting.config
+
+    @config.setter
+    def config(self, config: SessionConfig) -> None:
+        check_kind(
+            "config", config, SessionConfig, "a SessionConfig: use dataclasses.replace(session.config, ...)"
+        )
+        self._check_open()
+        if config.max_usd is not None:
+            check_price(Budget(config.limits, self._setting.clock), self.price, self.model.name)
+        if self._talk:
+            self._talk.change(config)
+        self._dialogue.change(config)
+        self._setting = replace(self._setting, config=config)
+
+    @property
+    def reasoning_effort(self) -> str | None:
+        """That of `config`, which setting it replaces."""
+        return self.config.reasoning_effort
+
+    @reasoning_effort.setter
+    def reasoning_effort(self, effort: str | None) -> None:
+        self.config = replace(self.config, reasoning_effort=effort)
 
     async def submit(self, user: str | Message) -> AsyncGenerator[SessionEvent]:
         """Ask for something; gives the events as they happen, until the session waits for input again.
@@ -188,24 +240,35 @@ class Session:
         """Say something between two rounds; while the session is idle, with the next input.
 
         Raises:
-            ConfigurationError: there are no words in it.
+            ConfigurationError: there are no words in it, or the session is closed.
         """
+        self._check_open()
         self._inbox.steer(message)
 
     def follow_up(self, message: str) -> None:
         """Ask for something more, once what was asked before is done.
 
         Raises:
-            ConfigurationError: there are no words in it.
+            ConfigurationError: there are no words in it, or the session is closed.
         """
+        self._check_open()
         self._inbox.follow_up(message)
 
     def listen(self, listener: Callable[[SessionEvent], None]) -> None:
-        """Call this with every event from now on, also between inputs. It must not block or raise."""
+        """Call this with every event from now on, also between inputs. It must not block or raise.
+
+        Raises:
+            ConfigurationError: it cannot be called, or the session is closed.
+        """
+        self._check_open()
+        check_callable("listener", listener)
         self._events.listen(listener)
 
     async def abort(self) -> None:
-        """Stop everything now: the reply that is coming in, commands, subagents. The session is closed."""
+        """Stop everything now: the reply that is coming in, commands, subagents. The session is closed.
+
+        Of a closed session it does nothing more, as `close` does.
+        """
         await self._close("aborted")
 
     async def close(self) -> None:
@@ -223,14 +286,17 @@ class Session:
         await self.close()
 
     def _begin(self, user: str | Message) -> asyncio.Task[SessionEnd]:
-        if self._state is SessionState.CLOSED:
-            raise ConfigurationError("the session is closed: make a new one")
+        self._check_open()
         if self._state is SessionState.PROCESSING:
             raise ConfigurationError("the session is at work: use steer() or follow_up()")
         message = words_of(user)
         self._state = SessionState.PROCESSING
         self._work = asyncio.create_task(self._process(message))
         return self._work
+
+    def _check_open(self) -> None:
+        if self._state is SessionState.CLOSED:
+            raise ConfigurationError("the session is closed: make a new one")
 
     async def _left_behind(self) -> None:
         """Wait for work that is being stopped because somebody left its events: they may ask anew at once."""
@@ -273,17 +339,25 @@ class Session:
     async def _start(self) -> Talk:
         setting = self._setting
         check_price(self.budget, self.price, self.model.name)
-        may_spawn = setting.profile.subagents and self._depth < setting.config.max_subagent_depth
-        tools = self._subagents.tools() if may_spawn and setting.contract.text_ends else ()
+        may_spawn = (
+            setting.profile.subagents
+            and setting.contract.text_ends
+            and self._depth < setting.config.max_subagent_depth
+        )
+        other_models = (setting.host.other_model or setting.profile.other_model) is not None
+        tools = self._subagents.tools(other_models=other_models) if may_spawn else ()
         talk = await begin(setting, self.model.name, self._events, tools, self.budget)
         self._events(SessionStarted(self.id, talk.system))
+        effort, profile = setting.config.reasoning_effort, setting.profile
+        if effort and profile.is_made_for(self.model) and not profile.supports_reasoning:
+            self._events(Warned(f"{self.model.name} takes no reasoning effort: {effort!r} is not sent to it"))
         self._ending.is_heard = True
         return talk
 
     def _ask(self, talk: Talk) -> Ask:
         """How the next round asks; the models that were asked are let go of at the end."""
         self._holdings.note(self.model)
-        return talk.ask(self.model, self.price, self.reasoning_effort)
+        return talk.ask(self.model, self.price, self.config)
 
     def _rest(self, state: SessionState, reason: str) -> None:
         self._state = state

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.events import SubagentEvent
+from orchestrator.core.events import CallStatus, SubagentEvent, ToolCallEnded, ToolCallStarted
 from orchestrator.core.session_events import SessionEvent
 
 if TYPE_CHECKING:
@@ -25,15 +25,36 @@ class EventStream:
         self._session, self._clock, self._emit = session, clock, emit
         self._queues: set[asyncio.Queue[SessionEvent | None]] = set()
         self._listeners: list[Callable[[SessionEvent], None]] = []
+        self._open_calls: list[ToolCallStarted] = []
+        self._is_over = False
 
     def __call__(self, event: Event) -> None:
-        """Tell an event of this session."""
+        """Tell an event of this session. What comes from a tool that did not stop with it is not told."""
+        if self._is_over:
+            return
+        match event:
+            case ToolCallStarted():
+                self._open_calls.append(event)
+            case ToolCallEnded(call_id):
+                call = next((call for call in self._open_calls if call.call_id == call_id), None)
+                if call is None:
+                    return  # it was told by `end_calls`
+                self._open_calls.remove(call)
+            case _:
+                pass
         if self._emit:
             self._emit(event)
         self._pass_on(SessionEvent(self._session, self._clock.now(), event))
 
+    def end_calls(self, why: str) -> None:
+        """Tell the end of calls that did not stop when they were asked to."""
+        for call in tuple(self._open_calls):
+            self(ToolCallEnded(call.call_id, call.name, CallStatus.INTERRUPTED, why))
+
     def relay(self, event: SessionEvent) -> None:
         """Tell an event of a subagent."""
+        if self._is_over:
+            return
         if self._emit:
             self._emit(SubagentEvent(event.session, event.event))
         self._pass_on(event)
@@ -49,7 +70,8 @@ class EventStream:
         return reader
 
     def end(self) -> None:
-        """End all streams after what they still hold."""
+        """End all streams after what they still hold; nothing is told any more."""
+        self._is_over = True
         for queue in self._queues:
             queue.put_nowait(None)
 

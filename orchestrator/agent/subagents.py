@@ -148,11 +148,11 @@ class Subagents:
     def send(self, agent_id: str, message: str) -> str:
         """Say something to a subagent: it reads it after its current round, or begins anew with it."""
         handle = self._handle(agent_id)
+        if handle.session.state is SessionState.CLOSED:
+            raise ToolError(f"{agent_id} has ended with an error: spawn another one")
         if handle.status is SubagentStatus.RUNNING:
             handle.session.steer(message)
             return f"{agent_id} will read it after its current round."
-        if handle.session.state is SessionState.CLOSED:
-            raise ToolError(f"{agent_id} has ended with an error: spawn another one")
         handle.work = _start(handle.session, message)
         return f"{agent_id} works on it."
 
@@ -183,9 +183,13 @@ class Subagents:
             raise ToolError(f"there is no subagent {agent_id[:100]!r}; there are: {known}")
         return handle
 
-    def tools(self) -> tuple[Tool, ...]:
-        """`spawn_agent`, `send_input`, `wait` and `close_agent`."""
-        return (_spawn_agent(self), _send_input(self), _wait(self), _close_agent(self))
+    def tools(self, *, other_models: bool) -> tuple[Tool, ...]:
+        """`spawn_agent`, `send_input`, `wait` and `close_agent`.
+
+        Args:
+            other_models: there is a way to models beside the session's own, and so the parameter for it.
+        """
+        return (_spawn_agent(self, other_models), _send_input(self), _wait(self), _close_agent(self))
 
 
 def _start(session: Child, task: str) -> asyncio.Task[SessionEnd]:
@@ -198,7 +202,7 @@ def _start(session: Child, task: str) -> asyncio.Task[SessionEnd]:
 _TEXT: Mapping[str, Any] = {"type": "string"}
 
 
-def _spawn_agent(agents: Subagents) -> Tool:
+def _spawn_agent(agents: Subagents, other_models: bool) -> Tool:  # noqa: FBT001  one of two forms
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
         handle = agents.spawn(
             Wish(
@@ -213,7 +217,7 @@ def _spawn_agent(agents: Subagents) -> Tool:
     properties = {
         "task": _TEXT,
         "working_dir": _TEXT,
-        "model": _TEXT,
+        **({"model": _TEXT} if other_models else {}),
         "max_turns": {"type": "integer", "minimum": 0},
     }
     return Tool(define("spawn_agent", properties, ("task",)), execute)

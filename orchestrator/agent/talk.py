@@ -9,6 +9,7 @@ from orchestrator.agent.ask import Ask
 from orchestrator.agent.calls import Workbench
 from orchestrator.agent.worst_case import DEFAULT_REPLY_TOKENS
 from orchestrator.contracts.native import Native, SingleStep
+from orchestrator.core.errors import ConfigurationError
 from orchestrator.models.base import Request
 from orchestrator.profiles.orientation import orient
 from orchestrator.profiles.system_prompt import system_prompt
@@ -33,9 +34,13 @@ SUBMIT = "submit"
 """The tool by which alone a one-step session ends, where its profile has it."""
 
 
+_FIXED = ("user_instructions", "max_subagent_depth")
+"""Settings from which the beginning of every request is made: changing it would undo the provider's cache."""
+
+
 def usual_contract(profile: Profile) -> Contract:
     """Function calling; one call a step for a profile that wants it so."""
-    if profile.parallel_tool_calls:
+    if profile.supports_parallel_tool_calls:
         return Native()
     return SingleStep(ends_by=SUBMIT if profile.tools.get(SUBMIT) else None)
 
@@ -59,7 +64,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """A session that has started: how it asks, but for what may change between two rounds."""
+    """A session that has started: what is fixed, and how it asks with what may change between two rounds."""
 
     system: str
     bench: Workbench
@@ -67,20 +72,43 @@ class Talk:
     _shown: tuple[ToolDefinition, ...]
     _request: Request
 
-    def ask(self, model: Model, price: Price, reasoning_effort: str | None) -> Ask:
+    def ask(self, model: Model, price: Price, config: SessionConfig) -> Ask:
         """How the next round asks."""
-        profile, config = self._setting.profile, self._setting.config
+        profile = self._setting.profile
+        own = profile.is_made_for(model)
+        request = replace(
+            self._request,
+            reasoning_effort=config.reasoning_effort if profile.supports_reasoning or not own else None,
+            max_output_tokens=config.max_output_tokens,
+            temperature=config.temperature,
+            top_p=config.top_p,
+        )
         return Ask(
             model=model,
             contract=self._setting.contract,
             tools=self._shown,
-            request=replace(self._request, reasoning_effort=reasoning_effort),
-            stream=config.stream,
+            request=request,
+            stream=config.stream and (profile.supports_streaming or not own),
             price=price,
-            context_window=profile.context_window,
-            parallel=profile.parallel_tool_calls,
+            context_window=profile.context_window_size if own else None,
+            parallel=profile.supports_parallel_tool_calls,
             reply_tokens=config.reply_tokens or DEFAULT_REPLY_TOKENS,
         )
+
+    def change(self, config: SessionConfig) -> None:
+        """Take other settings for the calls from now on.
+
+        Raises:
+            ConfigurationError: one differs that the system prompt or the tools shown were made from.
+        """
+        for name in _FIXED:
+            if getattr(config, name) != getattr(self._setting.config, name):
+                raise ConfigurationError(
+                    f"{name} is part of the prompt, which is fixed once the session has started: start a new "
+                    "session with it, or tell the model with steer()"
+                )
+        self.bench.times = config.command_times(self._setting.profile)
+        self.bench.limits = config.output_limits
 
 
 async def begin(
@@ -96,16 +124,13 @@ async def begin(
         budget: counts the calls that are refused.
     """
     profile, config, host = setting.profile, setting.config, setting.host
-    tools = ToolRegistry([*profile.tools, *more_tools])
+    tools = ToolRegistry.unchecked([*profile.tools, *more_tools])
     shown = tuple(tool.definition for tool in tools if host.shows(tool))
     system = host.system(shown) if host.system else await _system(setting, model_name, shown)
     request = Request(
         system=system,
         messages=(),
-        max_output_tokens=config.max_output_tokens,
-        temperature=config.temperature,
-        top_p=config.top_p,
-        parallel_tool_calls=None if profile.parallel_tool_calls else False,
+        parallel_tool_calls=None if profile.supports_parallel_tool_calls else False,
         provider_options=profile.provider_options,
     )
     bench = Workbench(

@@ -50,6 +50,8 @@ class ChosenModel:
         api_url: where it is asked.
         other: makes another model of the same provider, by name.
         reply_tokens: the longest reply, as far as the catalog knows it; the longest of all with fallbacks.
+        reasoning: it takes a reasoning effort, as far as that is known; with fallbacks, one of all does.
+        streaming: its replies can be had in pieces; with fallbacks, those of all.
     """
 
     model: Model
@@ -58,6 +60,8 @@ class ChosenModel:
     api_url: str = ""
     other: Callable[[str], ChosenModel] | None = None
     reply_tokens: int = DEFAULT_OUTPUT_TOKENS
+    reasoning: bool | None = None
+    streaming: bool = True
 
 
 def choose_model(around: Around) -> ChosenModel:
@@ -119,8 +123,14 @@ def _in_order(around: Around, models: list[ChosenModel]) -> ChosenModel:
     model = FallbackModel(
         [PricedModel(one.model, one.price) for one in models], clock=around.clock, on_switch=on_switch
     )
-    longest = max(one.reply_tokens for one in models)
-    return replace(models[0], model=model, price=model.price, reply_tokens=longest)
+    return replace(
+        models[0],
+        model=model,
+        price=model.price,
+        reply_tokens=max(one.reply_tokens for one in models),
+        reasoning=any(one.reasoning is not False for one in models),
+        streaming=all(one.streaming for one in models),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +156,16 @@ def connected(ref: ModelRef, connection: Connection, clock: Clock, on_wait: OnWa
         on_wait=on_wait,
         options=HttpOptions(read_seconds=connection.read_seconds),
     )
+    known = facts(connection.api_url, ref.name)
     return ChosenModel(
         model,
         partial(price_usd, connection.api_url, ref.name),
         ref,
         connection.api_url,
         lambda name: connected(ModelRef(ref.provider, name), connection, clock, on_wait),
-        facts(connection.api_url, ref.name).output_tokens,
+        known.output_tokens,
+        known.reasoning,
+        known.streaming,
     )
 
 

@@ -8,7 +8,15 @@ from urllib.parse import urlsplit
 
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.models.catalog import OFFICIAL_URLS, ModelRef, Provider, detect_provider, parse_model
+from orchestrator.models.catalog import (
+    OFFICIAL_URLS,
+    ModelRef,
+    Provider,
+    detect_provider,
+    is_official,
+    model_at,
+    parse_model,
+)
 
 if TYPE_CHECKING:
     from orchestrator.assembly.around import Around
@@ -80,9 +88,7 @@ def _addressed(around: Around, ref: ModelRef) -> Addressed:
 
 def _stand_in(text: str, first: ModelRef, at: str, api_url: str | None) -> tuple[ModelRef, str]:
     """Which model a fallback is, and where it is asked: of the same provider where the first one is."""
-    if api_url and text.partition(":")[0] not in set(Provider):
-        return ModelRef(first.provider, text), at
-    ref = parse_model(text)
+    ref = model_at(first.provider, text, official=is_official(at)) if api_url else parse_model(text)
     if ref.provider is Provider.REPLAY:
         raise ConfigurationError("a recorded run cannot stand in for a model")
     if ref.provider is Provider.OPENAI:
@@ -124,8 +130,8 @@ def _reference(settings: Settings) -> ModelRef:
     detected = detect_provider(api_url) if api_url else Provider.OPENAI
     if model is None:
         ref = ModelRef(detected, "")
-    elif api_url and model.partition(":")[0] not in set(Provider):
-        ref = ModelRef(detected, model)
+    elif api_url:
+        ref = model_at(detected, model, official=is_official(api_url))
     else:
         ref = parse_model(model)
     if ref.provider is Provider.OPENAI:

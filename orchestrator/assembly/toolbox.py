@@ -86,14 +86,15 @@ def cycle_profile(  # noqa: PLR0913  what the user chose, then what the cycle br
     online = tools_for(name, web) if web else ()
     controls = (create_pull_request(propose), ask_question(), finish(may_finish))
     if name == "planner":
-        profile = planner(ToolRegistry((*_planner_tools(), *online, *controls)))
+        profile = planner(ToolRegistry.unchecked((*_planner_tools(), *online, *controls)))
     else:
         profile = _VENDORS[name](web=online, custom=controls, dangerous=dangerous)
         profile = replace(profile, base_prompt=f"{profile.base_prompt}\n\n{render('cycle/role')}")
     if chosen.ref is None:
         return profile
     known = facts(chosen.api_url, chosen.ref.name)
-    return replace(profile, context_window=known.known_window, knowledge_cutoff=known.knowledge_cutoff)
+    able = replace(known, reasoning=chosen.reasoning, streaming=chosen.streaming)
+    return profile.for_model(chosen.model, able)
 
 
 def _planner_tools() -> tuple[Tool, ...]:

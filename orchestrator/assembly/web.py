@@ -27,9 +27,9 @@ def choose_web(around: Around) -> WebAccess | None:
 
 def tools_for(profile: str, web: WebAccess) -> tuple[Tool, ...]:
     """The web tools as this profile names them."""
-    from orchestrator.tools.web import web_fetch, web_search, web_tools
+    from orchestrator.tools.web import searches, web_fetch, web_tools
     from orchestrator.tools.web_text import PageReader
 
     if profile == "gemini":
-        return web_search(web), web_fetch(PageReader(web))
+        return *searches(web), web_fetch(PageReader(web))
     return web_tools(web)

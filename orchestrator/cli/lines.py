@@ -121,6 +121,8 @@ class Narrator:
                 return Line(self.sign("failed"), f"{text}: refused: {one_line(event.output)}", "red")
             case CallStatus.SKIPPED:
                 return Line(self.sign("skipped"), f"{text}: not run", "dim")
+            case CallStatus.INTERRUPTED:
+                return Line(self.sign("skipped"), f"{text}: interrupted", "dim")
             case _:
                 assert_never(event.status)
 

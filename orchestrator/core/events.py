@@ -26,6 +26,7 @@ class CallStatus(StrEnum):
     FAILED = "failed"
     REFUSED = "refused"
     SKIPPED = "skipped"
+    INTERRUPTED = "interrupted"
 
 
 class SessionState(StrEnum):
@@ -152,7 +153,7 @@ class ToolOutputDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallEnded:
-    """The call's end with its full output, or why it did not run."""
+    """The call's end with its full output, or why it did not run. Every `ToolCallStarted` has exactly one."""
 
     call_id: str
     name: str

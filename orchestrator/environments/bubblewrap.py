@@ -16,6 +16,7 @@ from orchestrator.environments.cell import PROXY_PORT, Cell
 from orchestrator.environments.hosts import host_rule
 from orchestrator.environments.proxy import Proxy
 from orchestrator.environments.readable import granted, is_above, program_folders, refuse_root
+from orchestrator.environments.toolchains import toolchains
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -58,15 +59,18 @@ class BubblewrapSandbox:
         self._options = options
         self._inherited = dict(inherited)
         self._rules = [host_rule(text) for text in options.hosts]
-        readable = [*program_folders(inherited), *granted(options.readable, inherited)]
-        self._rustup = [path for path in readable if path.endswith("/.rustup/toolchains")]
+        more = granted(options.readable, inherited)
+        tools = toolchains(inherited, more)
+        readable = [*program_folders(inherited, tools.readable, tools.private), *more]
+        rustup = [os.path.dirname(path) for path in readable if path.endswith("/.rustup/toolchains")]  # noqa: PTH120  names
+        self._tools = {**({"RUSTUP_HOME": rustup[0]} if rustup else {}), **tools.variables}
         self._programs = mounts.programs(readable)
         folders, copies = mounts.etc()
         launcher = Path(__file__).with_name("launcher.py").read_bytes()
         self._copies = {**copies, **mounts.accounts(), mounts.LAUNCHER: launcher}
         self._fixed = [
             *_namespaces(walls), *mounts.proc(), *mounts.system(inherited), *folders,
-            *mounts.scratch(options.limits.scratch_bytes),
+            *mounts.scratch(options.limits.scratch_bytes, tools.private),
         ]  # fmt: skip
         self._made: Counter[str] = Counter()
 
@@ -74,9 +78,11 @@ class BubblewrapSandbox:
         """See `Sandbox`. What is on this machine itself needs no proxy: inside, that is the sandbox."""
         user = "root" if os.getuid() == 0 else "sandbox"
         fixed = {"HOME": mounts.HOME, "TMPDIR": "/tmp", "USER": user, "LOGNAME": user}  # noqa: S108  private
-        if self._rustup:
-            fixed["RUSTUP_HOME"] = os.path.dirname(self._rustup[0])  # noqa: PTH120  a name
         return {**fixed, **proxy_variables(PROXY_PORT)}
+
+    def tools(self) -> Mapping[str, str]:
+        """See `Sandbox`."""
+        return self._tools
 
     def launch(self, command: Command, place: Place) -> Cell:
         """See `Sandbox`."""

@@ -130,6 +130,9 @@ class Sandbox(Protocol):
     def variables(self) -> Mapping[str, str]:
         """Variables that are as they are inside whatever the outside says, such as `HOME`."""
 
+    def tools(self) -> Mapping[str, str]:
+        """The variables of languages' tools (`toolchains`), whose folders are there inside."""
+
     def launch(self, command: Command, place: Place) -> Launch:
         """Make ready to run a command.
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.core.checks import check_kind
 from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.environments.remote import RemoteEnvironment
 from orchestrator.environments.starting import start_program
@@ -50,14 +51,14 @@ class FreshContainer:
 
     Attributes:
         image: what it is started from.
-        mount: a folder of this machine, which is its working folder.
+        mount: a folder of this machine, which is its working folder; a path or its text.
         folder: where that is seen inside.
         options: more words for `docker run`, such as `--network none` as two words. They are seen by
             other users of this machine: give secrets as `env` of a command.
     """
 
     image: str
-    mount: Path
+    mount: Path | str
     folder: str = "/workspace"
     options: tuple[str, ...] = ()
 
@@ -153,7 +154,7 @@ class DockerCarrier:
         user = ["--user", f"{os.getuid()}:{os.getgid()}"] if is_docker else []
         return [
             *("run", "--detach", "--rm", "--init", "--cidfile", str(number)),
-            *("--mount", f"type=bind,source={source.mount.resolve()},target={source.folder}"),
+            *("--mount", f"type=bind,source={Path(source.mount).resolve()},target={source.folder}"),
             *("--workdir", source.folder),
             *user,
             *source.options,
@@ -221,6 +222,14 @@ class DockerEnvironment(RemoteEnvironment):
 
 
 def _check(source: RunningContainer | FreshContainer) -> None:
+    check_kind("source", source, RunningContainer | FreshContainer, "a RunningContainer or a FreshContainer")
+    check_kind("folder", source.folder, str, "a text")
+    if isinstance(source, FreshContainer):
+        check_kind("image", source.image, str, "a text")
+        check_kind("mount", source.mount, Path | str, "a path")
+        check_kind("options", source.options, tuple | list, "words, such as ('--network', 'none')")
+    else:
+        check_kind("container", source.container, str, "a text")
     if isinstance(source, RunningContainer):
         if not _NAME.fullmatch(source.container):
             raise ConfigurationError(f"{source.container!r} is no name of a container")

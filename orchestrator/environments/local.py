@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from orchestrator.core.checks import check_callable, check_flag, check_kind
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.errors import FileUnreadableError, ToolError
+from orchestrator.core.errors import ConfigurationError, FileUnreadableError, ToolError
 from orchestrator.environments.base import DirEntry, ExecResult, GrepMatch, GrepOptions
 from orchestrator.environments.command import Command, RunningCommand
 from orchestrator.environments.confined import ConfinedTree
@@ -22,7 +24,7 @@ from orchestrator.environments.search import find_ripgrep, glob_files, grep
 from orchestrator.environments.variables import EnvPolicy, child_variables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable
 
     from orchestrator.core.clock import Clock
 
@@ -53,6 +55,7 @@ class LocalEnvironment:
             run programs there.
 
     Raises:
+        ConfigurationError: an argument is of another kind; an unknown `sandbox` is never taken for `off`.
         FileMissingError, FileUnreadableError: there is no folder at `root`.
     """
 
@@ -69,6 +72,11 @@ class LocalEnvironment:
         on_refused: Callable[[str, str], None] | None = None,
         own_repository: bool = False,
     ) -> None:
+        _check_arguments(root, env_policy, inherited, submodules, sandbox)
+        check_flag("use_ripgrep", use_ripgrep)
+        check_flag("own_repository", own_repository)
+        if on_refused is not None:
+            check_callable("on_refused", on_refused)
         self._protected = () if own_repository else (".git", *(f"{path}/.git" for path in submodules))
         self._own_repository = own_repository
         self._looks_for_sandbox = sandbox == "auto"
@@ -77,7 +85,7 @@ class LocalEnvironment:
         self._on_refused = on_refused
         self._tree = ConfinedTree(Path(root), submodules=submodules)
         self._clock = clock or SystemClock()
-        self._env_policy = env_policy
+        self._env_policy = EnvPolicy(env_policy)
         self._inherited = inherited
         self._ripgrep = find_ripgrep() if use_ripgrep else None
         self._running: set[RunningCommand] = set()
@@ -207,7 +215,8 @@ class LocalEnvironment:
             return child_variables(inherited, self._env_policy)
         wide = self._env_policy in {EnvPolicy.FILTERED, EnvPolicy.CORE}
         policy = EnvPolicy.SANDBOXED if wide else self._env_policy
-        return {**child_variables(inherited, policy), **sandbox.variables()}
+        tools = sandbox.tools() if policy is EnvPolicy.SANDBOXED else {}
+        return {**child_variables(inherited, policy), **tools, **sandbox.variables()}
 
     def _folder(self, path: str) -> str:
         if not self._tree.stat(path).is_dir:
@@ -230,3 +239,18 @@ class LocalEnvironment:
                 with suppress(ToolError):  # no permission, or removed meanwhile
                     waiting += [(names, inner) for inner in reversed(self._tree.entries(names))]
         return listed
+
+
+def _check_arguments(
+    root: object, env_policy: object, inherited: object, submodules: object, sandbox: object
+) -> None:
+    if not isinstance(root, str) or not root:
+        check_kind("root", root, Path, "a path")
+    if env_policy not in set(EnvPolicy):
+        raise ConfigurationError(f"env_policy must be one of {', '.join(EnvPolicy)}; not {env_policy!r}")
+    if inherited is not None:
+        check_kind("inherited", inherited, Mapping, "variables by name")
+    if isinstance(submodules, str) or not isinstance(submodules, Collection):
+        check_kind("submodules", submodules, tuple, "a collection of paths")
+    if sandbox not in ("auto", "off") and not callable(getattr(sandbox, "launch", None)):
+        raise ConfigurationError(f"sandbox must be auto, off or a Sandbox, not {sandbox!r}")

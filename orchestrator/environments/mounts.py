@@ -75,12 +75,13 @@ def proc() -> list[str]:
     return [*words, "--remount-ro", "/proc"]
 
 
-def scratch(size: int) -> list[str]:
-    """Private folders in memory that may be written to; `size` in bytes."""
+def scratch(size: int, more: Sequence[str] = ()) -> list[str]:
+    """Private folders in memory that may be written to: the usual ones, and those of tools; `size` in bytes."""
     sizes = {"/dev/shm": _SHARED_BYTES, "/tmp": size, "/var/tmp": size, HOME: size}  # noqa: S108  private
+    own = {HOME, *more}
     words: list[str] = []
-    for folder, most in sizes.items():
-        mode = "0700" if folder == HOME else "1777"
+    for folder, most in {**sizes, **dict.fromkeys(sorted(more), size)}.items():
+        mode = "0700" if folder in own else "1777"
         words += ["--perms", mode, "--size", str(most), "--tmpfs", folder]
     return words
 

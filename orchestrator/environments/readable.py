@@ -30,7 +30,7 @@ _OF_RUSTUP = ("settings.toml", "toolchains", "update-hashes")
 _NEVER = ("/", "/boot", "/dev", "/etc", "/home", "/proc", "/root", "/run", "/srv", "/sys", "/tmp", "/var")  # noqa: S108  refused
 _BESIDE_PROGRAMS = ("/usr/etc", "/usr/home", "/usr/local/etc", "/usr/local/home")
 """Configuration with keys of package registries, such as npm's, and homes."""
-_OF_A_VERSION = ("*/etc", "*/pip.conf", "*/.npmrc")
+_OF_A_VERSION = ("*/etc", "*/*/etc", "*/pip.conf", "*/.npmrc")
 _DEPTH_BELOW_HOME = 2
 """A prefix directly below the home, such as `~/.local`, holds keys and caches beside programs."""
 
@@ -67,8 +67,16 @@ def hidden_in_versions(folder: str) -> list[str]:
     return sorted(str(path) for pattern in _OF_A_VERSION for path in Path(folder).glob(pattern))
 
 
-def program_folders(inherited: Mapping[str, str]) -> list[str]:
-    """What the programs on the path and the running Python need, beside the system's folders."""
+def program_folders(
+    inherited: Mapping[str, str], tools: Sequence[str] = (), replaced: Sequence[str] = ()
+) -> list[str]:
+    """What the programs on the path and the running Python need, beside the system's folders.
+
+    Args:
+        inherited: this program's variables.
+        tools: programs in the folders of languages (`toolchains`).
+        replaced: folders that are empty inside but for programs, those of the system too.
+    """
     own = homes(inherited)
     found: list[str] = []
     for folder in inherited.get("PATH", "").split(":"):
@@ -77,7 +85,13 @@ def program_folders(inherited: Mapping[str, str]) -> list[str]:
             found += _of_folder(Path(os.path.realpath(folder)), own)
     for prefix in (sys.prefix, sys.base_prefix, os.path.realpath(sys.base_prefix)):
         found += _present(Path(prefix), _OF_A_PREFIX)
-    return [path for path in dict.fromkeys(found) if not _is_covered(path) and _may_be_read(path, own)]
+    found += tools
+    return [
+        path
+        for path in dict.fromkeys(found)
+        if (not _is_covered(path) or any(is_above(folder, path) for folder in replaced))
+        and _may_be_read(path, own)
+    ]
 
 
 def granted(paths: Sequence[str], inherited: Mapping[str, str]) -> list[str]:

@@ -18,6 +18,7 @@ from orchestrator.environments.cell import Cell
 from orchestrator.environments.hosts import host_rule
 from orchestrator.environments.proxy import Proxy
 from orchestrator.environments.readable import granted, program_folders, refuse_root
+from orchestrator.environments.toolchains import toolchains
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -112,11 +113,19 @@ class SeatbeltSandbox:
         self._options = options
         self._inherited = dict(inherited)
         self._rules = [host_rule(text) for text in options.hosts]
-        self._readable = [*program_folders(inherited), *granted(options.readable, inherited)]
+        more = granted(options.readable, inherited)
+        tools = toolchains(inherited, more)
+        self._readable = [*program_folders(inherited, tools.readable), *more]
+        # Nothing can be put in the place of a folder here: what its tool writes to is in the private home instead.
+        self._tools = {name: path for name, path in tools.variables.items() if path not in tools.private}
 
     def variables(self) -> Mapping[str, str]:
         """See `Sandbox`. The rest differs from command to command and is set by `launch`."""
         return {}
+
+    def tools(self) -> Mapping[str, str]:
+        """See `Sandbox`."""
+        return self._tools
 
     def launch(self, command: Command, place: Place) -> Cell:
         """See `Sandbox`."""

@@ -8,18 +8,18 @@ import re
 import shlex
 import shutil
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.core.checks import check_kind
 from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.environments.remote import RemoteEnvironment
 from orchestrator.environments.starting import start_program
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from orchestrator.core.clock import Clock
 
 CONNECT_SECONDS = 20
@@ -81,6 +81,11 @@ class SshCarrier:
     """
 
     def __init__(self, target: SshTarget, inherited: Mapping[str, str] | None = None) -> None:
+        check_kind("target", target, SshTarget, "an SshTarget")
+        check_kind("destination", target.destination, str, "a text")
+        check_kind("folder", target.folder, str, "a text")
+        if target.options is not None:
+            check_kind("options", target.options, Mapping, "ssh's options by name")
         spelled = _DESTINATION.fullmatch(target.destination)
         if spelled is None:
             raise ConfigurationError(

@@ -16,7 +16,7 @@ class EnvPolicy(StrEnum):
     FILTERED = "filtered"
     """Everything that does not look like a secret."""
     SANDBOXED = "sandboxed"
-    """Only what is on the list of harmless ones, and no path of anybody's home."""
+    """Only what is on the list of harmless ones. A sandbox adds the folders of tools that it has (`toolchains`)."""
     CORE = "core"
     """Only what programs need to run: `PATH`, `HOME` and the like."""
     NONE = "none"
@@ -35,7 +35,7 @@ CORE = frozenset(
 _HARMLESS = frozenset(
     {"PATH", "SHELL", "LANG", "LANGUAGE", "TERM", "TZ", "CI", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}
     | {"PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONUNBUFFERED", "PYTHONUTF8", "SOURCE_DATE_EPOCH"}
-    | {"GOROOT", "JAVA_HOME", "NVM_DIR", "PYENV_ROOT", "PYENV_VERSION", "VIRTUAL_ENV"}
+    | {"PYENV_VERSION", "RBENV_VERSION", "RUSTUP_TOOLCHAIN"}
 )
 
 _SECRET_PART = re.compile(r"SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|API_?KEY", re.IGNORECASE)

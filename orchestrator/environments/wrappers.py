@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from orchestrator.core.checks import check_methods
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ToolError
 from orchestrator.environments.host_view import HasHostView
@@ -26,9 +27,14 @@ _T = TypeVar("_T")
 
 
 class Wrapper:
-    """Hands everything on to `inner`. Derive from it and override what is to be different."""
+    """Hands everything on to `inner`. Derive from it and override what is to be different.
+
+    Raises:
+        ConfigurationError: `inner` is no environment.
+    """
 
     def __init__(self, inner: ExecutionEnvironment) -> None:
+        check_methods("inner", inner, ("exec_command", "read_file"), "an environment")
         self.inner = inner
 
     async def initialize(self) -> None:

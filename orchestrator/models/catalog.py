@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.models.known_models import known_model
+from orchestrator.models.known_models import family_of, known_model, reasons, streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +48,20 @@ OFFICIAL_URLS = {
 }
 """Where a provider's requests go if no other address is configured. `replay` has none."""
 
+_KNOWN = ", ".join(Provider)
+_FAMILY_PROVIDERS = {
+    "openai": Provider.OPENAI,
+    "anthropic": Provider.ANTHROPIC,
+    "gemini": Provider.GEMINI,
+}
+_FINE_TUNED = "ft"
+_NEAR = 0.6
+_MISSPELT = 0.8
+"""How alike two words are, as `difflib` counts it: near enough to be named, and to be taken for a slip."""
+
+_MISSPELT_CHARS = 2
+"""A slip leaves out or adds no more; `openchat:7b` is a model and no misspelt `openai-chat`."""
+
 _PROVIDER_BY_HOST = {
     "api.anthropic.com": Provider.ANTHROPIC,
     "api.openai.com": Provider.OPENAI,
@@ -72,17 +86,53 @@ def parse_model(text: str) -> ModelRef:
     Raises:
         ConfigurationError: no colon, an empty name, or an unknown provider.
     """
-    prefix, colon, name = text.strip().partition(":")
-    known = ", ".join(Provider)
-    if not colon or not name.strip():
-        raise ConfigurationError(f"a model is named PROVIDER:NAME, not {text!r}; PROVIDER is one of {known}")
-    try:
-        return ModelRef(Provider(prefix.strip().lower()), name.strip())
-    except ValueError:
-        near = difflib.get_close_matches(prefix.strip().lower(), list(Provider), n=1, cutoff=0.0)[0]
+    prefix, colon, name = (part.strip() for part in text.partition(":"))
+    if prefix.lower() in set(Provider) and name:
+        return ModelRef(Provider(prefix.lower()), name)
+    meant = _FAMILY_PROVIDERS.get(family_of(text) or "")
+    if colon and prefix and name and not meant:
+        near = difflib.get_close_matches(prefix.lower(), list(Provider), n=1, cutoff=_NEAR)
+        hint = f"did you mean {near[0]}? " if near else ""
         raise ConfigurationError(
-            f"unknown model provider {prefix!r}; did you mean {near}? Known are {known}"
-        ) from None
+            f"unknown model provider {prefix!r}; {hint}Known are {_KNOWN}. A server of your own is named with "
+            f"--api-url, and its model then just {text.strip()!r}"
+        )
+    hint = f"did you mean {meant}:{text.strip()}? " if meant and prefix not in set(Provider) else ""
+    raise ConfigurationError(
+        f"a model is named PROVIDER:NAME, not {text!r}; {hint}PROVIDER is one of {_KNOWN}"
+    )
+
+
+def model_at(provider: Provider, text: str, *, official: bool) -> ModelRef:
+    """Read `PROVIDER:NAME`, or the name alone of a model at a server whose protocol is known.
+
+    A part before a colon is a protocol only if it is one of the known ones. Else it belongs to the name,
+    as in `qwen3:8b`; but it is refused where it looks like a misspelt protocol, and at a vendor's own address,
+    whose names have no colon but for the `ft:` of a fine-tuned model.
+
+    Args:
+        provider: what the server speaks.
+        text: what somebody wrote.
+        official: it is the vendor's own server.
+
+    Raises:
+        ConfigurationError: the name is empty, or begins with what is no known provider.
+    """
+    name = text.strip()
+    prefix, colon, rest = (part.strip() for part in name.partition(":"))
+    if prefix.lower() in set(Provider) and colon:
+        return parse_model(name)
+    if not name or (colon and not (prefix and rest)):
+        raise ConfigurationError(f"the name of the model is empty: {text!r}; pass one that the server knows")
+    near = difflib.get_close_matches(prefix.lower(), list(Provider), n=1, cutoff=_MISSPELT)
+    is_misspelt = colon and near and abs(len(near[0]) - len(prefix)) <= _MISSPELT_CHARS
+    if is_misspelt or (colon and official and prefix != _FINE_TUNED):
+        hint = f"did you mean {near[0]}:{rest}? " if near else ""
+        raise ConfigurationError(
+            f"unknown model provider {prefix!r}; {hint}Known are {_KNOWN}. "
+            f"A model of the whole name is written {provider}:{name}"
+        )
+    return ModelRef(provider, name)
 
 
 def detect_provider(api_url: str) -> Provider:
@@ -92,6 +142,11 @@ def detect_provider(api_url: str) -> Provider:
     would also take `https://api.openai.com.example.org` or a path for the vendor.
     """
     return _PROVIDER_BY_HOST.get(_host(api_url), Provider.OPENAI_CHAT)
+
+
+def is_official(api_url: str) -> bool:
+    """Whether a vendor's own server is at an address."""
+    return _host(api_url) in _PROVIDER_BY_HOST
 
 
 def price_usd(where: str, model: str, usage: Usage, *, now: datetime | None = None) -> float | None:
@@ -163,17 +218,19 @@ class ModelFacts:
         context_tokens: what it can read and write in one request.
         output_tokens: what it can write of that.
         images: it reads pictures.
-        reasoning: it thinks before it answers, and takes an effort.
+        reasoning: it thinks before it answers, and takes an effort; None if unknown.
         tools: it can be given functions to call.
         knowledge_cutoff: the month up to which it knows the world, as `YYYY-MM`; empty if unknown.
+        streaming: its reply can be had in pieces.
     """
 
     context_tokens: int = DEFAULT_CONTEXT_TOKENS
     output_tokens: int = DEFAULT_OUTPUT_TOKENS
     images: bool = False
-    reasoning: bool = False
+    reasoning: bool | None = None
     tools: bool = True
     knowledge_cutoff: str = ""
+    streaming: bool = True
 
     @property
     def known_window(self) -> int | None:
@@ -192,13 +249,15 @@ def facts(where: str, model: str) -> ModelFacts:
     window = context_window(where, model)
     if row is None:
         context = window or DEFAULT_CONTEXT_TOKENS
-        return ModelFacts(context, min(DEFAULT_OUTPUT_TOKENS, context))
+        least = min(DEFAULT_OUTPUT_TOKENS, context)
+        return ModelFacts(context, least, reasoning=reasons(model), streaming=streams(model))
     return ModelFacts(
         window or row.context_tokens,
         row.output_tokens,
         images=True,
-        reasoning=True,
+        reasoning=reasons(model),
         knowledge_cutoff=row.knowledge_cutoff,
+        streaming=streams(model),
     )
 
 

@@ -94,6 +94,29 @@ KNOWN = (
 )
 
 
+_NOT_REASONING = re.compile(
+    r"(chat)?gpt-(3\.?5|4)|gpt-5-chat"
+    r"|claude-(instant|v?[12](?!\d)|\w+-3\.[0-5])"
+    r"|gemini-(1\.|2\.0(?!.*thinking)|(pro|flash)-1\.5|pro(-vision)?$)"
+)
+"""The vendors' older models: a request with an effort is refused by them."""
+
+_NOT_STREAMING = re.compile(r"o1-pro|gpt-5-pro")
+"""`supports_native_streaming` is false of these in https://github.com/BerriAI/litellm."""
+
+
+def reasons(model: str) -> bool | None:
+    """Whether a model thinks before it answers and takes an effort; None where that is not known."""
+    if _NOT_REASONING.match(_plain(model)):
+        return False
+    return True if known_model(model) else None
+
+
+def streams(model: str) -> bool:
+    """Whether a reply of this model can be had in pieces, as almost every one can."""
+    return _NOT_STREAMING.match(_plain(model)) is None
+
+
 def known_model(model: str) -> KnownModel | None:
     """The row of a model, however a gateway or cloud spells its name."""
     name = _plain(model)

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 from orchestrator.profiles.base import UNIVERSAL_DOCUMENT, Profile
 from orchestrator.profiles.base_prompt import base_prompt
 from orchestrator.tools.core_set import edit_file, glob, grep, read_file, shell, write_file
-from orchestrator.tools.registry import ToolRegistry
+from orchestrator.tools.registry import with_custom
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from orchestrator.core.messages import JsonObject
-    from orchestrator.models.base import Model
     from orchestrator.tools.base import Tool
 
 COMMAND_TIMEOUT_MS = 120_000
@@ -25,15 +24,12 @@ def anthropic_tools(web: tuple[Tool, ...] = ()) -> tuple[Tool, ...]:
     return (read_file(), write_file(), edit_file(), shell(), grep(output_modes=True), glob(), *web)
 
 
-def anthropic(  # noqa: PLR0913  all by name
+def anthropic(
     *,
     web: tuple[Tool, ...] = (),
     custom: tuple[Tool, ...] = (),
     dangerous: bool = True,
     beta_headers: Sequence[str] | str = (),
-    model: Model | None = None,
-    context_window: int | None = None,
-    knowledge_cutoff: str = "",
 ) -> Profile:
     """The profile `anthropic`. Its commands may run 120 s where the model does not say.
 
@@ -42,13 +38,10 @@ def anthropic(  # noqa: PLR0913  all by name
         custom: tools of the host, after the others; of two with one name the host's is taken.
         dangerous: whether the model is shown dangerous tools; otherwise the prompt does not name them.
         beta_headers: names of beta features, sent with each request; one name may be given as it is.
-        model: see `Profile`, as are those below.
-        context_window: in tokens.
-        knowledge_cutoff: may be empty.
     """
     betas = [beta_headers] if isinstance(beta_headers, str) else list(beta_headers)
     options: dict[str, JsonObject] = {"anthropic": {"beta_headers": betas}} if betas else {}
-    tools = ToolRegistry((*anthropic_tools(web), *custom))
+    tools = with_custom(anthropic_tools(web), custom)
     return Profile(
         name="anthropic",
         tools=tools,
@@ -57,7 +50,4 @@ def anthropic(  # noqa: PLR0913  all by name
         command_timeout_ms=COMMAND_TIMEOUT_MS,
         subagents=True,
         provider_options=options,
-        model=model,
-        context_window=context_window,
-        knowledge_cutoff=knowledge_cutoff,
     )

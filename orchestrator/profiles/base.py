@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from orchestrator.core.messages import JsonObject, Usage
     from orchestrator.models.base import Model
+    from orchestrator.models.catalog import ModelFacts
     from orchestrator.tools.registry import ToolRegistry
 
 UNIVERSAL_DOCUMENT = "AGENTS.md"
@@ -35,11 +36,14 @@ class Profile:
             that of the git repository.
         command_timeout_ms: how long a command may run where the model does not say; None leaves it
             to the session.
-        parallel_tool_calls: whether a reply may have several calls, which then run at the same time.
+        supports_parallel_tool_calls: a reply may have several calls, which then run at the same time; else
+            one call is asked for, and several run one after the other.
         subagents: whether the session adds the tools that start and steer subagents.
         provider_options: see `Request.provider_options`.
         model: the model that the profile was made for; a session may be given another one.
-        context_window: how many tokens that model can read.
+        supports_reasoning: that model takes a reasoning effort; else none is sent to it.
+        supports_streaming: its replies can be had in pieces; else they are asked for whole.
+        context_window_size: how many tokens it can read; None where that is not known, and no warning is due.
         price: what a reply of that model cost in USD, None where it is not known.
         other_model: makes another model of the same provider with its price, by name; for subagents.
         knowledge_cutoff: up to when that model knows the world, as its vendor words it; empty if unknown.
@@ -51,14 +55,33 @@ class Profile:
     documents: tuple[str, ...] = (UNIVERSAL_DOCUMENT,)
     documents_from_root: bool = False
     command_timeout_ms: int | None = None
-    parallel_tool_calls: bool = True
+    supports_parallel_tool_calls: bool = True
     subagents: bool = False
     provider_options: Mapping[str, JsonObject] = field(default_factory=dict)
     model: Model | None = None
-    context_window: int | None = None
+    supports_reasoning: bool = True
+    supports_streaming: bool = True
+    context_window_size: int | None = None
     knowledge_cutoff: str = ""
     price: Price | None = None
     other_model: OtherModel | None = None
+
+    def for_model(self, model: Model | None, facts: ModelFacts | None = None) -> Profile:
+        """The same profile, made for a model and with what is known of it."""
+        if facts is None:
+            return replace(self, model=model)
+        return replace(
+            self,
+            model=model,
+            supports_reasoning=facts.reasoning is not False,
+            supports_streaming=facts.streaming,
+            context_window_size=facts.known_window,
+            knowledge_cutoff=facts.knowledge_cutoff,
+        )
+
+    def is_made_for(self, model: Model) -> bool:
+        """Whether what the profile says of its model is true of this one."""
+        return self.model is None or self.model is model
 
     def priced(self, price: Price, other_model: OtherModel | None) -> Profile:
         """The same profile, knowing what its model costs and how to reach others."""

@@ -16,13 +16,12 @@ from orchestrator.tools.core_set import (
     shell,
     write_file,
 )
-from orchestrator.tools.registry import ToolRegistry
+from orchestrator.tools.registry import with_custom
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from orchestrator.core.messages import JsonObject
-    from orchestrator.models.base import Model
     from orchestrator.tools.base import Tool
 
 
@@ -41,16 +40,13 @@ def gemini_tools(web: tuple[Tool, ...] = ()) -> tuple[Tool, ...]:
     )
 
 
-def gemini(  # noqa: PLR0913  all by name
+def gemini(
     *,
     web: tuple[Tool, ...] = (),
     custom: tuple[Tool, ...] = (),
     dangerous: bool = True,
     safety_settings: Sequence[JsonObject] | None = None,
     grounding: bool = False,
-    model: Model | None = None,
-    context_window: int | None = None,
-    knowledge_cutoff: str = "",
 ) -> Profile:
     """The profile `gemini`. Its commands run as long as the session says, 10 s by default.
 
@@ -60,16 +56,13 @@ def gemini(  # noqa: PLR0913  all by name
         dangerous: whether the model is shown dangerous tools; otherwise the prompt does not name them.
         safety_settings: the vendor's list of categories and thresholds; None leaves its defaults.
         grounding: the model may search the web by itself.
-        model: see `Profile`, as are those below.
-        context_window: in tokens.
-        knowledge_cutoff: may be empty.
     """
     options: dict[str, Any] = {}
     if safety_settings is not None:
         options["safety_settings"] = list(safety_settings)
     if grounding:
         options["grounding"] = True
-    tools = ToolRegistry((*gemini_tools(web), *custom))
+    tools = with_custom(gemini_tools(web), custom)
     return Profile(
         name="gemini",
         tools=tools,
@@ -77,7 +70,4 @@ def gemini(  # noqa: PLR0913  all by name
         documents=(UNIVERSAL_DOCUMENT, "GEMINI.md"),
         subagents=True,
         provider_options={"gemini": options} if options else {},
-        model=model,
-        context_window=context_window,
-        knowledge_cutoff=knowledge_cutoff,
     )

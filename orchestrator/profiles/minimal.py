@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from orchestrator.profiles.base import UNIVERSAL_DOCUMENT, Profile
 from orchestrator.profiles.base_prompt import base_prompt
 from orchestrator.tools.apply_patch import apply_unified_patch
-from orchestrator.tools.registry import ToolRegistry
+from orchestrator.tools.registry import with_custom
 from orchestrator.tools.step_set import grep_files, list_dir, read_file, shell_command
 from orchestrator.tools.step_set import submit as submit_tool
 
 if TYPE_CHECKING:
-    from orchestrator.models.base import Model
     from orchestrator.tools.base import Tool
 
 
@@ -22,15 +21,12 @@ def minimal_tools(web: tuple[Tool, ...] = (), *, submit: bool = False) -> tuple[
     return (*tools, submit_tool()) if submit else tools
 
 
-def minimal(  # noqa: PLR0913  all by name
+def minimal(
     *,
     web: tuple[Tool, ...] = (),
     custom: tuple[Tool, ...] = (),
     dangerous: bool = True,
     submit: bool = False,
-    model: Model | None = None,
-    context_window: int | None = None,
-    knowledge_cutoff: str = "",
 ) -> Profile:
     """The profile `minimal`.
 
@@ -39,19 +35,13 @@ def minimal(  # noqa: PLR0913  all by name
         custom: tools of the host, after the others; of two with one name the host's is taken.
         dangerous: whether the model is shown dangerous tools; otherwise the prompt does not name them.
         submit: only a call of `submit` ends the session.
-        model: see `Profile`, as are those below.
-        context_window: in tokens.
-        knowledge_cutoff: may be empty.
     """
-    tools = ToolRegistry((*minimal_tools(web, submit=submit), *custom))
+    tools = with_custom(minimal_tools(web, submit=submit), custom)
     return Profile(
         name="minimal",
         tools=tools,
         base_prompt=base_prompt("minimal", tools, dangerous=dangerous),
         documents=(UNIVERSAL_DOCUMENT,),
         documents_from_root=True,
-        parallel_tool_calls=False,
-        model=model,
-        context_window=context_window,
-        knowledge_cutoff=knowledge_cutoff,
+        supports_parallel_tool_calls=False,
     )

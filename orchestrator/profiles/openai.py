@@ -8,10 +8,9 @@ from orchestrator.profiles.base import UNIVERSAL_DOCUMENT, Profile
 from orchestrator.profiles.base_prompt import base_prompt
 from orchestrator.tools.apply_patch import apply_patch
 from orchestrator.tools.core_set import glob, grep, read_file, shell, write_file
-from orchestrator.tools.registry import ToolRegistry
+from orchestrator.tools.registry import with_custom
 
 if TYPE_CHECKING:
-    from orchestrator.models.base import Model
     from orchestrator.tools.base import Tool
 
 
@@ -20,14 +19,11 @@ def openai_tools(web: tuple[Tool, ...] = ()) -> tuple[Tool, ...]:
     return (read_file(), apply_patch(), write_file(), shell(), grep(), glob(), *web)
 
 
-def openai(  # noqa: PLR0913  all by name
+def openai(
     *,
     web: tuple[Tool, ...] = (),
     custom: tuple[Tool, ...] = (),
     dangerous: bool = True,
-    model: Model | None = None,
-    context_window: int | None = None,
-    knowledge_cutoff: str = "",
 ) -> Profile:
     """The profile `openai`. Its commands run as long as the session says, 10 s by default.
 
@@ -35,18 +31,12 @@ def openai(  # noqa: PLR0913  all by name
         web: `web_search`, `web_open` and `web_find`; none if the session has no web.
         custom: tools of the host, after the others; of two with one name the host's is taken.
         dangerous: whether the model is shown dangerous tools; otherwise the prompt does not name them.
-        model: see `Profile`, as are those below.
-        context_window: in tokens.
-        knowledge_cutoff: may be empty.
     """
-    tools = ToolRegistry((*openai_tools(web), *custom))
+    tools = with_custom(openai_tools(web), custom)
     return Profile(
         name="openai",
         tools=tools,
         base_prompt=base_prompt("openai", tools, dangerous=dangerous),
         documents=(UNIVERSAL_DOCUMENT, ".codex/instructions.md"),
         subagents=True,
-        model=model,
-        context_window=context_window,
-        knowledge_cutoff=knowledge_cutoff,
     )

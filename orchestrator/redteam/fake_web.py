@@ -35,6 +35,11 @@ class FakeWeb:
     fetched: list[str] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
 
+    @property
+    def can_search(self) -> bool:
+        """Yes."""
+        return True
+
     async def search(self, query: str, max_results: int) -> list[SearchHit]:
         """Every page, whatever was asked for."""
         self.sent.append(query)

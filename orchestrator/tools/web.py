@@ -42,10 +42,15 @@ class FindOptions:
     seconds: float = FIND_SECONDS
 
 
-def web_tools(access: WebAccess) -> tuple[Tool, Tool, Tool]:
-    """`web_search`, `web_open` and `web_find` over one access."""
+def web_tools(access: WebAccess) -> tuple[Tool, ...]:
+    """`web_search`, if there is an engine for it, `web_open` and `web_find` over one access."""
     reader = PageReader(access)
-    return web_search(access), web_open(reader), web_find(reader)
+    return *searches(access), web_open(reader), web_find(reader)
+
+
+def searches(access: WebAccess) -> tuple[Tool, ...]:
+    """`web_search`, where there is an engine that answers it; a model is not offered what cannot work."""
+    return (web_search(access),) if access.can_search else ()
 
 
 def web_search(access: WebAccess) -> Tool:

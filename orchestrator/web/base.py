@@ -40,6 +40,10 @@ class Page:
 class WebAccess(Protocol):
     """Pages and searches. It reaches public addresses only, and sends no cookies and no credentials."""
 
+    @property
+    def can_search(self) -> bool:
+        """Whether there is a search engine; without one no model is offered a search."""
+
     async def search(self, query: str, max_results: int) -> list[SearchHit]:
         """What the search engine finds, best first, at most `max_results`.
 

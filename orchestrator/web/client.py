@@ -115,6 +115,11 @@ class HttpWeb:
         """Without the key."""
         return f"HttpWeb(engine={self._engine.label if self._engine else None!r})"
 
+    @property
+    def can_search(self) -> bool:
+        """Whether an engine was chosen."""
+        return self._engine is not None
+
     async def search(self, query: str, max_results: int) -> list[SearchHit]:
         """What the search engine finds, best first.
 

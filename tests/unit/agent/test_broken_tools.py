@@ -81,10 +81,9 @@ async def test_what_is_raised_is_told_even_if_it_is_no_usual_error(
         {"$ref": "#/nowhere"},
     ],
 )
-async def test_a_schema_that_is_none_is_told(tmp_path: Path, schema: Any) -> None:
-    result = await told(tmp_path, broken(Ok("ran"), schema))
-    assert result.is_error
-    assert result.content.startswith("mine broke: ")
+async def test_a_schema_that_is_none_is_refused_before_a_model_is_asked(tmp_path: Path, schema: Any) -> None:
+    with pytest.raises(ConfigurationError, match="the parameters of the tool mine are no JSON Schema"):
+        await told(tmp_path, broken(Ok("ran"), schema))
 
 
 @pytest.mark.parametrize(

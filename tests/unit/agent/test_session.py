@@ -276,7 +276,7 @@ async def test_without_parallel_calls_they_run_one_after_the_other(tmp_path: Pat
     calls = [("alone", {"n": n}) for n in range(3)]
     steps = [says("", *calls), says("Done.")]
     async with session_in(
-        tmp_path, *steps, tools=[tool("alone", alone)], contract=Native(), parallel_tool_calls=False
+        tmp_path, *steps, tools=[tool("alone", alone)], contract=Native(), supports_parallel_tool_calls=False
     ) as (session, model):
         await session.run("Go")
     assert model.requests[0].parallel_tool_calls is False
@@ -346,7 +346,7 @@ async def test_the_context_warning_comes_once_at_80_percent(tmp_path: Path) -> N
         says("", ("glob", {"pattern": "*"})),
         says("Done."),
     ]
-    async with session_in(tmp_path, *steps, context_window=3_000) as (session, _model):
+    async with session_in(tmp_path, *steps, context_window_size=3_000) as (session, _model):
         events = await events_of(session, "Go")
     warnings = [event.message for event in of(events, Warned)]
     assert len(warnings) == 1
@@ -555,3 +555,30 @@ def test_what_a_subagent_spends_counts_above_too() -> None:
     limit = below.exceeded()
     assert limit is not None
     assert limit.limit == "minutes"
+
+
+@pytest.mark.parametrize(
+    ("able", "effort", "pieces"),
+    [(True, "high", True), (False, None, False)],
+)
+async def test_what_the_profiles_model_cannot_do_is_not_asked_of_it(
+    tmp_path: Path, *, able: bool, effort: str | None, pieces: bool
+) -> None:
+    model = ScriptedModel([says("One."), says("Two.")])
+    made_for = profile(model=model, supports_reasoning=able, supports_streaming=able)
+    async with Session(
+        profile=made_for,
+        environment=LocalEnvironment(tmp_path, sandbox="off"),
+        config=SessionConfig(reasoning_effort="high"),
+    ) as session:
+        events = await events_of(session, "Go")
+        assert model.requests[0].reasoning_effort == effort
+        assert (model.closed == 1) is pieces  # the stream was opened, or the whole was asked for
+        assert ("assistant_text_delta" in kinds(events)) is pieces
+        warned = [event.event for event in events if isinstance(event.event, Warned)]
+        assert ["takes no reasoning effort: 'high' is not sent" in one.message for one in warned] == [
+            True
+        ] * (not able)
+        session.model = other = ScriptedModel([says("Of another, of which nothing is known.")])
+        await session.run("Again")
+        assert other.requests[0].reasoning_effort == "high"

@@ -78,6 +78,8 @@ async def test_sampling_is_sent_if_configured(tmp_path: Path) -> None:
 
 async def test_web_tools_and_submit_are_there_only_if_enabled(tmp_path: Path) -> None:
     class NoWeb:
+        can_search = True
+
         """Never asked."""
 
         async def fetch(self, *_: Any) -> Any:

@@ -280,7 +280,7 @@ def _unknown_model(name: str) -> Any:
 @pytest.mark.parametrize(
     ("other", "config", "words"),
     [
-        (None, SessionConfig(), "leave `model` out"),
+        (None, SessionConfig(), "Additional properties are not allowed ('model'"),
         (_unknown_model, SessionConfig(), "there is no model small"),
         (
             lambda _name: (ScriptedModel([]), lambda _usage: None),

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import ast
 import asyncio
 import re
+import subprocess
+import sys
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -11,6 +14,7 @@ import pytest
 
 import orchestrator
 from orchestrator import (
+    Host,
     LocalEnvironment,
     Session,
     anthropic_profile,
@@ -40,7 +44,33 @@ def test_every_public_name_can_be_imported() -> None:
     for name in orchestrator.__all__:
         assert getattr(orchestrator, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'Sesion'"):
-        _ = orchestrator.Sesion
+        _ = orchestrator.Sesion  # type: ignore[attr-defined]  # which a type checker notices, too
+
+
+def test_dir_shows_every_public_name_and_loads_nothing() -> None:
+    code = (
+        "import orchestrator, sys; shown = dir(orchestrator);"
+        "assert set(orchestrator.__all__) <= set(shown), shown;"
+        "assert not [name for name in shown if not name.startswith('__') and name not in orchestrator.__all__];"
+        "assert [name for name in sys.modules if name.startswith('orchestrator')] == ['orchestrator']"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(orchestrator.__file__).parents[1])
+
+
+def test_what_is_loaded_late_is_what_type_checkers_see() -> None:
+    tree = ast.parse(Path(orchestrator.__file__).read_text("utf-8"))
+    (guarded,) = (
+        node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
+    seen = {
+        alias.name: node.module
+        for node in guarded.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    loaded = {name: f"orchestrator.{home}" for name, home in vars(orchestrator)["_HOMES"].items()}
+    assert seen == loaded
+    assert {*seen, "__version__"} == set(orchestrator.__all__)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +92,7 @@ def test_a_profile_comes_with_its_model_window_and_price(
     monkeypatch.setenv(variable, "made-up-0123456789")
     profile = make(model=model)
     assert profile.model.name == name
-    assert profile.context_window > 100_000
+    assert profile.context_window_size > 100_000
     assert profile.price(Usage(1_000_000, 0)) > 0.1
     other, price = profile.other_model("other-model")
     assert other.name.endswith(":other-model")
@@ -86,7 +116,7 @@ def test_a_model_of_ones_own_and_unknown_models_work() -> None:
     unknown = openai_profile(model="qwen2.5", api_url=LOCAL)
     assert unknown.model is not None
     assert unknown.model.name == "openai-chat:qwen2.5"
-    assert unknown.context_window is None
+    assert unknown.context_window_size is None
 
 
 @pytest.mark.parametrize("name", ["", " "])
@@ -106,7 +136,13 @@ def test_a_model_without_a_name_is_refused(name: str) -> None:
 def test_web_tools_exist_only_when_enabled(make: Any, names: set[str]) -> None:
     without = set(make(model="m", api_url=LOCAL).tools.names())
     assert not {name for name in without if name.startswith("web")}
-    assert names <= set(make(model="m", api_url=LOCAL, web=HttpWeb()).tools.names())
+    web = HttpWeb(engine="tavily", api_key="made-up-0123456789")
+    assert names <= set(make(model="m", api_url=LOCAL, web=web).tools.names())
+    pages_only = {
+        name for name in make(model="m", api_url=LOCAL, web=HttpWeb()).tools.names() if "web" in name
+    }
+    assert pages_only == names - {"web_search"}
+    assert "web_search" not in make(model="m", api_url=LOCAL, web=HttpWeb()).base_prompt
 
 
 def test_the_readmes_program_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,3 +182,150 @@ async def test_two_sessions_run_side_by_side(tmp_path: Path) -> None:
         assert profile.model is not None
         await profile.model.aclose()
     assert [end.text for end in ends] == ["Done.", "Done."]
+
+
+MAKERS = (openai_profile, anthropic_profile, gemini_profile, minimal_profile)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize(
+    "keyword", ["api_base", "base_url", "apikey", "context_window", "tools", "temperature"]
+)
+def test_a_keyword_that_nothing_takes_is_named(make: Any, keyword: str) -> None:
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{keyword}'"):
+        make("m", api_url=LOCAL, **{keyword: "x"})
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{keyword}'"):
+        make(model=ReplayModel("mine", []), **{keyword: "x"})
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"model": None}, "model must be a name or an object that answers, not None"),
+        ({"model": 5}, "model must be"),
+        ({"model": ReplayModel}, "not the class ReplayModel"),
+        ({"api_url": 8080}, "api_url must be a text, not 8080"),
+        ({"api_url": ""}, "api_url is empty"),
+        ({"api_url": "localhost:8080"}, "the API address must look like https://host/v1"),
+        ({"api_url": "http://[::1"}, "the API address must look like"),
+        ({"api_key": ""}, "api_key is empty"),
+        ({"api_key": b"key"}, "api_key must be a text, not a bytes"),
+        ({"on_wait": "loud"}, "on_wait must be a function, not a text"),
+        ({"web": "tavily"}, "web must be a WebAccess, such as HttpWeb(), not a text"),
+        ({"web": HttpWeb}, "web must be a WebAccess, such as HttpWeb(), not the class HttpWeb"),
+        ({"dangerous": "no"}, "dangerous must be True or False, not a text"),
+        ({"custom": ["run_tests"]}, "only a Tool can be registered, not a str"),
+        ({"custom": "run_tests"}, "only a Tool can be registered, not a str"),
+        ({"custom": 5}, "custom must be tools, not 5"),
+        ({"context_window_size": "128k"}, "context_window_size must be a number of tokens, not '128k'"),
+        ({"context_window_size": 0}, "context_window_size must be a number of tokens, not 0"),
+        ({"knowledge_cutoff": 2025}, "knowledge_cutoff must be a text, not 2025"),
+        ({"model": "opnai:fake"}, "unknown model provider 'opnai'; did you mean openai:fake?"),
+        ({"model": "replay:last"}, "replay:last is for the program"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_in_one_line(
+    make: Any, arguments: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        make(**{"model": "m", "api_url": LOCAL, **arguments})
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_prefix_that_is_no_provider_is_no_model_of_the_vendor(
+    monkeypatch: pytest.MonkeyPatch, make: Any
+) -> None:
+    for name in VARIABLES:
+        monkeypatch.setenv(name, "made-up-0123456789")
+    with pytest.raises(
+        ConfigurationError, match=r"unknown model provider 'opnai'; did you mean openai:fake\?"
+    ):
+        make("opnai:fake")
+    assert make("openai-chat:opnai:fake").model.name == "openai-chat:opnai:fake"
+
+
+def test_what_only_one_profile_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert minimal_profile("m", api_url=LOCAL, submit=True).tools.names()[-1] == "submit"
+    assert gemini_profile("m", api_url=LOCAL, grounding=True).provider_options == {
+        "gemini": {"grounding": True}
+    }
+    known = openai_profile("m", api_url=LOCAL, context_window_size=64_000, knowledge_cutoff="2025-01")
+    assert (known.context_window_size, known.knowledge_cutoff) == (64_000, "2025-01")
+    monkeypatch.setenv("OPENAI_API_KEY", "made-up-0123456789")
+    assert openai_profile("gpt-4o").supports_reasoning is False
+    assert openai_profile("gpt-5.2").supports_reasoning is True
+    assert openai_profile("o1-pro").supports_streaming is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"profile": "openai"}, "profile must be a Profile, such as openai_profile() makes one, not a text"),
+        ({"profile": None}, "profile must be a Profile"),
+        ({"profile": openai_profile}, "profile must be a Profile"),
+        (
+            {"environment": "."},
+            "environment must be an environment, such as LocalEnvironment(path), not a text",
+        ),
+        ({"environment": LocalEnvironment}, "not the class LocalEnvironment"),
+        ({"model": "gpt-5"}, "model must be an object that answers; a name goes into a profile, not a text"),
+        ({"config": {"max_turns": 3}}, "config must be a SessionConfig, not a dict"),
+        ({"host": print}, "host must be a Host, not a builtin_function_or_method"),
+        ({"contract": "native"}, "contract must be a contract, such as Native(), not a text"),
+    ],
+)
+def test_a_session_names_the_argument_that_is_of_another_kind(
+    tmp_path: Path, arguments: dict[str, Any], words: str
+) -> None:
+    usual = {"profile": openai_profile(ReplayModel("mine", [])), "environment": LocalEnvironment(tmp_path)}
+    with pytest.raises(ConfigurationError) as refused:
+        Session(**{**usual, **arguments})
+    assert words in str(refused.value)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'environ'"):
+        Session(**usual, environ={})  # type: ignore[call-arg,arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"gate": "safe"}, "gate must be a function, not a text"),
+        ({"emit": 5}, "emit must be a function, not 5"),
+        ({"system": "You are"}, "system must be a function, not a text"),
+        ({"owns_environment": "no"}, "owns_environment must be True or False"),
+        ({"wrap_up": None}, "wrap_up must be a text"),
+        ({"ledger": {}}, "ledger must be a Ledger, not a dict"),
+    ],
+)
+def test_a_host_names_the_argument_that_is_of_another_kind(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        Host(**arguments)
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"sandbox": "on"}, "sandbox must be auto, off or a Sandbox, not 'on'"),
+        ({"sandbox": False}, "sandbox must be auto, off or a Sandbox, not False"),
+        ({"sandbox": None}, "sandbox must be auto, off or a Sandbox, not None"),
+        ({"env_policy": "al"}, "env_policy must be one of filtered, sandboxed, core, none, all; not 'al'"),
+        ({"env_policy": None}, "env_policy must be one of"),
+        ({"root": 5}, "root must be a path, not 5"),
+        ({"root": ""}, "root must be a path, not an empty text"),
+        ({"submodules": "vendor"}, "submodules must be a collection of paths, not a text"),
+        ({"on_refused": "loud"}, "on_refused must be a function"),
+        ({"use_ripgrep": "no"}, "use_ripgrep must be True or False"),
+        ({"inherited": ["PATH"]}, "inherited must be variables by name, not a list"),
+    ],
+)
+def test_an_environment_names_the_argument_that_is_of_another_kind(
+    tmp_path: Path, arguments: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        LocalEnvironment(**{"root": tmp_path, **arguments})
+    assert words in str(refused.value)
+    with pytest.raises(TypeError, match="sandbx"):
+        LocalEnvironment(tmp_path, sandbx="off")  # type: ignore[call-arg]

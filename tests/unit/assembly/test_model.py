@@ -52,6 +52,14 @@ def around(folder: Path, environ: dict[str, str], **flags: Any) -> Around:
             "anthropic:claude",
         ),
         ({"model": "anthropic:any", "api_url": LOCAL}, {}, "anthropic:any"),
+        ({"model": "OpenAI-Chat:qwen3:8b", "api_url": LOCAL}, {}, "openai-chat:qwen3:8b"),
+        ({"model": "openai-chat:opnai:fake", "api_url": LOCAL}, {}, "openai-chat:opnai:fake"),
+        (
+            {"model": "anthropic.claude-3-5-sonnet-20241022-v2:0", "api_url": LOCAL},
+            {},
+            "openai-chat:anthropic.claude-3-5-sonnet-20241022-v2:0",
+        ),
+        ({"model": "openai:ft:gpt-4o:org::id"}, KEY, "openai-responses:ft:gpt-4o:org::id"),
         ({"model": "gemini:gemini-3-pro"}, {"GEMINI_API_KEY": "k" * 20}, "gemini:gemini-3-pro"),
     ],
 )
@@ -71,6 +79,18 @@ def test_which_model_answers(
         ({"model": "anthropic:claude"}, KEY, "set ANTHROPIC_API_KEY"),
         ({"model": "gemini:gemini-3-pro"}, KEY, "set GEMINI_API_KEY"),
         ({"model": "opnai:x"}, {}, "did you mean openai"),
+        ({"model": "opnai:fake", "api_url": LOCAL}, {}, "did you mean openai:fake"),
+        (
+            {"model": "qwen3:8b"},
+            KEY,
+            "unknown model provider 'qwen3'; Known are .*--api-url.*just 'qwen3:8b'",
+        ),
+        ({"model": "qwen3:8b", "api_url": "https://api.openai.com/v1"}, KEY, "unknown model provider"),
+        (
+            {"model": "qwen3:8b", "api_url": LOCAL, "fallback_model": ("gemni:flash",)},
+            {},
+            "did you mean gemini:flash",
+        ),
         (
             {"model": "openai-chat:x", "api_url": LOCAL, "max_usd": "1"},
             {},

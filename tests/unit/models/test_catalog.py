@@ -17,10 +17,11 @@ from orchestrator.models.catalog import (
     detect_provider,
     facts,
     flat_price,
+    model_at,
     parse_model,
     price_usd,
 )
-from orchestrator.models.known_models import KNOWN, family_of, known_model
+from orchestrator.models.known_models import KNOWN, family_of, known_model, reasons
 
 USAGE = Usage(input_tokens=1_000_000, output_tokens=100_000, cached_input_tokens=500_000)
 
@@ -165,13 +166,18 @@ def test_facts(where: str, model: str, known: ModelFacts) -> None:
 
 
 def test_facts_of_models_of_which_the_price_list_alone_knows() -> None:
-    assert facts("openai", "gpt-4o") == ModelFacts(128_000, DEFAULT_OUTPUT_TOKENS)
+    assert facts("openai", "gpt-4o") == ModelFacts(128_000, DEFAULT_OUTPUT_TOKENS, reasoning=False)
     assert facts("openai", "gpt-4").output_tokens == 8_192
 
 
 def test_what_is_assumed_of_unknown_models() -> None:
     assert ModelFacts() == ModelFacts(
-        DEFAULT_CONTEXT_TOKENS, DEFAULT_OUTPUT_TOKENS, images=False, reasoning=False, tools=True
+        DEFAULT_CONTEXT_TOKENS,
+        DEFAULT_OUTPUT_TOKENS,
+        images=False,
+        reasoning=None,
+        tools=True,
+        streaming=True,
     )
 
 
@@ -284,3 +290,125 @@ def test_a_price_that_a_person_gives(text: str, usd: float) -> None:
 def test_what_is_no_price(text: str) -> None:
     with pytest.raises(ConfigurationError, match="such as 3/15"):
         flat_price(text)
+
+
+@pytest.mark.parametrize(
+    ("model", "does"),
+    [
+        *(
+            (name, True)
+            for name in ("gpt-5.2", "o3", "claude-sonnet-4-5", "gemini-2.5-pro", "openai/gpt-6-sol")
+        ),
+        *(
+            (name, False)
+            for name in ("gpt-4o", "gpt-4.1-mini", "chatgpt-4o-latest", "gpt-3.5-turbo", "gpt-4")
+        ),
+        *(
+            (name, False)
+            for name in ("ft:gpt-4o-mini:company::abc", "openai/gpt-4o:extended", "gpt-5-chat-latest")
+        ),
+        *((name, False) for name in ("claude-3-5-sonnet-20241022", "claude-3-opus-latest", "claude-2.1")),
+        *((name, False) for name in ("anthropic.claude-3-5-haiku-20241022-v1:0", "claude-instant-1.2")),
+        *((name, False) for name in ("gemini-1.5-pro", "gemini-2.0-flash", "models/gemini-2.0-flash-lite")),
+        *(
+            (name, None)
+            for name in ("claude-3-7-sonnet-latest", "gemini-2.0-flash-thinking-exp", "qwen3:8b", "")
+        ),
+        *((name, None) for name in ("gpt-oss-120b", "llama3.3:70b", "o1-preview", "deepseek-reasoner")),
+    ],
+)
+def test_which_models_take_an_effort(model: str, *, does: bool | None) -> None:
+    assert reasons(model) is does
+    assert facts("", model).reasoning is does
+
+
+@pytest.mark.parametrize(
+    ("model", "does"),
+    [
+        ("o1-pro", False),
+        ("openai/o1-pro-2025-03-19", False),
+        ("gpt-5-pro", False),
+        ("o1", True),
+        ("gpt-5", True),
+    ],
+)
+def test_which_models_give_their_reply_in_pieces(model: str, *, does: bool) -> None:
+    assert facts("https://api.openai.com/v1", model).streaming is does
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "qwen3:8b",
+            "qwen2.5-coder:7b-instruct-q4_K_M",
+            "hf.co/bartowski/Llama-3.2-1B-Instruct-GGUF:Q4_K_M",
+        ),
+        *("anthropic.claude-3-5-sonnet-20241022-v2:0", "us.anthropic.claude-sonnet-4-5-20250929-v1:0"),
+        *("ft:gpt-4o:org::id", "openchat:7b", "gemma3:4b", "gemma:2b", "gpt-oss:20b", "openthinker:32b"),
+        *("meta-llama/Llama-3:free", "openai/gpt-4o:extended", "anthropic/claude-3.7-sonnet:thinking"),
+        *("google/gemini-2.5-pro:free", "registry.local:5000/library/qwen3:8b", "gpt-4o", "a:b:c"),
+    ],
+)
+def test_a_name_with_colons_at_a_server_of_ones_own_is_a_name(name: str) -> None:
+    assert model_at(Provider.OPENAI_CHAT, name, official=False) == ModelRef(Provider.OPENAI_CHAT, name)
+    for provider in Provider:  # and so it is behind any protocol that is named
+        assert model_at(Provider.OPENAI_CHAT, f"{provider}:{name}", official=False) == ModelRef(
+            provider, name
+        )
+        assert parse_model(f"{provider.upper()}:{name}") == ModelRef(provider, name)
+
+
+@pytest.mark.parametrize("official", [True, False])
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [
+        ("opnai:fake", "openai:fake"),
+        ("antropic:claude-sonnet-4-5", "anthropic:claude-sonnet-4-5"),
+        ("Antrophic:x", "anthropic:x"),
+        ("gemni:flash", "gemini:flash"),
+        ("open-ai:gpt-5", "openai:gpt-5"),
+        ("openai_chat:qwen3:8b", "openai-chat:qwen3:8b"),
+        ("openai-response:gpt-5", "openai-responses:gpt-5"),
+        ("repaly:last", "replay:last"),
+    ],
+)
+def test_a_misspelt_provider_is_refused_and_the_name_can_still_be_said(
+    text: str, near: str, *, official: bool
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        model_at(Provider.OPENAI_CHAT, text, official=official)
+    assert f"did you mean {near}? Known are openai, openai-chat" in str(refused.value)
+    assert f"is written openai-chat:{text}" in str(refused.value)
+    assert parse_model(f"openai-chat:{text}").name == text
+
+
+@pytest.mark.parametrize("text", ["opnai:fake", "qwen3:8b", "ollama:qwen3", "azure:gpt-5", "x:y"])
+def test_at_a_vendors_own_address_no_name_has_a_colon(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"unknown model provider .* Known are openai,"):
+        model_at(Provider.OPENAI, text, official=True)
+
+
+def test_a_fine_tuned_model_of_the_vendor_has_colons() -> None:
+    named = ModelRef(Provider.OPENAI, "ft:gpt-4o-mini:company::abc")
+    assert model_at(Provider.OPENAI, "ft:gpt-4o-mini:company::abc", official=True) == named
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("gpt-5.2", "openai:gpt-5.2"),
+        ("claude-sonnet-4-5", "anthropic:claude-sonnet-4-5"),
+        ("gemini-3-pro-preview", "gemini:gemini-3-pro-preview"),
+        ("ft:gpt-4o:org::id", "openai:ft:gpt-4o:org::id"),
+    ],
+)
+def test_a_known_model_without_its_provider_is_told_the_whole_name(text: str, meant: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"did you mean {meant}\\?"):
+        parse_model(text)
+
+
+@pytest.mark.parametrize("text", ["", " ", ":", ":x", "qwen3:", "openai:", " openai : "])
+def test_what_names_no_model_at_a_server_either(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"PROVIDER:NAME|the name of the model is empty"):
+        model_at(Provider.OPENAI_CHAT, text, official=False)

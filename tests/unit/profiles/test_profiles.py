@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.messages import ToolDefinition
+from orchestrator.models.catalog import ModelFacts
+from orchestrator.models.replay import ReplayModel
 from orchestrator.profiles.anthropic import anthropic
 from orchestrator.profiles.gemini import gemini
 from orchestrator.profiles.minimal import minimal
@@ -66,7 +68,7 @@ def test_tools_by_name_and_defaults(name: str) -> None:
     assert list(profile.tools.names()) == TOOLS[name]
     assert profile.documents == DOCUMENTS[name]
     assert profile.documents_from_root is (name == "minimal")
-    assert profile.parallel_tool_calls is (name != "minimal")
+    assert profile.supports_parallel_tool_calls is (name != "minimal")
     assert profile.subagents is (name != "minimal")
     assert profile.command_timeout_ms == (120_000 if name == "anthropic" else None)
     assert profile.provider_options == {}
@@ -184,5 +186,14 @@ def test_options_of_the_vendors() -> None:
 
 @every_profile
 def test_the_model_and_what_is_known_of_it(name: str) -> None:
-    profile = MAKERS[name](context_window=9, knowledge_cutoff="May 2025")
-    assert (profile.model, profile.context_window, profile.knowledge_cutoff) == (None, 9, "May 2025")
+    made = MAKERS[name]()
+    assert (made.model, made.context_window_size, made.knowledge_cutoff) == (None, None, "")
+    assert (made.supports_reasoning, made.supports_streaming) == (True, True)
+    model = ReplayModel("mine", [])
+    known = ModelFacts(9, 3, reasoning=False, knowledge_cutoff="May 2025", streaming=False)
+    profile = made.for_model(model, known)
+    assert (profile.model, profile.context_window_size, profile.knowledge_cutoff) == (model, 9, "May 2025")
+    assert (profile.supports_reasoning, profile.supports_streaming) == (False, False)
+    unknown = made.for_model(model, ModelFacts())
+    assert (unknown.supports_reasoning, unknown.supports_streaming) == (True, True)
+    assert unknown.context_window_size is None

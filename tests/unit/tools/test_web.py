@@ -271,8 +271,12 @@ async def test_private_addresses_are_refused(context: ToolContext) -> None:
             await tool.execute({"url": "http://127.0.0.1/", "pattern": "x"}, context)
 
 
+def test_without_an_engine_no_search_is_offered() -> None:
+    assert [tool.name for tool in web_tools(HttpWeb())] == ["web_open", "web_find"]
+
+
 def test_tools_say_what_they_take() -> None:
-    access = HttpWeb()
+    access = HttpWeb(engine="tavily", api_key=KEY)
     tools = [*web_tools(access), web_fetch(PageReader(access))]
     assert [tool.name for tool in tools] == ["web_search", "web_open", "web_find", "web_fetch"]
     taken = [list(tool.definition.parameters["properties"]) for tool in tools]
