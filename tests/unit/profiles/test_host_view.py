@@ -148,3 +148,35 @@ async def test_a_folder_that_was_swapped_for_a_link_is_not_entered(repo: Path, t
     (repo / "a").symlink_to(tmp_path / "outside")
     assert texts(await look_from(scoped)) == ["AGENTS.md of ."]
     await environment.cleanup()
+
+
+@pytest.mark.parametrize("layout", ["elsewhere", "inside", "shared inside", "a link"])
+async def test_git_is_not_asked_on_the_host_where_a_command_can_change_the_configuration(
+    tmp_path: Path, layout: str
+) -> None:
+    """The `.git` of the folder cannot be changed, but it may be a file or a link that leads back into it."""
+    folder = tmp_path / "folder"
+    meta = tmp_path / "meta" if layout == "elsewhere" else folder / "meta"
+    match layout:
+        case "shared inside":
+            repository(folder / "main", "First")
+            git(
+                folder / "main",
+                "worktree",
+                "add",
+                "-q",
+                "--no-checkout",
+                "-b",
+                "side",
+                str(tmp_path / "side"),
+            )
+            (tmp_path / "side" / ".git").rename(folder / ".git")
+        case "a link":
+            repository(folder, "First")
+            (folder / ".git").rename(meta)
+            (folder / ".git").symlink_to(meta)
+        case _:
+            repository(folder, "First")
+            git(folder, "init", "-q", f"--separate-git-dir={meta}")
+    view = sandboxed(folder).host_view()
+    assert (view is not None) is (layout == "elsewhere")
