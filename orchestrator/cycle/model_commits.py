@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 _MOST_COMMITS = 50
 _MOST_BYTES = 60_000
+_MESSAGE_CHARACTERS = 2_000
 _MOST_CHARACTERS = 8_000
-"""Of all messages together; GitHub shows no commit's message that is much longer."""
+"""Of all messages together."""
 _TIMEOUT_MS = 10_000
 # It runs where the model's commands run, and may run what they configured where there is no sandbox: no more of
 # it than of a command of theirs, and with these settings none that git is known for.
@@ -99,7 +100,7 @@ class ModelCommits:
         room = _MOST_CHARACTERS
         messages = [text for message in self.messages if (text := _without_title(message, title))]
         for message in messages:
-            item = f"* {message}"
+            item = f"* {message}"[:_MESSAGE_CHARACTERS].rstrip()
             room -= len(item)
             if room < 0:
                 items.append(f"* {len(messages) - len(items)} more")
