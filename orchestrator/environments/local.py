@@ -177,7 +177,9 @@ class LocalEnvironment:
         return view if view.is_trusted else None
 
     async def _run_outside(self, script: str, folder: str, timeout_ms: int) -> ExecResult:
-        variables = {**self._variables(None), "GIT_CEILING_DIRECTORIES": os.path.dirname(folder)}  # noqa: PTH120  a name
+        inherited = os.environ if self._inherited is None else self._inherited
+        variables = child_variables(inherited, EnvPolicy.FILTERED)  # without git's own, whatever commands get
+        variables["GIT_CEILING_DIRECTORIES"] = os.path.dirname(folder)  # noqa: PTH120  a name
         return await self._run(Command(script, folder, variables, timeout_ms))
 
     async def _run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +21,7 @@ from orchestrator import (
 )
 from orchestrator.environments.host_view import HasHostView
 from orchestrator.environments.scoped import ScopedEnvironment
+from orchestrator.environments.variables import EnvPolicy
 from tests.conformance.environments import this_machines_sandbox
 from tests.doubles.containers import fake_docker
 from tests.unit.agent.stage import ScriptedModel, says
@@ -138,6 +140,15 @@ async def test_the_empty_folder_that_a_sandbox_puts_there_is_no_repository(tmp_p
     seen = await look_from(sandboxed(tmp_path / "x"))
     assert seen.git is not None
     assert paths(seen, tmp_path) == ["AGENTS.md"]
+
+
+async def test_variables_of_git_do_not_lead_elsewhere(repo: Path, tmp_path: Path) -> None:
+    other = repository(tmp_path / "other", "Elsewhere")
+    variables = {**os.environ, "GIT_DIR": str(other / ".git"), "GIT_WORK_TREE": str(other)}
+    for policy in EnvPolicy:
+        seen = await look_from(LocalEnvironment(repo, inherited=variables, env_policy=policy))
+        assert seen.git is not None
+        assert [subject for _, subject in seen.git.commits] == ["Second", "First"]
 
 
 async def test_a_folder_that_was_swapped_for_a_link_is_not_entered(repo: Path, tmp_path: Path) -> None:
