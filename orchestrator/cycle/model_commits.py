@@ -84,11 +84,9 @@ class ModelCommits:
             result = await self.environment.exec_command(command, timeout_ms=_TIMEOUT_MS, env=variables)
         except (ToolError, SandboxMissingError):
             return
-        # Newest first, each ended with a NUL; the last one may be cut.
-        for record in reversed(result.stdout.split("\0")[:-1]):
-            name, _, message = record.partition("\n")
-            if message.strip():
-                self._said.setdefault(name, message.strip())
+        # Newest first, each ended with a NUL; the last one may be cut. What was amended since is no more.
+        records = [record.partition("\n") for record in reversed(result.stdout.split("\0")[:-1])]
+        self._said = {name: message.strip() for name, _, message in records if message.strip()}
 
     def words(self, title: str) -> str:
         """The messages as a list, as GitHub writes those of commits that it makes one; empty if there are none.

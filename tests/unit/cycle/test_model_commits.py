@@ -91,6 +91,17 @@ async def test_what_was_told_is_not_told_again(tree: Path) -> None:
     assert commits.messages == ["Two"]
 
 
+async def test_what_was_amended_or_taken_back_is_not_told(tree: Path) -> None:
+    commits, told = commits_of(tree, "One", "A secret")
+    await commits.look()
+    git(tree, "commit", "-q", "--allow-empty", "--amend", "-m", "Without it")
+    git(tree, "commit", "-q", "--allow-empty", "-m", "Three")
+    git(tree, "reset", "-q", "--hard", "HEAD~1")
+    await commits.look()
+    assert commits.messages == ["One", "Without it"]
+    assert told == []
+
+
 @pytest.mark.parametrize(
     "breakage", ["no repository", "no base", "broken", "a file", "nothing", "merges", "a new branch"]
 )
