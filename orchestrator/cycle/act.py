@@ -235,7 +235,7 @@ class Act:
             self._result.uncertain_usd = spent.uncertain_usd
             self._result.uncertain_tokens = spent.uncertain_tokens
         self._result.minutes = self.spent.minutes
-        if self.ledger.shell_used:
+        if self.ledger.shell_used and not self._parts.stop.now():
             await self._commits.look()  # for the next cycle on the task, if this one is not at its end
         await self._environment.cleanup()
         self._pending.close()

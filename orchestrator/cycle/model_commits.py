@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 _MOST_COMMITS = 50
 _MOST_BYTES = 60_000
+_MESSAGE_CHARACTERS = 2_000
 _MOST_CHARACTERS = 8_000
-"""Of all messages together; GitHub shows no commit's message that is much longer."""
+"""Of all messages together."""
 _TIMEOUT_MS = 10_000
 # It runs where the model's commands run, and may run what they configured where there is no sandbox: no more of
 # it than of a command of theirs, and with these settings none that git is known for.
@@ -83,11 +84,9 @@ class ModelCommits:
             result = await self.environment.exec_command(command, timeout_ms=_TIMEOUT_MS, env=variables)
         except (ToolError, SandboxMissingError):
             return
-        # Newest first, each ended with a NUL; the last one may be cut.
-        for record in reversed(result.stdout.split("\0")[:-1]):
-            name, _, message = record.partition("\n")
-            if message.strip():
-                self._said.setdefault(name, message.strip())
+        # Newest first, each ended with a NUL; the last one may be cut. What was amended since is no more.
+        records = [record.partition("\n") for record in reversed(result.stdout.split("\0")[:-1])]
+        self._said = {name: message.strip() for name, _, message in records if message.strip()}
 
     def words(self, title: str) -> str:
         """The messages as a list, as GitHub writes those of commits that it makes one; empty if there are none.
@@ -99,7 +98,7 @@ class ModelCommits:
         room = _MOST_CHARACTERS
         messages = [text for message in self.messages if (text := _without_title(message, title))]
         for message in messages:
-            item = f"* {message}"
+            item = f"* {message}"[:_MESSAGE_CHARACTERS].rstrip()
             room -= len(item)
             if room < 0:
                 items.append(f"* {len(messages) - len(items)} more")

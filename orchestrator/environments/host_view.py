@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from orchestrator.core.errors import ToolError
 from orchestrator.environments.descent import enter
 from orchestrator.environments.paths import shown
+from orchestrator.environments.readable import is_above
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_POINTER = b"gitdir:"
+_POINTER = "gitdir:"
 """How a `.git` begins that is a file: https://git-scm.com/docs/gitrepository-layout."""
+_POINTER_BYTES = 4_096
 
 _LINKED = frozenset({"AGENTS.md", "CLAUDE.md", "GEMINI.md"})
 """Documents that another one beside them may be a link to; `orientation.sh` knows the same."""
@@ -42,7 +44,7 @@ class HostView:
 
     Args:
         root: the environment's real path. No command of the environment can change a `.git` that is
-            there or above, so git may be asked about that repository; never about one further down.
+            there or above; git is asked about that repository only, never about one further down.
         below: the way from the root down to the folder that is looked at.
         run: see `RunOutside`.
     """
@@ -56,13 +58,18 @@ class HostView:
 
     @property
     def is_trusted(self) -> bool:
-        """Whether the repository that the folder is in, if any, is the root's or one above."""
+        """Whether no command can have made the repository that the folder is in, or changed its configuration."""
         folder = self._root
         for name in self._below:
             folder = os.path.join(folder, name)  # noqa: PTH118  names, joined as they are
             if os.path.lexists(os.path.join(folder, ".git")):  # noqa: PTH118  names
                 return False
-        return True
+        top = self._top()
+        kept = os.path.join(self._root, ".git")  # noqa: PTH118  names
+        return not any(
+            is_above(self._root, place) and not is_above(kept, place)
+            for place in (_repository_folders(top) if top is not None else ())
+        )
 
     async def git(self, script: str, timeout_ms: int) -> str:
         """What a script prints that asks git about the repository; nothing where there is none.
@@ -119,11 +126,27 @@ def _is_repository(path: str) -> bool:
     """Whether a `.git` is one. A sandbox may have an empty folder there for a while."""
     if os.path.isdir(path):  # noqa: PTH112  a name
         return os.path.lexists(os.path.join(path, "HEAD"))  # noqa: PTH118  names
+    return _line(path).startswith(_POINTER)
+
+
+def _repository_folders(top: str) -> Iterator[str]:
+    """The real folder of the repository that a `.git` is or leads to, and the one that it shares with others."""
+    found = path = os.path.join(top, ".git")  # noqa: PTH118  names
+    if not os.path.isdir(path):  # noqa: PTH112  a name
+        found = os.path.join(top, _line(path).removeprefix(_POINTER).strip())  # noqa: PTH118  names
+    yield os.path.realpath(found)
+    if shared := _line(os.path.join(found, "commondir")).strip():  # noqa: PTH118  names
+        yield os.path.realpath(os.path.join(found, shared))  # noqa: PTH118  names
+
+
+def _line(path: str) -> str:
+    """A small file's text, empty where there is none."""
     try:
         with open(os.open(path, _FILE), "rb") as file:  # noqa: PTH123  a descriptor
-            return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.read(len(_POINTER)) == _POINTER
+            is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            return os.fsdecode(file.read(_POINTER_BYTES)) if is_file else ""
     except OSError:
-        return False
+        return ""
 
 
 def _way_down(top: str, folder: str) -> Iterator[tuple[str, int]]:

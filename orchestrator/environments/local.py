@@ -176,15 +176,18 @@ class LocalEnvironment:
     def host_view(self) -> HostView | None:
         """See `HasHostView`: a sandbox hides what is above the folder, and the settings of whoever runs this.
 
-        None without a sandbox, and where the repository is the commands' own: git runs there only in the
+        None without a sandbox, and where commands can change the repository: git runs there only in the
         sandbox, for it is they who say what git does there.
         """
         if self._own_repository or not (self._looks_for_sandbox or self._sandbox):
             return None
-        return HostView(self._tree.root, (), self._run_outside)
+        view = HostView(self._tree.root, (), self._run_outside)
+        return view if view.is_trusted else None
 
     async def _run_outside(self, script: str, folder: str, timeout_ms: int) -> ExecResult:
-        variables = {**self._variables(None), "GIT_CEILING_DIRECTORIES": os.path.dirname(folder)}  # noqa: PTH120  a name
+        inherited = os.environ if self._inherited is None else self._inherited
+        variables = child_variables(inherited, EnvPolicy.FILTERED)  # without git's own, whatever commands get
+        variables["GIT_CEILING_DIRECTORIES"] = os.path.dirname(folder)  # noqa: PTH120  a name
         return await self._run(Command(script, folder, variables, timeout_ms))
 
     async def _run(

@@ -55,6 +55,21 @@ def test_a_cycle_that_works_with_git(stage: Stage, repository: Path) -> None:
     assert message(repository) == "Make add() add\n\n* Fix add\n\nIt subtracted.\n\n* Write notes"
 
 
+def test_a_level_that_grants_git_and_nothing_else(stage: Stage, repository: Path) -> None:
+    plain = [("run_shell_command", {"command": line}) for line in ("git add -A", "git commit -m 'Fix add'")]
+    done = run(
+        stage,
+        repository,
+        [FIX, *plain],
+        [("run_shell_command", {"command": "git config core.fsmonitor x"})],
+        [ONLY_A_TITLE, FINISH],
+        how=("--allow-command", "git *"),
+    )
+    assert done.code == 0, done.err
+    assert "git config is never granted but for reading" in stage.told(2)
+    assert message(repository) == "Make add() add\n\n* Fix add"
+
+
 def test_what_git_took_away_is_not_proposed_and_that_is_said(stage: Stage, repository: Path) -> None:
     done = run(stage, repository, [FIX, shell("git stash")], [PROPOSE], [FINISH])
     assert (

@@ -64,7 +64,8 @@ async def test_a_long_history_has_an_end(tree: Path) -> None:
     assert len(text) < 9_000
     assert text.startswith("* 0 x")
     assert text.endswith("\n\n* 5 more")
-    assert await words(tree, "y" * 100_000) == "", "and so has a message"
+    assert await words(tree, "y" * 50_000) == f"* {'y' * 1_998}", "and so has a message"
+    assert await words(tree, "z" * 100_000) == "", "one that git takes long to tell is not told"
 
 
 @pytest.mark.parametrize("odd", ["\udcff", "\x1e\x1f", "a\r\nb", "\u202e", "* x", "-- \n"])
@@ -88,6 +89,17 @@ async def test_what_was_told_is_not_told_again(tree: Path) -> None:
     git(tree, "commit", "-q", "--allow-empty", "-m", "Two")
     await commits.look()
     assert commits.messages == ["Two"]
+
+
+async def test_what_was_amended_or_taken_back_is_not_told(tree: Path) -> None:
+    commits, told = commits_of(tree, "One", "A secret")
+    await commits.look()
+    git(tree, "commit", "-q", "--allow-empty", "--amend", "-m", "Without it")
+    git(tree, "commit", "-q", "--allow-empty", "-m", "Three")
+    git(tree, "reset", "-q", "--hard", "HEAD~1")
+    await commits.look()
+    assert commits.messages == ["One", "Without it"]
+    assert told == []
 
 
 @pytest.mark.parametrize(

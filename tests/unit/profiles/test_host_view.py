@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +21,7 @@ from orchestrator import (
 )
 from orchestrator.environments.host_view import HasHostView
 from orchestrator.environments.scoped import ScopedEnvironment
+from orchestrator.environments.variables import EnvPolicy
 from tests.conformance.environments import this_machines_sandbox
 from tests.doubles.containers import fake_docker
 from tests.unit.agent.stage import ScriptedModel, says
@@ -140,6 +142,15 @@ async def test_the_empty_folder_that_a_sandbox_puts_there_is_no_repository(tmp_p
     assert paths(seen, tmp_path) == ["AGENTS.md"]
 
 
+async def test_variables_of_git_do_not_lead_elsewhere(repo: Path, tmp_path: Path) -> None:
+    other = repository(tmp_path / "other", "Elsewhere")
+    variables = {**os.environ, "GIT_DIR": str(other / ".git"), "GIT_WORK_TREE": str(other)}
+    for policy in EnvPolicy:
+        seen = await look_from(LocalEnvironment(repo, inherited=variables, env_policy=policy))
+        assert seen.git is not None
+        assert [subject for _, subject in seen.git.commits] == ["Second", "First"]
+
+
 async def test_a_folder_that_was_swapped_for_a_link_is_not_entered(repo: Path, tmp_path: Path) -> None:
     write(tmp_path / "outside" / "AGENTS.md", "of somebody else")
     environment = sandboxed(repo)
@@ -148,3 +159,35 @@ async def test_a_folder_that_was_swapped_for_a_link_is_not_entered(repo: Path, t
     (repo / "a").symlink_to(tmp_path / "outside")
     assert texts(await look_from(scoped)) == ["AGENTS.md of ."]
     await environment.cleanup()
+
+
+@pytest.mark.parametrize("layout", ["elsewhere", "inside", "shared inside", "a link"])
+async def test_git_is_not_asked_on_the_host_where_a_command_can_change_the_configuration(
+    tmp_path: Path, layout: str
+) -> None:
+    """The `.git` of the folder cannot be changed, but it may be a file or a link that leads back into it."""
+    folder = tmp_path / "folder"
+    meta = tmp_path / "meta" if layout == "elsewhere" else folder / "meta"
+    match layout:
+        case "shared inside":
+            repository(folder / "main", "First")
+            git(
+                folder / "main",
+                "worktree",
+                "add",
+                "-q",
+                "--no-checkout",
+                "-b",
+                "side",
+                str(tmp_path / "side"),
+            )
+            (tmp_path / "side" / ".git").rename(folder / ".git")
+        case "a link":
+            repository(folder, "First")
+            (folder / ".git").rename(meta)
+            (folder / ".git").symlink_to(meta)
+        case _:
+            repository(folder, "First")
+            git(folder, "init", "-q", f"--separate-git-dir={meta}")
+    view = sandboxed(folder).host_view()
+    assert (view is not None) is (layout == "elsewhere")

@@ -118,6 +118,7 @@ PLANTS = (
     Plant("submodule.update", _SUBMODULE),
     Plant("gpg.program", "git commit -qam x", "[gpg]\n\tprogram = @script\n[commit]\n\tgpgSign = true\n"),
     _core("editor", "git commit -a"),
+    Plant("alias", "git x", "[alias]\n\tx = !@script\n\tstatus = !@script\n\tcommit-tree = !@script\n"),
     _variable("GIT_SSH_COMMAND", "@script", _SSH),
     _variable("GIT_SSH", "@script", _SSH),
     _variable("GIT_EXTERNAL_DIFF", "@script", "git diff"),

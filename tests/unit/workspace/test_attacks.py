@@ -116,6 +116,8 @@ def plant_in(tree: Path, field: Field) -> None:
             {
                 "info/attributes": ATTRIBUTES,
                 "objects/info/alternates": f"{field.folder}/source/.git/objects\n",
+                "packed-refs": f"{'0' * 39}1 refs/heads/main\n",
+                "info/exclude": "*\n",
             },
         )
         shutil.copytree(field.folder / "hooks", own / "hooks", dirs_exist_ok=True)
