@@ -19,7 +19,7 @@ from orchestrator.assembly.doctor_findings import (
 from orchestrator.assembly.doctor_grants import NO_TOKEN, grant, other_token, role_fix, token_page
 from orchestrator.assembly.doctor_machine import judge_clock
 from orchestrator.core.changes import FileChange, FileVersion
-from orchestrator.core.errors import ForgePermissionError
+from orchestrator.core.errors import ForgeNotFoundError, ForgePermissionError
 from orchestrator.forge.base import TokenKind
 from orchestrator.guard.protected import PathPolicy
 
@@ -268,7 +268,11 @@ class GitHubProbes:
 
     def _checks(self) -> Finding:
         branch = self._needed().default_branch
-        if branch is not None and (lacking := self._forge.unreadable_checks(branch)):
+        try:
+            lacking = self._forge.unreadable_checks(branch) if branch is not None else []
+        except ForgeNotFoundError as error:
+            return warning(f"failed ones are never seen: {error}", self._grant("checks"))
+        if lacking:
             found = f"the token may not read {' and '.join(lacking)}: failed ones are never seen"
             return warning(found, "; and ".join(map(self._grant, lacking)))
         match self.kind:

@@ -81,6 +81,7 @@ _NAMED_WAIT = re.compile(
 )
 _UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 # A time-out (408) passes; what stands above has a reason of its own.
+_NEEDS_PERSON = frozenset({"402", "407", "410", "451"})
 _REFUSED = re.compile(r"returned error: (?P<status>4(?!08)\d\d)")
 _NETWORK = re.compile(
     r"Could not resolve|Failed to connect|Connection (?:refused|timed out|reset|closed)|unable to access"
@@ -110,7 +111,8 @@ def error_for(stderr: str, doing: str) -> WorkspaceError:
             kind = RemoteRefusedError if reason in _NOT_LET_IN else WorkspaceError
             return kind(f"{doing}: {reason}{said}")
     if refused := _REFUSED.search(stderr):
-        return RemoteRefusedError(f"{doing}: the server refuses it (HTTP {refused['status']}){said}")
+        kind = RemoteRefusedError if refused["status"] in _NEEDS_PERSON else WorkspaceError
+        return kind(f"{doing}: the server refuses it (HTTP {refused['status']}){said}")
     line = main_line(stderr)
     if _NETWORK.search(stderr):
         message = f"{doing}: the server cannot be reached ({line}){said}"
