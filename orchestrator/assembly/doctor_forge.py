@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from orchestrator.forge.github_survey import RepositoryFacts
     from orchestrator.forge.github_token import TokenFacts
 
-_BRANCH = "pullwright/doctor"
+_BRANCH = "pullwright/issue-1-doctor"
 """Stands for every branch that we push; it is never made."""
 _FEW_DAYS = 7
 _SMALL_SHARE = 0.1
@@ -249,7 +249,8 @@ class GitHubProbes:
         kinds = ", ".join(dict.fromkeys(rule.kind for rule in stopping))
         page = f"{facts.url}/rules/{stopping[0].ruleset}"
         fix = f"exclude pullwright/** from it, or let the token's owner bypass it: {page}"
-        if any(rule.kind in _HARD for rule in stopping):
+        email = self._around.settings.author_email
+        if any(rule.kind in _HARD or rule.refuses(_BRANCH, email) for rule in stopping):
             return failed(f"branches below pullwright/ are refused by: {kinds}", fix)
         return warning(f"some pushes may be refused by: {kinds}", fix)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.doubles.github.faults import Fault
 from tests.scenarios.hosted import Hosted
 from tests.scenarios.stage import FIX_IT, Stage
 
@@ -67,3 +68,15 @@ def test_an_archived_repository_is_called_so_before_anything_is_paid(hosted: Hos
     assert (done.code, hosted.asked) == (1, 0)
     assert "unarchive it" in done.result["error"]
     assert "the server says: This repository was archived so it is read-only." in done.result["error"]
+
+
+def test_a_git_server_that_has_had_enough_is_waited_for_and_the_work_arrives(hosted: Hosted) -> None:
+    for path in ("git-receive-pack", "info/refs"):
+        headers = {"Retry-After": "0"}
+        where = rf"/octo/calc\.git/{path}"
+        hosted.github.faults.append(
+            Fault("*", where, times=2, skip=2, status=429, headers=headers, body="Slow down.")
+        )
+    assert hosted.propose().state == "open"
+    assert hosted.asked == 1
+    assert all(fault.times == 0 for fault in hosted.github.faults)

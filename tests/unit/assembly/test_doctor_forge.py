@@ -356,6 +356,14 @@ def test_issues_that_may_not_be_read(doctor: Doctor, github: GitHub) -> None:
         (BranchRule("creation", bypass="always"), State.OK),
         (BranchRule("creation", bypass="pull_requests_only"), State.FAILED),
         (BranchRule("non_fast_forward"), State.WARNING),
+        (
+            BranchRule("branch_name_pattern", parameters={"operator": "contains", "pattern": "x/"}),
+            State.FAILED,
+        ),
+        (
+            BranchRule("branch_name_pattern", parameters={"operator": "contains", "pattern": "t/"}),
+            State.WARNING,
+        ),
         (BranchRule("deletion"), State.OK),
     ],
 )
