@@ -19,7 +19,7 @@ from orchestrator.assembly.doctor_findings import (
 from orchestrator.assembly.doctor_grants import NO_TOKEN, grant, other_token, role_fix, token_page
 from orchestrator.assembly.doctor_machine import judge_clock
 from orchestrator.core.changes import FileChange, FileVersion
-from orchestrator.core.errors import ForgePermissionError
+from orchestrator.core.errors import ForgeNotFoundError, ForgePermissionError
 from orchestrator.forge.base import TokenKind
 from orchestrator.guard.protected import PathPolicy
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from orchestrator.forge.github_survey import RepositoryFacts
     from orchestrator.forge.github_token import TokenFacts
 
-_BRANCH = "pullwright/doctor"
+_BRANCH = "pullwright/issue-1-doctor"
 """Stands for every branch that we push; it is never made."""
 _FEW_DAYS = 7
 _SMALL_SHARE = 0.1
@@ -249,7 +249,8 @@ class GitHubProbes:
         kinds = ", ".join(dict.fromkeys(rule.kind for rule in stopping))
         page = f"{facts.url}/rules/{stopping[0].ruleset}"
         fix = f"exclude pullwright/** from it, or let the token's owner bypass it: {page}"
-        if any(rule.kind in _HARD for rule in stopping):
+        email = self._around.settings.author_email
+        if any(rule.kind in _HARD or rule.refuses(_BRANCH, email) for rule in stopping):
             return failed(f"branches below pullwright/ are refused by: {kinds}", fix)
         return warning(f"some pushes may be refused by: {kinds}", fix)
 
@@ -268,7 +269,11 @@ class GitHubProbes:
 
     def _checks(self) -> Finding:
         branch = self._needed().default_branch
-        if branch is not None and (lacking := self._forge.unreadable_checks(branch)):
+        try:
+            lacking = self._forge.unreadable_checks(branch) if branch is not None else []
+        except ForgeNotFoundError as error:
+            return warning(f"failed ones are never seen: {error}", self._grant("checks"))
+        if lacking:
             found = f"the token may not read {' and '.join(lacking)}: failed ones are never seen"
             return warning(found, "; and ".join(map(self._grant, lacking)))
         match self.kind:

@@ -212,7 +212,7 @@ class RemoteRateLimitError(RemoteUnavailableError):
         seconds: how long it wants none.
     """
 
-    def __init__(self, message: str, *, seconds: float) -> None:
+    def __init__(self, message: str, *, seconds: float = 60.0) -> None:
         super().__init__(message)
         self.seconds = seconds
 

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from orchestrator.core.errors import ForgeError, ForgePermissionError
+from orchestrator.core.errors import ForgeAuthenticationError, ForgeError, ForgeRateLimitError
 from orchestrator.forge.github_place import RestPlace
 from orchestrator.forge.line import Request
 
@@ -137,21 +137,28 @@ class RestSurvey(RestPlace):
     def why_not_pushed(self, branch: str, email: str) -> str | None:
         """The rule that refuses a new branch for sure, in words, or None.
 
-        A token that may not read the rules learns of them by the push.
+        Where the rules cannot be read, the push tells.
+
+        Raises:
+            ForgeAuthenticationError: the token is worth nothing.
+            ForgeRateLimitError: GitHub wants no request now.
         """
         try:
-            rules = self.rules(branch)
-        except ForgePermissionError:
+            refusing = [rule for rule in self.rules(branch) if rule.refuses(branch, email)]
+            stopping = [rule for rule in refusing if not self.passes_by(rule.ruleset)]
+        except (ForgeAuthenticationError, ForgeRateLimitError):
+            raise
+        except ForgeError:
             return None
-        for rule in rules:
-            if rule.refuses(branch, email) and not self.passes_by(rule.ruleset):
-                wanted = f" ({rule.parameters['pattern']!r})" if rule.parameters.get("pattern") else ""
-                return (
-                    f"the rule {rule.kind}{wanted} of {self._name} refuses to take the branch {branch}: exclude "
-                    f"{branch.partition('/')[0]}/** from it, or let the token's owner bypass it: "
-                    f"{self._url}/rules/{rule.ruleset}"
-                )
-        return None
+        if not stopping:
+            return None
+        rule = stopping[0]
+        wanted = f" ({rule.parameters['pattern']!r})" if rule.parameters.get("pattern") else ""
+        return (
+            f"the rule {rule.kind}{wanted} of {self._name} refuses to take the branch {branch}: exclude "
+            f"{branch.partition('/')[0]}/** from it, or let the token's owner bypass it: "
+            f"{self._url}/rules/{rule.ruleset}"
+        )
 
     def passes_by(self, ruleset: int) -> bool:
         """Whether we may push past a ruleset. False where GitHub does not say."""

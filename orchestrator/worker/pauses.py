@@ -27,6 +27,7 @@ from orchestrator.core.errors import (
     PermissionDeniedError,
     PushRejectedError,
     RateLimitError,
+    RemoteRateLimitError,
     RemoteRefusedError,
     RemoteUnavailableError,
     SpentQuotaError,
@@ -137,7 +138,9 @@ def _until(error: BaseException, now: datetime, failures_in_a_row: int, jitter: 
     )
     if named is None:
         steps = SHORT_MINUTES if isinstance(error, _PASSING) else LONG_MINUTES
-        return _later(now, steps, failures_in_a_row, jitter)
+        later = _later(now, steps, failures_in_a_row, jitter)
+        asked = error.seconds if isinstance(error, RemoteRateLimitError) else 0.0
+        return max(later, now + timedelta(seconds=asked))
     latest = now + timedelta(days=_LONGEST_DAYS)
     until = min(named + timedelta(seconds=_SPREAD_SECONDS * jitter), latest)
     return max(until, _later(now, SHORT_MINUTES, failures_in_a_row, jitter))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import (
@@ -16,7 +17,7 @@ from orchestrator.core.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _MOST_CHARACTERS = 300
 _MOST_SERVER_CHARACTERS = 4000
@@ -79,8 +80,12 @@ _LIMITED = re.compile(
 _NAMED_WAIT = re.compile(
     r"(?:retry|again|wait)[^\d\n]{0,20}(?P<count>\d{1,12}(?:\.\d{1,9})?)\s*(?P<unit>s|m|h)", re.IGNORECASE
 )
+_TRACED = re.compile(r"\d\d:\d\d:\d\d\.\d+ \S+\.c:\d+ +(?:<= Recv header: (?P<header>.*))?")
+_ASKED_WAIT = re.compile(r"^retry-after: (?P<count>\d+) (?P<unit>s)$", re.MULTILINE)
+_PASSES = re.compile(r"error: (?:403|408|5\d\d)|HTTP (?:403|408|5\d\d)")
 _UNIT_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 # A time-out (408) passes; what stands above has a reason of its own.
+_NEEDS_PERSON = frozenset({"402", "407", "410", "451"})
 _REFUSED = re.compile(r"returned error: (?P<status>4(?!08)\d\d)")
 _NETWORK = re.compile(
     r"Could not resolve|Failed to connect|Connection (?:refused|timed out|reset|closed)|unable to access"
@@ -100,17 +105,18 @@ def error_for(stderr: str, doing: str) -> WorkspaceError:
     if _DISK_FULL.search(stderr):
         return DiskFullError(f"{doing}: {_NO_SPACE}")
     said = server_words(stderr)
-    if _LIMITED.search(stderr):
+    if _LIMITED.search(stderr) or (_ASKED_WAIT.search(stderr) and _PASSES.search(stderr)):
         seconds = _wait_seconds(stderr)
         return RemoteRateLimitError(
-            f"{doing}: the server wants a pause of {seconds:.0f} s (rate limit){said}", seconds=seconds
+            f"{doing}: the server wants a pause of {seconds:.0f} s{said}", seconds=seconds
         )
     for pattern, reason in _REASONS:
         if pattern.search(stderr):
             kind = RemoteRefusedError if reason in _NOT_LET_IN else WorkspaceError
             return kind(f"{doing}: {reason}{said}")
     if refused := _REFUSED.search(stderr):
-        return RemoteRefusedError(f"{doing}: the server refuses it (HTTP {refused['status']}){said}")
+        kind = RemoteRefusedError if refused["status"] in _NEEDS_PERSON else WorkspaceError
+        return kind(f"{doing}: the server refuses it (HTTP {refused['status']}){said}")
     line = main_line(stderr)
     if _NETWORK.search(stderr):
         message = f"{doing}: the server cannot be reached ({line}){said}"
@@ -119,9 +125,39 @@ def error_for(stderr: str, doing: str) -> WorkspaceError:
     return WorkspaceError(f"{doing}: {line}{said}")
 
 
+def without_trace(stderr: str) -> str:
+    """What git said, without what curl did (`GIT_TRACE_CURL`); the wait that the last reply asked for stays, as words.
+
+    Its form: `trace_strbuf` in https://github.com/git/git/blob/master/trace.c, `Retry-After` in RFC 9110, 10.2.3.
+    """
+    lines: list[str] = []
+    headers: dict[str, str] = {}
+    for line in stderr.splitlines(keepends=True):
+        traced = _TRACED.match(line)
+        if traced is None:
+            lines.append(line)
+        elif traced["header"] is not None:
+            name, _, value = traced["header"].partition(":")
+            headers = {} if name.startswith("HTTP/") else headers | {name.lower(): value.strip()}
+    said, seconds = "".join(lines), _retry_after(headers)
+    return said if seconds is None else f"{said.rstrip()}\nretry-after: {seconds} s\n"
+
+
+def _retry_after(headers: Mapping[str, str]) -> int | None:
+    """Seconds, by the server's own clock where it names a moment."""
+    wanted = headers.get("retry-after", "")
+    if wanted.isdecimal():
+        return int(wanted)
+    try:
+        until, now = (parsedate_to_datetime(text) for text in (wanted, headers.get("date", "")))
+        return max(0, int((until - now).total_seconds()))
+    except (ValueError, TypeError):
+        return None
+
+
 def _wait_seconds(stderr: str) -> float:
-    """The pause that a server names in words; git tells nobody its headers."""
-    found = _NAMED_WAIT.search(stderr)
+    """The pause that a server names, by its header or in words."""
+    found = _ASKED_WAIT.search(stderr) or _NAMED_WAIT.search(stderr)
     if found is None:
         return _LIMIT_SECONDS
     return min(float(found["count"]) * _UNIT_SECONDS[found["unit"].lower()], _LONGEST_LIMIT_SECONDS)

@@ -105,6 +105,10 @@ def dropped_variables(environment: Container[str]) -> list[str]:
 def network_variables(remote: Remote) -> dict[str, str]:
     """What a command needs besides that may contact one remote."""
     variables = {"GIT_ALLOW_PROTOCOL": _ALLOWED_PROTOCOLS}
+    if remote.scheme in {"http", "https"}:
+        # Onto standard error, which stays in memory: git tells a server's headers in no other way. It leaves
+        # out credentials (GIT_TRACE_REDACT), and `HostGit` takes them out once more.
+        variables |= {"GIT_TRACE_CURL": "1", "GIT_TRACE_CURL_NO_DATA": "1", "GIT_TRACE_REDACT": "1"}
     if remote.scheme == "ssh":
         variables["GIT_SSH_COMMAND"] = "ssh -o BatchMode=yes"
         if "SSH_AUTH_SOCK" in os.environ:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import GitMissingError, WorkspaceError
 from orchestrator.workspace.credential import write_helper
-from orchestrator.workspace.failures import error_for, storage_errors
+from orchestrator.workspace.failures import error_for, storage_errors, without_trace
 from orchestrator.workspace.git_settings import OPTIONS, dropped_variables, environment_for, network_variables
 
 if TYPE_CHECKING:
@@ -107,9 +107,10 @@ class HostGit:
                 environment |= credential.variables(remote.scheme, remote.authority, helper)
             cancelled = remote.cancelled if remote is not None else _never
             result = _execute(arguments, environment, self.folder, stdin, doing, cancelled)
-        if credential is not None:
-            return GitResult(result.status, result.stdout, credential.redact(result.stderr))
-        return result
+        said = result.stderr if remote is None else without_trace(result.stderr)
+        return GitResult(
+            result.status, result.stdout, said if credential is None else credential.redact(said)
+        )
 
 
 def _never() -> bool:

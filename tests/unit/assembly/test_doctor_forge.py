@@ -8,6 +8,7 @@ import pytest
 
 from orchestrator.assembly.doctor import diagnose
 from orchestrator.assembly.doctor_findings import State
+from orchestrator.assembly.doctor_grants import fix_for
 from orchestrator.core.clock import ManualClock
 from tests.doubles.github.faults import Fault, server_error
 from tests.doubles.github.fixtures import github
@@ -259,6 +260,48 @@ def test_what_a_git_server_says_is_shown_with_the_fix_that_fits(
     assert fix in found.fix
 
 
+@pytest.mark.parametrize(
+    ("said", "fix"),
+    [
+        (
+            "error: GH013: Repository rule violations found | - Push cannot contain secrets",
+            "take the secret out",
+        ),
+        (
+            "error: GH013: Repository rule violations found | - Commits must have verified signatures.",
+            "not signed",
+        ),
+        (
+            "error: GH006: Protected branch update failed | error: Commits must have valid signatures.",
+            "not signed",
+        ),
+        ("error: GH006: Protected branch update failed for refs/heads/pullwright/a.", "from that protection"),
+        (
+            "error: GH013: | - Cannot create ref due to creations being restricted.",
+            "from the rule at the address",
+        ),
+        ("ERROR: The key you are authenticating with has been marked as read only.", "that may write"),
+        ("(pre-receive hook declined); the server says: no", "ask who runs the server"),
+        ("something else", "otherwise"),
+    ],
+)
+def test_the_fix_fits_what_the_server_says(said: str, fix: str) -> None:
+    assert fix in fix_for(said, "otherwise")
+
+
+def test_what_a_servers_rules_say_is_shown_by_a_push_that_writes(
+    doctor: Doctor, github: GitHub, repo: Repo
+) -> None:
+    hook = repo.path / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho 'error: GH013: Repository rule violations found' >&2\nexit 1\n")
+    hook.chmod(0o755)
+    found = doctor(github.token(), writes=True)["push"]
+    assert found.state is State.FAILED
+    assert "the server says: error: GH013: Repository rule violations found" in found.found
+    assert "from the rule at the address" in found.fix
+
+
 def test_little_is_left_of_the_rate_limit(doctor: Doctor, github: GitHub) -> None:
     github.remaining = 300
     found = doctor(github.token())["rate limits"]
@@ -313,6 +356,14 @@ def test_issues_that_may_not_be_read(doctor: Doctor, github: GitHub) -> None:
         (BranchRule("creation", bypass="always"), State.OK),
         (BranchRule("creation", bypass="pull_requests_only"), State.FAILED),
         (BranchRule("non_fast_forward"), State.WARNING),
+        (
+            BranchRule("branch_name_pattern", parameters={"operator": "contains", "pattern": "x/"}),
+            State.FAILED,
+        ),
+        (
+            BranchRule("branch_name_pattern", parameters={"operator": "contains", "pattern": "t/"}),
+            State.WARNING,
+        ),
         (BranchRule("deletion"), State.OK),
     ],
 )

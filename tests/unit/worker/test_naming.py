@@ -13,10 +13,13 @@ from orchestrator.cycle.tasks import BRANCH_FOLDERS, from_text, key_of
 from orchestrator.forge.github_survey import Rule
 from orchestrator.worker.naming import RemoteNames
 from orchestrator.workspace.names import in_the_way
+from tests.doubles.github.faults import Fault
 from tests.unit.workspace.records_rig import bare
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.unit.worker.conftest import World
 
 HEADS = "refs/heads/"
 TASK = replace(from_text("Fix it"), key="issue-12", title="Add subtracts")
@@ -112,6 +115,13 @@ def test_a_base() -> None:
         assert str(raised.value).isprintable()
     with pytest.raises(EmptyRepositoryError, match="is empty"):
         RemoteNames({"refs/tags/v1"}, "octo/calc").require_base("main")
+
+
+@pytest.mark.parametrize("status", [403, 404, 410, 500, 503])
+def test_rules_that_cannot_be_read_stop_nothing(world: World, status: int) -> None:
+    body = {"message": "Upgrade to GitHub Pro"}
+    world.github.faults.append(Fault("GET", ".*/rules/.*", times=9, status=status, body=body))
+    assert world.forge.why_not_pushed(BRANCH, "us@bots.example") is None
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,12 @@ def test_a_reason_is_one_line_and_never_empty() -> None:
     assert several.reason == "one two"
 
 
+def test_a_git_server_that_names_a_pause_gets_it() -> None:
+    pause = pause_after(errors.RemoteRateLimitError("x", seconds=900.0), NOW, 1, 0.0)
+    assert isinstance(pause, Pause)
+    assert pause.until == NOW + timedelta(minutes=15)
+
+
 def kinds() -> list[type[errors.PullwrightError]]:
     def below(kind: type[errors.PullwrightError]) -> list[type[errors.PullwrightError]]:
         return [kind, *(found for child in kind.__subclasses__() for found in below(child))]

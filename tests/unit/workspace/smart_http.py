@@ -23,7 +23,7 @@ class SmartHttp:
     Attributes:
         root: the folder whose repositories it serves.
         redirect: send every request to this server instead.
-        status: answer this and nothing else.
+        status: answer this and nothing else, with `headers`.
         credentials: each `user:password` that was shown, or None for a request without.
     """
 
@@ -32,6 +32,7 @@ class SmartHttp:
     password: str = "ghs_" + "s3cret" * 8
     redirect: str | None = None
     status: int | None = None
+    headers: dict[str, str] = field(default_factory=dict)
     port: int = 0
     credentials: list[str | None] = field(default_factory=list)
 
@@ -74,7 +75,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.rig.redirect is not None:
             self._reply(302, {"Location": self.rig.redirect + self.path})
         elif self.rig.status is not None:
-            self._reply(self.rig.status, {})
+            self._reply(self.rig.status, self.rig.headers)
         elif shown != f"{self.rig.user}:{self.rig.password}":
             self._reply(401, {"WWW-Authenticate": 'Basic realm="git"'})
         else:

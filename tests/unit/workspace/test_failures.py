@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import DiskFullError, RemoteRateLimitError, WorkspaceError
-from orchestrator.workspace.failures import error_for, main_line, server_words, storage_errors
+from orchestrator.workspace.failures import error_for, main_line, server_words, storage_errors, without_trace
 from orchestrator.workspace.hostgit import GitResult
 from orchestrator.workspace.swap import PAUSES_SECONDS, Tries, push_error
 from tests.unit.workspace.rig import clone, write
@@ -178,6 +178,40 @@ def test_a_server_that_wants_a_pause_gets_it(stderr: str, seconds: float) -> Non
     assert all(pause >= seconds for pause in slept)
     with pytest.raises(RemoteRateLimitError):
         tries.wait(error)
+
+
+TRACED = """12:30:23.074013 http.c:672              => Send header, 0000000270 bytes (0x0000010e)
+12:30:23.074025 http.c:684              => Send header: Authorization: Basic <redacted>
+12:30:23.119467 http.c:684              <= Recv header: HTTP/2 301
+12:30:23.119487 http.c:684              <= Recv header: retry-after: 99
+12:30:23.119467 http.c:684              <= Recv header: HTTP/1.1 {status} x
+12:30:23.119487 http.c:684              <= Recv header: {header}
+12:30:23.119504 http.c:684              <= Recv header:
+12:30:23.119540 http.c:725              == Info: Connection closed
+remote: No.
+fatal: unable to access 'https://h/r/': The requested URL returned error: {status}
+"""
+
+
+@pytest.mark.parametrize(
+    ("status", "header", "seconds"),
+    [
+        ("429", "Retry-After: 7", 7.0),
+        ("503", "retry-after: 3", 3.0),
+        ("403", "Retry-After: 30", 30.0),
+        ("429", "Retry-After: soon", 60.0),
+        ("429", "X-Other: 7", 60.0),
+        ("404", "Retry-After: 7", None),
+        ("503", "X-Other: 7", None),
+    ],
+)
+def test_the_wait_that_a_header_asks_for(status: str, header: str, seconds: float | None) -> None:
+    said = without_trace(TRACED.format(status=status, header=header))
+    assert "Recv" not in said
+    assert "Authorization" not in said
+    error = error_for(said, "cannot x")
+    assert (error.seconds if isinstance(error, RemoteRateLimitError) else None) == seconds
+    assert "the server says: No." in str(error)
 
 
 def test_progress_is_nothing_that_a_server_says() -> None:

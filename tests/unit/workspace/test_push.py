@@ -107,7 +107,7 @@ def test_the_servers_reason_is_told_in_one_line(safe: Clone, source: Path) -> No
         safe.push(BRANCH, expected=None)
     text = str(caught.value)
     assert "pre-receive hook declined" in text
-    assert "GH006: Protected branch second line" in text
+    assert "GH006: Protected branch | second line" in text
     assert "\n" not in text
 
 

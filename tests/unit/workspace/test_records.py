@@ -79,26 +79,41 @@ def test_what_a_dead_process_left_is_swept(plain: Path, tmp_path: Path) -> None:
         records.commit("y", None)
 
 
-def test_a_git_server_that_wants_a_pause_is_not_asked_at_once(plain: Path, tmp_path: Path) -> None:
-    """With real git over HTTP: all that it tells of a 429 is the status and the server's plain text."""
+@pytest.mark.parametrize(
+    ("status", "headers", "seconds"),
+    [
+        (429, {}, 60.0),
+        (429, {"Retry-After": "90"}, 90.0),
+        (503, {"Retry-After": "7"}, 7.0),
+        (
+            429,
+            {"Date": "Sun, 22 Nov 2026 12:00:00 GMT", "Retry-After": "Sun, 22 Nov 2026 12:02:00 GMT"},
+            120.0,
+        ),
+    ],
+)
+def test_a_git_server_that_wants_a_pause_is_not_asked_at_once(
+    plain: Path, tmp_path: Path, status: int, headers: dict[str, str], seconds: float
+) -> None:
+    """With real git over HTTP."""
     slept: list[float] = []
 
     def sleep(seconds: float) -> None:
         slept.append(seconds)
-        server.status = None if len(slept) >= 2 else 429
+        server.status = None if len(slept) >= 2 else status
 
     git(plain, "config", "http.receivepack", "true")
     with SmartHttp(plain.parent).running() as server:
-        server.status = 429
+        server.status, server.headers = status, headers
         login = GitCredential("127.0.0.1", server.user, server.password)
         url = f"{server.url}/{plain.name}"
         with Records(tmp_path / "scratch", url, lambda: login, sleep=sleep) as records:
             assert records.list("refs/pullwright/claims/") == {}
-            assert slept == [60.0, 60.0]
-            server.status = 429
+            assert slept == [seconds, seconds]
+            server.status = status
             slept.clear()
             assert records.swap(REF, None, records.commit("hello", None))
-            assert slept == [60.0, 60.0]
+            assert slept == [seconds, seconds]
 
 
 def test_an_empty_remote_and_one_whose_head_names_nothing(tmp_path: Path) -> None:
