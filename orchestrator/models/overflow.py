@@ -50,9 +50,10 @@ _PACE = _words(
     r"\b(daily|weekly|monthly|hourly)\b",
 )
 _REPLY_LIMIT = _words(
-    r"max_?(completion_|output_|new_)?tokens\b(?!.{0,20}\bexceed context)\W?.{0,80}?"
+    r"max_?(completion|output|new)?_?tokens\b(?!.{0,20}\bexceed context)\W?.{0,80}?"
     r"(must be|should be|too large|at most|<=|above maximum|less than|supported range|valid range|exceeds"
     r"|greater than|> ?\d)",
+    r"(supported|valid) range (of|for) max_?(completion|output|new)?_?tokens\b",
     r"supports at most \d+ (completion|output) tokens",
     r"maximum allowed number of output tokens",
     r"maximum tokens you requested exceeds",
