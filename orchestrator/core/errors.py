@@ -67,7 +67,10 @@ class ModelError(PullwrightError):
 
     Attributes:
         status: HTTP status code, or None where there was no HTTP reply.
+        is_unexplained: whether the provider refused the request and named no reason that this program knows.
     """
+
+    is_unexplained = False
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)

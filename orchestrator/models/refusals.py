@@ -116,6 +116,8 @@ def named_field(said: str, fields: list[str], *, exactly: bool = False) -> str |
         is_certain = "_" in name or not name.islower() or name == "temperature"
         if plain in quoted or (is_certain and plain in words):
             return name
+    if exactly:
+        return None
     # Under another name, if it is not another field that is meant.
     return next(
         (name for name in fields if (alias := _ALIASES.get(_plain(name))) and alias.search(said)), None
