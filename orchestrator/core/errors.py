@@ -15,7 +15,7 @@
     │   ├── ContextLengthError        the request is longer than the model can read
     │   ├── ContentFilterError        the provider refused the content
     │   ├── InvalidRequestError       the provider understood and rejected the request
-    │   ├── ConnectionFailedError     no connection, a time-out, or a stream cut in the middle
+    │   ├── ConnectionFailedError     no connection, a time-out, or a stream cut in the middle; `resume_at`
     │   └── ProviderError             anything else that a provider says
     ├── BadReplyError                 the model answered, but not in the contract's form
     ├── ForgeError                    GitHub (or the folder that plays it) refused or failed
@@ -37,6 +37,8 @@
     │   ├── FileMissingError
     │   └── FileUnreadableError       binary, too large, not a file, no permission
     └── JournalError                  a run's record is missing or damaged
+
+Those with `resume_at` that come from a model are `ResumableError`s.
 
 A message is one line that says what happened and, where there is one, what to do.
 """

@@ -18,6 +18,7 @@ from orchestrator.core.errors import (
     PermissionDeniedError,
     ProviderError,
     RateLimitError,
+    ResumableError,
     SpentQuotaError,
 )
 from orchestrator.models.base import CallPiece, Completed, ReasoningPiece, Restarted, Switched, TextPiece
@@ -201,7 +202,7 @@ class FallbackModel:
         if isinstance(error, _LASTS):
             until = _NEVER
         elif isinstance(error, _PASSES):
-            named = error.resume_at if isinstance(error, RateLimitError | OverloadedError) else None
+            named = error.resume_at if isinstance(error, ResumableError) else None
             least = now + timedelta(seconds=LEAST_SECONDS)
             until = max(named, least) if named else now + timedelta(seconds=UNNAMED_SECONDS)
         else:
@@ -225,7 +226,7 @@ class FallbackModel:
         """When a model that failed like this may be asked again."""
         if not isinstance(error, _PASSES):
             return _NEVER
-        if isinstance(error, RateLimitError | OverloadedError) and error.resume_at:
+        if isinstance(error, ResumableError) and error.resume_at:
             return error.resume_at
         if isinstance(error, SpentQuotaError):
             return _NEVER
