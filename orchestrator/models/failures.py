@@ -284,7 +284,7 @@ def read_complaint(value: object) -> Complaint:
         message=_one_line(": ".join(str(part) for part in said if part)),
         kinds=" ".join(kind for kind in kinds if isinstance(kind, str)),
         param=str(inner.get("param") or ""),
-        status=_status_inside(inner.get(key) for key in ("code", "status_code", "status")),
+        status=_status_inside(inner.get(key) for key in ("code", "status_code", "status", "raw_status_code")),
         waits={**_waits(outer), **_waits(inner), **_waits(metadata), **retry, **_text_headers(metadata)},
     )
 

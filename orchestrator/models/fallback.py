@@ -18,7 +18,6 @@ from orchestrator.core.errors import (
     PermissionDeniedError,
     ProviderError,
     RateLimitError,
-    ResumableError,
     SpentQuotaError,
 )
 from orchestrator.models.base import CallPiece, Completed, ReasoningPiece, Restarted, Switched, TextPiece
@@ -202,7 +201,7 @@ class FallbackModel:
         if isinstance(error, _LASTS):
             until = _NEVER
         elif isinstance(error, _PASSES):
-            named = error.resume_at if isinstance(error, ResumableError) else None
+            named = error.resume_at
             least = now + timedelta(seconds=LEAST_SECONDS)
             until = max(named, least) if named else now + timedelta(seconds=UNNAMED_SECONDS)
         else:
@@ -226,7 +225,7 @@ class FallbackModel:
         """When a model that failed like this may be asked again."""
         if not isinstance(error, _PASSES):
             return _NEVER
-        if isinstance(error, ResumableError) and error.resume_at:
+        if error.resume_at:
             return error.resume_at
         if isinstance(error, SpentQuotaError):
             return _NEVER

@@ -18,7 +18,7 @@ def _words(*patterns: str) -> re.Pattern[str]:
 
 _NUMBER = r"(\d[\d,_]{0,14})"
 # "tokens per min (TPM): Limit 30000, Used 1, Requested 61337", and the same without a used part.
-_ALLOWED = re.compile(rf"\blimit:? {_NUMBER}\b.{{0,60}}?\brequested:? {_NUMBER}", _FLAGS)
+_ALLOWED = re.compile(rf"\blimit:? ~?{_NUMBER}\b.{{0,60}}?\brequested:? ~?{_NUMBER}", _FLAGS)
 # Input and longest reply beside what both may have together.
 _SUMS = (
     re.compile(rf"(?P<input>{_NUMBER}) \+ {_NUMBER} > (?P<window>{_NUMBER})", _FLAGS),

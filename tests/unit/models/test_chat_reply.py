@@ -281,12 +281,13 @@ def test_usage_in_every_form(where: str, thought: str, cache: str, *, total: boo
     if thought in {"counted", "beside"}:
         counts["completion_tokens_details"] = {"reasoning_tokens": made}
     written_at_top = {"cache_creation_input_tokens": written}
-    counts |= {
+    forms: dict[str, dict[str, Any]] = {
         "details": {"prompt_tokens_details": {"cached_tokens": read, "cache_write_tokens": written}},
         "top": {"cached_tokens": read, **written_at_top},
         "deepseek": {"prompt_cache_hit_tokens": read, **written_at_top},
         "anthropic": {"cache_read_input_tokens": read, **written_at_top},
-    }[where]
+    }
+    counts |= forms[where]
     usage = whole({"content": "x"}, usage=counts).usage
     assert usage.output_tokens <= truth.output_tokens
     if total:

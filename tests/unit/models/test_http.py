@@ -365,9 +365,9 @@ async def test_a_kept_connection_that_dies_over_the_work_is_a_failure() -> None:
 
 
 async def test_who_is_named_in_the_request_is_told_of_retries_and_may_end_them() -> None:
-    told: list[Waiting | Switched] = []
+    told: list[Waiting | Relaxed | Switched] = []
 
-    def tell(event: Waiting | Switched) -> None:
+    def tell(event: Waiting | Relaxed | Switched) -> None:
         told.append(event)
         if len(told) == 2:
             raise KeyError("enough")
