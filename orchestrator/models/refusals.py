@@ -30,7 +30,7 @@ _REFUSES = re.compile(
     r"|do(es)?n't (support|accept|allow)|cannot be (used|set|specified|combined)|can't be (used|set|specified)"
     r"|that support the|no such (parameter|argument|field)|only .{0,30}(default|supported)"
     r"|invalid (value|parameter|argument|field)|must be one of|supported (values|levels)|expected one of"
-    r"|input should be '|is invalid|not one of|does not exist",
+    r"|input should be '|is invalid|not one of|does not exist|not found|cannot find field|cannot both|only one of",
     re.IGNORECASE,
 )
 # A number out of its range is the user's mistake: nothing is wrong with the field.
@@ -43,7 +43,7 @@ _WORD = re.compile(r"[A-Za-z_][\w.]*\w")
 _QUOTED = re.compile(
     r"['\"`\[(](?:in )?([A-Za-z_][\w.]*\w)['\"`\])]|(?:parameter|argument|field)s?:? ([A-Za-z_][\w.]*\w)"
 )
-_THINKING = re.compile(r"\b(thinking|reasoning|effort|think)\b", re.IGNORECASE)
+_THINKING = re.compile(r"(?<![-\w/])(thinking|reasoning|effort|think)(?![-\w])", re.IGNORECASE)
 
 # Other words that servers have for a field.
 _ALIASES = {
@@ -95,7 +95,7 @@ class Refused:
         if highest is not None and (limit is None or highest < limit):
             return replace(self, reply_tokens=highest)
         ours = [name for name in sent if name not in users]
-        named = named_field(said, ours, exactly=isinstance(error, OverloadedError | ProviderError))
+        named = named_field(said, ours, exactly=not isinstance(error, InvalidRequestError))
         return None if named is None else replace(self, fields=self.fields | {named})
 
 
@@ -109,13 +109,12 @@ def named_field(said: str, fields: list[str], *, exactly: bool = False) -> str |
     """
     if _REFUSES.search(said) is None or _OUT_OF_RANGE.search(said):
         return None
-    words = {_plain(word) for word in _WORD.findall(said)}
-    quoted = {_plain(word) for pair in _QUOTED.findall(said) for word in pair if word}
-    for name in sorted(fields, key=len, reverse=True):
-        plain = _plain(name)
-        is_certain = "_" in name or not name.islower() or name == "temperature"
-        if plain in quoted or (is_certain and plain in words):
-            return name
+    quoted = [word for pair in _QUOTED.findall(said) for word in pair if word]
+    certain = [name for name in fields if "_" in name or not name.islower() or name == "temperature"]
+    for words, names in ((quoted, fields), (_WORD.findall(said), certain)):
+        known = {_plain(name): name for name in names}
+        if named := next((known[word] for word in map(_last, words) if word in known), None):
+            return named
     if exactly:
         return None
     # Under another name, if it is not another field that is meant.
@@ -135,6 +134,12 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     words = [f"without {', '.join(gone)}"] if gone else []
     words += [f"with {', '.join(other)}"] if other else []
     return " and ".join(words) or "without what it refuses of the conversation so far"
+
+
+def _last(word: str) -> str:
+    """The field that a path names, where it is one of the request itself: `body.reasoning_effort`."""
+    first, _, rest = word.partition(".")
+    return _plain(rest if first in {"body", "request", "params", "parameters", "config"} and rest else word)
 
 
 def _plain(name: str) -> str:
