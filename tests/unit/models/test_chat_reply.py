@@ -472,6 +472,13 @@ def test_a_reply_that_is_split_into_choices_without_an_index() -> None:
     assert (response.text, [one.name for one in response.tool_calls]) == ("I look.", ["look"])
 
 
+def test_calls_with_one_id_get_ids_of_their_own() -> None:
+    calls = [{"id": "call_0", "function": {"name": name, "arguments": "{}"}} for name in "ab"]
+    ids = [one.id for one in whole({"tool_calls": calls}, "tool_calls").tool_calls]
+    assert ids[0] == "call_0"
+    assert len(set(ids)) == 2
+
+
 def test_the_index_of_a_call_may_count_pieces() -> None:
     def piece(index: int | None, text: str, **more: Any) -> dict[str, Any]:
         call = {"index": index, "id": "c1", "function": {"arguments": text, **more}}
