@@ -219,6 +219,10 @@ _TOO_LONG: list[tuple[str, int, Any, str]] = [
     ("Ollama", 400, _openai("ollama: context length exceeded for llama3"), "openclaw/openclaw#58839"),
     ("a gateway", 400, _openai("context_overflow"), "openclaw/openclaw#3188"),
     ("a gateway", 400, _openai("request (53192 tokens) exceeds context size (50176 tokens)"), "llmmllab/llmmllab-api#56"),
+    ("vLLM", 400, {"object": "error", "message": "The decoder prompt (length 163270) is longer than the maximum model length of"
+     " 128000. Make sure that `max_model_len` is no smaller than the number of text tokens plus multimodal tokens. For image inputs,"
+     " the number of image tokens depends on the number of images, and possibly their aspect ratios as well.", "code": 400},
+     "EvolvingLMMs-Lab/lmms-eval#988"),
     ("nginx", 413, b"<html><head><title>413 Request Entity Too Large</title></head></html>", "nginx"),
     ("a gateway", 413, b"", "Cerebras and Mistral without a body: earendil-works/pi overflow.ts"),
 ]  # fmt: skip
@@ -326,6 +330,7 @@ _REFUSED: list[tuple[str, int, Any, str]] = [
     ("Anthropic", 400, _anthropic("A maximum of 100 PDF pages may be provided."), "anthropics/claude-code"),
     ("Anthropic", 413, _anthropic("image is too large: 40 megapixels"), "made from the above"),
     ("vLLM", 400, {"object": "error", "message": "At most 1 image(s) may be provided in one request.", "code": 400}, "vllm"),
+    ("a gateway", 400, _openai("Invalid number of tools: limit 128, requested 160"), "made from the above"),
     ("OpenAI", 400, _openai("Unsupported parameter: 'temperature' is not supported with this model.", _INVALID, None,
      "temperature"), "vercel/ai"),
     ("Groq", 400, _openai("Tool choice is required, but model did not call a tool", _INVALID, "tool_use_failed"), "pydantic-ai"),
