@@ -20,6 +20,7 @@ from orchestrator.models.anthropic_schema import output_format
 from orchestrator.models.base import ToolChoice
 from orchestrator.models.failures import error_from_body
 from orchestrator.models.overflow import highest_reply_limit
+from orchestrator.models.refusals import Refused
 from orchestrator.models.wire import EncodedMessages, WireRequest, endpoint, host_of, json_bytes
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class AnthropicWire:
 
     Attributes:
         refused: what the server does not take, as it has turned out so far.
-        longest_reply: the highest limit of a reply that it takes, in tokens, where it refused a higher one.
+        lowered: the limit of a reply and the levels of effort that it takes, where it refused others.
         encoded: messages whose JSON is known already.
 
     Of a request's provider options for `anthropic`, `beta_headers` (a list of names) become the header
@@ -106,7 +107,7 @@ class AnthropicWire:
     url: str
     model: str
     refused: frozenset[Feature] = frozenset()
-    longest_reply: int | None = None
+    lowered: Refused = field(default_factory=Refused)
     encoded: EncodedMessages = field(default_factory=EncodedMessages, compare=False, repr=False)
 
     @classmethod
@@ -162,10 +163,10 @@ class AnthropicWire:
 
     def _head(self, request: Request, *, stream: bool) -> dict[str, Any]:
         traits = ModelTraits.of(self.model)
-        effort = request.reasoning_effort
+        effort = self.lowered.effort(request.reasoning_effort)
         limit = request.max_output_tokens
-        limit = traits.output_tokens(effort) if limit is None else limit
-        limit = limit if self.longest_reply is None else min(limit, self.longest_reply)
+        wanted = traits.output_tokens(effort) if limit is None else limit
+        limit = self.lowered.limit(wanted) or wanted
         head: dict[str, Any] = {"model": self.model, "max_tokens": limit}
         if stream:
             head["stream"] = True
@@ -242,7 +243,7 @@ class AnthropicWire:
         said = str(error).partition(": ")[2]
         highest = highest_reply_limit(said)
         if highest is not None and highest < self._head(request, stream=False)["max_tokens"]:
-            return replace(self, longest_reply=highest)
+            return replace(self, lowered=replace(self.lowered, reply_tokens=highest))
         used = self._used(request)
         given_up = next((one for one, words in _REFUSALS.items() if one in used and words.search(said)), None)
         is_vague = isinstance(error, InvalidRequestError) and not _NAMES_A_FIELD.search(said)
@@ -250,6 +251,9 @@ class AnthropicWire:
             given_up = Feature.FORMAT
         if given_up is None:
             return None
+        effort = self.lowered.effort(request.reasoning_effort)
+        if given_up is Feature.THINKING and (lowered := self.lowered.after_effort(said, effort)):
+            return replace(self, lowered=lowered)
         refused = self.refused | {given_up}
         return replace(self, refused=refused, encoded=EncodedMessages())
 

@@ -135,7 +135,7 @@ class ChatWire:
             self.limit_field: self.refused.limit(request.max_output_tokens),
             "temperature": request.temperature,
             "top_p": request.top_p,
-            "reasoning_effort": request.reasoning_effort,
+            "reasoning_effort": self.refused.effort(request.reasoning_effort),
             "tool_choice": choice if request.tools else None,
             "parallel_tool_calls": request.parallel_tool_calls if request.tools else None,
         }

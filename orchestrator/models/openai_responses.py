@@ -168,7 +168,7 @@ class ResponsesWire:
             "max_output_tokens": self.refused.limit(request.max_output_tokens),
             "temperature": request.temperature,
             "top_p": request.top_p,
-            _EFFORT: request.reasoning_effort,
+            _EFFORT: self.refused.effort(request.reasoning_effort),
             "tool_choice": choice if request.tools else None,
             "parallel_tool_calls": request.parallel_tool_calls if request.tools else None,
         }

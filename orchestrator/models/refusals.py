@@ -20,7 +20,7 @@ from orchestrator.core.errors import (
 from orchestrator.models.overflow import highest_reply_limit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 _KINDS = InvalidRequestError | OverloadedError | ProviderError | ModelNotFoundError
 
@@ -45,6 +45,14 @@ _QUOTED = re.compile(
 )
 _THINKING = re.compile(r"(?<![-\w/])(thinking|reasoning|effort|think)(?![-\w])", re.IGNORECASE)
 
+_EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
+_LISTED = re.compile(
+    r"(?:supported|allowed|valid|available) (?:values|levels|efforts|options)(?: are| is)?:?([^.]{1,200})"
+    r"|(?:must be|expected|should be|choose) one of:?([^.]{1,200})",
+    re.IGNORECASE,
+)
+_LEVEL = re.compile(r"[a-z]+")
+
 # Other words that servers have for a field.
 _ALIASES = {
     "toolchoice": re.compile(r"\btool[ _]choice\b|\bforced? tool|tool_config\b", re.IGNORECASE),
@@ -60,10 +68,12 @@ class Refused:
     Attributes:
         fields: names of fields in the head of a request.
         reply_tokens: the highest limit of a reply.
+        efforts: levels of reasoning, each with the one that is sent in its place.
     """
 
     fields: frozenset[str] = frozenset()
     reply_tokens: int | None = None
+    efforts: tuple[tuple[str, str], ...] = ()
 
     def kept(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """These fields without those that the server does not take, and those without a value."""
@@ -76,6 +86,18 @@ class Refused:
         if self.reply_tokens is None:
             return wanted
         return self.reply_tokens if wanted is None else min(wanted, self.reply_tokens)
+
+    def effort(self, wanted: str | None) -> str | None:
+        """The level of reasoning that is sent."""
+        for refused, instead in self.efforts:  # in the order in which they were refused
+            wanted = instead if wanted == refused else wanted
+        return wanted
+
+    def after_effort(self, said: str, effort: object) -> Refused | None:
+        """The same with the nearest level of those that an error lists; None where it lists none."""
+        refused = {level for level, _ in self.efforts} | {str(effort)}
+        nearest = nearest_effort(said, str(effort), refused)
+        return replace(self, efforts=(*self.efforts, (str(effort), nearest))) if nearest else None
 
     def after(
         self, error: ModelError, sent: Mapping[str, Any], users: Mapping[str, Any], limit: int | None
@@ -96,7 +118,28 @@ class Refused:
             return replace(self, reply_tokens=highest)
         ours = [name for name in sent if name not in users]
         named = named_field(said, ours, exactly=not isinstance(error, InvalidRequestError))
-        return None if named is None else replace(self, fields=self.fields | {named})
+        if named is None:
+            return None
+        is_effort = _plain(named) == "reasoningeffort"
+        lowered = self.after_effort(said, sent[named]) if is_effort else None
+        return lowered or replace(self, fields=self.fields | {named})
+
+
+def nearest_effort(said: str, effort: str, refused: Collection[str] = ()) -> str | None:
+    """Of the levels of reasoning that an error lists, the one nearest to this one; of two the lower.
+
+    None where it lists none that is known, or only `none`: to leave the field out is nearer then.
+    """
+    found = _LISTED.search(said)
+    if found is None or effort not in _EFFORTS:
+        return None
+    listed = [
+        word
+        for word in _LEVEL.findall((found[1] or found[2]).lower())
+        if word in _EFFORTS and word not in refused
+    ]
+    place = _EFFORTS.index
+    return min(listed, key=lambda level: (abs(place(level) - place(effort)), place(level)), default=None)
 
 
 def named_field(said: str, fields: list[str], *, exactly: bool = False) -> str | None:

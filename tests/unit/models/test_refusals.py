@@ -17,7 +17,7 @@ from orchestrator.models.gemini import GeminiWire
 from orchestrator.models.openai_chat import ChatWire
 from orchestrator.models.openai_responses import ResponsesWire
 from orchestrator.models.overflow import highest_reply_limit
-from orchestrator.models.refusals import changes, named_field
+from orchestrator.models.refusals import changes, named_field, nearest_effort
 from tests.conformance.model_cases import model_at
 from tests.doubles.sse_server import SseServer, json_answer, sse_answer
 from tests.doubles.vendor_replies import Protocol, VendorReply, render
@@ -128,6 +128,33 @@ def test_the_highest_limit_of_a_reply(said: str, limit: int | None) -> None:
     assert highest_reply_limit(said) == limit
 
 
+@pytest.mark.parametrize(
+    ("effort", "said", "nearest"),
+    [
+        ("xhigh", "Supported values are: 'low', 'medium', and 'high'. (in reasoning_effort)", "high"),
+        ("xhigh", "This model does not support it. Supported levels: high, low, max, medium.", "high"),
+        ("minimal", "Supported values are: 'none', 'low', 'medium', and 'high'.", "low"),
+        ("medium", "Supported values are: 'low' and 'high'", "low"),
+        ("high", "reasoning_effort must be one of `none` or `default`", None),
+        ("high", "'reasoning_effort' is not supported. High load is no reason.", None),
+        ("turbo", "Supported values are: 'low'", None),
+    ],
+)
+def test_the_nearest_level_of_those_that_are_listed(effort: str, said: str, nearest: str | None) -> None:
+    assert nearest_effort(said, effort, {effort}) == nearest
+
+
+def test_levels_that_are_refused_one_after_another() -> None:
+    wire: Wire = WIRES[0]
+    request = replace(ASK, reasoning_effort="max")
+    for said in ("'xhigh', 'high'", "'high', 'max'", "'max'"):
+        error = InvalidRequestError(
+            f"h: Unsupported value: 'reasoning_effort'. Supported values are: {said}."
+        )
+        wire = wire.relax(request, error) or wire
+    assert "reasoning_effort" not in wire.encode(request, stream=True).body
+
+
 def refusal(said: str, status: int = 400) -> Any:
     return json_answer({"error": {"message": said, "type": "invalid_request_error"}}, status=status)
 
@@ -135,6 +162,8 @@ def refusal(said: str, status: int = 400) -> Any:
 # Protocol, what the server says, the path of the field in the request, and its value in the second one.
 RECOVERIES: list[tuple[Protocol, str, str, Any]] = [
     (Protocol.CHAT, "Model m does not support parameter reasoningEffort.", "reasoning_effort", None),
+    (Protocol.CHAT, "Unsupported value: 'reasoning_effort'. Supported values are: 'low' and 'medium'.", "reasoning_effort", "medium"),
+    (Protocol.MESSAGES, "This model does not support effort level 'high'. Supported levels: low, medium.", "output_config.effort", "medium"),
     (Protocol.CHAT, "max_tokens must be less than or equal to 8000", "max_completion_tokens", 8_000),
     (Protocol.CHAT, "Unsupported parameter: 'parallel_tool_calls'", "parallel_tool_calls", None),
     (Protocol.RESPONSES, "Model m does not support parameter reasoningEffort.", "reasoning", None),
