@@ -59,3 +59,17 @@ def context_share(ask: Ask, history: History) -> float:
     if not ask.context_window:
         return 0.0
     return (history.tokens + len(ask.request.system) // CHARACTERS_PER_TOKEN) / ask.context_window
+
+
+def request_share(ask: Ask, history: History) -> float:
+    """How much of the model's context window the next request and the reply it allows take; 0 where that is unknown.
+
+    What the provider has counted counts, and what came after is estimated from above; before its first count
+    all is estimated, at 4 characters a token.
+    """
+    if not ask.context_window:
+        return 0.0
+    reply = (ask.request.max_output_tokens or 0) / ask.context_window
+    if not history.meter.has_count_of(next_name(ask.model)):
+        return context_share(ask, history) + reply
+    return need_of(ask, history).input_tokens / ask.context_window + reply

@@ -8,13 +8,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from orchestrator.agent.admission import Admission
-from orchestrator.agent.ask import context_share
+from orchestrator.agent.ask import context_share, request_share
 from orchestrator.agent.history import History, Turn, TurnKind
 from orchestrator.agent.replies import run_calls
 from orchestrator.agent.reservation import NoRoomError
 from orchestrator.agent.sending import Sending
 from orchestrator.contracts.base import Malformed
-from orchestrator.core.errors import BadReplyError, ContentFilterError, ContextLengthError
+from orchestrator.core.errors import BadReplyError, ContentFilterError, ContextLengthError, ModelError
 from orchestrator.core.events import (
     LimitReached,
     LoopDetected,
@@ -45,6 +45,8 @@ EMPTY_REPLIES_IN_A_ROW = 3
 IDLE_REPLIES_IN_A_ROW = 10
 """Replies without a call that are asked to go on; a model that only talks would never end."""
 CONTEXT_WARNING_SHARE = 0.8
+"""From here on a request may be too long: 4 characters a token is wrong by a fifth for some code and languages, and
+so far do the vendors' counts of the same text differ."""
 
 
 class EndKind(StrEnum):
@@ -107,6 +109,7 @@ class _Loop:
     empty: int = 0
     idle: int = 0
     warned_of_context: bool = False
+    guessed: bool = False
     admission: Admission = field(init=False)
 
     def __post_init__(self) -> None:
@@ -140,8 +143,8 @@ class _Loop:
             response = await self._asked(ask, room)
         except NoRoomError:
             return None
-        except ContextLengthError as error:
-            return self._overflow(ask, error)
+        except ModelError as error:
+            return self._refused(ask, error)
         reading = ask.contract.read(response, ask.tools, round_number=self.budget.rounds)
         if _is_empty(response, reading) and response.finish is not FinishReason.PAUSE:
             return await self._empty(ask, response, reading)
@@ -214,7 +217,29 @@ class _Loop:
             return None
         return self._limit(LimitReached("replies", f"{self.idle} replies in a row had no tool call"))
 
-    def _overflow(self, ask: Ask, error: ContextLengthError) -> SessionEnd | None:
+    def _refused(self, ask: Ask, error: ModelError) -> SessionEnd | None:
+        """Make the conversation shorter, or end, if it was too long for the model.
+
+        A refusal without a reason that is known is taken for one of length once, where the window is nearly full.
+
+        Raises:
+            ModelError: the refusal itself, where length is not its reason.
+        """
+        if isinstance(error, ContextLengthError):
+            return self._overflow(ask, error)
+        share = request_share(ask, self.history)
+        if self.guessed or not error.is_unexplained or share < CONTEXT_WARNING_SHARE:
+            raise error
+        self.guessed = True
+        self.bench.emit(
+            Warned(
+                f"{error}: no reason that is known, and the request takes ~{share:.0%} of the context window;"
+                " it is taken for too long"
+            )
+        )
+        return self._overflow(ask, error)
+
+    def _overflow(self, ask: Ask, error: ModelError) -> SessionEnd | None:
         """Prune and ask again where the contract says so; else, or if nothing can be dropped, the end."""
         dropped = self.history.prune() if ask.contract.prunes else 0
         if dropped:

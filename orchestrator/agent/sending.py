@@ -23,6 +23,7 @@ from orchestrator.models.base import (
     CallPiece,
     Completed,
     ReasoningPiece,
+    Relaxed,
     Restarted,
     Switched,
     TextPiece,
@@ -104,7 +105,7 @@ class Sending:
         begun = False
         async with aclosing(self.ask.model.stream(request)) as events:
             async for event in events:
-                if isinstance(event, Waiting | Switched):
+                if isinstance(event, Waiting | Relaxed | Switched):
                     self._retried(event)
                     continue
                 if not begun:
@@ -130,8 +131,11 @@ class Sending:
         self.is_counted = False
         self.room.heard(text)
 
-    def _retried(self, event: Waiting | Switched) -> None:
-        """An attempt failed, and the next one is made after a while, or elsewhere."""
+    def _retried(self, event: Waiting | Relaxed | Switched) -> None:
+        """An attempt failed, and the next one is made after a while, in another form, or elsewhere."""
+        if isinstance(event, Relaxed):
+            self.emit(Warned(f"{event.error}; asked again {event.how}"))
+            return
         if isinstance(event, Waiting):
             self._count(event.error, event.seconds)
             need = self.room.need

@@ -15,7 +15,7 @@
     │   ├── ContextLengthError        the request is longer than the model can read
     │   ├── ContentFilterError        the provider refused the content
     │   ├── InvalidRequestError       the provider understood and rejected the request
-    │   ├── ConnectionFailedError     no connection, a time-out, or a stream cut in the middle
+    │   ├── ConnectionFailedError     no connection, a time-out, or a stream cut in the middle; `resume_at`
     │   └── ProviderError             anything else that a provider says
     ├── BadReplyError                 the model answered, but not in the contract's form
     ├── ForgeError                    GitHub (or the folder that plays it) refused or failed
@@ -38,6 +38,8 @@
     │   ├── FileMissingError
     │   └── FileUnreadableError       binary, too large, not a file, no permission
     └── JournalError                  a run's record is missing or damaged
+
+Those with `resume_at` that come from a model are `ResumableError`s.
 
 A message is one line that says what happened and, where there is one, what to do.
 """
@@ -68,7 +70,10 @@ class ModelError(PullwrightError):
 
     Attributes:
         status: HTTP status code, or None where there was no HTTP reply.
+        is_unexplained: whether the provider refused the request and named no reason that this program knows.
     """
+
+    is_unexplained = False
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)

@@ -19,6 +19,8 @@ from orchestrator.models.anthropic_reply import BLOCK, MessagesDecoder, decode_r
 from orchestrator.models.anthropic_schema import output_format
 from orchestrator.models.base import ToolChoice
 from orchestrator.models.failures import error_from_body
+from orchestrator.models.overflow import highest_reply_limit
+from orchestrator.models.refusals import Refused
 from orchestrator.models.wire import EncodedMessages, WireRequest, endpoint, host_of, json_bytes
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ class Feature(StrEnum):
     PAST_REASONING = "past reasoning"
     CARRIED_BLOCKS = "blocks that go back as they came"
     FORCED_TOOLS = "forced tools"
+    PARALLEL = "one call at a time"
     SAMPLING = "sampling"
     THINKING = "thinking"
 
@@ -73,6 +76,7 @@ _REFUSALS = {
     Feature.CARRIED_BLOCKS: _words(
         r"input tag|any of the expected tags|(unknown|unsupported|invalid|unexpected) (content )?(block|type)"
     ),
+    Feature.PARALLEL: _words(r"disable_parallel_tool_use|parallel.?tool"),
     Feature.FORCED_TOOLS: _words(r"tool_?choice"),
     Feature.FORMAT: _words(  # the schema of a tool is none of ours to give up
         r"^(?!.*(input_schema|tools\.\d)).*(output_config.{0,3}format|output_format|json.?schema|\bschema"
@@ -91,6 +95,7 @@ class AnthropicWire:
 
     Attributes:
         refused: what the server does not take, as it has turned out so far.
+        lowered: the limit of a reply and the levels of effort that it takes, where it refused others.
         encoded: messages whose JSON is known already.
 
     Of a request's provider options for `anthropic`, `beta_headers` (a list of names) become the header
@@ -102,6 +107,7 @@ class AnthropicWire:
     url: str
     model: str
     refused: frozenset[Feature] = frozenset()
+    lowered: Refused = field(default_factory=Refused)
     encoded: EncodedMessages = field(default_factory=EncodedMessages, compare=False, repr=False)
 
     @classmethod
@@ -157,9 +163,10 @@ class AnthropicWire:
 
     def _head(self, request: Request, *, stream: bool) -> dict[str, Any]:
         traits = ModelTraits.of(self.model)
-        effort = request.reasoning_effort
+        effort = self.lowered.effort(request.reasoning_effort)
         limit = request.max_output_tokens
-        limit = traits.output_tokens(effort) if limit is None else limit
+        wanted = traits.output_tokens(effort) if limit is None else limit
+        limit = self.lowered.limit(wanted) or wanted
         head: dict[str, Any] = {"model": self.model, "max_tokens": limit}
         if stream:
             head["stream"] = True
@@ -192,6 +199,7 @@ class AnthropicWire:
         if choice is ToolChoice.REQUIRED and not forces:
             choice = ToolChoice.AUTO
         one_call = request.parallel_tool_calls is False and choice is not ToolChoice.NONE
+        one_call = one_call and Feature.PARALLEL not in self.refused
         if choice is None and not one_call:
             return {}
         chosen: dict[str, Any] = {"type": _CHOICES[choice or ToolChoice.AUTO]}
@@ -233,6 +241,9 @@ class AnthropicWire:
         if not isinstance(error, InvalidRequestError | OverloadedError | ProviderError):
             return None
         said = str(error).partition(": ")[2]
+        highest = highest_reply_limit(said)
+        if highest is not None and highest < self._head(request, stream=False)["max_tokens"]:
+            return replace(self, lowered=replace(self.lowered, reply_tokens=highest))
         used = self._used(request)
         given_up = next((one for one, words in _REFUSALS.items() if one in used and words.search(said)), None)
         is_vague = isinstance(error, InvalidRequestError) and not _NAMES_A_FIELD.search(said)
@@ -240,6 +251,9 @@ class AnthropicWire:
             given_up = Feature.FORMAT
         if given_up is None:
             return None
+        effort = self.lowered.effort(request.reasoning_effort)
+        if given_up is Feature.THINKING and (lowered := self.lowered.after_effort(said, effort)):
+            return replace(self, lowered=lowered)
         refused = self.refused | {given_up}
         return replace(self, refused=refused, encoded=EncodedMessages())
 
@@ -253,6 +267,7 @@ class AnthropicWire:
                 for message in request.messages
                 for part in message.parts
             ),
+            Feature.PARALLEL: "disable_parallel_tool_use" in head.get("tool_choice", {}),
             Feature.FORCED_TOOLS: head.get("tool_choice", {}).get("type") == "any",
             Feature.FORMAT: "format" in head.get("output_config", {}),
             Feature.SAMPLING: "temperature" in head or "top_p" in head,

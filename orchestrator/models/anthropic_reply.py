@@ -172,6 +172,9 @@ class MessagesDecoder:
                 self._iterations = dicts(value)
 
     def _open(self, index: object, start: dict[str, Any]) -> list[Piece]:
+        known = self._by_index.get(index) if isinstance(index, int) else None
+        if known is not None and known.start == start and (start.get("id") or known.kind in _TEXTS):
+            return []  # announced twice
         self._begun = True
         self._stop = ""  # what goes on after a stop reason needs another one, or the end mark
         block = _Block(text_of(start.get("type")), start)
@@ -254,7 +257,10 @@ class MessagesDecoder:
             is_last = number == len(self._blocks) - 1
             cut = is_last and _FINISH.get(self._stop) is FinishReason.LENGTH
             name, arguments = text_of(block.start.get("name")), block.arguments(cut=cut)
-            call_id = text_of(block.start.get("id")) or made_up_id(number, self._id, name, arguments)
+            call_id = text_of(block.start.get("id"))
+            is_used = any(one.start.get("id") == call_id for one in self._blocks[:number])
+            if not call_id or is_used:  # each call has a result of its own
+                call_id = made_up_id(number, self._id, name, arguments)
             return ToolCall(call_id, name, arguments) if name or arguments else None
         return Reasoning("", {BLOCK: block.whole()}) if block.kind else None
 

@@ -140,6 +140,17 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class Relaxed:
+    """The provider refused a part of the request that it can do without: it is sent again, changed as `how` says.
+
+    What was refused is not sent to this model any more.
+    """
+
+    error: ModelError
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
 class Switched:
     """The model could not answer, after its own retries, and another one is asked: its `Model.name` is `to`."""
 
@@ -155,9 +166,9 @@ class Completed:
 
 
 Piece: TypeAlias = TextPiece | ReasoningPiece | CallPiece
-StreamEvent: TypeAlias = Piece | Waiting | Switched | Restarted | Completed
+StreamEvent: TypeAlias = Piece | Waiting | Relaxed | Switched | Restarted | Completed
 
-OnRetry: TypeAlias = Callable[[Waiting | Switched], None]
+OnRetry: TypeAlias = Callable[[Waiting | Relaxed | Switched], None]
 """Told before a request is sent again, why and where to."""
 
 OnWait: TypeAlias = Callable[[float, "ModelError"], None]

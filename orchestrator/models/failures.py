@@ -187,6 +187,14 @@ def error_from_body(
     except ValueError:
         text = body.decode("utf-8", "replace").strip()
         complaint = Complaint("a web page" if text.startswith("<") else _one_line(text))
+    error = _error(status, headers, complaint, now, where)
+    error.is_unexplained = _is_unexplained(error, complaint)
+    return error
+
+
+def _error(
+    status: int, headers: Mapping[str, str], complaint: Complaint, now: datetime, where: str
+) -> ModelError:
     kind, hint = _kind(status, complaint)
     message = _message(where, status, complaint, hint)
     asked = {**complaint.waits, **headers}
@@ -221,7 +229,9 @@ def error_in_reply(value: object, where: str) -> ModelError:
             )  # asked again, the server names the time by a status
         return kind(message, status=status, resume_at=date_in(complaint.message))
     if not issubclass(kind, ResumableError):
-        return kind(message, status=status)
+        error = kind(message, status=status)
+        error.is_unexplained = _is_unexplained(error, complaint)
+        return error
     named = wait_in(complaint.message)
     return kind(
         message, status=status, waits={**complaint.waits, **({"retry-after": named} if named else {})}
@@ -232,6 +242,27 @@ def count_waits(error: ModelError, now: datetime) -> None:
     """Make a time of the wait that an error inside a reply names: who reads replies knows no clock."""
     if isinstance(error, ResumableError) and error.waits and error.resume_at is None:
         error.resume_at = resume_time(error.status or HTTPStatus.OK, error.waits, "", now)
+
+
+# A path into the request, or a name in quotes: the field that is wrong.
+_FIELD = re.compile(r"\w[.\[]\d|['\"`]\w+['\"`]|\w+_\w+")
+_UNEXPLAINED = frozenset(
+    {
+        HTTPStatus.OK,
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+    }
+)
+
+
+def _is_unexplained(error: ModelError, complaint: Complaint) -> bool:
+    """Whether a request was refused for no reason that is known: nothing is named that would be wrong with it."""
+    if type(error) not in {InvalidRequestError, OverloadedError, ProviderError}:
+        return False
+    names_field = complaint.param or _FIELD.search(complaint.message)
+    known = names_field or _says(complaint, _UNABLE) or is_other_limit(complaint.message)
+    return error.status in _UNEXPLAINED and not known
 
 
 def read_complaint(value: object) -> Complaint:
@@ -253,7 +284,7 @@ def read_complaint(value: object) -> Complaint:
         message=_one_line(": ".join(str(part) for part in said if part)),
         kinds=" ".join(kind for kind in kinds if isinstance(kind, str)),
         param=str(inner.get("param") or ""),
-        status=_status_inside(inner.get(key) for key in ("code", "status_code", "status")),
+        status=_status_inside(inner.get(key) for key in ("code", "status_code", "status", "raw_status_code")),
         waits={**_waits(outer), **_waits(inner), **_waits(metadata), **retry, **_text_headers(metadata)},
     )
 

@@ -201,7 +201,7 @@ class FallbackModel:
         if isinstance(error, _LASTS):
             until = _NEVER
         elif isinstance(error, _PASSES):
-            named = error.resume_at if isinstance(error, RateLimitError | OverloadedError) else None
+            named = error.resume_at
             least = now + timedelta(seconds=LEAST_SECONDS)
             until = max(named, least) if named else now + timedelta(seconds=UNNAMED_SECONDS)
         else:
@@ -225,7 +225,7 @@ class FallbackModel:
         """When a model that failed like this may be asked again."""
         if not isinstance(error, _PASSES):
             return _NEVER
-        if isinstance(error, RateLimitError | OverloadedError) and error.resume_at:
+        if error.resume_at:
             return error.resume_at
         if isinstance(error, SpentQuotaError):
             return _NEVER

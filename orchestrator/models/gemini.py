@@ -18,6 +18,7 @@ from orchestrator.models.failures import error_from_body
 from orchestrator.models.gemini_reply import OPAQUE, PART, SIGNATURE, GeminiDecoder, decode_reply
 from orchestrator.models.gemini_thinking import Levels, generation_of, thinking_config
 from orchestrator.models.names import dotted_name
+from orchestrator.models.refusals import Refused
 from orchestrator.models.wire import EncodedMessages, WireRequest, endpoint, host_of
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ _MAX_NAME_CHARACTERS = 128
 """Of a function: https://ai.google.dev/api/caching#FunctionDeclaration"""
 
 _METHOD = re.compile(r"/(models|tunedModels)/[^/]+:(generateContent|streamGenerateContent)$")
+_CALLING = "functionCallingConfig"
 _MODES = {ToolChoice.AUTO: "AUTO", ToolChoice.NONE: "NONE", ToolChoice.REQUIRED: "ANY"}
 
 # Pictures that Gemini 3 takes inside a function's response; others, and older models, have them beside it.
@@ -63,6 +65,7 @@ class GeminiWire:
         query: what the user's address had after a question mark.
         levels: how much of `reasoning_effort` the model has taken so far.
         output_schemas: whether the server takes a schema for the reply.
+        refused: other settings that it does not take, as it has turned out so far.
         encoded: messages whose JSON is known already.
 
     Of a request's provider options, those of `gemini` count: `safety_settings` (the vendor's list) and
@@ -77,6 +80,7 @@ class GeminiWire:
     query: str = ""
     levels: Levels = Levels.ALL
     output_schemas: bool = True
+    refused: Refused = field(default_factory=Refused)
     encoded: EncodedMessages = field(default_factory=EncodedMessages, compare=False, repr=False)
 
     @classmethod
@@ -137,12 +141,7 @@ class GeminiWire:
         return WireRequest(url, {"accept": accept}, head, "contents", entries, self.encoded)
 
     def _generation_config(self, request: Request) -> dict[str, Any]:
-        numbers = {
-            "maxOutputTokens": request.max_output_tokens,
-            "temperature": request.temperature,
-            "topP": request.top_p,
-        }
-        config: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
+        config: dict[str, Any] = self.refused.kept(self._numbers(request))
         # Models before Gemini 3 refuse a schema for the reply beside functions.
         if request.output_schema and self.output_schemas and (self._is_new or not request.tools):
             config["responseMimeType"] = "application/json"
@@ -150,6 +149,14 @@ class GeminiWire:
         if thinking := thinking_config(request.reasoning_effort, self.model, self.levels):
             config["thinkingConfig"] = thinking
         return config
+
+    def _numbers(self, request: Request) -> dict[str, Any]:
+        """The settings that a model may refuse and that a request can do without."""
+        return {
+            "maxOutputTokens": self.refused.limit(request.max_output_tokens),
+            "temperature": request.temperature,
+            "topP": request.top_p,
+        }
 
     def _tool_fields(self, request: Request) -> dict[str, Any]:
         tools: list[dict[str, Any]] = []
@@ -160,7 +167,7 @@ class GeminiWire:
                 for tool in request.tools
             ]
             tools.append({"functionDeclarations": functions})
-            if request.tool_choice is not None:
+            if request.tool_choice is not None and _CALLING not in self.refused.fields:
                 config["functionCallingConfig"] = {"mode": _MODES[request.tool_choice]}
         if request.provider_options.get("gemini", {}).get("grounding"):
             tools.append({"googleSearch": {}})
@@ -213,7 +220,7 @@ class GeminiWire:
         return error_from_body(status, headers, body, now, host_of(self.address))
 
     def relax(self, request: Request, error: ModelError) -> GeminiWire | None:
-        """The wire without what the server refused: a thinking level, all of thinking, or a reply's schema."""
+        """The wire without what the server refused: a thinking level, all of thinking, a reply's schema, a setting."""
         if not isinstance(error, InvalidRequestError):
             return None
         said = str(error).partition(": ")[2]
@@ -222,7 +229,15 @@ class GeminiWire:
             return replace(self, levels=self.levels.fewer(self.model))
         if "responseJsonSchema" in config and _SCHEMA_WORDS.search(said):
             return replace(self, output_schemas=False)
-        return None
+        sent = self.refused.kept(self._numbers(request))
+        calling = _CALLING in self._tool_fields(request).get("toolConfig", {})
+        users = request.provider_options.get("gemini", {})
+        named = {**sent, **({_CALLING: True} if calling and "toolConfig" not in users else {})}
+        mine = users.get("generationConfig")
+        refused = self.refused.after(
+            error, named, mine if isinstance(mine, dict) else {}, sent.get("maxOutputTokens")
+        )
+        return None if refused is None else replace(self, refused=refused)
 
 
 def _joined(ours: object, theirs: object) -> object:

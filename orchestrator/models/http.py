@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from orchestrator.core.errors import ConfigurationError, ModelError, ProviderError
-from orchestrator.models.base import Completed, Restarted, Waiting
+from orchestrator.models.base import Completed, Relaxed, Restarted, Waiting
 from orchestrator.models.connection import Connection
 from orchestrator.models.exchange import (
     LEAST_PIECE_CHARACTERS,
@@ -22,6 +22,7 @@ from orchestrator.models.exchange import (
     read_start,
 )
 from orchestrator.models.failures import count_waits
+from orchestrator.models.refusals import changes
 from orchestrator.models.retries import Attempts, HttpOptions
 from orchestrator.models.wire import host_of
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MAX_RELAXATIONS = 3
+MAX_RELAXATIONS = 5
 _HIDDEN = b"[key]"
 _MIN_SECRET_CHARACTERS = 8  # shorter ones are placeholders for servers that want no key
 
@@ -112,14 +113,14 @@ class HttpModel:
             async for event in events:
                 if isinstance(event, Completed):
                     return event.response
-                if isinstance(event, Waiting):
+                if isinstance(event, Waiting | Relaxed):
                     self._tell(request, event)
         raise AssertionError("_ask ends with Completed or raises")
 
-    def _tell(self, request: Request, event: Waiting) -> None:
+    def _tell(self, request: Request, event: Waiting | Relaxed) -> None:
         if request.on_retry:
             request.on_retry(event)
-        elif self._on_wait:
+        elif self._on_wait and isinstance(event, Waiting):
             self._on_wait(event.seconds, event.error)
 
     async def stream(self, request: Request) -> AsyncGenerator[StreamEvent]:
@@ -166,6 +167,8 @@ class HttpModel:
             if relaxed is not None and relaxations < MAX_RELAXATIONS:
                 relaxations += 1
                 self._wire = relaxed  # kept: the server will not learn the feature between two requests
+                heads = (one.encode(request, stream=stream).head for one in (wire, relaxed))
+                yield Relaxed(failure, changes(*heads))
                 if isinstance(failure, ProviderError):  # it may have worked on it before it said no
                     yield Waiting(0.0, failure)
             else:

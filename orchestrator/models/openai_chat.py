@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.errors import InvalidRequestError, OverloadedError, ProviderError
+from orchestrator.core.errors import InvalidRequestError, ModelNotFoundError, OverloadedError, ProviderError
 from orchestrator.core.messages import Image, Reasoning, Role, Text, ToolCall, ToolResult
 from orchestrator.models.failures import error_from_body
 from orchestrator.models.names import plain_name, short_id
@@ -23,6 +23,8 @@ from orchestrator.models.openai_chat_reply import (
     ChatDecoder,
     decode_reply,
 )
+from orchestrator.models.overflow import highest_reply_limit
+from orchestrator.models.refusals import Refused
 from orchestrator.models.strict_schema import response_format
 from orchestrator.models.wire import EncodedMessages, WireRequest, endpoint, host_of, json_bytes
 
@@ -47,6 +49,9 @@ _NEW_LIMIT_MODELS = re.compile(r"(.*/)?(o\d|gpt-[5-9])")
 _MAX_ID_CHARACTERS = 40
 _MAX_NAME_CHARACTERS = 64
 
+# They go with tools only, and come after them.
+_CALLING = ("tool_choice", "parallel_tool_calls")
+
 _SCHEMA_WORDS = re.compile(r"response.?format|json.?schema|grammar|structured.?output|guided", re.IGNORECASE)
 _UNSUPPORTED = re.compile(
     r"not support|unsupported|unrecogni[sz]ed|not permitted|unknown|unexpected", re.IGNORECASE
@@ -64,6 +69,7 @@ class ChatWire:
         stream_usage: whether the server takes `stream_options`.
         demanding: whether the server constrains a reply only to a schema that requires every property, and
             refuses long ids and unusual names of calls.
+        refused: other fields that the server does not take, as it has turned out so far.
         encoded: messages whose JSON is known already.
 
     Of a request's provider options, those of `openai` go into the body as they are; `tools` come after ours.
@@ -75,6 +81,7 @@ class ChatWire:
     output_schemas: bool = True
     stream_usage: bool = True
     demanding: bool = False
+    refused: Refused = field(default_factory=Refused)
     encoded: EncodedMessages = field(default_factory=EncodedMessages, compare=False, repr=False)
 
     @classmethod
@@ -104,23 +111,34 @@ class ChatWire:
             head["stream"] = True
             if self.stream_usage:
                 head["stream_options"] = {"include_usage": True}
-        if request.max_output_tokens is not None:
-            head[self.limit_field] = request.max_output_tokens
-        for name in ("temperature", "top_p", "reasoning_effort"):
-            if (value := getattr(request, name)) is not None:
-                head[name] = value
+        optional = self.refused.kept(self._optional(request))
+        calling = {name: optional.pop(name) for name in _CALLING if name in optional}
+        head.update(optional)
         if request.output_schema is not None and self.output_schemas:
             head["response_format"] = response_format(request.output_schema, demanding=self.demanding)
         head.update(request.provider_options.get("openai", {}))
         if request.tools:
             more = head.get("tools")
-            head.update(_tool_fields(request))
+            head["tools"] = [_tool(tool) for tool in request.tools]
             head["tools"] += more if isinstance(more, list) else []
+            head.update(calling)
         system = json_bytes({"role": "system", "content": request.system}) if request.system else b""
         make = partial(_entries, strict=self.demanding)
         entries = [system, *(self.encoded.get(message, make) for message in request.messages)]
         accept = "text/event-stream" if stream else "application/json"
         return WireRequest(self.url, {"accept": accept}, head, "messages", entries, self.encoded)
+
+    def _optional(self, request: Request) -> dict[str, Any]:
+        """The fields that a server may refuse and that a request can do without."""
+        choice = request.tool_choice.value if request.tool_choice is not None else None
+        return {
+            self.limit_field: self.refused.limit(request.max_output_tokens),
+            "temperature": request.temperature,
+            "top_p": request.top_p,
+            "reasoning_effort": self.refused.effort(request.reasoning_effort),
+            "tool_choice": choice if request.tools else None,
+            "parallel_tool_calls": request.parallel_tool_calls if request.tools else None,
+        }
 
     def decode(self, body: bytes, request: Request) -> Response:
         """Read a whole reply.
@@ -139,30 +157,27 @@ class ChatWire:
         return error_from_body(status, headers, body, now, host_of(self.url))
 
     def relax(self, request: Request, error: ModelError) -> ChatWire | None:
-        """The wire without what the server refused: schema, usage in streams, or a name of the limit."""
-        if not isinstance(error, InvalidRequestError | OverloadedError | ProviderError):
+        """The wire without what the server refused: schema, usage in streams, a name of the limit, other fields."""
+        if not isinstance(error, InvalidRequestError | OverloadedError | ProviderError | ModelNotFoundError):
             return None
         said = str(error).partition(": ")[2]
         refuses = _UNSUPPORTED.search(said) is not None
-        if request.output_schema is not None and self.output_schemas:
-            vague = isinstance(error, InvalidRequestError) and refuses and not _NAMES_A_FIELD.search(said)
-            if _SCHEMA_WORDS.search(said) or vague:
-                return replace(self, output_schemas=False)
+        shapes = request.output_schema is not None and self.output_schemas
+        if shapes and _SCHEMA_WORDS.search(said):
+            return replace(self, output_schemas=False)
         if self.stream_usage and "stream_options" in said:
             return replace(self, stream_usage=False)
-        if request.max_output_tokens is not None and refuses and _NEW_LIMIT in said:
+        renames = refuses and _NEW_LIMIT in said and highest_reply_limit(said) is None
+        if request.max_output_tokens is not None and renames:
             other = _OLD_LIMIT if self.limit_field == _NEW_LIMIT else _NEW_LIMIT
             return replace(self, limit_field=other)
-        return None
-
-
-def _tool_fields(request: Request) -> dict[str, Any]:
-    fields: dict[str, Any] = {"tools": [_tool(tool) for tool in request.tools]}
-    if request.tool_choice is not None:
-        fields["tool_choice"] = request.tool_choice.value
-    if request.parallel_tool_calls is not None:
-        fields["parallel_tool_calls"] = request.parallel_tool_calls
-    return fields
+        sent = self.refused.kept(self._optional(request))
+        users = request.provider_options.get("openai", {})
+        refused = self.refused.after(error, sent, users, sent.get(self.limit_field))
+        if refused is not None:
+            return replace(self, refused=refused)
+        is_vague = isinstance(error, InvalidRequestError) and refuses and not _NAMES_A_FIELD.search(said)
+        return replace(self, output_schemas=False) if shapes and is_vague else None
 
 
 def _tool(tool: ToolDefinition) -> dict[str, Any]:

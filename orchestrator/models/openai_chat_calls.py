@@ -94,7 +94,10 @@ class CallPieces:
             if not call.name and not call.arguments:
                 continue
             arguments = read_arguments(call.arguments)
-            call_id = call.id or made_up_id(number, reply_id, call.name, call.arguments)
+            is_new = bool(call.id) and all(
+                call.id != known.id for known in calls
+            )  # each has a result of its own
+            call_id = call.id if is_new else made_up_id(number, reply_id, call.name, call.arguments)
             calls.append(ToolCall(call_id, call.name, arguments))
             if call.extra:
                 extras[call_id] = call.extra

@@ -22,6 +22,7 @@ from orchestrator.models.failures import error_from_body
 from orchestrator.models.openai_responses_input import items_of
 from orchestrator.models.openai_responses_items import ITEM
 from orchestrator.models.openai_responses_reply import ResponsesDecoder, decode_reply
+from orchestrator.models.refusals import Refused
 from orchestrator.models.strict_schema import allows_strict, response_format
 from orchestrator.models.wire import EncodedMessages, WireRequest, endpoint, host_of
 
@@ -54,6 +55,10 @@ class Extra(StrEnum):
     SCHEMA = "schema"
 
 
+# They go with tools only, and come after them.
+_CALLING = ("tool_choice", "parallel_tool_calls")
+_EFFORT = "reasoning.effort"
+
 _REFUSES = r"(?=.*(not (support|permit|allow)|unsupported|unrecogni[sz]ed|unknown|unexpected|extra ))"
 
 _REFUSES_REASONING = (
@@ -85,6 +90,7 @@ class ResponsesWire:
         demanding: whether the server constrains a reply only to a schema that requires every property, and
             refuses long ids and unusual names of calls.
         extras: what the server takes, as far as is known.
+        refused: other fields that it does not take, as it has turned out so far.
         encoded: messages whose JSON is known already.
 
     Of a request's provider options, those of `openai` go into the body as they are. Where a
@@ -96,6 +102,7 @@ class ResponsesWire:
     model: str
     demanding: bool = False
     extras: frozenset[Extra] = _ALL
+    refused: Refused = field(default_factory=Refused)
     encoded: EncodedMessages = field(default_factory=EncodedMessages, compare=False, repr=False)
 
     @classmethod
@@ -128,16 +135,17 @@ class ResponsesWire:
             head["include"] = [ENCRYPTED_REASONING]
         if request.system:
             head["instructions"] = request.system
-        for name in ("max_output_tokens", "temperature", "top_p"):
-            if (value := getattr(request, name)) is not None:
-                head[name] = value
-        if request.reasoning_effort is not None:
-            head["reasoning"] = self._reasoning(request.reasoning_effort)
+        optional = self.refused.kept(self._optional(request))
+        calling = {name: optional.pop(name) for name in _CALLING if name in optional}
+        if _EFFORT in optional:
+            head["reasoning"] = self._reasoning(optional.pop(_EFFORT))
+        head.update(optional)
         if request.output_schema is not None and Extra.SCHEMA in self.extras:
             wanted = response_format(request.output_schema, demanding=self.demanding)
             head["text"] = {"format": {"type": wanted["type"], **wanted["json_schema"]}}
         if request.tools:
-            head.update(self._tool_fields(request))
+            head["tools"] = [self._tool(tool) for tool in request.tools]
+            head.update(calling)
         _merge(head, request.provider_options.get("openai", {}))
         make = partial(
             items_of,
@@ -153,13 +161,17 @@ class ResponsesWire:
         summary = Extra.SUMMARY in self.extras and effort != "none"
         return {"effort": effort, **({"summary": "auto"} if summary else {})}
 
-    def _tool_fields(self, request: Request) -> dict[str, Any]:
-        fields: dict[str, Any] = {"tools": [self._tool(tool) for tool in request.tools]}
-        if request.tool_choice is not None:
-            fields["tool_choice"] = request.tool_choice.value
-        if request.parallel_tool_calls is not None:
-            fields["parallel_tool_calls"] = request.parallel_tool_calls
-        return fields
+    def _optional(self, request: Request) -> dict[str, Any]:
+        """The fields that a server may refuse and that a request can do without."""
+        choice = request.tool_choice.value if request.tool_choice is not None else None
+        return {
+            "max_output_tokens": self.refused.limit(request.max_output_tokens),
+            "temperature": request.temperature,
+            "top_p": request.top_p,
+            _EFFORT: self.refused.effort(request.reasoning_effort),
+            "tool_choice": choice if request.tools else None,
+            "parallel_tool_calls": request.parallel_tool_calls if request.tools else None,
+        }
 
     def _tool(self, tool: ToolDefinition) -> dict[str, Any]:
         # Said in any case: where it is left out, the vendor makes the schema strict itself.
@@ -199,7 +211,11 @@ class ResponsesWire:
             if extra in self.extras and self._sends(extra, request) and re.search(words, said, re.IGNORECASE):
                 # The messages' JSON may have been made with it.
                 return replace(self, extras=self.extras - {extra}, encoded=EncodedMessages())
-        return None
+        sent = self.refused.kept(self._optional(request))
+        users = request.provider_options.get("openai", {})
+        users = {**users, _EFFORT: None} if "reasoning" in users else users
+        refused = self.refused.after(error, sent, users, sent.get("max_output_tokens"))
+        return None if refused is None else replace(self, refused=refused)
 
     def _sends(self, extra: Extra, request: Request) -> bool:
         parts = (part for message in request.messages for part in message.parts)
@@ -209,7 +225,7 @@ class ResponsesWire:
             case Extra.RESULT_IMAGES:
                 return any(isinstance(part, ToolResult) and part.images for part in parts)
             case Extra.SUMMARY:
-                return request.reasoning_effort is not None
+                return request.reasoning_effort is not None and _EFFORT not in self.refused.fields
             case Extra.STRICT_TOOLS:
                 return any(allows_strict(tool.parameters) for tool in request.tools)
             case Extra.SCHEMA:

@@ -189,6 +189,8 @@ def decode_reply(body: bytes, request: Request, *, model: str, where: str) -> Re
         ModelError: the body is an error, or no reply.
     """
     value = read_reply(body, where)
+    if isinstance(whole := value.get("response"), dict):  # the last event of a stream, as a document
+        value = whole
     if value.get("object") == "error" or value.get("type") == "error":
         raise error_in_reply(value, where)
     is_reply = isinstance(value.get("output"), list) or text_of(value.get("status")) in _STATUSES

@@ -18,7 +18,7 @@ def _words(*patterns: str) -> re.Pattern[str]:
 
 _NUMBER = r"(\d[\d,_]{0,14})"
 # "tokens per min (TPM): Limit 30000, Used 1, Requested 61337", and the same without a used part.
-_ALLOWED = re.compile(rf"\blimit:? {_NUMBER}\b.{{0,60}}?\brequested:? {_NUMBER}", _FLAGS)
+_ALLOWED = re.compile(rf"\blimit:? ~?{_NUMBER}\b.{{0,60}}?\brequested:? ~?{_NUMBER}", _FLAGS)
 # Input and longest reply beside what both may have together.
 _SUMS = (
     re.compile(rf"(?P<input>{_NUMBER}) \+ {_NUMBER} > (?P<window>{_NUMBER})", _FLAGS),
@@ -50,9 +50,10 @@ _PACE = _words(
     r"\b(daily|weekly|monthly|hourly)\b",
 )
 _REPLY_LIMIT = _words(
-    r"max_?(completion_|output_|new_)?tokens\b(?!.{0,20}\bexceed context)\W?.{0,80}?"
+    r"max_?(completion|output|new)?_?tokens\b(?!.{0,20}\bexceed context)\W?.{0,80}?"
     r"(must be|should be|too large|at most|<=|above maximum|less than|supported range|valid range|exceeds"
     r"|greater than|> ?\d)",
+    r"(supported|valid) range (of|for) max_?(completion|output|new)?_?tokens\b",
     r"supports at most \d+ (completion|output) tokens",
     r"maximum allowed number of output tokens",
     r"maximum tokens you requested exceeds",
@@ -63,7 +64,7 @@ _OTHER_LIMIT = _words(
     r"(too (many|much)|at most \d+|maximum of \d+|up to \d+) "
     r"(pdf |input )?(image|picture|media|file|document|page|audio|video|tool|function|stop|enum)",
     r"\b(tools|functions|stop|metadata|tool_choice)\b['\"`\]]*:? ?(array|list|string|object) too (long|large)",
-    r"number of (tools|functions|images|stop)",
+    r"(?<!depends on the )number of (tools|functions|images|stop)",
 )
 _FIELD_LENGTH = _words(r"string_above_max_length", r"(string|array) too long", r"array_above_max_length")
 _CONVERSATION_FIELD = _words(
@@ -128,18 +129,19 @@ def is_overflow(status: int, text: str, param: str = "") -> bool:
         text: its type, code and message.
         param: the field of the request that it names, or empty.
     """
-    if status in _OTHERS_BUSINESS:
+    if status in _OTHERS_BUSINESS or is_other_limit(text):
         return False
     if (allowed := _ALLOWED.search(text)) is not None:
         limit, requested = map(_count, allowed.groups())
         return requested > limit
-    is_certain = _CERTAIN.search(text) is not None
-    if is_other_limit(text) or (not is_certain and _is_of_time_or_reply(text)):
+    if _CERTAIN.search(text):
+        return True
+    if _is_of_time_or_reply(text):
         return False
-    if not is_certain and _FIELD_LENGTH.search(text):
+    if _FIELD_LENGTH.search(text):
         named = param or next(iter(_QUOTED.findall(text)), "")
         return _CONVERSATION_FIELD.search(named) is not None
-    return is_certain or (_TOO_LONG.search(text) is not None and _EXCEEDED.search(text) is not None)
+    return _TOO_LONG.search(text) is not None and _EXCEEDED.search(text) is not None
 
 
 def _is_of_time_or_reply(text: str) -> bool:

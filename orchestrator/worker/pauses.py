@@ -26,10 +26,10 @@ from orchestrator.core.errors import (
     OverloadedError,
     PermissionDeniedError,
     PushRejectedError,
-    RateLimitError,
     RemoteRateLimitError,
     RemoteRefusedError,
     RemoteUnavailableError,
+    ResumableError,
     SpentQuotaError,
     ToolError,
 )
@@ -133,9 +133,7 @@ def _after_tasks(said: str, now: datetime, failures_in_a_row: int, jitter: float
 
 
 def _until(error: BaseException, now: datetime, failures_in_a_row: int, jitter: float) -> datetime:
-    named = (
-        error.resume_at if isinstance(error, RateLimitError | OverloadedError | ForgeRateLimitError) else None
-    )
+    named = error.resume_at if isinstance(error, ResumableError | ForgeRateLimitError) else None
     if named is None:
         steps = SHORT_MINUTES if isinstance(error, _PASSING) else LONG_MINUTES
         later = _later(now, steps, failures_in_a_row, jitter)

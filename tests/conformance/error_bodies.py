@@ -212,6 +212,17 @@ _TOO_LONG: list[tuple[str, int, Any, str]] = [
     ("RKLLM", 400, {"error": "Prompt is 11543 tokens but the model context window is 4096 tokens."}, "jaylfc/taOS#1738"),
     ("Replicate", 422, {"detail": "Your input is too long. Max input length is 4096 tokens, but you supplied 5441 tokens."},
      "run-llama/llama_index#7974"),
+    ("Groq", 429, _openai("Rate limit reached for model `llama3-70b-8192` on tokens per minute (TPM): Limit 7000, Used 0, Requested"
+     " ~12903. Please try again in 50.597142857s.", "tokens", "rate_limit_exceeded"), "firecrawl/firecrawl#81"),
+    ("Bedrock", 400, {"message": "ValidationException: Input exceeds the max input token limit"}, "openclaw/openclaw#58839"),
+    ("Cohere", 400, {"message": "total tokens exceeds the model's max of 4096"}, "openclaw/openclaw#58839"),
+    ("Ollama", 400, _openai("ollama: context length exceeded for llama3"), "openclaw/openclaw#58839"),
+    ("a gateway", 400, _openai("context_overflow"), "openclaw/openclaw#3188"),
+    ("a gateway", 400, _openai("request (53192 tokens) exceeds context size (50176 tokens)"), "llmmllab/llmmllab-api#56"),
+    ("vLLM", 400, {"object": "error", "message": "The decoder prompt (length 163270) is longer than the maximum model length of"
+     " 128000. Make sure that `max_model_len` is no smaller than the number of text tokens plus multimodal tokens. For image inputs,"
+     " the number of image tokens depends on the number of images, and possibly their aspect ratios as well.", "code": 400},
+     "EvolvingLMMs-Lab/lmms-eval#988"),
     ("nginx", 413, b"<html><head><title>413 Request Entity Too Large</title></head></html>", "nginx"),
     ("a gateway", 413, b"", "Cerebras and Mistral without a body: earendil-works/pi overflow.ts"),
 ]  # fmt: skip
@@ -268,6 +279,8 @@ _PACE: list[tuple[str, int, Any, str, float | None]] = [
     ("a gateway", 200, {"error": {"message": "slow down", "code": "429", "retry_after_ms": 350}}, "a field of the body", 0.35),
     ("a gateway", 200, {"error": {"message": "Too many requests, retry in 20 seconds", "code": 429}}, "words", 20),
     ("a gateway", 429, {"error": {"message": "Try again in about 6 minutes and 11 seconds."}}, "words", 371),
+    ("Mistral", 200, {"object": "error", "message": "Slow down, please", "type": "x", "code": "1300", "raw_status_code": 429},
+     "earendil-works/pi#9815", None),
     ("z.ai", 429, _openai("Rate limit reached for requests", code="1302"), "z.ai error codes", None),
 ]  # fmt: skip
 
@@ -298,6 +311,8 @@ _REFUSED: list[tuple[str, int, Any, str]] = [
      "code": 400}, "stepfun-ai/Step-Audio-R1#3"),
     ("OpenRouter", 400, _openai("This endpoint's maximum context length is 131072 tokens. However, you requested about 138956 tokens"
      " (7884 of text input, 131072 in the output).", code=400), "OpenHands/OpenHands#9937"),
+    ("OpenRouter", 400, _openai("This endpoint's maximum context length is 262144 tokens. However, you requested about 264433 tokens"
+     " (188 of text input, 2101 of tool input, 262144 in the output).", code=400), "continuedev/continue#12733"),
     ("OpenAI", 400, _openai("Invalid 'user': string too long. Expected a string with maximum length 64, but got a string with length"
      " 80 instead.", _INVALID, "string_above_max_length", "user"), "BerriAI/litellm exception mapping"),
     ("OpenAI", 400, _openai("Invalid 'messages[2].tool_calls[0].id': string too long. Expected a string with maximum length 40, but"
@@ -315,6 +330,7 @@ _REFUSED: list[tuple[str, int, Any, str]] = [
     ("Anthropic", 400, _anthropic("A maximum of 100 PDF pages may be provided."), "anthropics/claude-code"),
     ("Anthropic", 413, _anthropic("image is too large: 40 megapixels"), "made from the above"),
     ("vLLM", 400, {"object": "error", "message": "At most 1 image(s) may be provided in one request.", "code": 400}, "vllm"),
+    ("a gateway", 400, _openai("Invalid number of tools: limit 128, requested 160"), "made from the above"),
     ("OpenAI", 400, _openai("Unsupported parameter: 'temperature' is not supported with this model.", _INVALID, None,
      "temperature"), "vercel/ai"),
     ("Groq", 400, _openai("Tool choice is required, but model did not call a tool", _INVALID, "tool_use_failed"), "pydantic-ai"),

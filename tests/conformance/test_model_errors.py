@@ -163,6 +163,39 @@ BUSY: dict[str, tuple[Protocol, bytes]] = {
         _line({"error": {"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"}}),
     ),
 }
+_RETRY_INFO = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "11.054s"}
+WAITS: dict[str, tuple[Protocol, bytes]] = {
+    "chat": (
+        Protocol.CHAT,
+        _line({"error": {"message": "Please try again in 11.054s.", "code": "rate_limit_exceeded"}}),
+    ),
+    "chat, by a gateway": (
+        Protocol.CHAT,
+        _line({"error": {"code": 429, "message": "x", "metadata": {"headers": {"Retry-After": "11.054"}}}}),
+    ),
+    "responses": (
+        Protocol.RESPONSES,
+        _line({"type": "error", "code": "rate_limit_exceeded", "message": "try again in 11.054s"}, "error"),
+    ),
+    "responses failed": (
+        Protocol.RESPONSES,
+        _responses_failed("rate_limit_exceeded", "Rate limit reached. Please try again in 11.054s. Visit"),
+    ),
+    "messages": (Protocol.MESSAGES, _anthropic("rate_limit_error", "Try again in 11.054 seconds")),
+    "gemini": (
+        Protocol.GEMINI,
+        _line(
+            {
+                "error": {
+                    "code": 429,
+                    "message": "You exceeded your current quota.",
+                    "status": "RESOURCE_EXHAUSTED",
+                    "details": [_RETRY_INFO],
+                }
+            }
+        ),
+    ),
+}
 TOO_LONG: dict[str, tuple[Protocol, bytes]] = {
     "chat": (
         Protocol.CHAT,
@@ -218,6 +251,20 @@ async def test_a_passing_error_inside_a_stream(
     with pytest.raises(OverloadedError):
         await ask(protocol, server, ManualClock(), stream=True)
     assert len(server.requests) == 2 + TRIES
+
+
+@pytest.mark.parametrize(("protocol", "error"), WAITS.values(), ids=WAITS)
+@pytest.mark.parametrize("form", ["before", "after", "a reply"])
+async def test_a_wait_inside_a_reply_is_honoured(
+    protocol: Protocol, error: bytes, form: str, server: SseServer
+) -> None:
+    body = error[error.index(b"{") :].strip()
+    answer = json_answer(body) if form == "a reply" else broken(protocol, error, after=form == "after")
+    clock = ManualClock()
+    server.answers += [answer, good(protocol, stream=True)]
+    _, response = await ask(protocol, server, clock, stream=True)
+    assert response.text == "I read the file, and more."
+    assert clock.slept == [pytest.approx(11.054, abs=1e-3)]
 
 
 @pytest.mark.parametrize(("protocol", "error"), TOO_LONG.values(), ids=TOO_LONG)

@@ -18,6 +18,7 @@ from orchestrator.core.errors import (
     ConfigurationError,
     ContentFilterError,
     ContextLengthError,
+    InvalidRequestError,
     RateLimitError,
 )
 from orchestrator.core.events import (
@@ -34,16 +35,17 @@ from orchestrator.core.events import (
 )
 from orchestrator.core.messages import FinishReason, Message, Role, ToolResult
 from orchestrator.environments.local import LocalEnvironment
+from orchestrator.models.base import Relaxed
 from orchestrator.tools.base import Order
 from orchestrator.tools.step_set import shell_command
 from tests.unit.agent.stage import USAGE, ScriptedModel, events_of, kinds, profile, says, session_in, tool
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncGenerator, Mapping
     from pathlib import Path
 
     from orchestrator.core.session_events import SessionEvent
-    from orchestrator.models.base import Request
+    from orchestrator.models.base import Request, Response, StreamEvent
 
 
 def of(events: list[SessionEvent], kind: type[Event]) -> list[Any]:
@@ -337,6 +339,31 @@ async def test_too_long_a_conversation_is_a_warning_and_the_session_goes_on(tmp_
         assert session.state is SessionState.IDLE
         assert "longer than the model can read" in of(events, Warned)[0].message
         assert (await session.run("Again")).text == "Short."
+
+
+class Relaxing(ScriptedModel):
+    """Says that its server refused a part of the request."""
+
+    event = Relaxed(InvalidRequestError("h: no thinking here"), "without reasoning_effort")
+
+    async def complete(self, request: Request) -> Response:
+        if request.on_retry:
+            request.on_retry(self.event)
+        return await super().complete(request)
+
+    async def stream(self, request: Request) -> AsyncGenerator[StreamEvent]:
+        yield self.event
+        async for event in super().stream(request):
+            yield event
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_a_server_refuses_and_is_left_out_is_told(tmp_path: Path, *, stream: bool) -> None:
+    model, config = Relaxing([says("Hi.")]), SessionConfig(stream=stream)
+    async with session_in(tmp_path, config=config, model=model) as (session, _model):
+        events = await events_of(session, "Go")
+    said = "h: no thinking here; asked again without reasoning_effort"
+    assert [event.message for event in of(events, Warned)] == [said]
 
 
 async def test_the_context_warning_comes_once_at_80_percent(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,11 +13,12 @@ import pytest
 from orchestrator.agent.config import SessionConfig
 from orchestrator.agent.session import Session
 from orchestrator.contracts.native import SingleStep
-from orchestrator.core.errors import ContextLengthError
+from orchestrator.core.errors import ContextLengthError, InvalidRequestError, ModelError, OverloadedError
 from orchestrator.core.events import CallStatus, LimitReached, ToolCallEnded, Warned
 from orchestrator.core.messages import Message, Role, ToolCall, ToolResult
 from orchestrator.environments.local import LocalEnvironment
 from orchestrator.models.base import ToolChoice
+from orchestrator.models.failures import error_from_body
 from orchestrator.profiles.minimal import minimal
 from orchestrator.tools.truncation import DEFAULT_MAX_CHARS
 from orchestrator.tools.web import web_tools
@@ -238,6 +241,63 @@ async def test_pruning_goes_on_as_long_as_it_helps_and_then_ends_with_a_clear_er
     assert tried == sorted(set(tried), reverse=True), "each try is shorter than the one before"
     for request in model.requests:
         check_pairs(request, "Go")
+
+
+def unexplained(kind: type[ModelError], status: int, message: str) -> ModelError:
+    """The error that such a body gives."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    error = error_from_body(status, {}, json.dumps({"error": {"message": message}}).encode(), now, "h")
+    assert type(error) is kind
+    return error
+
+
+NEAR, FAR = 300, 100_000
+VAGUE = unexplained(InvalidRequestError, 400, "Request contains an invalid argument.")
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        VAGUE,
+        unexplained(OverloadedError, 500, "Internal server error"),
+        unexplained(InvalidRequestError, 422, ""),
+    ],
+)
+async def test_a_refusal_without_a_reason_near_the_window_is_taken_for_too_long_once(
+    tmp_path: Path, refused: ModelError
+) -> None:
+    steps: list[Step] = [LOOK] * 5
+    async with one_step(tmp_path, *steps, refused, SUBMIT, context_window=NEAR) as (session, model):
+        events = await events_of(session, "Go")
+        assert session.history.turns[-2].message == SUBMIT.message
+    assert lengths(model)[-1] < lengths(model)[-2]
+    warned = [event.event.message for event in events if isinstance(event.event, Warned)]
+    assert any("it is taken for too long" in words and str(refused) in words for words in warned)
+
+    async with one_step(tmp_path, *steps, refused, refused, context_window=NEAR) as (session, model):
+        with pytest.raises(type(refused)) as caught:
+            await session.run("Go")
+    assert caught.value is refused, "then it stands"
+
+
+@pytest.mark.parametrize(
+    ("refused", "window"),
+    [
+        (VAGUE, FAR),
+        (VAGUE, None),
+        (unexplained(InvalidRequestError, 400, "messages.1.content: Field required"), NEAR),
+        (unexplained(InvalidRequestError, 400, "Unsupported value: 'user'"), NEAR),
+        (unexplained(InvalidRequestError, 500, "image input is not supported"), NEAR),
+        (unexplained(OverloadedError, 503, "Overloaded"), NEAR),
+    ],
+)
+async def test_a_refusal_with_a_reason_or_far_from_the_window_stands(
+    tmp_path: Path, refused: ModelError, window: int | None
+) -> None:
+    async with one_step(tmp_path, *[LOOK] * 5, refused, context_window=window) as (session, model):
+        with pytest.raises(type(refused)):
+            await session.run("Go")
+    assert len(model.requests) == 6
 
 
 async def test_a_task_that_alone_is_too_long_ends_at_once(tmp_path: Path) -> None:

@@ -220,6 +220,28 @@ def test_a_second_reply_in_one_stream_is_an_error() -> None:
         assert streamed(first, begins(0, type="text", text="a"), repeated).text == "a"
 
 
+def test_a_block_that_is_announced_twice_is_one() -> None:
+    call = begins(1, type="tool_use", id="c1", name="look", input={})
+    text = begins(0, type="text", text="a")
+    events = [
+        text,
+        text,
+        grows(0, "text_delta", text="b"),
+        call,
+        call,
+        grows(1, "input_json_delta", partial_json="{}"),
+    ]
+    response = streamed(*events, stop="tool_use")
+    assert (response.text, [one.id for one in response.tool_calls]) == ("ab", ["c1"])
+
+
+def test_calls_with_one_id_get_ids_of_their_own() -> None:
+    calls = [{"type": "tool_use", "id": "c1", "name": name, "input": {}} for name in "ab"]
+    ids = [one.id for one in whole(*calls, stop="tool_use").tool_calls]
+    assert ids[0] == "c1"
+    assert len(set(ids)) == 2
+
+
 def test_what_follows_a_stop_reason_needs_another_end() -> None:
     early = {"type": "message_start", "message": {"id": "m1", "stop_reason": "end_turn"}}
     events = [early, begins(0, type="text", text="a"), grows(0, "text_delta", text="b")]

@@ -280,15 +280,14 @@ def test_usage_in_every_form(where: str, thought: str, cache: str, *, total: boo
         counts["total_tokens"] = truth.total_tokens
     if thought in {"counted", "beside"}:
         counts["completion_tokens_details"] = {"reasoning_tokens": made}
-    match where:
-        case "details":
-            counts["prompt_tokens_details"] = {"cached_tokens": read, "cache_write_tokens": written}
-        case "top":
-            counts |= {"cached_tokens": read, "cache_creation_input_tokens": written}
-        case "deepseek":
-            counts |= {"prompt_cache_hit_tokens": read, "cache_creation_input_tokens": written}
-        case "anthropic":
-            counts |= {"cache_read_input_tokens": read, "cache_creation_input_tokens": written}
+    written_at_top = {"cache_creation_input_tokens": written}
+    forms: dict[str, dict[str, Any]] = {
+        "details": {"prompt_tokens_details": {"cached_tokens": read, "cache_write_tokens": written}},
+        "top": {"cached_tokens": read, **written_at_top},
+        "deepseek": {"prompt_cache_hit_tokens": read, **written_at_top},
+        "anthropic": {"cache_read_input_tokens": read, **written_at_top},
+    }
+    counts |= forms[where]
     usage = whole({"content": "x"}, usage=counts).usage
     assert usage.output_tokens <= truth.output_tokens
     if total:
@@ -471,6 +470,13 @@ def test_a_reply_that_is_split_into_choices_without_an_index() -> None:
     }
     response = WIRE.decode(json.dumps(body).encode(), ASK)
     assert (response.text, [one.name for one in response.tool_calls]) == ("I look.", ["look"])
+
+
+def test_calls_with_one_id_get_ids_of_their_own() -> None:
+    calls = [{"id": "call_0", "function": {"name": name, "arguments": "{}"}} for name in "ab"]
+    ids = [one.id for one in whole({"tool_calls": calls}, "tool_calls").tool_calls]
+    assert ids[0] == "call_0"
+    assert len(set(ids)) == 2
 
 
 def test_the_index_of_a_call_may_count_pieces() -> None:

@@ -27,6 +27,7 @@ from orchestrator.core.messages import FinishReason, Message
 from orchestrator.models.base import (
     Completed,
     OutputSchema,
+    Relaxed,
     Request,
     Restarted,
     StreamEvent,
@@ -364,9 +365,9 @@ async def test_a_kept_connection_that_dies_over_the_work_is_a_failure() -> None:
 
 
 async def test_who_is_named_in_the_request_is_told_of_retries_and_may_end_them() -> None:
-    told: list[Waiting | Switched] = []
+    told: list[Waiting | Relaxed | Switched] = []
 
-    def tell(event: Waiting | Switched) -> None:
+    def tell(event: Waiting | Relaxed | Switched) -> None:
         told.append(event)
         if len(told) == 2:
             raise KeyError("enough")
@@ -469,11 +470,24 @@ async def test_a_refused_schema_is_left_out_and_remembered(message: str) -> None
 async def test_another_refusal_keeps_the_schema() -> None:
     request = Request("s", (Message.user("u"),), output_schema=SCHEMA, temperature=0.1)
     error = {"message": "Unsupported value: 'temperature' does not support 0.1 with this model."}
+    with ModelServer([fail(400, body={"error": error}), reply("one"), reply("two")]) as server:
+        async with model_at(server.url) as model:
+            events = await streamed(model, request)
+            await model.complete(request)
+    assert [event.how for event in events if isinstance(event, Relaxed)] == ["without temperature"]
+    first, second, third = (sent.body for sent in server.requests)
+    assert "temperature" in first
+    assert "temperature" not in {**second, **third}
+    assert second["response_format"] == first["response_format"]
+
+
+async def test_a_field_of_the_users_own_is_not_left_out() -> None:
+    request = Request("s", (Message.user("u"),), provider_options={"openai": {"temperature": 0.1}})
+    error = {"message": "Unsupported value: 'temperature' does not support 0.1 with this model."}
     with ModelServer([fail(400, body={"error": error})]) as server:
         async with model_at(server.url) as model:
             with pytest.raises(InvalidRequestError, match="temperature"):
                 await model.complete(request)
-            assert len(server.requests) == 1
 
 
 async def test_the_key_shows_nowhere(caplog: pytest.LogCaptureFixture) -> None:
