@@ -97,11 +97,11 @@ async def run_call(bench: Workbench, call: ToolCall) -> CallEnd:
     try:
         with _not_swallowing_an_interruption():
             status, outcome = await _outcome(bench, call)
-    except asyncio.CancelledError:
-        bench.emit(ToolCallEnded(call.id, call.name, CallStatus.INTERRUPTED, INTERRUPTED))
-        raise
-    except BaseException as error:
-        bench.emit(ToolCallEnded(call.id, call.name, CallStatus.FAILED, f"{error}"))
+    except (
+        BaseException
+    ) as error:  # stopped, or the host's own trouble: either way nobody knows how far it came
+        why = INTERRUPTED if isinstance(error, asyncio.CancelledError) else f"{INTERRUPTED} {error}"
+        bench.emit(ToolCallEnded(call.id, call.name, CallStatus.INTERRUPTED, why))
         raise
     ending = outcome if isinstance(outcome, Ends) else None
     return CallEnd(_finish(bench, call, status, outcome), ending)

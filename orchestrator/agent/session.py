@@ -25,6 +25,7 @@ from orchestrator.core.checks import check_callable, check_kind, check_methods
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import ProcessingEnded, SessionStarted, SessionState, Warned
+from orchestrator.models.base import MODEL_METHODS
 from orchestrator.profiles.base import Profile
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ SETTLE_SECONDS = 0.1
 
 _REASON_CHARS = 500
 _ENVIRONMENT = ("exec_command", "read_file", "write_file", "working_directory")
-_MODEL = ("complete", "stream", "aclose")
 
 
 class Session:
@@ -76,7 +76,7 @@ class Session:
             no vendor would take is mended (`earlier.sound`). What they cost does not count here.
 
     Attributes:
-        model: may be changed, with `price`; counts from the next request.
+        price: what a reply of the model cost; may be changed with the model.
         history: the turns so far.
         budget: what was spent, subagents included.
 
@@ -105,13 +105,13 @@ class Session:
         chosen = profile.model if model is None else model
         if chosen is None:
             raise ConfigurationError(f"profile {profile.name} has no model: pass Session(model=...)")
-        check_methods("model", chosen, _MODEL, "an object that answers; a name goes into a profile")
         for name, value, kind in (("config", config, SessionConfig), ("host", host, Host)):
             if value is not None:
                 check_kind(name, value, kind, f"a {kind.__name__}")
         if contract is not None:
             check_methods("contract", contract, ("shape", "read", "answer"), "a contract, such as Native()")
         self.id = session_id or str(uuid.uuid4())
+        self._state = SessionState.IDLE
         self.model = chosen
         self.price: Price = (host and host.price) or profile.price or unknown_price
         self._setting = Setting(
@@ -125,7 +125,6 @@ class Session:
         config, host, clock = self._setting.config, self._setting.host, self._setting.clock
         self.history = History(sound(earlier, clock.now()))
         self.budget = Budget(config.limits, clock, lineage.budget if lineage else None, config.wrap_up_share)
-        self._state = SessionState.IDLE
         self._events = EventStream(self.id, clock, host.emit)
         if lineage:
             self._events.listen(lineage.relay)
@@ -156,6 +155,22 @@ class Session:
     def environment(self) -> ExecutionEnvironment:
         """Where tools act."""
         return self._setting.environment
+
+    @property
+    def model(self) -> Model:
+        """Who is asked. Another one is asked from the next request on; set its `price`, too.
+
+        Raises:
+            ConfigurationError: when it is set: it is no object that answers, or the session is closed.
+        """
+        return self._model
+
+    @model.setter
+    def model(self, model: Model) -> None:
+        self._check_open()
+        check_methods("model", model, MODEL_METHODS, "an object that answers; a name goes into a profile")
+        check_kind("the name of the model", getattr(model, "name", None), str, "a text")
+        self._model = model
 
     @property
     def config(self) -> SessionConfig:

@@ -14,6 +14,7 @@ from orchestrator.config import ApiKeys
 from orchestrator.core.checks import check_callable, check_flag, check_kind, check_methods, is_whole
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.models.base import MODEL_METHODS
 from orchestrator.models.catalog import (
     OFFICIAL_URLS,
     ModelRef,
@@ -59,8 +60,9 @@ def openai_profile(  # noqa: PLR0913  all but the first by name
         session = Session(profile=openai_profile(model="gpt-5.2-codex"), environment=LocalEnvironment("."))
 
     Args:
-        model: its name at the vendor, `PROVIDER:NAME` for another protocol, or an object with `complete` and
-            `stream` (`orchestrator.models.base.Model`). With `api_url` a name may have colons, as `qwen3:8b`.
+        model: its name at the vendor, `PROVIDER:NAME` for another protocol, or an object with `name`,
+            `complete`, `stream` and `aclose` (`orchestrator.models.base.Model`). With `api_url` a name may have
+            colons, as `qwen3:8b`.
         api_url: another address than the vendor's.
         api_key: taken from the vendor's variable in the environment if left out; for another address from
             `PULLWRIGHT_API_KEY`.
@@ -214,7 +216,7 @@ class _Named:
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, str):
-            check_methods("model", self.model, ("complete", "stream"), "a name or an object that answers")
+            check_methods("model", self.model, MODEL_METHODS, "a name or an object that answers")
         for name in ("api_url", "api_key"):
             if (text := getattr(self, name)) is not None:
                 check_kind(name, text, str, "a text")

@@ -1,9 +1,13 @@
-"""File patterns: `*`, `?`, `[...]`, `{a,b}` and `**`, matched name by name so that no pattern is slow."""
+r"""File patterns: `*`, `?`, `[...]`, `{a,b}`, `**` and `\*`, matched name by name so that no pattern is slow.
+
+The one place that says what a pattern means, for every environment and for `grep`'s filter.
+"""
 
 from __future__ import annotations
 
 import fnmatch
 import itertools
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +19,11 @@ if TYPE_CHECKING:
 _ANY_FOLDERS = "**"
 _MAX_ALTERNATIVES = 100
 _MAX_PATTERN_CHARS = 1_000
+_SHOWN_CHARS = 100
+_SPECIAL = "*?[]{}!,\\"
+_STARS = re.compile(r"\*{2,}")
+_PIECES = re.compile(r"\\.|\\|\[[!^]?\]?[^]]*\]|.", re.DOTALL)
+"""What a pattern is read in: an escaped character, a lone backslash, a set, one other character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +43,15 @@ class PathPattern:
         """A pattern of whole paths: `*.py` is in the folder itself, `**/*.py` at any depth.
 
         Raises:
-            ToolError: it is empty, absolute, leaves the folder, or its braces are too many.
+            ToolError: it is empty, absolute, leaves the folder, has a bracket, a brace or a backslash with no
+                meaning, or its braces are too many.
         """
-        return cls(tuple(_names(alternative, pattern) for alternative in _expanded(pattern)))
+        is_rooted = pattern.startswith("/")
+        alternatives = [
+            _names(alternative if is_rooted else alternative.removeprefix("/"), pattern)  # of `{,src}/a.py`
+            for alternative in _expanded(pattern)
+        ]
+        return cls(_both(alternatives, pattern))
 
     @classmethod
     def for_filter(cls, pattern: str) -> PathPattern:
@@ -53,7 +68,7 @@ class PathPattern:
             else (_ANY_FOLDERS, alternative)
             for alternative in _expanded(bare)
         ]
-        return cls(tuple(alternatives), negated)
+        return cls(_both(alternatives, pattern), negated)
 
     def matches(self, names: Sequence[str]) -> bool:
         """Whether the path made of these names matches."""
@@ -64,9 +79,70 @@ def _names(pattern: str, original: str) -> tuple[str, ...]:
     names = tuple(name for name in pattern.split("/") if name not in {"", "."})
     if pattern.startswith("/") or ".." in names or not names:
         raise ToolError(
-            f"the pattern {original!r} is not relative to the folder searched; write such as src/**/*.py"
+            f"the pattern {original[:_SHOWN_CHARS]!r} is not relative to the folder searched; write such as "
+            "src/**/*.py"
         )
     return names
+
+
+def _both(alternatives: Sequence[tuple[str, ...]], original: str) -> tuple[tuple[str, ...], ...]:
+    """Each alternative in the words of `fnmatch`, and as it is written if it has a set: folders are named `[id]`."""
+    meant = [tuple(_translated(name, original) for name in names) for names in alternatives]
+    written = [
+        tuple(_translated(name, original, sets=False) for name in names)
+        for names in alternatives
+        if any("[" in name for name in names)
+    ]
+    return tuple(dict.fromkeys([*meant, *written]))
+
+
+def _translated(name: str, original: str, *, sets: bool = True) -> str:
+    """One name of a pattern in the words of `fnmatch`, which knows no backslash.
+
+    Raises:
+        ToolError: a bracket is not closed, a range runs backwards, or a backslash escapes nothing.
+    """
+    if name == _ANY_FOLDERS:
+        return name
+    done = []
+    for piece in _PIECES.findall(name):
+        if piece == "[":
+            raise _invalid(original, "'[' is not closed by ']'; for the character itself write [[]")
+        if piece[0] == "\\":
+            if piece[1:] not in _SPECIAL or len(piece) == 1:
+                raise _invalid(
+                    original, r"'\' only stands before one of * ? [ ] { } !; folders are parted by /"
+                )
+            done.append(f"[{piece[1]}]" if piece[1] in "*?[" else piece[1])
+        elif len(piece) > 1:
+            done.append(_set(piece, original) if sets else piece.replace("[", "[[]"))
+        else:
+            done.append(piece)
+    return _STARS.sub("*", "".join(done))
+
+
+def _set(piece: str, original: str) -> str:
+    negated = piece[1] in "!^"
+    inner = piece[2 if negated else 1 : -1]
+    if not inner:
+        raise _invalid(original, f"the set {piece} has no characters; for brackets themselves write [[]]")
+    if any(first > last for first, last in re.findall(r"(.)-(.)", inner, re.DOTALL)):
+        raise _invalid(original, f"the range in {piece} runs backwards")
+    return f"[{'!' if negated else ''}{inner}]"
+
+
+def _invalid(original: str, why: str) -> ToolError:
+    return ToolError(f"the pattern {original[:_SHOWN_CHARS]!r} is not valid: {why}")
+
+
+def _check_braces(pattern: str) -> None:
+    depth = 0
+    for piece in _PIECES.findall(pattern):
+        depth += (piece == "{") - (piece == "}")
+        if depth < 0:
+            raise _invalid(pattern, "'}' closes no '{'; for the character itself write [}]")
+    if depth:
+        raise _invalid(pattern, "'{' is not closed by '}'; for the character itself write [{]")
 
 
 def _expanded(pattern: str) -> list[str]:
@@ -74,6 +150,7 @@ def _expanded(pattern: str) -> list[str]:
         raise ToolError(
             f"the pattern is empty, over {_MAX_PATTERN_CHARS:,} characters long, or has a NUL character"
         )
+    _check_braces(pattern)
     done: list[str] = []
     waiting = [pattern]
     while waiting:
@@ -93,20 +170,21 @@ def _expanded(pattern: str) -> list[str]:
 
 def _first_braces(pattern: str) -> tuple[int, int, list[str]] | None:
     """The first outermost `{...}` that has a comma: where it begins and ends, and its choices."""
-    depth, start, cuts = 0, 0, []
-    for position, char in enumerate(pattern):
-        if char == "{":
+    depth, start, position, cuts = 0, 0, 0, []
+    for piece in _PIECES.findall(pattern):
+        if piece == "{":
             if depth == 0:
                 start, cuts = position, [position]
             depth += 1
-        elif char == "," and depth == 1:
+        elif piece == "," and depth == 1:
             cuts.append(position)
-        elif char == "}" and depth:
+        elif piece == "}":
             depth -= 1
             if depth == 0 and len(cuts) > 1:
                 bounds = [*cuts, position]
                 choices = [pattern[a + 1 : b] for a, b in itertools.pairwise(bounds)]
                 return start, position + 1, choices
+        position += len(piece)
     return None
 
 

@@ -30,7 +30,7 @@ _OF_RUSTUP = ("settings.toml", "toolchains", "update-hashes")
 _NEVER = ("/", "/boot", "/dev", "/etc", "/home", "/proc", "/root", "/run", "/srv", "/sys", "/tmp", "/var")  # noqa: S108  refused
 _BESIDE_PROGRAMS = ("/usr/etc", "/usr/home", "/usr/local/etc", "/usr/local/home")
 """Configuration with keys of package registries, such as npm's, and homes."""
-_OF_A_VERSION = ("*/etc", "*/*/etc", "*/pip.conf", "*/.npmrc")
+_OF_A_VERSION = ("*/etc", "*/*/etc", "*/pip.conf", "*/.npmrc", "*/*/.npmrc")
 _DEPTH_BELOW_HOME = 2
 """A prefix directly below the home, such as `~/.local`, holds keys and caches beside programs."""
 

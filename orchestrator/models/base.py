@@ -175,6 +175,10 @@ OnWait: TypeAlias = Callable[[float, "ModelError"], None]
 """Told before each wait: how many seconds, and the error that made it necessary."""
 
 
+MODEL_METHODS = ("complete", "stream", "aclose")
+"""What an object must have to be a `Model`, beside its name."""
+
+
 class Model(Protocol):
     """One model at one address."""
 

@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import unquote
 
 from orchestrator.core.checks import check_callable, check_flag, check_kind
 from orchestrator.core.errors import ConfigurationError
@@ -147,22 +148,42 @@ def _schema_problem(parameters: object) -> str:
 
 def _lost_reference(schema: dict[str, Any]) -> str:
     """The first `$ref` that leads nowhere inside the schema; nothing is fetched for one."""
-    from referencing import Registry
-    from referencing.exceptions import Unresolvable
-    from referencing.jsonschema import DRAFT202012
+    nodes = list(_nodes(schema))
+    anchors = {f"#{node.get('$anchor')}" for node in nodes}
+    for node in nodes:
+        reference = node.get("$ref")
+        if (
+            isinstance(reference, str)
+            and reference not in anchors
+            and not _leads_somewhere(schema, reference)
+        ):
+            return f"$ref {reference[:_SHOWN_NAME_CHARS]!r} leads to nothing in it"
+    return ""
 
-    resolver = Registry().with_resource("", DRAFT202012.create_resource(schema)).resolver()
+
+def _nodes(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
     waiting: list[Any] = [schema]
     while waiting:
         node = waiting.pop()
         if isinstance(node, dict):
-            reference = node.get("$ref")
+            yield node
             waiting += node.values()
-            if isinstance(reference, str):
-                try:
-                    resolver.lookup(reference)
-                except Unresolvable:
-                    return f"$ref {reference[:_SHOWN_NAME_CHARS]!r} leads to nothing in it"
         elif isinstance(node, list):
             waiting += node
-    return ""
+
+
+def _leads_somewhere(schema: dict[str, Any], reference: str) -> bool:
+    """Whether a JSON pointer (https://www.rfc-editor.org/rfc/rfc6901#section-6) names a part of the schema."""
+    address, sign, pointer = reference.partition("#")
+    if address or not sign or (pointer and not pointer.startswith("/")):
+        return False
+    node: Any = schema
+    for step in pointer.split("/")[1:]:
+        key = unquote(step).replace("~1", "/").replace("~0", "~")
+        if isinstance(node, dict) and key in node:
+            node = node[key]
+        elif isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+            node = node[int(key)]
+        else:
+            return False
+    return True

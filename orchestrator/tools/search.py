@@ -80,7 +80,9 @@ def glob() -> Tool:
     """The tool that finds files by name."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        return await find_files(context, arguments["pattern"], arguments.get("path") or _ROOT)
+        path = arguments.get("path")
+        pattern = arguments["pattern"] if path else inside(context, arguments["pattern"])
+        return await find_files(context, pattern, path or _ROOT)
 
     text = {"type": "string"}
     return Tool(define("glob", {"pattern": text, "path": text}, ("pattern",)), execute)
@@ -191,14 +193,18 @@ async def search_by_mode(
 
 
 async def find_files(context: ToolContext, pattern: str, path: str) -> ToolOutcome:
-    """One path a line, newest first.
+    """One path a line, newest first. That none matches is an answer, too.
 
     Raises:
         ToolError: the pattern is invalid, or the path is refused or missing.
     """
     with as_written(context, path):
         found = await context.environment.glob(pattern, path)
-    return Ok("\n".join(found) or "No file matches.")
+    if found:
+        return Ok("\n".join(found))
+    glued = any("**" in name and name != "**" for name in pattern.split("/"))
+    hint = " `**` stands for folders only as a whole name, as in `src/**/*.py`." if glued else ""
+    return Ok(f"No file matches.{hint}")
 
 
 def inside(context: ToolContext, pattern: str) -> str:

@@ -50,7 +50,7 @@ def web_tools(access: WebAccess) -> tuple[Tool, ...]:
 
 def searches(access: WebAccess) -> tuple[Tool, ...]:
     """`web_search`, where there is an engine that answers it; a model is not offered what cannot work."""
-    return (web_search(access),) if access.can_search else ()
+    return (web_search(access),) if getattr(access, "can_search", True) else ()  # a host's class may not tell
 
 
 def web_search(access: WebAccess) -> Tool:

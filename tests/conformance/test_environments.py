@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
@@ -269,6 +270,30 @@ async def searches_as_asked(here: ExecutionEnvironment) -> None:
         await here.grep("x", "missing", GrepOptions())
 
 
+async def says_what_is_wrong_with_a_file_pattern(here: ExecutionEnvironment) -> None:
+    await here.write_file("app/[id]/page.tsx", b"needle\n")
+    for pattern, why in {
+        "[": "'[' is not closed",
+        "*.{ts": "'{' is not closed",
+        "app\\page.tsx": "parted by /",
+        "[z-a]": "runs backwards",
+        "../*": "not relative",
+        " ": "is empty",
+        "a\0": "NUL",
+        "x" * 2_000: "1,000 characters",
+    }.items():
+        with pytest.raises(ToolError, match=re.escape(why)):
+            await here.glob(pattern, ".")
+        with pytest.raises(ToolError, match=re.escape(why)):
+            await here.grep("needle", ".", GrepOptions(glob_filter=pattern))
+    for pattern in ("app/[id]/*.{ts,tsx}", "**/page.tsx", "app/**/p**"):
+        assert await here.glob(pattern, ".") == ["app/[id]/page.tsx"]
+        found = await here.grep("needle", ".", GrepOptions(glob_filter=pattern))
+        assert [match.path for match in found] == ["app/[id]/page.tsx"]
+    assert await here.glob("**.nothing", ".") == []
+    assert await here.grep("needle", ".", GrepOptions(glob_filter="[!p]*")) == []
+
+
 Case: TypeAlias = Callable[[ExecutionEnvironment], Awaitable[None]]
 
 CASES: list[Case] = [
@@ -293,6 +318,7 @@ CASES: list[Case] = [
     lists_a_name_with_a_line_break,
     finds_the_newest_first,
     searches_as_asked,
+    says_what_is_wrong_with_a_file_pattern,
 ]
 
 

@@ -12,7 +12,7 @@ from orchestrator.agent.config import SessionConfig
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import SessionState
 from orchestrator.tools.base import Ok, Tool, ToolContext
-from tests.unit.agent.stage import events_of, kinds, says, session_in, tool
+from tests.unit.agent.stage import ScriptedModel, events_of, kinds, says, session_in, tool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -154,6 +154,8 @@ async def test_a_name_that_no_setting_has_and_what_is_no_config_are_refused(tmp_
             session.config = {"max_turns": 3}  # type: ignore[assignment]
         with pytest.raises(ConfigurationError, match="must be a word"):
             session.reasoning_effort = ""
+        with pytest.raises(ConfigurationError, match="model must be an object that answers"):
+            session.model = "gpt-5"  # type: ignore[assignment]
 
 
 def _steer(session: Session) -> None:
@@ -176,6 +178,10 @@ def _effort(session: Session) -> None:
     session.reasoning_effort = "low"
 
 
+def _model(session: Session) -> None:
+    session.model = ScriptedModel([])
+
+
 def _run(session: Session) -> None:
     with asyncio.Runner() as runner:
         runner.run(session.run("Go"))
@@ -186,7 +192,7 @@ def _submit(session: Session) -> None:
         runner.run(anext(session.submit("Go")))
 
 
-@pytest.mark.parametrize("say", [_steer, _follow_up, _listen, _configure, _effort, _run, _submit])
+@pytest.mark.parametrize("say", [_steer, _follow_up, _listen, _configure, _effort, _model, _run, _submit])
 @pytest.mark.parametrize("how", ["close", "abort"])
 async def test_a_closed_session_says_so_to_whoever_talks_to_it(tmp_path: Path, how: str, say: Any) -> None:
     async with session_in(tmp_path, says("Done.")) as (session, model):

@@ -240,8 +240,11 @@ async def test_a_tool_that_ends_the_session_has_an_end_too(tmp_path: Path, contr
         await scene.read_all()
         check_history(session, names, contract)
     check(scene.heard)
-    status = {"closes": CallStatus.INTERRUPTED, "breaks": CallStatus.FAILED}[name]
-    assert status in [one.event.status for one in scene.heard if isinstance(one.event, ToolCallEnded)]
+    (end,) = (
+        one.event for one in scene.heard if isinstance(one.event, ToolCallEnded) and one.event.name == name
+    )
+    assert end.status is CallStatus.INTERRUPTED
+    assert end.output == (INTERRUPTED if name == "closes" else f"{INTERRUPTED} the disk is full")
 
 
 @pytest.mark.timeout(120)

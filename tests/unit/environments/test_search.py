@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -292,6 +293,103 @@ async def test_glob_finds_newest_first_and_leaves_ignored_files_out(
 async def test_a_pattern_that_makes_no_sense(pattern: str, quick: LocalEnvironment) -> None:
     with pytest.raises(ToolError):
         await quick.glob(pattern, ".")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        ("[", "'[' is not closed"),
+        ("src/[a", "'[' is not closed"),
+        ("[!", "'[' is not closed"),
+        ("[]", "has no characters"),
+        ("[!]", "has no characters"),
+        ("[a/b]", "'[' is not closed"),
+        ("[z-a].py", "the range in [z-a] runs backwards"),
+        ("{", "'{' is not closed"),
+        ("*.{py", "'{' is not closed"),
+        ("{a,{b,c}", "'{' is not closed"),
+        ("*.py}", "'}' closes no '{'"),
+        ("}{", "'}' closes no '{'"),
+        ("src\\*.py\\", "only stands before"),
+        ("src\\a.py", "folders are parted by /"),
+        ("\\", "only stands before"),
+        ("", "is empty"),
+        (" ", "is empty"),
+        ("a\0b", "NUL"),
+        ("x" * 1_001, "over 1,000 characters"),
+        ("{a,b}" * 10, "stand for over 100 patterns"),
+        ("/etc/*", "not relative"),
+        ("../*", "not relative"),
+        ("src/../../*", "not relative"),
+        ("/", "not relative"),
+        (".", "not relative"),
+        ("{a,../b}", "not relative"),
+    ],
+)
+async def test_what_is_wrong_with_a_pattern_is_said_by_every_search(
+    pattern: str, why: str, quick: LocalEnvironment, plain: LocalEnvironment
+) -> None:
+    for here in (quick, plain):
+        with pytest.raises(ToolError) as refused:
+            await here.glob(pattern, ".")
+        assert why in str(refused.value)
+        assert len(str(refused.value)) < 300
+        if pattern and "relative" not in why:  # a filter may begin with /, and an empty one is none
+            for path in (".", "README.md"):
+                with pytest.raises(ToolError) as refused:
+                    await here.grep("x", path, GrepOptions(glob_filter=pattern))
+                assert why in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "expected"),
+    [
+        ("app/[id]/page.tsx", "app/[id]/page.tsx", True),
+        ("app/[id]/page.tsx", "app/i/page.tsx", True),
+        ("app/[id]/page.tsx", "app/x/page.tsx", False),
+        ("app/[...slug]/*.{ts,tsx}", "app/[...slug]/page.tsx", True),
+        ("{{cookiecutter.name}}/*.py", "{{cookiecutter.name}}/a.py", True),
+        ("[^a].py", "b.py", True),
+        ("[^a].py", "a.py", False),
+        ("[]a].py", "].py", True),
+        ("[[]x].py", "[x].py", True),
+        ("[{]a.py", "{a.py", True),
+        ("\\[x\\].py", "[x].py", True),
+        ("\\[x\\].py", "x.py", False),
+        ("\\*.py", "*.py", True),
+        ("\\*.py", "a.py", False),
+        ("\\{a,b\\}", "{a,b}", True),
+        ("\\{a,b\\}", "a", False),
+        ("{a\\,b,c}", "a,b", True),
+        ("a\\\\b", "a\\b", True),
+        ("\\!a", "!a", True),
+        ("**a", "xa", True),
+        ("**a", "x/a", False),
+        ("a**", "abc", True),
+        ("src/**.py", "src/a.py", True),
+        ("src/**.py", "src/b/a.py", False),
+        ("***", "abc", True),
+        ("{,src}/x.py", "src/x.py", True),
+        ("{,src}/x.py", "x.py", True),
+        ("a{,.py}", "a", True),
+        ("{}", "{}", True),
+    ],
+)
+def test_odd_patterns_have_one_meaning(pattern: str, path: str, *, expected: bool) -> None:
+    assert PathPattern.for_paths(pattern).matches(path.split("/")) is expected
+    if "/" not in pattern:
+        assert PathPattern.for_filter(pattern).matches(path.split("/")[-1:]) is PathPattern.for_paths(
+            pattern
+        ).matches(path.split("/")[-1:])
+
+
+@given(st.text("ab*?[]{},!^-\\/. ", max_size=12))
+def test_every_pattern_has_a_meaning_or_is_refused(pattern: str) -> None:
+    for make in (PathPattern.for_paths, PathPattern.for_filter):
+        with suppress(ToolError):
+            made = make(pattern)
+            assert made.matches(["a", "b"]) is make(pattern).matches(["a", "b"])
+            assert made == make(pattern)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def home(tmp_path: Path) -> Path:
         home / ".cargo/registry/cache/private.crate",
         *(home / "go" / name for name in ("bin/gotool", "pkg/mod/cache/download/private.mod")),
         *(home / ".nvm" / name for name in ("nvm.sh", ".npmrc", "versions/node/v22/bin/node22")),
-        home / ".nvm/versions/node/v22/etc/npmrc",
+        *(home / ".nvm/versions/node/v22" / name for name in ("etc/npmrc", ".npmrc")),
         *(home / ".pyenv" / name for name in ("shims/mine", "versions/3.12/bin/python3.12")),
         home / ".pyenv/versions/3.12/pip.conf",
     )

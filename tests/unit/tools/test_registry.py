@@ -112,7 +112,8 @@ def test_a_schema_with_references_of_its_own_is_taken() -> None:
     schema = {
         "type": "object",
         "properties": {"a": {"$ref": "#/$defs/b"}, "$ref": {"type": "string"}},
-        "$defs": {"b": {"type": "integer"}},
+        "$defs": {"b": {"type": "integer"}, "c/d": {"$anchor": "c", "allOf": [{"$ref": "#/$defs/b"}]}},
+        "anyOf": [{"$ref": "#"}, {"$ref": "#c"}, {"$ref": "#/$defs/c~1d"}, {"$ref": "#/$defs/c%2Fd/allOf/0"}],
     }
     check_tool(tool(schema=schema))
 

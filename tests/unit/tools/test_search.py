@@ -66,3 +66,9 @@ async def test_glob(context: ToolContext, tmp_path: Path) -> None:
     assert await ask(glob(), context, pattern="**/*.py") == "src/a.py"
     assert await ask(glob(), context, pattern="*.py", path="src") == "src/a.py"
     assert await ask(glob(), context, pattern="*.py") == "No file matches."
+    told = await ask(glob(), context, pattern="src/**.none")
+    assert told == "No file matches. `**` stands for folders only as a whole name, as in `src/**/*.py`."
+    root = context.environment.working_directory()
+    assert await ask(glob(), context, pattern=f"{root}/none") == "No file matches."
+    with pytest.raises(ToolError, match="is not valid: '\\['"):
+        await ask(glob(), context, pattern="[")
