@@ -204,27 +204,25 @@ def _cut_off(read: TolerantValue, text: str, *, ended_early: bool) -> Found | No
     """
     value = read.value
     calls = value if isinstance(value, list) else value.get("tool_calls")
-    if isinstance(calls, dict):
-        calls, all_whole = [calls], False
-    elif isinstance(calls, list):
+    if isinstance(calls, list):
         is_open = any(item is calls for item in read.unfinished)
         is_last = is_open and read.unfinished[-1] is calls
         all_whole = not read.awaits_comma if is_last else not is_open and bool(read.unfinished)
     else:
-        place = one_line(text[-_EXCERPT_CHARS:], limit=_LONGEST_EXCERPT_CHARS)
-        what_to_do = again(ended_early=ended_early)
-        return NotFound(f"reply: ended in the middle, behind `{place}`, before the first call; {what_to_do}")
-    plan = "" if isinstance(value, list) else value.get("plan", "")
+        calls, all_whole = [calls] if isinstance(calls, dict) else [], False
     whole = calls if all_whole else calls[:-1]
-    tail = None if all_whole or not calls else calls[-1]
-    return Found(
-        {"plan": "" if flaws(plan) else plan, "tool_calls": whole}, repaired=True, cut_off=True, tail=tail
-    )
-
-
-def again(*, ended_early: bool) -> str:
-    """What to do about a reply that ended in the middle."""
-    return "send a shorter reply" if ended_early else "send it again, whole"
+    if not whole and not (ended_early and calls):
+        place = one_line(text[-_EXCERPT_CHARS:], limit=_LONGEST_EXCERPT_CHARS)
+        what_to_do = (
+            "send a shorter reply" if ended_early else "send it again, with every string and bracket closed"
+        )
+        return NotFound(
+            f"reply: ended in the middle, behind `{place}`, before its first call was complete; {what_to_do}"
+        )
+    plan = "" if isinstance(value, list) else value.get("plan", "")
+    plan = "" if flaws(plan) else plan
+    tail = None if all_whole else calls[-1]
+    return Found({"plan": plan, "tool_calls": whole}, repaired=True, cut_off=True, tail=tail)
 
 
 def _told(text: str, error: BrokenJsonError) -> str:

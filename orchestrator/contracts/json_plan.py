@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.contracts.base import Actions, Malformed, Running
-from orchestrator.contracts.extract import Found, NotFound, again, extract
+from orchestrator.contracts.extract import Found, NotFound, extract
 from orchestrator.contracts.fence import fenced, one_line
 from orchestrator.contracts.plan_schema import (
     narrowed_schema,
@@ -90,8 +90,7 @@ class JsonPlan:
             return Malformed(problems)
         withheld = _withheld(found, len(calls), round_number)
         if found.cut_off and not calls and not withheld:
-            what_to_do = again(ended_early=response.finish is FinishReason.LENGTH)
-            return Malformed((f"reply: ended in the middle of its first call; {what_to_do}",))
+            return Malformed(("reply: ended in the middle of its first call; send a shorter reply",))
         repaired = found.repaired or value != found.value
         return Actions(value["plan"], calls, withheld, repaired=repaired, cut_off=found.cut_off)
 

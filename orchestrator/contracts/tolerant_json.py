@@ -7,6 +7,7 @@ comments (`//`, `#`, `/* */`) without JSON in them    between values
 commas: too many, or none                             none: behind a bracket, or before `"name":`
 `None`, `True`, `FALSE`, `undefined`                  as a value
 keys without quotes                                   before a colon
+the brace of the last call                            before `]}`
 single or typographic quotes around a string          where no other of their kind is inside
 line ends and tabs as they are                        in strings
 ====================================================  ==============================================
@@ -56,6 +57,7 @@ _CUT_ESCAPE = re.compile(
 )
 _JSON_IN_COMMENT = re.compile(r"[\"“”„{}\[\]]")
 _MEMBER_IN_COMMENT = re.compile(r"[\"“”„{}\[\]':]")
+_END_OF_OBJECT = re.compile(r"\]\s*+\}")
 _ESCAPE_IT = 'write \\" for each quotation mark inside a string'
 
 
@@ -187,13 +189,24 @@ class _Reader:
         return holds
 
     def _close(self, mark: str, *, is_list: bool) -> None:
-        if is_list != (mark == "]"):
+        if mark == "]" and self._forgot_brace():
+            self._frames.pop()
+        elif is_list != (mark == "]"):
             is_open, wanted = ("list", "]") if is_list else ("object", "}")
             raise self._fault(
                 f"{mark} in an open {is_open}: write {wanted} before it, or leave it out, or {_ESCAPE_IT}"
             )
         self._place += 1
         self._frames.pop()
+
+    def _forgot_brace(self) -> bool:
+        """Whether the list of calls ends in a whole call that lacks its own brace, and the reply ends with it."""
+        if len(self._frames) != len(("plan", "calls", "call")):
+            return False
+        plan, calls, call = (frame.holds for frame in self._frames)
+        listed = isinstance(plan, dict) and plan.get("tool_calls") is calls and isinstance(call, dict)
+        forgot = listed and {"tool_name", "arguments"} == call.keys()
+        return forgot and _END_OF_OBJECT.match(self._text, self._place) is not None
 
     def _key(self, frame: _Frame, mark: str) -> None:
         start = self._place

@@ -123,7 +123,7 @@ def valid_reply(random: Random) -> Reply:
     """A plan of one to four calls, in one of the ways to write it."""
     calls = [_call(random) for _ in range(random.randint(1, 4))]
     words = random.choice(PLANS) if random.random() < 0.8 else _content(random)
-    layout = random.choice(({}, {}, {"indent": 2}, {"separators": (",", ":")}))
+    layout: dict[str, Any] = random.choice(({}, {}, {"indent": 2}, {"separators": (",", ":")}))
     text = json.dumps({"plan": words, "tool_calls": calls}, ensure_ascii=random.random() < 0.3, **layout)
     called = read(text)
     assert called is not None, text

@@ -144,8 +144,9 @@ def test_a_lone_call_that_was_cut_does_not_run() -> None:
     assert "ended in the middle" in problems(json.dumps(FIRST)[:-1])[0]
     text = json.dumps({"plan": "p", "tool_calls": FIRST})
     for missing in (1, 2):
-        reading = actions(text[:-missing])
+        reading = actions(text[:-missing], FinishReason.LENGTH)
         assert (reading.calls, [item.name for item in reading.withheld]) == ((), ["write_file"])
+        assert "ended in the middle" in problems(text[:-missing])[0]
 
 
 @pytest.mark.parametrize("end", ["plan", "tool_calls", "[", "tool_name"])
@@ -178,4 +179,18 @@ def test_a_withheld_call_holds_no_half_characters() -> None:
     assert (
         "ended in the middle"
         in problems('{"plan": "", "tool_calls": [{"tool_name": "\\ud800", "arguments": {"a": 1')[0]
+    )
+
+
+@pytest.mark.parametrize("end", ['"tool_calls": [', '"path": "b', '"two', '\\n"', '"}', "}}"])
+def test_a_reply_without_a_whole_call_is_asked_for_again_whole_unless_it_was_too_long(end: str) -> None:
+    text = json.dumps(plan(SECOND))
+    text = text[: text.index(end) + len(end)]
+    (problem,) = problems(text)
+    assert "ended in the middle, behind `" in problem
+    assert problem.endswith("with every string and bracket closed")
+    assert (
+        "shorter" in problems(text, FinishReason.LENGTH)[0]
+        if end.endswith("[")
+        else actions(text, FinishReason.LENGTH)
     )

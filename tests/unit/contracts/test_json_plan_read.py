@@ -66,6 +66,7 @@ def test_a_plan_without_calls_is_a_plan() -> None:
         pytest.param(TEXT.replace(', "tool_calls"', ' "tool_calls"'), id="missing comma"),
         pytest.param(TEXT.replace("}, {", "} {"), id="missing comma between calls"),
         pytest.param(TEXT.replace("}, {", "},, {"), id="two commas"),
+        pytest.param(TEXT.replace("}}]}", "}]}"), id="the last call's brace is missing"),
         pytest.param(PRETTY.replace(",\n", ", // see above\n"), id="comments"),
         pytest.param(TEXT.replace('"plan"', "plan").replace('"tool_calls"', "tool_calls"), id="bare keys"),
         pytest.param(f"{TEXT}\n{TEXT}", id="said twice"),
@@ -238,7 +239,7 @@ def test_a_string_whose_end_is_doubtful_is_shown_with_its_place(content: str, ex
         assert expected in problem
         assert "shorter" not in problem
         assert len(problem.splitlines()) == 1
-    assert problem.startswith(("reply: line 1, column ", "tool_calls[0]"))
+        assert problem.startswith(("reply: line 1, column ", "tool_calls[0]"))
 
 
 def test_a_place_in_a_reply_of_many_lines_is_counted_from_its_first_line() -> None:
