@@ -4,27 +4,40 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.contracts.scan import Scan, scan
-from orchestrator.contracts.strict_json import BrokenJsonError, decode, decode_at, decode_leniently, flaws
-from orchestrator.contracts.variants import is_plan
+from orchestrator.contracts.fence import one_line
+from orchestrator.contracts.strict_json import BrokenJsonError, decode, decode_at, flaws
+from orchestrator.contracts.tolerant_json import read_tolerantly
+from orchestrator.contracts.variants import is_plan, stray_keys
+
+if TYPE_CHECKING:
+    from orchestrator.contracts.tolerant_json import TolerantValue
 
 # Over four times what the most talkative models can say in one reply.
 _LONGEST_REPLY_CHARS = 2_000_000
-# json-repair takes quadratic time in a long string full of escaped quotes: 0.2 s for 10,000
-# characters, 13 s for 100,000 (measured with 0.64).
-_LONGEST_REPAIR_CHARS = 30_000
-# What a parser of guesses may run into: an AssertionError was seen with 0.64.
-_REPAIR_FAULTS = (ValueError, RecursionError, AssertionError, LookupError, TypeError, AttributeError)
-_TAIL_CHARS = 2_000
 _MOST_STARTS = 50
 _FENCE_CHARS = 20
+_EXCERPT_CHARS = 24
+_LONGEST_EXCERPT_CHARS = 100
 _THOUGHTS = re.compile(r"\s*<(think|thinking|reasoning)>.*?(?:</\1>|\Z)", re.DOTALL)
 _END_OF_THOUGHTS = "</think>"
-_START = re.compile(r"""\{\s*+(?:["'\u201c\u2018]|(?:plan|tool_calls|tool_name)\b)|\[\s*+\{""")
-_WORD_OF_A_PLAN = "tool_"
+_START = re.compile(
+    r"""\{(?:[\s,]|\ufeff)*+(?:["'“”„\u2018]|(?:plan|tool_calls|tool_name)\b|//|/\*|\#)|\[[\s,]*+(?:\{|//|/\*)""",
+    re.VERBOSE,
+)
 _OPEN_FENCE = re.compile(r"`{3,}[ \t]*(?:json[c5]?)?[ \t]*\r?\n?[ \t]*\Z", re.IGNORECASE)
+_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
+_WORD_OF_A_PLAN = re.compile(r"tool_|\bplan\b")
+# What is left over where a quotation mark or a bracket ended the JSON too early, or began it too late.
+_CALL_OUTSIDE = re.compile(r"""tool_(?:calls|name)["'“”\u2018\u2019]\s*+:""")
+_JSON_BEHIND = re.compile(r'"\s*+[}\]:]|[{\[]\s*+"')
+_END_OF_ANSWER = re.compile(r"[ \t}\]);,.`*]*+(?:\Z|\r?\n|</|<\||//|/\*|#)")
+_LEFT_OVER = (
+    "text of calls outside the one JSON object: close each bracket once, and "
+    'write \\" for each quotation mark inside a string'
+)
+_SENTENCE = re.compile(r'[^"\\{}\[\]<>`=;]*+(?<=[.!?…])\s*+\Z')
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +46,8 @@ class Found:
 
     Attributes:
         value: for a reply that was cut off, only what is there as a whole.
-        tail: the beginning of the call in which a reply was cut off, mended; else None.
+        tail: the call in which a reply was cut off, as far as it goes, or of which nobody can tell that
+            it is whole; else None. It must not run.
         repaired: the text around the JSON, or the JSON itself, was not as it should be.
         cut_off: the JSON ended in the middle.
     """
@@ -65,15 +79,7 @@ def extract(text: str, *, ended_early: bool) -> Found | NotFound:
         return Found(decode(text), repaired=False)
     except BrokenJsonError:
         pass
-    answer = _without_thoughts(text)
-    found = _search(answer)
-    if len(found.plans) > 1:
-        return NotFound(f"reply: holds {len(found.plans)} JSON objects with calls; send exactly one")
-    if found.plans:
-        return Found(found.plans[0], repaired=True)
-    if found.broken_start is None or found.fault is None:
-        return NotFound(_nothing(text, ended_early=ended_early))
-    return _mended(answer, found.broken_start, found.fault, ended_early=ended_early)
+    return _Search(text, ended_early=ended_early).run()
 
 
 def _nothing(text: str, *, ended_early: bool) -> str:
@@ -84,112 +90,149 @@ def _nothing(text: str, *, ended_early: bool) -> str:
     return "reply: no JSON object with `plan` and `tool_calls` in it"
 
 
-def _without_thoughts(text: str) -> str:
+def _end_of_thoughts(text: str) -> int:
     if match := _THOUGHTS.match(text):
-        return text[match.end() :]
+        return match.end()
     # Some chat templates open the block in the prompt, so that the reply only closes it.
-    thoughts, mark, answer = text.partition(_END_OF_THOUGHTS)
-    return answer if mark and not _START.search(thoughts) else text
+    end = text.find(_END_OF_THOUGHTS)
+    return 0 if end < 0 or _START.search(text, 0, end) else end + len(_END_OF_THOUGHTS)
 
 
-@dataclass(frozen=True, slots=True)
 class _Search:
-    """All plans that can be read as they stand; without one, where the first broken one begins."""
+    """Goes through the objects and lists of a reply, first to last. All of it must be understood."""
 
-    plans: tuple[Any, ...]
-    broken_start: int | None = None
-    fault: BrokenJsonError | None = None
+    def __init__(self, text: str, *, ended_early: bool) -> None:
+        self._text = text
+        self._ended_early = ended_early
+        self._plain: list[Any] = []
+        self._in_fences: list[Any] = []
+        self._behind_plan = False
+        self._skipped = False
 
+    def run(self) -> Found | NotFound:
+        place = _end_of_thoughts(self._text)
+        for _ in range(_MOST_STARTS):
+            match = _START.search(self._text, place)
+            start = match.start() if match else len(self._text)
+            if problem := self._left_over(place, start):
+                return NotFound(problem)
+            if match is None:
+                return self._result()
+            after = self._take(start)
+            if not isinstance(after, int):
+                return after
+            place = after
+        return NotFound(f"reply: holds more than {_MOST_STARTS} JSON objects; send exactly one")
 
-def _search(text: str) -> _Search:
-    plain: list[Any] = []
-    in_fences: list[Any] = []
-    position, skipped = 0, False
-    for _ in range(_MOST_STARTS):
-        match = _START.search(text, position)
-        if match is None:
-            break
-        start = match.start()
+    def _take(self, start: int) -> int | Found | NotFound:
+        """Read what begins here; where it ends, or what the reply comes to."""
         try:
-            value, position = decode_at(text, start)
+            value, end = decode_at(self._text, start)
         except BrokenJsonError as error:
-            end = _end_of_other_data(text, start) if error.mendable else None
-            if end is None:
-                # What follows is not searched: it may be text inside this object.
-                return _Search(_preferred(plain, in_fences), start, error)
-            position, skipped = end, True
-            continue
-        kind = in_fences if _OPEN_FENCE.search(text, max(0, start - _FENCE_CHARS), start) else plain
-        if is_plan(value) and value not in kind and not (skipped and "tool_calls" not in value):
-            kind.append(value)
-    return _Search(_preferred(plain, in_fences))
+            if not error.mendable:
+                return NotFound(f"reply: not valid JSON ({error})")
+            return self._take_broken(start)
+        self._add(value, start)
+        return end
+
+    def _take_broken(self, start: int) -> int | Found | NotFound:
+        try:
+            read = read_tolerantly(self._text, start)
+        except BrokenJsonError as error:
+            self._skipped = True
+            end = None if self._plans() else _end_of_other_data(self._text, start)
+            return NotFound(_told(self._text, error)) if end is None else end
+        if not is_plan(read.value) and not read.unfinished:
+            self._skipped = True
+            return read.end
+        if problems := stray_keys(read.value):
+            return NotFound(problems[0])
+        if self._plans():
+            return NotFound("reply: holds more than one JSON object with calls; send exactly one")
+        if read.unfinished or self._ended_early:
+            return _cut_off(read, self._text, ended_early=self._ended_early)
+        self._add(read.value, start)
+        return read.end
+
+    def _add(self, value: Any, start: int) -> None:
+        fenced = _OPEN_FENCE.search(self._text, max(0, start - _FENCE_CHARS), start)
+        kind = self._in_fences if fenced else self._plain
+        if is_plan(value) and not (self._skipped and "tool_calls" not in value):
+            self._behind_plan = True
+            if value not in kind:
+                kind.append(value)
+
+    def _plans(self) -> list[Any]:
+        return self._in_fences if len(self._in_fences) == 1 else [*self._plain, *self._in_fences]
+
+    def _result(self) -> Found | NotFound:
+        plans = self._plans()
+        if len(plans) > 1:
+            return NotFound(f"reply: holds {len(plans)} JSON objects with calls; send exactly one")
+        return (
+            Found(plans[0], repaired=True)
+            if plans
+            else NotFound(_nothing(self._text, ended_early=self._ended_early))
+        )
+
+    def _left_over(self, start: int, end: int) -> str | None:
+        """What is wrong with the text between two values, or behind the last one."""
+        text = self._text
+        match = _CALL_OUTSIDE.search(text, start, end)
+        place = match.start() if match else None
+        if place is None and self._behind_plan:
+            match = _JSON_BEHIND.search(text, start, end)
+            ends = _END_OF_ANSWER.match(text, start, end) or _SENTENCE.match(text, start, end)
+            place = match.start() if match else None if ends else start
+        return None if place is None else _told(text, BrokenJsonError(_LEFT_OVER, place=place))
 
 
 def _end_of_other_data(text: str, start: int) -> int | None:
     """Where a broken object ends that is no plan; None where it may be one."""
-    seen = scan(text, start)
-    return None if not seen.complete or _WORD_OF_A_PLAN in text[start : seen.end] else seen.end
+    depth = 0
+    for match in _STRING_OR_BRACKET.finditer(text, start):
+        depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(match[0], 0)
+        if depth == 0:
+            return None if _WORD_OF_A_PLAN.search(text, start, match.end()) else match.end()
+    return None
 
 
-def _preferred(plain: list[Any], in_fences: list[Any]) -> tuple[Any, ...]:
-    return tuple(in_fences if len(in_fences) == 1 else [*plain, *in_fences])
+def _cut_off(read: TolerantValue, text: str, *, ended_early: bool) -> Found | NotFound:
+    """Only calls with a comma or the list's end behind them are kept: a cut may have been in a string.
+
+    The same goes for the last call of a whole but broken reply that the provider calls cut off.
+    """
+    value = read.value
+    calls = value if isinstance(value, list) else value.get("tool_calls")
+    if isinstance(calls, list):
+        is_open = any(item is calls for item in read.unfinished)
+        is_last = is_open and read.unfinished[-1] is calls
+        all_whole = not read.awaits_comma if is_last else not is_open and bool(read.unfinished)
+    else:
+        calls, all_whole = [calls] if isinstance(calls, dict) else [], False
+    whole = calls if all_whole else calls[:-1]
+    if not whole and not (ended_early and calls):
+        place = one_line(text[-_EXCERPT_CHARS:], limit=_LONGEST_EXCERPT_CHARS)
+        what_to_do = (
+            "send a shorter reply" if ended_early else "send it again, with every string and bracket closed"
+        )
+        return NotFound(
+            f"reply: ended in the middle, behind `{place}`, before its first call was complete; {what_to_do}"
+        )
+    plan = "" if isinstance(value, list) else value.get("plan", "")
+    plan = "" if flaws(plan) else plan
+    tail = None if all_whole else calls[-1]
+    return Found({"plan": plan, "tool_calls": whole}, repaired=True, cut_off=True, tail=tail)
 
 
-def _mended(text: str, start: int, fault: BrokenJsonError, *, ended_early: bool) -> Found | NotFound:
-    unusable = NotFound(f"reply: not valid JSON ({fault})")
-    if not fault.mendable:
-        return unusable
-    seen = scan(text, start)
-    if ended_early or not seen.complete:
-        return _cut_off(text, start, seen)
-    region = text[start : seen.end]
-    try:
-        return Found(decode_leniently(region), repaired=True)
-    except BrokenJsonError:
-        pass
-    if len(region) > _LONGEST_REPAIR_CHARS:
-        return unusable
-    value = _repair(region)
-    return Found(value, repaired=True) if is_plan(value) else unusable
-
-
-def _cut_off(text: str, start: int, seen: Scan) -> Found | NotFound:
-    """Only calls whose whole text is there, in valid JSON, are kept; the rest is the tail."""
-    if seen.list_start is None:
-        return NotFound("reply: ended in the middle, before the first call; send a shorter reply")
-    calls: list[Any] = []
-    for call in seen.calls:
-        try:
-            value = decode_at(call, 0, lenient=True)[0]
-        except BrokenJsonError:
-            return Found(
-                _plan(text, start, seen, calls), repaired=True, cut_off=True, tail=_repair(call[:_TAIL_CHARS])
-            )
-        calls.append(value)
-    tail = text[seen.tail_start : seen.tail_start + _TAIL_CHARS].lstrip(" \t\r\n,")
-    mended = _repair(tail) if tail.startswith("{") else None
-    return Found(_plan(text, start, seen, calls), repaired=True, cut_off=True, tail=mended)
-
-
-def _plan(text: str, start: int, seen: Scan, calls: list[Any]) -> dict[str, Any]:
-    head = text[start : seen.list_start].rstrip()
-    try:
-        value = decode_leniently(f"{head} null}}")
-    except BrokenJsonError:
-        value = {}
-    plan = value.get("plan", "") if isinstance(value, dict) else ""
-    return {"plan": plan if not flaws(plan) else "", "tool_calls": calls}
-
-
-def _repair(text: str) -> Any:
-    """What the json-repair library makes of a text; None where it gives up."""
-    import json_repair
-
-    try:
-        # Without `stream_stable`, line ends at the end of a string are lost, and with them a file's last one.
-        value = json_repair.loads(text, skip_json_loads=True, stream_stable=True)
-    except _REPAIR_FAULTS:
-        return None
-    if isinstance(value, list) and len(value) == 1:
-        return value[0]
-    return value
+def _told(text: str, error: BrokenJsonError) -> str:
+    """Where a fault is, with what stands around it, and what it is: one line."""
+    if error.place is None:
+        return f"reply: not valid JSON ({error})"
+    place = error.place
+    line, column = text.count("\n", 0, place) + 1, place - text.rfind("\n", 0, place)
+    before, behind = (
+        one_line(part, limit=_LONGEST_EXCERPT_CHARS)
+        for part in (text[max(0, place - _EXCERPT_CHARS) : place], text[place : place + _EXCERPT_CHARS])
+    )
+    return f"reply: line {line}, column {column}, between `{before}` and `{behind}`: {error}"

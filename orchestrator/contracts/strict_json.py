@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 from orchestrator.tools.schema import path_text, shortened
 
-_DEEPEST_LEVELS = 50
-_TRAILING_COMMA = re.compile(r'("(?:[^"\\]++|\\.)*+(?:"|\\?\Z))|,(?=\s*+[}\]])', re.DOTALL)
+DEEPEST_LEVELS = 50
+"""So deep may objects and lists be nested in each other."""
 
 
 class BrokenJsonError(Exception):
@@ -17,11 +16,13 @@ class BrokenJsonError(Exception):
 
     Attributes:
         mendable: false where its form is right, but it asks for more than Python gives.
+        place: the index of the character at which it cannot be read on, where that is known.
     """
 
-    def __init__(self, message: str, *, mendable: bool = True) -> None:
+    def __init__(self, message: str, *, mendable: bool = True, place: int | None = None) -> None:
         super().__init__(message)
         self.mendable = mendable
+        self.place = place
 
 
 class _Twice(dict[str, Any]):
@@ -46,14 +47,14 @@ def decode(text: str) -> Any:
     return value
 
 
-def decode_at(text: str, start: int, *, lenient: bool = False) -> tuple[Any, int]:
-    """The value that starts at a place, and where it ends. `lenient` allows raw line ends in strings.
+def decode_at(text: str, start: int) -> tuple[Any, int]:
+    """The value that starts at a place, and where it ends.
 
     Raises:
         BrokenJsonError: no JSON value starts there; the message says where it breaks off.
     """
     try:
-        return json.JSONDecoder(strict=not lenient, object_pairs_hook=_object).raw_decode(text, start)
+        return json.JSONDecoder(object_pairs_hook=_object).raw_decode(text, start)
     except RecursionError as error:
         raise BrokenJsonError("nested too deeply", mendable=False) from error
     except json.JSONDecodeError as error:
@@ -61,15 +62,6 @@ def decode_at(text: str, start: int, *, lenient: bool = False) -> tuple[Any, int
     except ValueError as error:
         # Python limits how many digits an integer may have.
         raise BrokenJsonError("a number has too many digits", mendable=False) from error
-
-
-def decode_leniently(text: str) -> Any:
-    """The value of a text with raw line ends in strings, or commas before a closing bracket.
-
-    Raises:
-        BrokenJsonError: it has other faults.
-    """
-    return decode_at(_TRAILING_COMMA.sub(r"\1", text).strip(), 0, lenient=True)[0]
 
 
 def flaws(value: Any) -> tuple[str, ...]:
@@ -80,8 +72,8 @@ def flaws(value: Any) -> tuple[str, ...]:
         path, item = waiting.pop()
         if isinstance(item, str | float | _Twice) and (flaw := _flaw(item)):
             found.append(f"{path_text(path)}: {flaw}")
-        if isinstance(item, dict | list) and len(path) >= _DEEPEST_LEVELS:
-            return (f"{path_text(path[:2])}: nested more than {_DEEPEST_LEVELS} levels deep",)
+        if isinstance(item, dict | list) and len(path) >= DEEPEST_LEVELS:
+            return (f"{path_text(path[:2])}: nested more than {DEEPEST_LEVELS} levels deep",)
         if isinstance(item, dict):
             waiting.extend(((*path, key), part) for key, child in item.items() for part in (key, child))
         elif isinstance(item, list):

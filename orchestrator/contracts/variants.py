@@ -22,11 +22,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from orchestrator.contracts.fence import one_line
 from orchestrator.contracts.strict_json import BrokenJsonError, decode
 
 _NAME_KEYS = ("tool", "name", "function")
 _ARGUMENT_KEYS = ("args", "parameters", "input")
 _BOOKKEEPING_KEYS = frozenset({"tool_name", "id", "type"})
+_CALL_KEYS = _BOOKKEEPING_KEYS | {*_NAME_KEYS, *_ARGUMENT_KEYS, "arguments"}
+_PLAN_KEYS = frozenset({"plan", "tool_calls"})
+_KEY_CHARS = 40
 
 
 def is_plan(value: Any) -> bool:
@@ -44,6 +48,24 @@ def is_call(value: Any) -> bool:
         value = value["function"]
     has_arguments = any(key in value for key in ("arguments", *_ARGUMENT_KEYS))
     return "tool_name" in value or (has_arguments and any(key in value for key in _NAME_KEYS))
+
+
+def stray_keys(value: Any) -> tuple[str, ...]:
+    """Keys that nothing reads, a line each. In JSON that is broken they may be the rest of a string."""
+    calls = value.get("tool_calls", value) if isinstance(value, dict) else value
+    found: list[str] = []
+    if isinstance(value, dict) and "tool_calls" in value:
+        keys = [*value]
+        found = [_stray("reply", key) for key in keys[keys.index("tool_calls") :] if key not in _PLAN_KEYS]
+    for index, call in enumerate(calls if isinstance(calls, list) else [calls]):
+        if isinstance(call, dict) and any(key in call for key in ("arguments", *_ARGUMENT_KEYS)):
+            found += [_stray(f"tool_calls[{index}]", key) for key in call if key not in _CALL_KEYS | {"plan"}]
+    return tuple(found)
+
+
+def _stray(path: str, key: str) -> str:
+    shown = one_line(key, limit=_KEY_CHARS)
+    return f'{path}: unexpected key `{shown}`; if it is text of a string, write \\" for each quotation mark in it'
 
 
 def plan_of(value: Any) -> Any:

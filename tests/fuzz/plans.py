@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import ToolCall
 
 
-def _tool(name: str, properties: dict[str, Any], *required: str) -> ToolDefinition:
+def tool(name: str, properties: dict[str, Any], *required: str) -> ToolDefinition:
+    """A tool that takes nothing but these properties."""
     rest = {"required": list(required), "additionalProperties": False}
     return ToolDefinition(name, f"What {name} does.", {"type": "object", "properties": properties, **rest})
 
 
 TOOLS = (
-    _tool("read_file", {"path": {"type": "string"}, "limit": {"type": "integer"}}, "path"),
-    _tool("write_file", {"path": {"type": "string"}, "content": {"type": "string"}}, "path", "content"),
-    _tool("edit", {"edits": {"type": "array", "items": {"type": "object"}}}),
+    tool("read_file", {"path": {"type": "string"}, "limit": {"type": "integer"}}, "path"),
+    tool("write_file", {"path": {"type": "string"}, "content": {"type": "string"}}, "path", "content"),
+    tool("edit", {"edits": {"type": "array", "items": {"type": "object"}}}),
 )
 OFFERED = {tool.name: tool for tool in TOOLS}
 
@@ -92,8 +93,8 @@ def _checked(calls: Iterable[ToolCall]) -> None:
         arguments = dict(call.arguments)
         assert not flaws(arguments)
         json.dumps(arguments, allow_nan=False).encode()
-        if tool := OFFERED.get(call.name):
-            assert not argument_problems(arguments, tool)
+        if offered := OFFERED.get(call.name):
+            assert not argument_problems(arguments, offered)
 
 
 def _reply(*calls: str) -> str:
@@ -101,6 +102,7 @@ def _reply(*calls: str) -> str:
 
 
 _READ = '{"tool_name": "read_file", "arguments": {"path": "a"}}'
+_WRITE = '{"tool_name": "write_file", "arguments": {"path": "a", "content": %s}}'
 
 TARGET = Target(
     run,
@@ -110,6 +112,11 @@ TARGET = Target(
         _reply(_READ).replace('"', "'"),
         f"<think>{{ }}</think>\n```json\n{_reply(_READ)}\n```\n",
         f"{_reply(_READ)} and {_reply()}",
+        _reply(_READ, _WRITE % '"if a == "":\\n    b()\\n"'),
+        _reply(_WRITE % '"one\\n" + "two\\n"', _READ),
+        _reply(_WRITE % '"x"}}]} and more"', _READ),
+        _reply(_WRITE % 'None // "x"\n', _READ),
+        _reply(_WRITE % "“x”, ", _READ).replace("}, {", "} {"),
         '{"plan": ["a", "b"], "tool_calls": {"name": "read_file", "args": "{\\"path\\": \\"a\\"}"}}',
         f"<tool_call>{_READ}</tool_call>\n<tool_call>{_READ}</tool_call>",
         f"```\n{_READ}\n```",

@@ -85,7 +85,8 @@ def test_every_prefix_of_one_reply() -> None:
     for cut in range(len(text)):
         reading = read(text[:cut])
         count = len(reading.calls) if isinstance(reading, Actions) else 0
-        assert count == sum(end <= cut for end in ends)
+        # A call counts when its comma is there: until then, its last bracket may be text of a string.
+        assert count == sum(end < cut for end in ends)
         seen.add(count)
     assert seen == {0, 1, 2}
 
@@ -111,12 +112,25 @@ def test_a_first_call_that_was_cut_is_withheld_alone() -> None:
     assert [item.id for item in reading.withheld] == ["r1c1"]
 
 
-def test_calls_that_are_whole_run_although_the_last_brackets_are_missing() -> None:
-    for missing in (1, 2):
+def test_calls_with_a_comma_or_the_end_of_the_list_behind_them_run_although_the_last_brackets_are_missing() -> (
+    None
+):
+    reading = actions(TEXT[:-1])
+    assert len(reading.calls) == 2
+    assert (reading.cut_off, reading.withheld) == (True, ())
+    for missing in (2, 3):
         reading = actions(TEXT[:-missing])
-        assert len(reading.calls) == 2
-        assert (reading.cut_off, reading.withheld) == (True, ())
-    assert len(actions(TEXT[:-3]).calls) == 1
+        assert (len(reading.calls), [item.name for item in reading.withheld]) == (1, ["write_file"])
+
+
+@pytest.mark.parametrize("finish", [FinishReason.STOP, FinishReason.LENGTH])
+def test_brackets_in_a_string_that_ended_too_early_complete_no_call(finish: FinishReason) -> None:
+    written = json.dumps(plan(FIRST, call("write_file", path="b", content='d = {"a": {"b": "c"}}\nf(d)\n')))
+    for broken in (written.replace('c\\"}}', 'c"}}'), written.replace('\\"', '"')):
+        assert broken != written
+        for cut in range(broken.index("d = {"), len(broken)):
+            reading = read(broken[:cut], finish)
+            assert not isinstance(reading, Actions) or called(reading) == [("write_file", FIRST["arguments"])]
 
 
 def test_a_list_of_calls_without_its_object_is_cut_in_the_same_way() -> None:
@@ -129,8 +143,10 @@ def test_a_list_of_calls_without_its_object_is_cut_in_the_same_way() -> None:
 def test_a_lone_call_that_was_cut_does_not_run() -> None:
     assert "ended in the middle" in problems(json.dumps(FIRST)[:-1])[0]
     text = json.dumps({"plan": "p", "tool_calls": FIRST})
-    assert len(actions(text[:-1]).calls) == 1
-    assert actions(text[:-2]).calls == ()
+    for missing in (1, 2):
+        reading = actions(text[:-missing], FinishReason.LENGTH)
+        assert (reading.calls, [item.name for item in reading.withheld]) == ((), ["write_file"])
+        assert "ended in the middle" in problems(text[:-missing])[0]
 
 
 @pytest.mark.parametrize("end", ["plan", "tool_calls", "[", "tool_name"])
@@ -146,7 +162,7 @@ def test_a_broken_call_in_a_cut_off_reply_does_not_run() -> None:
 
 def test_two_lists_of_calls_in_a_cut_off_reply_are_malformed() -> None:
     text = '{"tool_calls": [{"tool_name": "finish", "arguments": {}}], "tool_calls": [{"tool_name": "finish"'
-    assert "ended in the middle" in problems(text)[0]
+    assert "the same name a second time in one object" in problems(text)[0]
 
 
 def test_a_finish_reason_of_length_does_not_trust_a_mended_last_call() -> None:
@@ -163,4 +179,18 @@ def test_a_withheld_call_holds_no_half_characters() -> None:
     assert (
         "ended in the middle"
         in problems('{"plan": "", "tool_calls": [{"tool_name": "\\ud800", "arguments": {"a": 1')[0]
+    )
+
+
+@pytest.mark.parametrize("end", ['"tool_calls": [', '"path": "b', '"two', '\\n"', '"}', "}}"])
+def test_a_reply_without_a_whole_call_is_asked_for_again_whole_unless_it_was_too_long(end: str) -> None:
+    text = json.dumps(plan(SECOND))
+    text = text[: text.index(end) + len(end)]
+    (problem,) = problems(text)
+    assert "ended in the middle, behind `" in problem
+    assert problem.endswith("with every string and bracket closed")
+    assert (
+        "shorter" in problems(text, FinishReason.LENGTH)[0]
+        if end.endswith("[")
+        else actions(text, FinishReason.LENGTH)
     )

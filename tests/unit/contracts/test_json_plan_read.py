@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 
 from orchestrator.contracts.base import Actions
 from orchestrator.core.messages import FinishReason
 from tests.unit.contracts.samples import actions, call, called, plan, problems, read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 WRITE = call("write_file", path="a.py", content="print('x')\n")
 FINISH = call("finish", reason="done")
@@ -57,6 +61,13 @@ def test_a_plan_without_calls_is_a_plan() -> None:
         pytest.param(PRETTY[:-4] + ",\n]}", id="trailing comma in the list"),
         pytest.param(TEXT.replace("\\n", "\n"), id="raw line end in a string"),
         pytest.param(re.sub(r'"([^"]*)"', r"“\1”", TEXT), id="smart quotes"),
+        pytest.param(TEXT.replace('"done"', '"done”'), id="one smart quote"),
+        pytest.param(f"{TEXT[:-1]},}}\n\nThis opens it.", id="prose behind what is mended"),
+        pytest.param(TEXT.replace(', "tool_calls"', ' "tool_calls"'), id="missing comma"),
+        pytest.param(TEXT.replace("}, {", "} {"), id="missing comma between calls"),
+        pytest.param(TEXT.replace("}, {", "},, {"), id="two commas"),
+        pytest.param(TEXT.replace("}}]}", "}]}"), id="the last call's brace is missing"),
+        pytest.param(PRETTY.replace(",\n", ", // see above\n"), id="comments"),
         pytest.param(TEXT.replace('"plan"', "plan").replace('"tool_calls"', "tool_calls"), id="bare keys"),
         pytest.param(f"{TEXT}\n{TEXT}", id="said twice"),
         pytest.param(f'{{"tool_calls": []}}\n```json\n{TEXT}\n```', id="the fenced one is meant"),
@@ -182,8 +193,78 @@ def test_a_call_that_stands_alone_after_something_broken_is_not_run() -> None:
     assert "no JSON object" in problems(f"{{'plan': 'say }} or so'}} {lone}")[0]
 
 
-def test_where_the_repair_itself_gives_up_the_reply_is_malformed() -> None:
-    # json-repair 0.64 answers this one with an AssertionError.
+WHOLE = 'say "x", then\n```json\n{"a": "\\\\"}\n```\n// end\n'
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda text: text.replace('"limit": 3', '"limit": None'),
+        lambda text: text.replace('"limit": 3', '"limit": 3 // three\n'),
+        lambda text: text.replace('"path": "a", ', '"path": "a" '),
+        lambda text: text.replace('"path": "a"', '"path": “a"'),
+    ],
+    ids=["constant", "comment", "missing comma", "smart quote"],
+)
+def test_a_fault_elsewhere_changes_no_string(broken: Callable[[str], str]) -> None:
+    calls = [call("write_file", path="b", content=WHOLE), call("read_file", path="a", limit=3), FINISH]
+    text = json.dumps(plan(*calls))
+    assert broken(text) != text
+    names = [(item["tool_name"], item["arguments"].get("content")) for item in calls]
+    assert [(name, arguments.get("content")) for name, arguments in called(actions(broken(text)))] == names
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (
+            r'"if a == "":\n    b()\n"',
+            r"""between `a", "content": "if a == ` and `"":\n    b()\n"}}, {"too`""",
+        ),
+        (r'"rm -rf ./"build\"/x"', "an unescaped quotation mark inside a string"),
+        (r'"one\n" + "two\n"', "strings joined with +; write one string"),
+        (r'"say "}}, {\"tool_name\": \"x\""', 'expected "name": here'),
+        (r'"say "}}]} and more"', "text of calls outside the one JSON object"),
+        (r'"say "}}]}\nand more"', "text of calls outside the one JSON object"),
+        (r'"a"}, "b": "c"', 'tool_calls[0]: unexpected key `b`; if it is text of a string, write \\"'),
+        (r'"a\d"', "an escape that JSON does not have"),
+    ],
+)
+def test_a_string_whose_end_is_doubtful_is_shown_with_its_place(content: str, expected: str) -> None:
+    head = '{"plan": "p", "tool_calls": [{"tool_name": "write_file", "arguments": {"path": "a", "content": '
+    end = "" if content.endswith('"c"') else "}"
+    text = f'{head}{content}{end}}}, {{"tool_name": "finish", "arguments": {{}},}}]}}'
+    for finish in (FinishReason.STOP, FinishReason.LENGTH):
+        (problem,) = problems(text, finish)
+        assert expected in problem
+        assert "shorter" not in problem
+        assert len(problem.splitlines()) == 1
+        assert problem.startswith(("reply: line 1, column ", "tool_calls[0]"))
+
+
+def test_a_place_in_a_reply_of_many_lines_is_counted_from_its_first_line() -> None:
+    broken = PRETTY.replace("(", '("')
+    assert problems(f"<think>\nHm.\n</think>\nSo:\n{broken}")[0].startswith(
+        "reply: line 12, column 27, between `"
+    )
+
+
+def test_a_call_never_vanishes_before_one_that_runs() -> None:
+    calls = [call("write_file", path=str(number), content="x") for number in range(3)]
+    text = json.dumps(plan(*calls), indent=1)
+    lines = text.splitlines()
+    first, last = (next(i for i, line in enumerate(lines) if f'"{number}"' in line) - 3 for number in (1, 2))
+    commented = "\n".join([*lines[:first], *(f"// {line}" for line in lines[first:last]), *lines[last:]])
+    for broken in (
+        commented,
+        f"{text} {json.dumps(calls[0])}",
+        text.replace("[", "", 1),
+        text.replace("]", "", 1),
+    ):
+        assert problems(broken)
+
+
+def test_garbage_is_malformed() -> None:
     reply = (
         '{"plan": "p", "tool_calls": [{"```json\\n{"plan": "p",--- "tool_calls": [{"tool_name": "fo  o", '
         '"arguments": {"a": [1, {",b": null}]}}]}\\n```\\nDo-e'
