@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
 from orchestrator.agent.gate import Refusal, not_available, shows_all
+from orchestrator.agent.repetition import FailedCalls
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import ForgeError, JournalError, SandboxMissingError, ToolError, WorkspaceError
 from orchestrator.core.events import CallStatus, ToolCallEnded, ToolCallStarted, ToolOutputDelta
 from orchestrator.core.messages import Image, ToolResult
 from orchestrator.models.base import invalid_arguments
-from orchestrator.tools.base import CommandTimes, Ends, Failed, Ok, ToolContext
+from orchestrator.tools.base import CommandTimes, Ends, Failed, Ok, Order, ToolContext
 from orchestrator.tools.schema import argument_problems
 from orchestrator.tools.truncation import OutputLimits, truncate
 
@@ -53,6 +54,7 @@ class Workbench:
         shows: which tools exist for the model.
         budget: counts the calls that are refused; None counts nothing.
         clean: a text as the model may see it, by what it is and what it says.
+        failures: knows the answers of failed calls.
     """
 
     tools: ToolRegistry
@@ -66,6 +68,7 @@ class Workbench:
     shows: Callable[[Tool], bool] = shows_all
     budget: Budget | None = None
     clean: Callable[[str, str], str] = _as_it_is
+    failures: FailedCalls = field(default_factory=FailedCalls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,10 @@ async def run_call(bench: Workbench, call: ToolCall) -> CallEnd:
         return skip_call(bench, call, _TOO_MANY_DENIALS)
     bench.emit(ToolCallStarted(call.id, call.name, call.arguments))
     status, outcome = await _outcome(bench, call)
+    if isinstance(outcome, Failed):
+        outcome = replace(outcome, message=bench.failures.answer(call, outcome.message))
+    elif (tool := bench.tools.get(call.name)) and (tool.dangerous or tool.order is not Order.TOGETHER):
+        bench.failures.forget()
     ending = outcome if isinstance(outcome, Ends) else None
     return CallEnd(_finish(bench, call, status, outcome), ending)
 
