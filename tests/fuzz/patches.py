@@ -67,11 +67,17 @@ def _fits_its_own_file(name: str, chunk: Chunk) -> None:
     new = "".join(f"{line}\n" for line in chunk.new)
     wanted = new.removesuffix("\n") if chunk.final_newline is False else new
     assert apply_chunks(name, old, (chunk,)).text == wanted, "lines are lost or made up"
-    shifted = tuple(
+    if any(line.strip() for line in chunk.old):
+        _fits_shifted(name, chunk, old, wanted)
+
+
+def _fits_shifted(name: str, chunk: Chunk, old: str, wanted: str) -> None:
+    """So it does where all lines of the chunk are indented too much, or the chunk is refused."""
+    lines = tuple(
         replace(line, text=f"  {line.text}" if line.text.strip() else line.text) for line in chunk.lines
     )
     try:
-        found = apply_chunks(name, old, (replace(chunk, lines=shifted),))
+        found = apply_chunks(name, old, (replace(chunk, lines=lines),))
     except ToolError as error:
         _says(error)
     else:
