@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 MOST_PLACES = 11
 """That `ShiftedLines.places` gives: two are too many already, the others are to be named."""
 
+_MOST_CANDIDATES = 1_000
+"""Places with the same text in any indentation. Of more of them none is looked at, for none would be the only one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shift:
@@ -66,9 +69,12 @@ class ShiftedLines:
         wanted = [_bare(line) for line in old]
         if not any(wanted):
             return []
+        candidates = list(islice(self._index.places(wanted, start, start), _MOST_CANDIDATES + 1))
+        if len(candidates) > _MOST_CANDIDATES:
+            return []
         found = (
             (place, shift)
-            for place in self._index.places(wanted, start, start)
+            for place in candidates
             if (shift := _shift(self._lines[place : place + len(wanted)], old)) is not None
         )
         return list(islice(found, MOST_PLACES))

@@ -230,3 +230,9 @@ async def test_a_number_of_places_is_that_of_exact_ones(context: ToolContext, tm
 def test_blank_lines_alone_are_in_no_place() -> None:
     assert not ShiftedLines(["", "  ", "a"]).places(["", " "])
     assert ShiftedLines(["  a", "", "  b"]).places(["a", "   ", "b"]) == [(0, Shift(added="  "))]
+
+
+@pytest.mark.timeout(120)
+def test_a_text_of_the_same_lines_is_given_up_soon() -> None:
+    lines = ["  same"] * 100_000
+    assert not ShiftedLines(lines).places([*["same"] * 5_000, " same"])
