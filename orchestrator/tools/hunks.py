@@ -55,7 +55,7 @@ class Edited:
 class _Place:
     """Where a chunk's old lines are: `[start, end)`. `size` is how many of its lines count, `step` the tolerance.
 
-    `shift` is by what the file's indentation differs from the chunk's, `expected` where the chunk was looked for.
+    `shift` is by what the file's indentation differs from the chunk's, where it does.
     """
 
     start: int
@@ -193,7 +193,7 @@ class _Finder:
             return self._insertion(chunk, above)
         expected = None if chunk.expected is None else chunk.expected + self._drift
         found = self._find(chunk, above, expected) or self._find_shifted(chunk, above, expected)
-        if found is None:
+        if found is None or (isinstance(found, _Place) and found.shift is not None and self._anywhere(chunk)):
             return self._missing(chunk, above)
         if isinstance(found, str):
             return found
@@ -326,13 +326,20 @@ class _Finder:
             )
         return f"{begin}{self._nearest((anchor,), 'the line')}"
 
+    def _anywhere(self, chunk: Chunk) -> _Place | None:
+        """Where the old lines are in the file with their indentation, above the cursor too."""
+        return self._find(replace(chunk, anchors=(), at_end=False, promised=0), 0, None)
+
     def _missing(self, chunk: Chunk, above: int) -> str:
-        found = self._find(replace(chunk, anchors=(), at_end=False, promised=0), 0, None)
+        found = self._anywhere(chunk)
         if found is None:
             return f"its lines are not in the file{self._nearest(chunk.old, 'the hunk')}"
         line = found.start + 1
         if chunk.promised:
-            return f"{promise_broken(chunk.promised, chunk.promised)}, and the file has no blank lines below line {found.end}"
+            return (
+                f"{promise_broken(chunk.promised, chunk.promised)}. Only blank lines may be missing that the file has below "
+                f"line {found.end}, and only in a hunk that is at the line of its header"
+            )
         if chunk.at_end:
             return (
                 f"it is marked as the end of the file, but its lines are at line {line} of {len(self._lines)}"

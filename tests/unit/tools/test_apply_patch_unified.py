@@ -91,9 +91,10 @@ async def test_hunks_find_their_place(  # noqa: PLR0913, PLR0917  a table
         ("a\nb\nc\n", "@@ -1,3 +1,3 @@\n-a\n-b\n-c\n\n\n\n", "counts 0 more old and 3 more new lines"),
         ("a\nb\nc\n", "@@ -1,3 +1,1 @@\n-a\n-b\n-c\n", "if nothing is missing, write the header without counts"),
         ("a\nb\n", "@@ -1,3 +1,1 @@\n-a\n-b\n", "counts 1 more old and 1 more new lines"),
-        ("a\nb\nc\n", "@@ -1,3 +1,3 @@\n-a\n+A\n b\n", "the file has no blank lines below line 2"),
-        ("a\nb\nc\n", "@@ -1,9 +1,9 @@\n-a\n+A\n\n\n", "the file has no blank lines below line 1"),
+        ("a\nb\nc\n", "@@ -1,3 +1,3 @@\n-a\n+A\n b\n", "blank lines may be missing that the file has below line 2"),
+        ("a\nb\nc\n", "@@ -1,9 +1,9 @@\n-a\n+A\n\n\n", "blank lines may be missing that the file has below line 1"),
         ("x\na\n\n", "@@ -1,3 +1,3 @@\n-a\n+A\n", "counts 2 more old and 2 more new lines"),
+        ("x\na\n\n", "@@ -1,2 +1,2 @@\n-a\n+A\n", "only in a hunk that is at the line of its header"),
         ("a\n", "@@ -1,2 +1,9 @@\n a\n+b\n--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-a\n+c\n", "the hunk at line 3 of the patch"),
     ],
 )  # fmt: skip
