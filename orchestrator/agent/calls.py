@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
 from orchestrator.agent.gate import Refusal, not_available, shows_all
 from orchestrator.agent.history import INTERRUPTED
+from orchestrator.agent.repetition import FailedCalls
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import ForgeError, JournalError, SandboxMissingError, ToolError, WorkspaceError
 from orchestrator.core.events import CallStatus, ToolCallEnded, ToolCallStarted, ToolOutputDelta
 from orchestrator.core.messages import Image, ToolResult
 from orchestrator.models.base import invalid_arguments
-from orchestrator.tools.base import CommandTimes, Ends, Failed, Ok, ToolContext
+from orchestrator.tools.base import CommandTimes, Ends, Failed, Ok, Order, ToolContext
 from orchestrator.tools.schema import argument_problems
 from orchestrator.tools.truncation import OutputLimits, truncate
 
@@ -55,6 +56,7 @@ class Workbench:
         shows: which tools exist for the model.
         budget: counts the calls that are refused; None counts nothing.
         clean: a text as the model may see it, by what it is and what it says.
+        failures: knows the answers of failed calls.
     """
 
     tools: ToolRegistry
@@ -68,6 +70,7 @@ class Workbench:
     shows: Callable[[Tool], bool] = shows_all
     budget: Budget | None = None
     clean: Callable[[str, str], str] = _as_it_is
+    failures: FailedCalls = field(default_factory=FailedCalls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +100,15 @@ async def run_call(bench: Workbench, call: ToolCall) -> CallEnd:
     try:
         with _not_swallowing_an_interruption():
             status, outcome = await _outcome(bench, call)
-    except (
-        BaseException
-    ) as error:  # stopped, or the host's own trouble: either way nobody knows how far it came
+    except BaseException as error:
+        # Stopped, or the host's own trouble: either way nobody knows how far it came.
         why = INTERRUPTED if isinstance(error, asyncio.CancelledError) else f"{INTERRUPTED} {error}"
         bench.emit(ToolCallEnded(call.id, call.name, CallStatus.INTERRUPTED, why))
         raise
+    if isinstance(outcome, Failed):
+        outcome = replace(outcome, message=bench.failures.answer(call, outcome.message))
+    elif (tool := bench.tools.get(call.name)) and (tool.dangerous or tool.order is not Order.TOGETHER):
+        bench.failures.forget()
     ending = outcome if isinstance(outcome, Ends) else None
     return CallEnd(_finish(bench, call, status, outcome), ending)
 

@@ -4,14 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING
+
+from orchestrator.core.prompts import render
 
 if TYPE_CHECKING:
     from orchestrator.core.messages import ToolCall
 
 LONGEST_PATTERN = 3
 DEFAULT_WINDOW = 10
+
+
+class FailedCalls:
+    """The answers of failed calls since a call changed something."""
+
+    def __init__(self) -> None:
+        self._answers: Counter[tuple[str, str]] = Counter()
+
+    def answer(self, call: ToolCall, message: str) -> str:
+        """What the model is told of a call that failed; that it was told the same before, if it was.
+
+        The answer tells, not the call: a call that is nearly the same fails for the same reason.
+        """
+        self._answers[call.name, message] += 1
+        count = self._answers[call.name, message]
+        return message if count == 1 else f"{message}\n\n{render('agent/failed_again', count=count)}"
+
+    def forget(self) -> None:
+        """Take note that something was changed, after which the same call may do."""
+        self._answers.clear()
 
 
 class Repetition:

@@ -18,6 +18,7 @@ from orchestrator.cycle.result import PullRequestResult
 from orchestrator.cycle.template import fill_template
 from orchestrator.forge.base import Proposal
 from orchestrator.guard.outgoing import places_of_secrets
+from orchestrator.guard.syntax import unreadable_files
 from orchestrator.workspace.base import Screen
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from orchestrator.cycle.tasks import Task
     from orchestrator.forge.base import Forge, PullRequest
     from orchestrator.guard.integrity import Finding
+    from orchestrator.guard.syntax import Unreadable
     from orchestrator.tools.base import Ledger
     from orchestrator.workspace.base import CommitOutcome
     from orchestrator.workspace.claims import Lease
@@ -42,6 +44,7 @@ _MESSAGE_CHARACTERS = 2_000
 # GitHub takes 65,536 in a body. With 40,000 of words and 50 findings there is room for all of this.
 _FINDING_CHARACTERS = 200
 _MOST_COMMANDS = 30
+_MOST_UNREADABLE = 5
 _OWNER_CHARACTERS = 100
 _ELSEWHERE = (
     " What is proposed are the files as they are now: bring back what is in a stash or on another branch "
@@ -88,6 +91,8 @@ class Proposer:
     is_committed: bool = False
     _weakened: list[Finding] = field(default_factory=list)
     _was_weakened: bool = False
+    _unreadable: list[Unreadable] = field(default_factory=list)
+    _named_unreadable: set[str] = field(default_factory=set)
     _attachments: Attachments = field(init=False)
 
     def __post_init__(self) -> None:
@@ -118,7 +123,11 @@ class Proposer:
             set(self.ledger.touched),
             self._message_with_commits(title, body),
             include_commands=self.ledger.shell_used,
-            screen=Screen(self._secrets, self.guards.protect, self._refusal),
+            screen=Screen(
+                self._secrets,
+                self.guards.protect,
+                lambda changes: self._refusal(changes) or self._unreadable_once(changes),
+            ),
         )
         for note in outcome.notes:
             self.emit(Warned(note))
@@ -171,6 +180,22 @@ class Proposer:
         if self.strict_tests:
             return f"The change weakens tests, which is refused here (--strict-tests): {'; '.join(places)}"
         return None
+
+    def _unreadable_once(self, changes: Sequence[FileChange]) -> str | None:
+        """Why the change is sent back: it has files that cannot be read any more. Each is a reason once.
+
+        A file may be broken on purpose, as in tests of a parser; then the second call proposes it.
+        """
+        self._unreadable = unreadable_files(changes)
+        fresh = [found for found in self._unreadable if found.path not in self._named_unreadable]
+        self._named_unreadable |= {found.path for found in fresh}
+        if not fresh:
+            return None
+        more = f"; and {len(fresh) - _MOST_UNREADABLE} more files" if len(fresh) > _MOST_UNREADABLE else ""
+        return (
+            f"The pull request was not made: {'; '.join(map(str, fresh[:_MOST_UNREADABLE]))}{more}. Mend this and call "
+            "create_pull_request again. If the text is meant to be so, call it again as it is."
+        )
 
     def _check(self, outcome: CommitOutcome) -> None:
         if outcome.held_back:
@@ -226,6 +251,10 @@ class Proposer:
             earlier=max(len(commands) - _MOST_COMMANDS, 0),
             weakened=[one_line(str(finding), limit=_FINDING_CHARACTERS) for finding in self._weakened],
             was_weakened=self._was_weakened,
+            unreadable=[
+                one_line(str(found), limit=_FINDING_CHARACTERS)
+                for found in self._unreadable[:_MOST_UNREADABLE]
+            ],
             cost=self.cost(),
             owners=[one_line(owner, limit=_OWNER_CHARACTERS) for owner in self.house.owners(paths)],
             starts_no_checks=self.house.starts_no_checks,

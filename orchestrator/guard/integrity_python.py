@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from orchestrator.guard.integrity_assertions import never_holds
 from orchestrator.guard.integrity_names import EXITS, calls_in, names_of, statements, without_reason
 from orchestrator.guard.integrity_tests import Checks
 from orchestrator.guard.integrity_walk import Found, Walk
+from orchestrator.guard.syntax import without_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,10 +52,8 @@ def python_pair(
 
 
 def parsed(source: bytes) -> ast.Module:
-    """The syntax tree. Python's warnings about the source are not ours."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ast.parse(source)
+    """The syntax tree."""
+    return without_warnings(lambda: ast.parse(source))
 
 
 class _Reader:

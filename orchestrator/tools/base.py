@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from orchestrator.environments.base import ExecutionEnvironment
 
 
+_MOST_MISSED = 5
+_MAX_COMPARED_CHARS = 4_000
+_ALIKE = 0.95
 DEFAULT_TIMEOUT_MS = 10_000
 MAX_TIMEOUT_MS = 600_000
 
@@ -73,17 +77,34 @@ class Ledger:
         touched: files that tools wrote, changed or removed.
         shell_used: a command ran, so that files may have changed that no tool names.
         held_writes: shrinking writes that were refused once, by path and digest of content.
+        missed: texts that were to be changed and were not in a file, by its path, since it was last changed.
+        unreadable: files that a tool changed so that Python, JSON or TOML cannot read them any more.
     """
 
     shown: set[str] = field(default_factory=set)
     touched: set[str] = field(default_factory=set)
     shell_used: bool = False
     held_writes: set[tuple[str, str]] = field(default_factory=set)
+    missed: dict[str, list[str]] = field(default_factory=dict)
+    unreadable: set[str] = field(default_factory=set)
+
+    def misses_again(self, path: str, old: str) -> bool:
+        """Take note of a text that is not in a file; whether nearly the same was looked for in vain before."""
+        known = self.missed.setdefault(path, [])
+        again = any(_alike(old, one) for one in known)
+        known[:] = [*known[1 - _MOST_MISSED :], old]
+        return again
 
     def take_over(self, inner: Ledger, folder: str) -> None:
         """Add what tools did that worked in a folder of this ledger's."""
         self.touched |= {f"{folder}/{path}" for path in inner.touched}
         self.shell_used |= inner.shell_used
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether two texts are the same but for some characters in a hundred."""
+    one, other = (" ".join(text.split())[:_MAX_COMPARED_CHARS] for text in (one, other))
+    return one == other or SequenceMatcher(None, one, other, autojunk=False).quick_ratio() >= _ALIKE
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,19 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-_HEREDOC = re.compile(r"(?:apply_patch\s+)?<<-?\s*(?P<quote>['\"]?)(?P<word>\w+)(?P=quote)")
+_OPTION = r"-p[01]|-[Nuvs]|--(?:forward|verbose|quiet|silent|index|recount|unidiff-zero|whitespace=\w+)"
+_PROGRAM = rf"(?:apply_?patch|patch|git\s+apply)(?:\s+(?:{_OPTION}))*(?:\s+-)?"
+_MAX_HEREDOC_CHARS = 200
+_HEREDOC = re.compile(
+    rf"""(?:\$\s+)?(?:(?:/?\w+/)*(?:ba|z|da)?sh\s+(?:-\w+\s+)+(?P<shell>['"]))?
+    (?:(?:{_PROGRAM}|cat)(?:\s+-(?=\s*<))?\s*|{_PROGRAM}\s+"?\$\(\s*cat\s*)?
+    (?:>\s*[^\s<>|;&]+\s*)?
+    <<(?P<tabs>-?)\s*(?P<quote>['"\\]?)(?P<word>[\w.-]+)(?P=quote)?
+    \s*(?:>\s*[^\s<>|;&]+|\|\s*{_PROGRAM}|;)?\s*""",
+    re.VERBOSE,
+)
+"""What a shell would be told, so that the lines up to a word are what `apply_patch` reads."""
+_CLOSING = re.compile(r"\)?['\"]?\)?['\"]?")
 _FENCE = re.compile(r"(?P<ticks>`{3,}|~{3,})[\w.+-]*")
 
 
@@ -37,6 +49,8 @@ class Chunk:
         at_end: its last old line is the last of the file.
         expected: how many lines of the old file are above it, if the patch says so.
         final_newline: whether the file ends with a line end afterwards, if the patch says so.
+        promised: how many more lines that stay its header counts than there are. They are blank ones whose
+            mark got lost, or the patch was cut off.
     """
 
     lines: tuple[Line, ...]
@@ -45,6 +59,7 @@ class Chunk:
     at_end: bool = False
     expected: int | None = None
     final_newline: bool | None = None
+    promised: int = 0
 
     @property
     def old(self) -> tuple[str, ...]:
@@ -80,6 +95,14 @@ class FileChange:
     remark: str = ""
 
 
+def promise_broken(old: int, new: int) -> str:
+    """What is wrong with a hunk whose header counts more lines of the old or the new file than follow it."""
+    return (
+        f"its header counts {max(old, 0)} more old and {max(new, 0)} more new lines than follow it. If the patch was cut "
+        "off, send all of it; if nothing is missing, write the header without counts, as in @@ -14 +14 @@"
+    )
+
+
 def unwrapped(patch: str) -> list[tuple[int, str]]:
     """The lines of a patch with their numbers from 1, without the code fence or heredoc around them.
 
@@ -88,8 +111,12 @@ def unwrapped(patch: str) -> list[tuple[int, str]]:
     raw = patch.removeprefix("\ufeff").split("\n")
     lines = [(number, line.removesuffix("\r")) for number, line in enumerate(raw, 1)]
     first, last = _without_blank_ends(lines, 0, len(lines))
-    while last - first > 1 and _wraps(lines[first][1].strip(), lines[last - 1][1].strip()):
-        first, last = _without_blank_ends(lines, first + 1, last - 1)
+    drops_tabs = False
+    while last - first > 1 and (inner := _inside(lines, first, last)) is not None:
+        first, last = _without_blank_ends(lines, *inner[:2])
+        drops_tabs |= inner[2]
+    if drops_tabs:
+        return [(number, line.lstrip("\t")) for number, line in lines[first:last]]
     return lines[first:last]
 
 
@@ -102,9 +129,20 @@ def _without_blank_ends(lines: list[tuple[int, str]], first: int, last: int) -> 
     return first, last
 
 
-def _wraps(first: str, last: str) -> bool:
-    if fence := _FENCE.fullmatch(first):
-        return last == fence["ticks"]
-    if heredoc := _HEREDOC.fullmatch(first):
-        return last == heredoc["word"]
-    return False
+def _inside(lines: list[tuple[int, str]], first: int, last: int) -> tuple[int, int, bool] | None:
+    """The range in the code fence or heredoc around a range, None if there is none.
+
+    With it, whether the heredoc drops the tabs before its lines.
+    """
+    opening, closing = lines[first][1].strip(), lines[last - 1][1].strip()
+    if fence := _FENCE.fullmatch(opening):
+        return (first + 1, last - 1, False) if closing == fence["ticks"] else None
+    heredoc = _HEREDOC.fullmatch(opening) if len(opening) <= _MAX_HEREDOC_CHARS else None
+    if heredoc is None:
+        return None
+    end = last - 1
+    while end > first + 1 and _CLOSING.fullmatch(lines[end][1].strip()):
+        end -= 1  # what closes a command around the heredoc may be on a line of its own
+    if not re.fullmatch(rf"{re.escape(heredoc['word'])}['\")]*", lines[end][1].strip()):
+        return None
+    return first + 1, end, bool(heredoc["tabs"])

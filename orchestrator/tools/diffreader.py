@@ -1,4 +1,7 @@
-"""Cuts a unified diff into files and hunks. Line counts may be wrong or missing."""
+"""Cuts a unified diff into files and hunks.
+
+Line counts may be missing, or too small; a hunk with fewer lines than its header counts may have been cut off.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 
 from orchestrator.core.errors import ToolError
-from orchestrator.tools.changes import Chunk, Line
+from orchestrator.tools.changes import Chunk, Line, promise_broken
 from orchestrator.tools.diffpaths import header_path, paths_of_git_line, without_prefixes
 
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
@@ -93,22 +96,34 @@ class DiffReader:
         numbers = _HUNK.match(self._lines[self._next])
         counts = [int(numbers[group] or 1) for group in (2, 4)] if numbers else [0, 0]
         self._next += 1
-        lines, bare = self._hunk_lines(*counts)
+        lines, bare, open_lines = self._hunk_lines(*counts)
         if not lines:
             raise ToolError(f"line {begins} of the patch begins a hunk without lines")
+        old_left, new_left = open_lines
         has_old = any(line.mark != "+" for line in lines)
         if counts[0] and not has_old:
             file.unplaced = file.unplaced or begins
+        if old_left != new_left and max(old_left, new_left) > 0:
+            raise ToolError(f"the hunk at line {begins} of the patch: {promise_broken(old_left, new_left)}")
         above = None
         if numbers:  # a hunk with old lines counts from the first of them, one without from the line above it
             above = max(0, int(numbers[1]) - 1) if has_old else int(numbers[1])
-        final_newline = None if not bare else "new" not in bare
-        return Chunk(tuple(lines), begins, expected=above, final_newline=final_newline)
+        return Chunk(
+            tuple(lines),
+            begins,
+            expected=above,
+            final_newline=None if not bare else "new" not in bare,
+            promised=max(0, old_left),
+        )
 
-    def _hunk_lines(self, old_left: int, new_left: int) -> tuple[list[Line], set[str]]:
-        """The lines of a hunk, and the sides, `old` and `new`, that end without a line end."""
+    def _hunk_lines(self, old_left: int, new_left: int) -> tuple[list[Line], set[str], tuple[int, int]]:
+        """The lines of a hunk, the sides, `old` and `new`, that end without a line end, and how many lines are left.
+
+        Empty lines at its end, which the header counts, are left: they may be lines that stay, or nothing.
+        """
         lines: list[Line] = []
         bare: set[str] = set()
+        empty = 0  # lines at the end of `lines` that have not even a mark
         while self._next < len(self._lines):
             line = self._lines[self._next]
             mark = line[:1] or " "
@@ -118,14 +133,17 @@ class DiffReader:
                 break
             else:
                 lines.append(Line(mark, line[1:]))
+                empty = 0 if line else empty + 1
                 old_left -= mark != "+"
                 new_left -= mark != "-"
             self._next += 1
-        return lines, bare
+        if empty:
+            del lines[-empty:]
+        return lines, bare, (old_left + empty, new_left + empty)
 
     def _is_behind(self, line: str, old_left: int, new_left: int) -> bool:
         """Whether the next line, which could be one of the hunk, is behind it."""
-        done = old_left <= 0 and new_left <= 0
+        done = old_left <= 0 or new_left <= 0 if not line else old_left <= 0 and new_left <= 0
         if self._is_pair(self._next):
             following = self._following(2)
             if following is not None and following[:1] in _MARKS | {"", "\\"}:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError
 from orchestrator.tools.base import Failed, Ok, Order, Tool, ToolContext, ToolOutcome, define
-from orchestrator.tools.matching import MAX_PLACES, Found, find, nearest_lines
+from orchestrator.tools.indentation import Shift, ShiftedLines
+from orchestrator.tools.matching import MAX_PLACES, Found, find, nearest_shown, raw
 from orchestrator.tools.namesakes import did_you_mean
 from orchestrator.tools.textfile import (
     TextFile,
@@ -18,6 +19,7 @@ from orchestrator.tools.textfile import (
     file_name,
     lines_of,
     numbered,
+    save,
     to_crlf,
 )
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 MAX_BYTES = 10_000_000
 _MOST_PLACES = 10
 _CONTEXT_LINES = 2
+_MOST_TOLD_APART = 3
+_MOST_LINES_AROUND = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,8 @@ async def edit_text(  # noqa: PLR0913  the last two by name
     Args:
         context: where to edit.
         path: the file.
-        old: looked for exactly, then allowing for line ends, blanks at line ends and punctuation.
+        old: looked for exactly, then allowing for line ends, blanks at line ends and punctuation, then in whole
+            lines that are all indented by the same blanks too much or too little, where there is one such place.
         new: its line ends become those of the file.
         places: in how many places `old` must be; None takes any number.
         terms: the words of the tool's schema.
@@ -96,12 +101,7 @@ async def edit_text(  # noqa: PLR0913  the last two by name
         )
     if not old:
         return Failed(f"{terms.old} is empty, but {path} is not: give the text that is to be replaced.")
-    found = await asyncio.to_thread(find, file.text, old)
-    if not found.spans:
-        return Failed(await asyncio.to_thread(_not_found, path, file.text, old, terms))
-    if problem := _wrong_number(path, file.text, found, places, terms):
-        return Failed(problem)
-    return await _replace(context, name, file, found, new, terms)
+    return await _Edit(context, path, name, file, terms).replace(old, new, places)
 
 
 async def _load(context: ToolContext, path: str) -> TextFile | None:
@@ -124,34 +124,146 @@ async def _nothing(context: ToolContext, path: str, file: TextFile | None, terms
 
 async def _fill(context: ToolContext, path: str, file: TextFile | None, new: str) -> ToolOutcome:
     name = context.environment.relative(path)
-    await context.environment.write_file(name, (file or TextFile("")).with_text(new))
-    context.ledger.touched.add(name)
+    before = None if file is None else file.with_text("")
+    syntax = await save(context, name, before, (file or TextFile("")).with_text(new))
     context.ledger.shown.add(name)
-    return Ok(f"Created {name}: {len(lines_of(new))} lines.")
+    return Ok(f"Created {name}: {len(lines_of(new))} lines.{syntax}")
 
 
-async def _replace(  # noqa: PLR0913, PLR0917  what is replaced, where, by what
-    context: ToolContext, name: str, file: TextFile, found: Found, new: str, terms: EditTerms
-) -> ToolOutcome:
-    pieces, end, first = [], 0, found.spans[0][0]
-    for start, stop in found.spans:
-        pieces += [file.text[end:start], _with_line_ends(new, file, file.text[start:stop])]
-        end = stop
-    text = "".join([*pieces, file.text[end:]])
-    if text == file.text:
-        return Failed(f"{name} would not change: {terms.new} is what is there already.")
-    await context.environment.write_file(name, file.with_text(text))
-    context.ledger.touched.add(name)
-    count = len(found.spans)
-    line = _line_at(file.text, first)
-    places = f"line {line}" if count == 1 else f"{count} places, the first at line {line}"
-    number = f" ({count} replacement{'s' if count > 1 else ''})" if terms.counted else ""
-    tolerance = (
-        f" {terms.old} was not there exactly: it differed in {found.tolerance}." if found.tolerance else ""
-    )
-    last = line + len(lines_of(pieces[1]))
-    region = numbered(lines_of(text), line - 1 - _CONTEXT_LINES, last - 1 + _CONTEXT_LINES)
-    return Ok(f"Edited {name} at {places}{number}.{tolerance} It now reads:\n{region}")
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    """A change to a file that has text."""
+
+    context: ToolContext
+    path: str
+    name: str
+    file: TextFile
+    terms: EditTerms
+
+    async def replace(self, old: str, new: str, places: int | None) -> ToolOutcome:
+        text = self.file.text
+        if self.file.uses_cr:
+            text, old = text.replace("\r", "\n"), old.replace("\r\n", "\n")
+        found = await asyncio.to_thread(find, text, old)
+        if not found.spans:
+            place, new = await asyncio.to_thread(self._shifted, text, old, new, places)
+            return Failed(place) if isinstance(place, str) else await self._write(text, place, new)
+        if problem := _wrong_number(self.path, text, found, places, self.terms):
+            again = self.context.ledger.misses_again(self.name, old)
+            return Failed(problem + (_told_apart(text, found) if again else ""))
+        return await self._write(text, *self._in_indentation(text, found, old, new))
+
+    def _shifted(self, text: str, old: str, new: str, count: int | None) -> tuple[Found | str, str]:
+        """The one place where old text has another indentation, and the new text with that; or why there is none."""
+        lines, wanted = lines_of(text), lines_of(old)
+        terms = self.terms
+        places = ShiftedLines(lines).places(wanted) if wanted and count in {1, None} else []
+        if not places:
+            again = self.context.ledger.misses_again(self.name, old)
+            return (
+                f"{terms.old} is not in {self.path}{nearest_shown(lines, wanted, terms.old, again=again)}",
+                new,
+            )
+        if len(places) > 1:
+            numbers = ", ".join(str(place + 1) for place, _ in places)
+            problem = (
+                f"{terms.old} is in {self.path} only with other indentation, and more than once, at line {numbers}. "
+                "Copy the lines with their indentation, and add lines around them."
+            )
+            return problem, new
+        ((place, shift),) = places
+        shifted = _indented(new, shift)
+        if shifted is None:
+            problem = (
+                f"{terms.old} is in {self.path} at line {place + 1}, but there the lines have {shift} before them, which "
+                f"cannot be taken from {terms.new}. These are the lines as they are:\n"
+                f"{raw(lines[place : place + len(wanted)])}"
+            )
+            return problem, new
+        closed = old.endswith("\n")
+        start, stop = _span(text, place, len(wanted), closed=closed)
+        if closed and text[start:stop].rstrip("\n") == text[start:]:  # the file's last line has no line end
+            shifted = shifted.removesuffix("\n").removesuffix("\r")
+        return Found(((start, stop),), tolerance=self._shifted_by(shift, "each line")), shifted
+
+    def _shifted_by(self, shift: Shift, where: str) -> str:
+        if not (shift.added or shift.removed):
+            return "blanks at line ends"
+        return f"indentation: the file has {shift} before {where}, and {self.terms.new} was indented alike"
+
+    def _in_indentation(self, text: str, found: Found, old: str, new: str) -> tuple[Found, str]:
+        """The place, and the new text; where it is in a line that has more blanks than `old`, with these in all lines.
+
+        `old` begins with blanks, and the file's line has more of them: those before the place are before
+        the first new line already, and the other new lines need them as well.
+        """
+        (start, stop), *others = found.spans
+        before = text[text.rfind("\n", 0, start) + 1 : start]
+        whole = stop == len(text) or text[stop - 1] == "\n" or text[stop] in "\r\n"
+        if others or not whole or not before or before.strip(" \t") or old[0] not in " \t":
+            return found, new
+        if "\n" in old.removesuffix("\n") or "\n" not in new.removesuffix("\n"):
+            return found, new
+        shift = Shift(added=before)
+        first, end, rest = new.partition("\n")
+        differences = filter(None, (found.tolerance, self._shifted_by(shift, "the line")))
+        return replace(found, tolerance=" and ".join(differences)), first + end + (
+            _indented(rest, shift) or rest
+        )
+
+    async def _write(self, text: str, found: Found, new: str) -> ToolOutcome:
+        pieces, end, first = [], 0, found.spans[0][0]
+        for start, stop in found.spans:
+            pieces += [text[end:start], _with_line_ends(new, self.file, text[start:stop])]
+            end = stop
+        edited = "".join([*pieces, text[end:]])
+        name, terms = self.name, self.terms
+        if edited == text:
+            return Failed(f"{name} would not change: {terms.new} is what is there already.")
+        before = self.file.with_text(self.file.text)
+        syntax = await save(self.context, name, before, self.file.with_text(edited))
+        count = len(found.spans)
+        line = _line_at(text, first)
+        places = f"line {line}" if count == 1 else f"{count} places, the first at line {line}"
+        number = f" ({count} replacement{'s' if count > 1 else ''})" if terms.counted else ""
+        tolerance = (
+            f" {terms.old} was not there exactly: it differed in {found.tolerance}."
+            if found.tolerance
+            else ""
+        )
+        last = line + len(lines_of(pieces[1]))
+        region = numbered(lines_of(edited), line - 1 - _CONTEXT_LINES, last - 1 + _CONTEXT_LINES)
+        return Ok(f"Edited {name} at {places}{number}.{tolerance}{syntax} It now reads:\n{region}")
+
+
+def _indented(text: str, shift: Shift) -> str | None:
+    """A text with every line shifted, None where one cannot be."""
+    lines = [shift.line(line) for line in text.split("\n")]
+    return None if None in lines else "\n".join(line or "" for line in lines)
+
+
+def _span(text: str, place: int, count: int, *, closed: bool) -> tuple[int, int]:
+    """Where so many whole lines are, in characters; with the line end of the last one if `closed`."""
+    lines = text.split("\n")
+    start = sum(len(line) + 1 for line in lines[:place])
+    stop = start + sum(len(line) + 1 for line in lines[place : place + count])
+    if closed or stop > len(text):
+        return start, min(stop, len(text))
+    return start, stop - (2 if text[stop - 2 : stop] == "\r\n" else 1)
+
+
+def _told_apart(text: str, found: Found) -> str:
+    """The first places with lines around that make each the only one, to be copied."""
+    lines = lines_of(text)
+    shown = []
+    for start, stop in found.spans[:_MOST_TOLD_APART]:
+        first, last = _line_at(text, start) - 1, _line_at(text, max(start, stop - 1))
+        for _ in range(_MOST_LINES_AROUND):
+            if text.replace("\r\n", "\n").count("\n".join(lines[first:last])) == 1:
+                break
+            first, last = max(0, first - 1), min(len(lines), last + 1)
+        shown.append(f"From line {first + 1} on:\n{raw(lines[first:last])}")
+    return " You have sent the like before. Copy the lines of the place that you mean:\n" + "\n".join(shown)
 
 
 def _with_line_ends(new: str, file: TextFile, replaced: str) -> str:
@@ -160,17 +272,6 @@ def _with_line_ends(new: str, file: TextFile, replaced: str) -> str:
     if "\r\n" in replaced or (file.uses_crlf and "\n" not in replaced):
         return to_crlf(plain)
     return plain if "\n" in file.text else new
-
-
-def _not_found(path: str, text: str, old: str, terms: EditTerms) -> str:
-    lines = lines_of(text)
-    near = nearest_lines(lines, lines_of(old))
-    if near is None:
-        return (
-            f"{terms.old} is not in {path}, nor anything like it. Read the file and copy the text as it is."
-        )
-    region = numbered(lines, near[0] - _CONTEXT_LINES, near[1] + _CONTEXT_LINES)
-    return f"{terms.old} is not in {path}. The nearest is this; copy the text without the numbers:\n{region}"
 
 
 def _wrong_number(path: str, text: str, found: Found, places: int | None, terms: EditTerms) -> str | None:

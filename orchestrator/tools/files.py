@@ -9,7 +9,7 @@ from orchestrator.core.errors import FileMissingError, FileUnreadableError
 from orchestrator.guard.secrets import REPLACEMENT
 from orchestrator.tools.base import Failed, Ok, Order, Tool, ToolContext, ToolOutcome, define
 from orchestrator.tools.reading import read_path
-from orchestrator.tools.textfile import TextFile, as_written, check_text, decode, file_name, lines_of
+from orchestrator.tools.textfile import TextFile, as_written, check_text, decode, file_name, lines_of, save
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,8 +64,8 @@ async def write_text(context: ToolContext, path: str, content: str) -> ToolOutco
     check_text("content", content)
     name = file_name(context, path)
     if not await context.environment.file_exists(name):
-        return await _write(context, name, content.encode(), "Created")
-    old = await _replaceable(context, name)
+        return await _write(context, name, None, content.encode(), "Created")
+    before, old = await _replaceable(context, name)
     data = old.with_text(content)
     if data == old.with_text(old.text):
         context.ledger.shown.add(name)
@@ -75,7 +75,7 @@ async def write_text(context: ToolContext, path: str, content: str) -> ToolOutco
     doubts = _masked(name, old.text, content), _shrinks(name, old.text, content)
     if refusal := _held(context, name, content, *doubts):
         return refusal
-    return await _write(context, name, data, "Replaced")
+    return await _write(context, name, before, data, "Replaced")
 
 
 async def overwrite_text(context: ToolContext, path: str, content: str) -> ToolOutcome:
@@ -92,34 +92,37 @@ async def overwrite_text(context: ToolContext, path: str, content: str) -> ToolO
         with as_written(context, path):
             before = await context.environment.read_file(path, max_bytes=OVERWRITE_MAX_BYTES)
     except FileMissingError:
-        return await _write(context, name, content.encode(), "Created")
+        return await _write(context, name, None, content.encode(), "Created")
     except FileUnreadableError as error:
         raise FileUnreadableError(f"{path} was not replaced: {error}") from None
     try:
         old = decode(path, before)
     except FileUnreadableError:  # not text: nothing of its form can stay
-        return await _write(context, name, content.encode(), "Replaced")
+        return await _write(context, name, before, content.encode(), "Replaced")
     if refusal := _held(context, name, content, _masked(name, old.text, content)):
         return refusal
-    if not (old.text.endswith("\n") and content) or content.endswith("\n"):
-        return await _write(context, name, old.with_text(content), "Replaced")
+    closed = old.text.endswith("\r" if old.uses_cr else "\n")
+    if not (closed and content) or content.endswith("\n"):
+        return await _write(context, name, before, old.with_text(content), "Replaced")
     remark = " The line end after the last line was kept."
-    return await _write(context, name, old.with_text(f"{content}\n"), "Replaced", remark)
+    return await _write(context, name, before, old.with_text(f"{content}\n"), "Replaced", remark)
 
 
-async def _replaceable(context: ToolContext, name: str) -> TextFile:
+async def _replaceable(context: ToolContext, name: str) -> tuple[bytes, TextFile]:
     try:
-        return decode(name, await context.environment.read_file(name, max_bytes=REPLACE_MAX_BYTES))
+        data = await context.environment.read_file(name, max_bytes=REPLACE_MAX_BYTES)
+        return data, decode(name, data)
     except FileUnreadableError as error:
         raise FileUnreadableError(f"{name} is not replaced by write_file: {error}") from None
 
 
-async def _write(context: ToolContext, name: str, data: bytes, done: str, remark: str = "") -> ToolOutcome:
-    await context.environment.write_file(name, data)
-    context.ledger.touched.add(name)
+async def _write(  # noqa: PLR0913, PLR0917  the last one by its place
+    context: ToolContext, name: str, before: bytes | None, data: bytes, done: str, remark: str = ""
+) -> ToolOutcome:
+    syntax = await save(context, name, before, data)
     context.ledger.shown.add(name)
     lines = len(lines_of(data.decode()))
-    return Ok(f"{done} {name}: {len(data):,} bytes, {lines:,} lines.{remark}")
+    return Ok(f"{done} {name}: {len(data):,} bytes, {lines:,} lines.{remark}{syntax}")
 
 
 def _show_first(context: ToolContext, name: str, text: str) -> Failed:

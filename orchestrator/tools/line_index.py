@@ -24,22 +24,25 @@ class LineIndex:
             self._places[line].append(place)
 
     def nearest(self, wanted: Sequence[str], start: int, aim: int) -> int | None:
-        """Where lines begin that stand one below the other, or None where they do not.
+        """The first of `places`, None where there is none."""
+        return next(self.places(wanted, start, aim), None)
 
-        The rarest of them says which places are looked at, the nearest first.
+    def places(self, wanted: Sequence[str], start: int, aim: int) -> Iterator[int]:
+        """Where lines begin that stand one below the other.
+
+        The rarest of them says which places are looked at.
 
         Args:
             wanted: the lines, at least one.
             start: the first place that counts.
-            aim: of several places, the nearest to this one; of two as near, the upper one.
+            aim: the nearest to this place comes first; of two as near, the upper one.
         """
         offset = min(range(len(wanted)), key=lambda position: len(self._of(wanted[position])))
         known = self._of(wanted[offset])
         there = list(wanted)
         for place in _nearest_first(known, start + offset, aim + offset):
             if self._lines[place - offset : place - offset + len(there)] == there:
-                return place - offset
-        return None
+                yield place - offset
 
     def _of(self, line: str) -> Sequence[int]:
         return self._places.get(line, ())

@@ -9,6 +9,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from orchestrator.tools.textfile import numbered
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -31,6 +33,11 @@ _MOST_VOTED = 5
 _MOST_LINES_COMPARED = 5_000
 _MOST_LINES_SCORED = 200
 _MAX_COMPARED_CHARS = 200
+_CONTEXT_LINES = 2
+_MOST_RAW_LINES = 100
+_MAX_RAW_CHARS = 6_000
+_MOST_DIFFERENCES = 3
+_LONGEST_TICKS = re.compile(r"`{3,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +68,24 @@ def find(text: str, old: str) -> Found:
     loose, loose_old = _Loose(text), _Loose(old).text
     if not loose_old.strip():
         return Found(())
-    places = _places(loose.text, loose_old)
+    places = [
+        place for place in _places(loose.text, loose_old) if _keeps_lines(loose.text, loose_old, place, old)
+    ]
     if not places:
         return Found(())
     spans = tuple((loose.place(start), loose.end(start + len(loose_old))) for start in places)
     return Found(spans, _overlaps(loose.text, loose_old, places[0]), _overlooked(text[slice(*spans[0])], old))
+
+
+def _keeps_lines(text: str, loose: str, place: int, old: str) -> bool:
+    """Whether what was dropped at the ends of the old text was at the ends of lines in the file too.
+
+    Only there blanks mean nothing; elsewhere they part two words.
+    """
+    end = place + len(loose)
+    closes = old[-1] not in " \t\r" or end == len(text) or text[end] == "\n"
+    opens = old[0] not in " \t\r" or not loose.startswith("\n") or place == 0 or text[place - 1] == "\n"
+    return closes and opens
 
 
 def _places(text: str, wanted: str) -> list[int]:
@@ -118,6 +138,66 @@ def _overlooked(there: str, old: str) -> str:
     return " and ".join(differences)
 
 
+def nearest_shown(lines: Sequence[str], old: Sequence[str], what: str, *, again: bool) -> str:
+    """The end of a sentence that says that `old` is not in a file: the lines most like it, for a model to copy.
+
+    Args:
+        lines: of the file.
+        old: what was looked for.
+        what: how the answer calls it.
+        again: the like was asked before, so that the answer is another one: the lines as they are, and what differs.
+    """
+    near = nearest_lines(lines, old)
+    if near is None:
+        return ", nor anything like it. Read the file and copy the lines as they are."
+    if not again:
+        region = numbered(lines, near[0] - _CONTEXT_LINES, near[1] + _CONTEXT_LINES)
+        return f". The nearest is this; copy the text without the numbers:\n{region}"
+    there = lines[near[0] : near[1]]
+    return (
+        f". You have sent the like before; do not send it again. Copy these lines of the file (line {near[0] + 1} on) "
+        f"exactly as they are between the fences, or use a few of them:\n{raw(there)}\n"
+        f"What differs:\n{_differences(there, old, what, near[0] + 1)}"
+    )
+
+
+def raw(lines: Sequence[str]) -> str:
+    """Lines as they are, in a code fence. Of very many, or very long ones, the first."""
+    shown: list[str] = []
+    for line in lines[:_MOST_RAW_LINES]:
+        shown.append(line[:_MAX_RAW_CHARS])
+        if sum(map(len, shown)) >= _MAX_RAW_CHARS:
+            break
+    text = "\n".join(shown)
+    ticks = "`" * max(3, *(len(run) + 1 for run in _LONGEST_TICKS.findall(text)), 3)
+    return f"{ticks}\n{text}\n{ticks}"
+
+
+def _differences(there: Sequence[str], old: Sequence[str], what: str, first: int) -> str:
+    """The first lines in which two texts differ, one above the other; what is blank can be seen."""
+    matcher = difflib.SequenceMatcher(
+        None, old[:_MOST_LINES_SCORED], there[:_MOST_LINES_SCORED], autojunk=False
+    )
+    found: list[str] = []
+    for tag, mine, mine_end, its, its_end in matcher.get_opcodes():
+        if tag == "equal":
+            continue
+        for step in range(max(mine_end - mine, its_end - its)):
+            pair = []
+            if mine + step < mine_end:
+                pair.append(f"in {what}, line {mine + step + 1}: {_quoted(old[mine + step])}")
+            if its + step < its_end:
+                pair.append(f"in the file, line {first + its + step}: {_quoted(there[its + step])}")
+            found.append("\n".join(pair) if len(pair) > 1 else f"only {pair[0]}")
+    if len(found) > _MOST_DIFFERENCES:
+        found[_MOST_DIFFERENCES:] = [f"and {len(found) - _MOST_DIFFERENCES} more lines"]
+    return "\n".join(found)
+
+
+def _quoted(line: str) -> str:
+    return repr(line[:_MAX_COMPARED_CHARS])
+
+
 def nearest_lines(lines: Sequence[str], old: Sequence[str]) -> tuple[int, int] | None:
     """The lines most like `old`, as `[start, end)` from 0; None where nothing is like it.
 
@@ -156,4 +236,6 @@ def _nearest_line(lines: Sequence[str], old: Sequence[str]) -> tuple[int, int] |
     if not close:
         return None
     number = candidates.index(close[0])
-    return number, number + 1
+    position = next(at for at, line in enumerate(old) if line.strip()[:_MAX_COMPARED_CHARS] == wanted)
+    start = max(0, number - min(position, _MOST_LINES_SCORED))
+    return start, min(len(lines), max(number + 1, start + min(len(old), _MOST_LINES_SCORED)))

@@ -11,7 +11,7 @@ from orchestrator.tools.changes import Action, FileChange
 from orchestrator.tools.hunks import apply_chunks
 from orchestrator.tools.namesakes import did_you_mean
 from orchestrator.tools.staging import Staging
-from orchestrator.tools.textfile import TextFile, decode, file_name
+from orchestrator.tools.textfile import TextFile, decode, file_name, syntax_remark
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -30,7 +30,7 @@ async def apply_changes(context: ToolContext, changes: Sequence[FileChange]) -> 
         await _finished(patching.write())
     except ToolError as error:
         raise type(error)(f"{error}\n{patching.aftermath()}") from None
-    return Ok("\n".join(["Applied the patch:", *patching.report()]))
+    return Ok("\n".join(["Applied the patch:", *patching.report(), *await patching.syntax_remarks()]))
 
 
 async def _finished(work: Coroutine[None, None, None]) -> None:
@@ -113,7 +113,8 @@ class _Patching:
             self._written.add(target)
 
     def _edited(self, name: str, target: str, file: TextFile, change: FileChange) -> str:
-        edited = apply_chunks(name, file.text, change.chunks)
+        missed = self._context.ledger.misses_again
+        edited = apply_chunks(name, file.text, change.chunks, lambda old: missed(name, old))
         for remark in edited.remarks:
             self._note(target, remark)
         return edited.text
@@ -139,6 +140,15 @@ class _Patching:
         await self._staging.write()
         self._record()
 
+    async def syntax_remarks(self) -> list[str]:
+        """What `syntax_remark` says of the files that were written."""
+        found = [
+            await syntax_remark(self._context, name, self._staging.before(name), data)
+            for name, data in self._staging.changed().items()
+            if data is not None
+        ]
+        return [remark.strip() for remark in found if remark]
+
     def aftermath(self) -> str:
         """What became of the files though the patch failed."""
         if not self._staging.left:
@@ -150,6 +160,7 @@ class _Patching:
         ledger = self._context.ledger
         for name, data in self._staging.changed().items():
             ledger.touched.add(name)
+            ledger.missed.pop(name, None)
             origin = self._staging.moved_from(name)
             if data is None:
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import FileMissingError, ToolError
@@ -36,13 +37,23 @@ class Staging:
         Raises:
             ToolError: the path is refused, or what is there is no file or over 10 MB.
         """
-        if name not in self._before:
+        if name not in self._before and self._makes_way(name) is not None:
+            self._before[name] = None
+        elif name not in self._before:
             try:
                 self._before[name] = await self._environment.read_file(name, max_bytes=MAX_BYTES)
             except FileMissingError:
                 self._before[name] = None
-            self._after[name] = self._before[name]
-        return self._after[name]
+        return self._after.setdefault(name, self._before[name])
+
+    def before(self, name: str) -> bytes | None:
+        """What a changed file held before, under its old path if it was moved; None if it is new."""
+        return self._before[self.moved_from(name) or name]
+
+    def _makes_way(self, name: str) -> str | None:
+        """The file that will be removed and has the name of a folder of this path."""
+        folders = (str(folder) for folder in PurePosixPath(name).parents)
+        return next((folder for folder in folders if folder in self._before and self.removed(folder)), None)
 
     def put(self, name: str, data: bytes | None) -> None:
         """Give a file, which was read before, another content; None removes it."""
@@ -85,22 +96,35 @@ class Staging:
     async def write(self) -> None:
         """Write all. Files are removed last, so that a moved one's mode can be taken from the old place.
 
+        Only those that stand where a folder has to be are removed before the files in that folder are written.
+
         Raises:
             ToolError: something could not be written; everything but `left` is as it was before.
         """
         changed = self.changed()
+        in_the_way = {name: self._makes_way(name) for name, data in changed.items() if data is not None}
+        early = [name for name in changed if name in in_the_way.values()]
         try:
-            for name, data in changed.items():
-                if data is not None:
-                    await self._environment.write_file(name, data, mode_of=self._origin.get(name))
-                    self._undo.append((name, self._undo_write(name)))
-            for name, data in changed.items():
-                if data is None:
-                    await self._environment.remove_file(name)
-                    self._undo.append((name, self._undo_removal(name)))
+            for name in (name for name, folder in in_the_way.items() if folder is None):
+                await self._write(name)
+            for name in early:
+                await self._remove(name)
+            for name in (name for name, folder in in_the_way.items() if folder is not None):
+                await self._write(name)
+            for name in (name for name, data in changed.items() if data is None and name not in early):
+                await self._remove(name)
         except ToolError:
             await self._put_back()
             raise
+
+    async def _write(self, name: str) -> None:
+        data = self._after[name] or b""
+        await self._environment.write_file(name, data, mode_of=self._origin.get(name))
+        self._undo.append((name, self._undo_write(name)))
+
+    async def _remove(self, name: str) -> None:
+        await self._environment.remove_file(name)
+        self._undo.append((name, self._undo_removal(name)))
 
     def _undo_write(self, name: str) -> Callable[[], Coroutine[None, None, None]]:
         before = self._before[name]

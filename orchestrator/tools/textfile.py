@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import FileUnreadableError, ToolError
+from orchestrator.guard.syntax import newly_unreadable
 from orchestrator.tools.kinds import kind_in_words
 
 if TYPE_CHECKING:
@@ -38,10 +40,17 @@ class TextFile:
         """Whether every line of it, one at least, ends with CR and LF."""
         return "\r\n" in self.text and not _BARE_LF.search(self.text)
 
+    @property
+    def uses_cr(self) -> bool:
+        """Whether its lines end with CR alone."""
+        return "\r" in self.text and "\n" not in self.text
+
     def with_text(self, text: str) -> bytes:
-        """The bytes of another text for this file: its mark stays, LF becomes CRLF where it uses that."""
+        """The bytes of another text for this file: its mark stays, LF becomes CRLF or CR where it uses that."""
         if self.uses_crlf:
             text = to_crlf(text)
+        elif self.uses_cr:
+            text = text.replace("\r\n", "\n").replace("\n", "\r")
         if self.marked:
             text = _MARK + text.removeprefix(_MARK)
         return text.encode()
@@ -90,6 +99,41 @@ def as_written(context: ToolContext, path: str) -> Iterator[None]:
         if not message.startswith(f"{name} "):
             raise
         raise type(error)(f"{path}{message.removeprefix(name)}") from None
+
+
+async def save(context: ToolContext, name: str, before: bytes | None, after: bytes) -> str:
+    """Write a file and enter it into the ledger.
+
+    Args:
+        context: where to write.
+        name: the file's normal form.
+        before: what it held, None where it is new.
+        after: what it is to hold.
+
+    Returns:
+        What `syntax_remark` says of it.
+
+    Raises:
+        ToolError: it could not be written.
+    """
+    await context.environment.write_file(name, after)
+    context.ledger.touched.add(name)
+    context.ledger.missed.pop(name, None)
+    return await syntax_remark(context, name, before, after)
+
+
+async def syntax_remark(context: ToolContext, name: str, before: bytes | None, after: bytes) -> str:
+    """A sentence, after a space, about a file that Python, JSON or TOML cannot read any more; empty if they can.
+
+    A file that became so earlier in the session is named until it can be read.
+    """
+    was_readable = None if name in context.ledger.unreadable else before
+    problem = await asyncio.to_thread(newly_unreadable, name, was_readable, after)
+    if problem is None:
+        context.ledger.unreadable.discard(name)
+        return ""
+    context.ledger.unreadable.add(name)
+    return f" But {problem}. Mend it now."
 
 
 def check_text(what: str, text: str) -> None:

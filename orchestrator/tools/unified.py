@@ -6,7 +6,7 @@ The format: https://git-scm.com/docs/diff-format, "Generating patch text with -p
 from __future__ import annotations
 
 from orchestrator.core.errors import ToolError
-from orchestrator.tools.changes import Action, Chunk, FileChange, unwrapped
+from orchestrator.tools.changes import Action, Chunk, FileChange, promise_broken, unwrapped
 from orchestrator.tools.diffpaths import header_path, without_prefixes
 from orchestrator.tools.diffreader import DiffFile, DiffReader
 
@@ -60,6 +60,8 @@ def _addition(file: DiffFile, path: str | None) -> FileChange:
     lines = [line for chunk in file.chunks for line in chunk.lines]
     if any(line.mark != "+" for line in lines):
         raise _problem(file, "it adds a file, so every line of its hunk must begin with +")
+    if promised := max((chunk.promised for chunk in file.chunks), default=0):
+        raise _problem(file, promise_broken(promised, promised))
     mode = _mode(file, "new file mode ")
     remark = f"its mode was not set to {mode}: use chmod" if mode not in {None, _PLAIN_MODE} else ""
     return FileChange(Action.ADD, _named(file, path), content=_new_text(file.chunks), remark=remark)

@@ -120,6 +120,7 @@ def _chunk(reader: _Reader, *, first: bool) -> Chunk:
     if anchors is None and not first:
         raise reader.problem("is outside any hunk: begin a hunk with @@")
     lines: list[Line] = []
+    empty: list[Line] = []  # those that have not even a mark
     while (line := reader.peek()) is not None and not line.startswith(("@@", "***")):
         if line[:1] not in {" ", "+", "-", ""}:
             raise reader.problem(
@@ -127,12 +128,27 @@ def _chunk(reader: _Reader, *, first: bool) -> Chunk:
             )
         reader.take()
         lines.append(Line(line[:1] or " ", line[1:]))
+        empty += [lines[-1]] if not line else []
+    lines = _without_empty(lines, empty)
     if not lines:
         raise reader.problem("is where the lines of a hunk are expected: the hunk above it is empty")
     at_end = (reader.peek() or "").rstrip() == _END_OF_FILE
     if at_end:
         reader.take()
     return Chunk(tuple(lines), begins, anchors or (), at_end)
+
+
+def _without_empty(lines: list[Line], empty: list[Line]) -> list[Line]:
+    """The lines of a hunk. Where all are new but for empty ones without a mark, these name no place in the file.
+
+    Between new lines they are new, too; before and behind them they only part hunks.
+    """
+    if len(empty) != sum(line.mark != "+" for line in lines):
+        return lines
+    marked = [at for at, line in enumerate(lines) if line.mark == "+"]
+    if not marked:
+        return lines
+    return [Line("+", line.text) for line in lines[marked[0] : marked[-1] + 1]]
 
 
 def _anchors(reader: _Reader) -> tuple[str, ...] | None:

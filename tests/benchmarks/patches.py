@@ -21,10 +21,13 @@ AIM_RATIO = 2.5
 LINES = {"all lines the same": "same", "each line once": "line {}"}
 
 
-def put_in(hunks: int, line: str, *, numbered: bool) -> Callable[[], object]:
-    """Put hunks of one line into every second line of a text; they have line numbers or none."""
+def put_in(hunks: int, line: str, *, numbered: bool, indented: str = "") -> Callable[[], object]:
+    """Put hunks of one line into every second line of a text; they have line numbers or none.
+
+    With `indented` the hunks have these blanks before each line, and the text has none.
+    """
     text = "".join(line.format(at) + "\n" for at in range(2 * hunks))
-    bodies = [f"-{line.format(at)}\n+new {at}\n" for at in range(0, 2 * hunks, 2)]
+    bodies = [f"-{indented}{line.format(at)}\n+{indented}new {at}\n" for at in range(0, 2 * hunks, 2)]
     if numbered:
         headed = (f"@@ -{2 * at + 1} +{2 * at + 1} @@\n{body}" for at, body in enumerate(bodies))
         (change,) = parse_unified("--- a/f\n+++ b/f\n" + "".join(headed))
@@ -35,19 +38,17 @@ def put_in(hunks: int, line: str, *, numbered: bool) -> Callable[[], object]:
 
 
 def growth() -> None:
-    for title, line in LINES.items():
-        for numbered in (True, False):
-            jobs = {
-                f"{count:,} hunks": put_in(count, line, numbered=numbered) for count in (HUNKS, 2 * HUNKS)
-            }
-            seconds = in_turns(jobs, runs=5)
-            table(
-                f"{title}, {'with' if numbered else 'without'} line numbers", seconds, base=next(iter(jobs))
-            )
-            once, twice = (statistics.median(values) for values in seconds.values())
-            print(
-                f"2x the hunks: {twice / once:.2f} times, {'met' if twice < AIM_RATIO * once else 'MISSED'}"
-            )
+    cases = [(title, numbered, "") for title in LINES for numbered in (True, False)]
+    for title, numbered, indented in (*cases, ("each line once", False, "    ")):
+        jobs = {
+            f"{count:,} hunks": put_in(count, LINES[title], numbered=numbered, indented=indented)
+            for count in (HUNKS, 2 * HUNKS)
+        }
+        seconds = in_turns(jobs, runs=5)
+        how = f"{'with' if numbered else 'without'} line numbers{', indented too much' if indented else ''}"
+        table(f"{title}, {how}", seconds, base=next(iter(jobs)))
+        once, twice = (statistics.median(values) for values in seconds.values())
+        print(f"2x the hunks: {twice / once:.2f} times, {'met' if twice < AIM_RATIO * once else 'MISSED'}")
 
 
 if __name__ == "__main__":

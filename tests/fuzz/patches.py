@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
@@ -60,12 +61,27 @@ def _apply(changes: tuple[FileChange, ...], text: str) -> None:
 
 def _fits_its_own_file(name: str, chunk: Chunk) -> None:
     """A file that has just the old lines becomes one that has just the new ones."""
-    if not chunk.old or chunk.anchors or any("\r" in line.text for line in chunk.lines):
+    if not chunk.old or chunk.anchors or chunk.promised or any("\r" in line.text for line in chunk.lines):
         return
     old = "".join(f"{line}\n" for line in chunk.old)
     new = "".join(f"{line}\n" for line in chunk.new)
     wanted = new.removesuffix("\n") if chunk.final_newline is False else new
     assert apply_chunks(name, old, (chunk,)).text == wanted, "lines are lost or made up"
+    if any(line.strip() for line in chunk.old):
+        _fits_shifted(name, chunk, old, wanted)
+
+
+def _fits_shifted(name: str, chunk: Chunk, old: str, wanted: str) -> None:
+    """So it does where all lines of the chunk are indented too much, or the chunk is refused."""
+    lines = tuple(
+        replace(line, text=f"  {line.text}" if line.text.strip() else line.text) for line in chunk.lines
+    )
+    try:
+        found = apply_chunks(name, old, (replace(chunk, lines=lines),))
+    except ToolError as error:
+        _says(error)
+    else:
+        assert found.text == wanted, "lines that are all indented too much are not put in as meant"
 
 
 def written(changes: tuple[FileChange, ...]) -> str:
@@ -104,6 +120,9 @@ TARGET = Target(
         "*** Begin Patch\n*** Add File: a\n+x\n+\n*** Delete File: b\n*** Update File: c\n@@\n-a\r\n+b\n*** End Patch\0a\r\n",
         f"```diff\n{_DIFF}```\0def f():\nx\ny\n\n",
         f"apply_patch <<'E'\n{_V4A}\nE\n",
+        f"bash -lc \"cat <<-'E' | apply_patch\n{_V4A}\n\tE\"\n",
+        "*** Begin Patch\n*** Update File: a\n@@ f\n\n+x\n\n+y\n\n@@\n   g\n-  h\n+  i\n*** End Patch\0f\n\n g\nh\n",
+        "--- a/f\n+++ b/f\n@@ -1,4 +1,4 @@\n-x\n+y\n\n\0x\n\n\n",
         f"{_DIFF}\\ No newline at end of file\n-- \n2.4\n",
         'diff --git a/x y b/x y\nsimilarity index 90%\nrename from x y\nrename to "z\\303\\251"\n',
         "--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+x\n",

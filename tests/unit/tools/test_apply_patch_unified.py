@@ -27,7 +27,14 @@ async def apply(context: ToolContext, diff: str) -> list[str]:
     ("before", "hunks", "after", "remark"),
     [
         ("a\nb\nc\n", "@@ -1,3 +1,3 @@\n a\n-b\n+B\n c\n", "a\nB\nc\n", ""),
-        ("a\nb\nc\n", "@@ -1,9 +1,2 @@ def f():\n a\n-b\n+B\n c\n", "a\nB\nc\n", ""),
+        ("a\nb\nc\n", "@@ -1,2 +1,2 @@ def f():\n a\n-b\n+B\n c\n", "a\nB\nc\n", ""),
+        ("a\nb\n\n\nc\n", "@@ -1,4 +1,4 @@\n-a\n+A\n b\n", "A\nb\n\n\nc\n", ""),
+        (
+            "a\n  \nc\n",
+            "@@ -1,2 +1,2 @@\n-a\n+A\n\n",
+            "A\n  \nc\n",
+            "hunk 1 matched at line 1 only without regard to blanks at line ends",
+        ),
         ("a\nb\nc\n", "@@ -2 +2 @@\n-b\n+B\n+BB\n c", "a\nB\nBB\nc\n", ""),
         ("a\nb\n", "@@\n-b\n+B\n", "a\nB\n", ""),
         ("a\nb\n", "@@ ... @@\n+c\n", "a\nb\nc\n", ""),
@@ -78,6 +85,49 @@ async def test_hunks_find_their_place(  # noqa: PLR0913, PLR0917  a table
 
 
 @pytest.mark.parametrize(
+    ("before", "diff", "words"),
+    [
+        ("a\nb\nc\n", "@@ -1,3 +1,3 @@\n-a\n-b\n-c\n", "counts 0 more old and 3 more new lines than follow it"),
+        ("a\nb\nc\n", "@@ -1,3 +1,3 @@\n-a\n-b\n-c\n\n\n\n", "counts 0 more old and 3 more new lines"),
+        ("a\nb\nc\n", "@@ -1,3 +1,1 @@\n-a\n-b\n-c\n", "if nothing is missing, write the header without counts"),
+        ("a\nb\n", "@@ -1,3 +1,1 @@\n-a\n-b\n", "counts 1 more old and 1 more new lines"),
+        ("a\nb\nc\n", "@@ -1,3 +1,3 @@\n-a\n+A\n b\n", "blank lines may be missing that the file has below line 2"),
+        ("a\nb\nc\n", "@@ -1,9 +1,9 @@\n-a\n+A\n\n\n", "blank lines may be missing that the file has below line 1"),
+        ("x\na\n\n", "@@ -1,3 +1,3 @@\n-a\n+A\n", "counts 2 more old and 2 more new lines"),
+        ("x\na\n\n", "@@ -1,2 +1,2 @@\n-a\n+A\n", "only in a hunk that is at the line of its header"),
+        ("a\n", "@@ -1,2 +1,9 @@\n a\n+b\n--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-a\n+c\n", "the hunk at line 3 of the patch"),
+    ],
+)  # fmt: skip
+async def test_a_hunk_with_fewer_lines_than_its_header_counts_is_refused(
+    before: str, diff: str, words: str, context: ToolContext, tmp_path: Path
+) -> None:
+    (tmp_path / "a.py").write_text(before)
+    with pytest.raises(ToolError) as failure:
+        await apply(context, NAMES + diff)
+    assert words in str(failure.value)
+    assert (tmp_path / "a.py").read_text() == before
+
+
+async def test_a_new_file_that_was_cut_off_is_not_written(context: ToolContext, tmp_path: Path) -> None:
+    for counts in ("-0,0 +1,3", "-1,2 +1,3", "-1,1 +1,2"):
+        with pytest.raises(ToolError, match="If the patch was cut off, send all of it"):
+            await apply(context, f"--- /dev/null\n+++ b/new.py\n@@ {counts} @@\n+a\n")
+    assert not list(tmp_path.iterdir())
+
+
+async def test_hunks_that_are_out_of_order_by_their_numbers_have_one_place_or_none(
+    context: ToolContext, tmp_path: Path
+) -> None:
+    (tmp_path / "a.py").write_text("x\na\nb\nx\nc\n")
+    with pytest.raises(
+        ToolError, match=r"hunk 2 of 2 .*: its header says line 1, which is not below the hunk"
+    ):
+        await apply(context, f"{NAMES}@@ -2 +2 @@\n-a\n+A\n@@ -1 +1 @@\n-x\n+X\n")
+    answer = await apply(context, f"{NAMES}@@ -2 +2 @@\n-a\n+A\n@@ -1 +1 @@\n-c\n+C\n")
+    assert answer == ["M a.py (hunk 2 matched at line 5, not 1)"]
+
+
+@pytest.mark.parametrize(
     "names",
     [
         "--- a/d/a.py\n+++ b/d/a.py",
@@ -103,8 +153,8 @@ async def test_names_in_every_spelling(names: str, context: ToolContext, tmp_pat
 
 
 @pytest.mark.parametrize("end", ["", " \n", "\n\n"])
-@pytest.mark.parametrize(("claimed", "git"), [(1, ""), (2, ""), (9, ""), (9, "diff --git a/b b/b\n")])
-async def test_several_files_whatever_the_counts(
+@pytest.mark.parametrize(("claimed", "git"), [(1, ""), (2, ""), (2, "diff --git a/b b/b\n")])
+async def test_several_files_whose_counts_are_too_small_or_count_a_blank_line(
     claimed: int, git: str, end: str, context: ToolContext, tmp_path: Path
 ) -> None:
     (tmp_path / "a").write_text("a\n\n")
@@ -230,7 +280,7 @@ async def test_what_git_writes_is_understood(context: ToolContext, tmp_path: Pat
         ("diff --git a/x.bin b/x.bin\nindex 1..2 100644\nGIT binary patch\nliteral 3\n", "binary patch"),
         (
             "--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,2 @@\n a\n-bee\n+B\n",
-            "hunk 1 of 1 of a.py (line 3 of the patch) does not match: its lines are not in the file, nor anything like them",
+            "hunk 1 of 1 of a.py (line 3 of the patch) does not match: its lines are not in the file, nor anything like it",
         ),
         ("--- a/a.py\n+++ b/a.py\n@@ -3 +3 @@\n-c\n+C\n@@ -1 +1 @@\n-a\n+A\n", "put the hunks in the order"),
         ("--- /dev/null\n+++ b/a.py\n@@ -0,0 +1 @@\n+x\n", "a.py exists and you have not seen its text"),

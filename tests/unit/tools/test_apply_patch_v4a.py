@@ -97,7 +97,15 @@ async def test_several_operations_in_one_patch(context: ToolContext, tmp_path: P
         ("a\r\nb\nc\n", "@@\n b\n-c\n+C", "a\r\nb\nC\r\n"),
         ("a\rb\rc\r", "@@\n-b\n+B", "a\rB\rc\r"),
         ("\ufeffa\nb\n", "@@\n-a\n+A", "\ufeffA\nb\n"),
-        ("a\n", "@@\n-a\n+*** End Patch\n+@@", "*** End Patch\n@@\n"),
+        ("a\n", "@@\n-a\n+'*** End Patch'\n+'@@'", "'*** End Patch'\n'@@'\n"),
+        ("a\r", "@@\n-a\n+b", "b\r"),
+        ("a\r", "@@\n a\n+b", "a\rb\r"),
+        ("a\rb", "@@\n-b\n+B\n+C", "a\rB\rC"),
+        ("f\n 1\n\ng\n", "@@ f\n+ 0\n\n", "f\n 0\n 1\n\ng\n"),
+        ("f\n 1\n\ng\n\n", "@@ f\n+ 0\n\n\n@@ g\n\n+ 2", "f\n 0\n 1\n\ng\n 2\n\n"),
+        ("f\n 1\n\ng\n", "@@ f\n+ 0\n\n+ 2", "f\n 0\n\n 2\n 1\n\ng\n"),
+        ("f\n\n1\n", "@@ f\n \n+0", "f\n\n0\n1\n"),
+        ("a\n\nb\n", "@@\n+c\n\n", "a\n\nb\nc\n"),
     ],
 )
 async def test_hunks_find_their_place(
@@ -112,7 +120,6 @@ async def test_hunks_find_their_place(
     ("before", "hunks", "after", "overlooked"),
     [
         ("a  \nb\t\n", "@@\n a\n-b\n+B", "a  \nB\n", "blanks at line ends"),
-        ("    a\n    b\n", "@@\n a\n-b\n+    B", "    a\n    B\n", "blanks before and behind lines"),
         (
             "say \u201chi\u201d\u2026\nx\n",
             '@@\n say "hi"\u2026\n-x',
@@ -179,6 +186,26 @@ async def test_a_hunk_that_does_not_match_is_named_and_nothing_is_written(
     assert context.ledger.touched == set()
 
 
+async def test_a_hunk_that_fails_again_is_answered_with_the_lines_as_they_are(
+    context: ToolContext, tmp_path: Path
+) -> None:
+    (tmp_path / "a.py").write_text("one\n  return two\nthree\n")
+    answers: list[str] = []
+    for new in ("3", "4"):
+        with pytest.raises(ToolError) as failure:
+            await update(context, f"@@\n one\n-  return twoo\n+{new}")
+        answers.append(str(failure.value))
+    assert "2 |   return two" in answers[0]
+    assert (
+        "Copy these lines of the file (line 1 on) exactly as they are between the fences, or use a few of them:\n"
+        "```\none\n  return two\n```\nWhat differs:\nin the hunk, line 2: '  return twoo'\n"
+        "in the file, line 2: '  return two'\n"
+    ) in answers[1]
+    await update(context, "@@\n-one\n+1")
+    with pytest.raises(ToolError, match=r"copy the text without the numbers"):
+        await update(context, "@@\n-  return twoo\n+2")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -221,6 +248,18 @@ async def test_a_patch_of_another_form_is_refused(
         ("```", "```"),
         ("```diff", "```\n"),
         ("<<'EOF'", "EOF\n"),
+        ("cat <<'EOF'", "EOF"),
+        ("cat<<EOF", "EOF"),
+        ('cat << "EOF" | apply_patch', "EOF"),
+        ("cat > /tmp/a.patch <<'EOF'", "EOF"),
+        ("cat <<'EOF' > a.patch", "EOF\n"),
+        ("cat <<\\EOF | git apply -", "EOF"),
+        ("patch -p1 --forward <<'EOF'", "EOF"),
+        ("$ applypatch <<'PATCH-1'", "PATCH-1"),
+        ("bash -lc \"apply_patch <<'EOF'", 'EOF"'),
+        ("/bin/bash -l -c 'apply_patch <<EOF", "EOF\n'"),
+        ("apply_patch \"$(cat <<'EOF'", 'EOF\n)"'),
+        ("```bash\ncat <<'EOF' | apply_patch", "EOF\n```"),
         ('<<"PATCH"', "PATCH"),
         ("apply_patch <<EOF", "EOF"),
         ("```sh\napply_patch <<'EOF'", "EOF\n```"),
@@ -234,6 +273,72 @@ async def test_what_is_wrapped_around_is_taken_off(
     lines = ("  *** Begin Patch ", "  *** Update File: a.py", "-a", "+A", "*** End Patch  ", end)
     assert await patch(context, *([begin] if begin else []), *lines) == ["M a.py"]
     assert (tmp_path / "a.py").read_text() == "A\n"
+
+
+async def test_a_heredoc_that_drops_tabs_drops_them(context: ToolContext, tmp_path: Path) -> None:
+    lines = ("\t*** Begin Patch", "\t*** Add File: a.txt", "\t\t+\ta", "\t*** End Patch", "\tEOF")
+    assert await patch(context, "cat <<-EOF", *lines) == ["A a.txt"]
+    assert (tmp_path / "a.txt").read_text() == "\ta\n"
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        "cd src && apply_patch <<'EOF'",
+        "rm -r x; cat <<'EOF'",
+        "patch -R <<'EOF'",
+        "git apply --reverse <<'EOF'",
+        "git apply --directory=src <<'EOF'",
+        "cat <<'EOF' | tee a.py",
+        "cat <<'EOF' && rm a.py",
+        "apply_patch <<'OTHER'",
+        "cat <<'" + "E" * 300 + "'",
+    ],
+)
+async def test_a_command_that_says_more_is_not_taken_off(
+    begin: str, context: ToolContext, tmp_path: Path
+) -> None:
+    (tmp_path / "a.py").write_text("a\n")
+    with pytest.raises(ToolError, match="must begin with the line"):
+        await patch(context, begin, "*** Begin Patch", "*** Delete File: a.py", "*** End Patch", "EOF")
+    assert (tmp_path / "a.py").exists()
+
+
+async def test_a_folder_takes_the_place_of_a_file_that_is_deleted(
+    context: ToolContext, tmp_path: Path
+) -> None:
+    (tmp_path / "d").write_text("d\n")
+    (tmp_path / "e").write_text("e\n")
+    (tmp_path / "e").chmod(0o755)
+    answer = await sections(
+        context,
+        "*** Delete File: d",
+        "*** Add File: d/x/y\n+1",
+        "*** Update File: e\n*** Move to: d/e\n-e\n+E",
+    )
+    assert answer == ["D d", "A d/x/y", "R e -> d/e"]
+    contents = {
+        str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*") if path.is_file()
+    }
+    assert contents == {"d/x/y": "1\n", "d/e": "E\n"}
+    assert (tmp_path / "d/e").stat().st_mode & 0o777 == 0o755
+    assert context.ledger.touched == {"d", "d/x/y", "e", "d/e"}
+
+
+async def test_a_file_that_makes_way_in_vain_is_put_back(context: ToolContext, tmp_path: Path) -> None:
+    (tmp_path / "d").write_text("d\n")
+    (tmp_path / "n/.git").mkdir(parents=True)
+    (tmp_path / "n/x").write_text("x\n")
+    with pytest.raises(ToolError, match=UNTOUCHED):
+        await sections(
+            context,
+            "*** Delete File: d",
+            "*** Add File: d/x\n+1",
+            "*** Delete File: d/x",
+            "*** Add File: d\n+2",
+            "*** Add File: n/y\n+1",
+        )
+    assert (tmp_path / "d").read_text() == "d\n"
 
 
 async def test_operations_on_one_file_follow_each_other(context: ToolContext, tmp_path: Path) -> None:

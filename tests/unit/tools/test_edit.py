@@ -60,6 +60,10 @@ async def test_an_empty_new_text_removes(context: ToolContext, tmp_path: Path) -
         (b"it's\n", "it\u2019s", "it is", b"it is\n", "quotes, dashes or spaces"),
         ("a\u00a0b\n".encode(), "a b", "c", b"c\n", "quotes, dashes or spaces"),
         (b"\xef\xbb\xbfa\nb", "b", "c", b"\xef\xbb\xbfa\nc", ""),
+        (b"a\r", "a", "b\nc", b"b\rc\r", ""),
+        (b"a\rb\rc\r", "b\nc\n", "x\r\ny\n", b"a\rx\ry\r", ""),
+        (b"total = count\nx\n", "count ", "n", b"total = n\nx\n", "blanks at line ends"),
+        (b"a \n\nb\n", " \n\nb", "", b"a\n", ""),
         (b"\xef\xbb\xbfa\nb", "a\n", "", b"\xef\xbb\xbfb", ""),
         (b"no newline", "no", "a\nb", b"a\nb newline", ""),
     ],
@@ -163,6 +167,68 @@ async def test_what_cannot_be_edited(context: ToolContext, tmp_path: Path) -> No
         await edit(context, "a", "\ud800")
 
 
+@pytest.mark.parametrize(
+    ("before", "old"),
+    [
+        ("counter = 1\n", "count "),
+        ("counter = 1\n", "count \t"),
+        ("def counter():\n    pass\n", "def count "),
+        ("x = it\u2019s counter\n", "it's count "),
+        ("a\nbc\n", "a \nb "),
+        ("recount = 1\n", " count"),
+        ("a\nb\n", "  \nb"),
+        ("say a\n\u201cb\n", '\t\n"b'),
+    ],
+)
+async def test_blanks_part_words(before: str, old: str, context: ToolContext, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(before)
+    assert isinstance(await edit(context, old, "total"), Failed)
+    assert (tmp_path / "a.py").read_text() == before
+
+
+NUMBERED = "copy the text without the numbers"
+
+
+async def test_an_edit_that_fails_again_is_answered_with_the_lines_as_they_are(
+    context: ToolContext, tmp_path: Path
+) -> None:
+    (tmp_path / "a.py").write_text("def a():\n\treturn  1\n\ndef b():\n    return 2\n")
+    wrong = "def a():\n    return 1\n\ndef b():"
+    first = await edit(context, wrong, "x")
+    assert isinstance(first, Failed)
+    assert NUMBERED in first.message
+    copied = ""
+    for old, new in ((wrong, "x"), (wrong, "y"), (f"{wrong} ", "x")):
+        again = await edit(context, old, new)
+        assert isinstance(again, Failed)
+        copied = again.message.split("```")[1].strip("\n")
+        assert "You have sent the like before; do not send it again." in again.message
+        assert "fences, or use a few of them:\n```\ndef a():\n\treturn  1\n\ndef b():\n```\n" in again.message
+        assert "in old_text, line 2: '    return 1'\nin the file, line 2: '\\treturn  1'" in again.message
+    assert isinstance(await edit(context, copied, "def b():"), Ok)
+    assert isinstance(other := await edit(context, wrong, "x"), Failed)
+    assert NUMBERED in other.message
+
+
+async def test_an_edit_in_several_places_that_comes_again_is_told_how_they_differ(
+    context: ToolContext, tmp_path: Path
+) -> None:
+    (tmp_path / "a.py").write_text("if a:\n    x = 1\nif b:\n    x = 1\n")
+    assert isinstance(await edit(context, "x = 1", "x = 3"), Failed)
+    again = await edit(context, "x = 1", "x = 3")
+    assert isinstance(again, Failed)
+    assert "From line 1 on:\n```\nif a:\n    x = 1\nif b:\n```" in again.message
+    assert "From line 3 on:\n```\nif b:\n    x = 1\n```" in again.message
+
+
+async def test_lines_that_hold_a_fence_are_in_a_longer_one(context: ToolContext, tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("````py\nfirst line\n````\n")
+    await edit(context, "```py\nfirst lime\n```", "x", path="a.md")
+    again = await edit(context, "```py\nfirst lime\n```", "x", path="a.md")
+    assert isinstance(again, Failed)
+    assert "\n`````\n````py\nfirst line\n````\n`````\n" in again.message
+
+
 @pytest.mark.timeout(120)
 def test_large_files_are_searched() -> None:
     assert not find(" " * 1_000_000 + "x\n", "y   \n").spans
@@ -182,3 +248,16 @@ def test_places_are_in_the_text_apart_and_alike(text: str, old: str) -> None:
         if not found.tolerance:
             assert text[start:stop] == old
     assert bool(found.spans) or old not in text
+
+
+@given(st.text("ab \t\n\u2019'", max_size=24), st.text("ab \t\n'", min_size=1, max_size=8))
+def test_words_that_blanks_part_stay_apart(text: str, old: str) -> None:
+    """What is overlooked is before a line end, in the file and in the old text."""
+    for start, stop in find(text, old).spans:
+        assert text[start:stop].replace("\u2019", "'").split() == old.split()
+        for outside, inside in (
+            (text[stop : stop + 1], old[-1]),
+            (text[start - 1 : start] if start else "", old[0]),
+        ):
+            if inside in " \t" and not outside.isspace() and outside:
+                assert text[start:stop][0 if inside is old[0] else -1].isspace()

@@ -108,6 +108,27 @@ def test_a_unified_diff_gives_exactly_the_edited_text(
     assert apply_chunks("f", old, change.chunks).text == new
 
 
+FULL = st.lists(st.sampled_from(("a", "b", "c", "  d", "-- a", "++ b")), min_size=1, max_size=12)
+
+
+@given(before=FULL, after=FULL, cut=st.integers(1, 12), blank=st.integers(0, 3))
+def test_a_unified_diff_that_is_cut_off_in_a_hunk_is_refused(
+    before: list[str], after: list[str], cut: int, blank: int
+) -> None:
+    old = "".join(f"{line}\n" for line in before)
+    hunks = _changed(before, after, 3)
+    if not hunks or cut >= len(hunks[-1]):
+        return
+    lines = [line for hunk in (*hunks[:-1], hunks[-1][:-cut]) for line in hunk]
+    with pytest.raises(ToolError):
+        _applied("\n".join(["--- a/f", "+++ b/f", *lines, *[""] * blank]) + "\n", old)
+
+
+def _applied(diff: str, old: str) -> str:
+    (change,) = parse_unified(diff)
+    return apply_chunks("f", old, change.chunks).text
+
+
 def _kept(text: str) -> list[str]:
     """Lines that only LF ends, with their ends."""
     *lines, last = text.split("\n")
