@@ -108,6 +108,9 @@ def _bring_pull(
 def _bring_branch(clone: Clone, earlier: Earlier, state: BranchState, author_email: str) -> Brought:
     """As `bring`, where a cycle pushed its branch and opened no pull request."""
     branch = earlier.branch
+    if state.complete and not state.commits_since_base:  # somebody merged it
+        merged = Brought(tip=state.tip)
+        return _brought(_adopted(clone, earlier), state.tip) if earlier.work is not None else merged
     if not (state.is_ours or _has_only(state, author_email)):
         theirs = (one for one in state.commits_since_base if one.committer_email != author_email)
         whose = next((f"a commit by {one.committer_name}" for one in theirs), "commits of people")

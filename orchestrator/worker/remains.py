@@ -178,13 +178,13 @@ class Remains:
             attempts=(pages[0].attempts if pages else 0) + 1,
             files_lost=files_lost,
         )
-        pages = pages_of(state, trimmed_events(said), self.redact)
+        stored = pages_of(state, trimmed_events(said), self.redact)
         replaces = found.commit if found else None
         key = lease.record.task
         try:
             return clone.save_wip(
                 key,
-                pages,
+                stored,
                 touched=touched,
                 include_commands=False,
                 expected=replaces,
@@ -195,7 +195,7 @@ class Remains:
             ).ref
         except WorkspaceError as error:
             if not self._may_pass(error):
-                self._keep_here(key, clone, touched, pages, replaces)
+                self._keep_here(key, clone, touched, stored, replaces)
             raise
 
     def _keep_here(

@@ -3,7 +3,7 @@
 The cycle fixes a file, writes another one, and opens a pull request; it makes some fifty requests to GitHub's
 interface and its git server, which fail from the n-th on, or at the n-th alone. Then the outage is over, and
 the next cycle runs: on the same machine, which has its state, or on another one, which knows only what reached
-the remote. `PULLWRIGHT_TEST_CHAOS=full` plays the whole table, which takes two cores half an hour.
+the remote. `PULLWRIGHT_TEST_CHAOS=full` plays the whole table, some 1,600 cases of two seconds each.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ FULL = os.environ.get("PULLWRIGHT_TEST_CHAOS") == "full"
 REQUESTS = {"both": 50, "api": 26, "git": 27}
 """At least as many as a cycle makes to each side."""
 SAMPLE = (
-    Case("503", "both", 38, ever=True),
-    Case("refused", "both", 43, ever=True, machine="other"),
-    Case("403", "git", 17, ever=True),
-    Case("401", "api", 21, ever=False, machine="other"),
+    Case("503", "both", 38, ever=True, whole=False),
+    Case("refused", "both", 43, ever=True, machine="other", whole=False),
+    Case("403", "git", 17, ever=True, whole=False),
+    Case("401", "api", 21, ever=False, machine="other", whole=False),
 )
 BRANCH = "pullwright/issue-1-add-subtracts"
 HELD = ("write_file", {"path": ".github/workflows/test.yml", "content": "name: test\non: push\n"})
@@ -77,7 +77,7 @@ async def test_after_an_outage_there_is_one_pull_request_and_nothing_is_paid_twi
     place: Place, case: Case
 ) -> None:
     came = await play(case, place)
-    assert came.struck or case.at >= REQUESTS[case.side] - 5 or FULL
+    assert came.struck or FULL, "the whole table has a few more numbers than there are requests"
 
 
 async def broken_off(place: Place, kind: str = "503", side: str = "both") -> CycleResult:
@@ -86,9 +86,7 @@ async def broken_off(place: Place, kind: str = "503", side: str = "both") -> Cyc
     def pushed() -> bool:
         return bool(place.branches)
 
-    fault = outage(kind, side, since=OPENING)
-    fault.when = pushed
-    place.github.faults[:] = [fault]
+    place.github.faults[:] = [outage(kind, side, since=OPENING, when=pushed)]
     done = await place.cycle("first")
     place.github.faults.clear()
     assert str(done.outcome) in {"paused", "failed"}, done.error
@@ -97,10 +95,10 @@ async def broken_off(place: Place, kind: str = "503", side: str = "both") -> Cyc
     return done
 
 
-async def goes_on(place: Place, machine: str = "first", **errand: Any) -> CycleResult:
+async def goes_on(place: Place, machine: str = "first", **settings: Any) -> CycleResult:
     """The next cycle, which asks no model and opens the pull request."""
     before = len(place.model.requests)
-    done = await place.cycle(machine, LATER, **errand)
+    done = await place.cycle(machine, LATER, **settings)
     assert str(done.outcome) == "proposed", (done.error, done.reason)
     assert len(place.model.requests) == before
     return done
@@ -119,34 +117,10 @@ async def test_a_branch_whose_pull_request_could_not_be_opened_is_gone_on_with_o
     assert list((place.folder / "first" / "unfinished").glob("*/*")) == []
 
 
-async def test_another_machine_finds_it_by_its_branch(place: Place) -> None:
-    await broken_off(place)
-    before = place.branches
-    await goes_on(place, "other")
-    check_one_pull_request(place)
-    assert place.branches == before
-    assert str((await place.cycle("first", LATER)).outcome) == "no_task"
-
-
-async def test_a_revoked_token_is_an_outage_too(place: Place) -> None:
-    done = await broken_off(place, "401")
-    assert "token" in str(done.error)
-    await goes_on(place)
-    check_one_pull_request(place)
-
-
-async def test_where_the_git_server_is_up_the_remote_has_it(place: Place) -> None:
-    await broken_off(place, side="api")
-    assert len(place.wip()) == 1
-    await goes_on(place, "other")
-    check_one_pull_request(place)
-    assert place.wip() == []
-
-
 async def test_an_outage_that_goes_on_costs_no_model_and_loses_nothing(place: Place) -> None:
     await broken_off(place)
     before = len(place.model.requests)
-    for side in ("both", "api", "both", "api"):
+    for side in ("both", "api"):
         place.github.faults[:] = [outage("503", side, since=OPENING)]
         done = await place.cycle("first")
         assert str(done.outcome) == "paused"
@@ -191,37 +165,22 @@ async def test_what_people_committed_is_not_replaced_and_costs_no_model(place: P
     await broken_off(place)
     theirs = place.github.commit(place.repo, {"calc.py": "# mine\n"}, branch=BRANCH)
     before = len(place.model.requests)
-    for machine in ("first", "other"):
-        done = await place.cycle(machine, LATER)
-        assert str(done.outcome) == "failed"
-        assert "not replaced; merge or delete the branch first" in str(done.error)
+    done = await place.cycle("other", LATER)
+    assert str(done.outcome) == "failed"
+    assert "not replaced; merge or delete the branch first" in str(done.error)
     assert place.branches == {BRANCH: theirs}
     assert len(place.model.requests) == before
     assert place.repo.pulls == {}
 
 
-async def test_a_branch_of_people_is_noticed_before_the_first_token(place: Place) -> None:
-    theirs = place.github.commit(place.repo, {"calc.py": "# mine\n"}, branch=BRANCH)
-    done = await place.cycle("first")
-    assert "not replaced" in str(done.error)
-    assert place.model.requests == []
-    assert place.branches == {BRANCH: theirs}
-
-
-async def test_a_task_that_was_withdrawn_is_left(place: Place) -> None:
-    await broken_off(place)
-    before = place.branches
-    place.github.close(place.repo, 1)
-    assert str((await place.cycle("first", LATER)).outcome) == "no_task"
-    assert (place.branches, place.repo.pulls) == (before, {})
-
-
-async def test_a_dry_run_changes_nothing(place: Place) -> None:
+async def test_a_dry_run_changes_nothing_and_a_task_that_was_withdrawn_is_left(place: Place) -> None:
     await broken_off(place)
     before = place.branches
     assert str((await place.cycle("first", LATER, dry_run=True)).outcome) == "planned"
     assert (place.branches, place.repo.pulls) == (before, {})
-    await goes_on(place)
+    place.github.close(place.repo, 1)
+    assert str((await place.cycle("first", LATER)).outcome) == "no_task"
+    assert (place.branches, place.repo.pulls) == (before, {})
 
 
 async def test_another_try_after_a_no_replaces_the_branch_that_was_refused(place: Place) -> None:
@@ -252,8 +211,9 @@ async def test_a_question_that_could_not_be_put_is_put_by_the_next_cycle(place: 
 
 
 async def test_what_another_worker_did_meanwhile_counts_and_the_rest_is_set_aside(place: Place) -> None:
-    place.github.faults[:] = [outage("503", "both", since=r"GET /.*receive-pack|GET /.*info/refs")]
-    place.github.faults[0].when = lambda: len(place.model.requests) == 2
+    place.github.faults[:] = [
+        outage("503", "both", since=r"GET /.*/info/refs", when=lambda: len(place.model.requests) == 2)
+    ]
     assert str((await place.cycle("first")).outcome) == "paused"
     place.github.faults.clear()
     place.model.script = [do(FIX, NEWS), do(PROPOSE, ("ask_question", {"question_text": "Why?"}))]
@@ -265,3 +225,38 @@ async def test_what_another_worker_did_meanwhile_counts_and_the_rest_is_set_asid
     assert str((await place.cycle("first", LATER)).outcome) == "no_task"
     assert place.branches == before
     assert claims(place.repo.path)[0]["state"] == "released"
+
+
+async def test_saved_work_that_is_proposed_by_now_is_not_gone_on_with(place: Place) -> None:
+    assert str((await place.cycle("first", max_rounds=1)).outcome) == "limit"
+    assert len(place.wip()) == 1
+    place.github.faults[:] = [outage("503", "git", since=r"GET /.*", when=lambda: bool(place.repo.pulls))]
+    assert str((await place.cycle("first")).outcome) == "proposed"
+    place.github.faults.clear()
+    assert (len(place.wip()), place.asked) == (1, [0, 1]), "it could not be dropped"
+    done = await place.cycle("other", LATER)
+    assert str(done.outcome) == "proposed", (done.error, done.reason)
+    assert place.asked == [0, 1]
+    assert place.wip() == []
+    check_one_pull_request(place)
+
+
+async def test_a_review_that_was_answered_is_not_answered_twice(place: Place) -> None:
+    await place.cycle("first")
+    (pull,) = place.repo.pulls.values()
+    place.github.add_comment(place.repo, pull.number, "Say so in the news, please.")
+    more = ("write_file", {"path": "more.md", "content": "# More\n"})
+    place.model.script = [do(more, PROPOSE, FINISH)]
+    before = place.branches
+    place.github.faults[:] = [
+        outage("503", "both", since=r"GET /.*/info/refs", when=lambda: not place.model.script)
+    ]
+    first = await place.cycle("first", LATER, quiet_minutes=0)
+    assert str(first.outcome) == "paused", first.error
+    assert place.branches == before
+    place.github.faults.clear()
+    done = await goes_on(place, quiet_minutes=0)
+    assert done.task is not None
+    assert done.task.kind == "review"
+    assert place.show(BRANCH, "more.md") == b"# More\n"
+    assert len(place.repo.pulls) == 1
