@@ -59,6 +59,7 @@ def make_parts(
         reply_tokens=program.chosen.reply_tokens,
         manner=_manner(program, settings),
         records=records,
+        kept=program.kept_work(records) if records else None,
         clock=program.clock,
         emit=program.relay,
         stop=program.stop,

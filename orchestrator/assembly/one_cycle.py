@@ -28,7 +28,6 @@ from orchestrator.worker.recovery import Recovery
 from orchestrator.worker.remains import Remains
 from orchestrator.worker.spending import Purse
 from orchestrator.worker.taking import Taker
-from orchestrator.workspace.wip import list_wip
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +65,8 @@ class OneCycle:
             parts.emit(Guarded(Defence.INSTRUCTIONS, note))
         # Asks the forge for the address, so not before the cycle has begun: an outage is a result of it.
         records = await asyncio.to_thread(program.hidden_refs)
-        return replace(parts if self._rules == program.settings else self.parts(), records=records)
+        kept = program.kept_work(records) if records else None
+        return replace(parts if self._rules == program.settings else self.parts(), records=records, kept=kept)
 
     async def choose(self) -> Choice:
         """A task that is ours, with what may be spent on it. What runs killed here have left is saved first.
@@ -109,6 +109,7 @@ class OneCycle:
         program, temporary = self._program, Path(tempfile.gettempdir())
         remains = Remains(
             records,
+            program.kept_work(records),
             partial(reopen, program),
             partial(self.parts().open_clone, temporary),
             self._run,
@@ -144,6 +145,8 @@ class OneCycle:
             may=Admission(forge, rules.label, rules.allow_actor).may,
             clean=lambda text, _author: guards.redact(guards.words(text).text),
             spent_up=spent_up,
+            kept=program.kept_work(recovery.records),
+            tell=lambda text: program.relay(Warned(text)),
             answer=program.answer,
             base=rules.base,
             author_email=rules.author_email,
@@ -173,7 +176,7 @@ class OneCycle:
             in_flight=taker.held_by_others if taker else tuple,
             pulse=self._pulse,
             has_conflict=forge.has_conflict,
-            unfinished=partial(list_wip, taker.records) if taker else tuple,
+            unfinished=taker.unfinished if taker else tuple,
             clock=program.clock,
             idle=program.idle,
         )

@@ -16,6 +16,7 @@ from orchestrator.core.cycle_events import (
     Paused,
     PhaseEntered,
     Proposed,
+    Proposing,
     QuestionAsked,
     Reserved,
     Resumed,
@@ -171,6 +172,7 @@ def _work_line(event: Event, narrator: Narrator) -> Line | None:
             | SessionStarted()
             | ProcessingEnded()
             | SessionEnded()
+            | Proposing()
         ):
             return None
         case _:

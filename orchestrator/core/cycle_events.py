@@ -125,6 +125,21 @@ class Cloned:
 
 
 @dataclass(frozen=True, slots=True)
+class Proposing:
+    """The change is committed and about to be pushed and proposed with these words. It is proposed with `Proposed`.
+
+    Attributes:
+        title, body: as the pull request will have them, without what the host adds.
+        branch: where the commit goes.
+    """
+
+    title: str
+    body: str
+    branch: str
+    commit: str
+
+
+@dataclass(frozen=True, slots=True)
 class Proposed:
     """A pull request was created or updated, and the remote holds the commit."""
 
@@ -183,6 +198,7 @@ CycleEvent: TypeAlias = (
     | Resumed
     | Reserved
     | Cloned
+    | Proposing
     | Proposed
     | QuestionAsked
     | WorkSaved

@@ -10,18 +10,19 @@ from orchestrator.agent.config import Host, SessionConfig
 from orchestrator.agent.loop import EndKind, SessionEnd
 from orchestrator.agent.session import Session
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Resumed
-from orchestrator.core.events import PlanAccepted
+from orchestrator.core.errors import ToolError
+from orchestrator.core.events import PlanAccepted, Warned
 from orchestrator.core.spent import Spent
 from orchestrator.cycle.bring import Brought, bring
-from orchestrator.cycle.earlier import State, conversation
+from orchestrator.cycle.earlier import State, begun_proposal, conversation
 from orchestrator.cycle.ending import Ending
 from orchestrator.cycle.evidence import Evidence
 from orchestrator.cycle.house import House, read_house
 from orchestrator.cycle.model_commits import ModelCommits
 from orchestrator.cycle.opening import Opening
 from orchestrator.cycle.pending import Pending
-from orchestrator.cycle.propose import Proposer
-from orchestrator.cycle.result import Outcome, in_words
+from orchestrator.cycle.propose import Proposer, as_result
+from orchestrator.cycle.result import in_words
 from orchestrator.cycle.sight import Sight
 from orchestrator.cycle.tasks import TaskKind
 from orchestrator.tools.base import Ledger
@@ -55,6 +56,7 @@ class Act:
         self._evidence = Evidence(parts.guards.redact)
         self._session: Session | None = None
         self._phase = Phase.PLAN
+        self._is_brought = False
         submodules = [file.path for file in files if file.kind == "submodule"]
         self._environment = parts.environment(clone.tree, submodules)
         self._started = parts.clock.monotonic()
@@ -93,7 +95,32 @@ class Act:
         if self._task.kind is TaskKind.REBASE and brought.replays:
             words = f"{self._task.url} is on top of {self.clone.base_branch} as it is"
             return SessionEnd(EndKind.FINISH, await self._proposer.replay() if brought.base_moved else words)
-        return await self._converse(brought)
+        return await self._end_what_was_begun(brought) or await self._converse(brought)
+
+    async def _end_what_was_begun(self, brought: Brought) -> SessionEnd | None:
+        """Do what an earlier cycle only had to tell the forge, and could not; None where a model is needed."""
+        earlier, pull = self._earlier, self._task.pull
+        if earlier is None:
+            return None
+        if brought.is_over and pull is not None:
+            self._result.pull_request = as_result(pull)
+            return SessionEnd(EndKind.FINISH, f"{pull.url} has all that was left")
+        if question := earlier.unasked(self._task):
+            self._tell_resumed(earlier, brought, 0)
+            return SessionEnd(EndKind.QUESTION, question)
+        words = self._proposer.words_of(brought.message) if brought.message else None
+        begun = words or earlier.begun_for(self._task)
+        if begun is None or brought.conflicts:
+            return None
+        try:
+            await self._proposer.propose(begun.title, begun.body)
+        except ToolError as error:
+            self._emit(Warned(f"what an earlier cycle had ready cannot be proposed as it is: {error}"))
+            return None
+        self._tell_resumed(earlier, brought, 0)
+        return SessionEnd(
+            EndKind.FINISH, "an earlier cycle had it ready, and could not open the pull request"
+        )
 
     async def _converse(self, brought: Brought) -> SessionEnd:
         parts = self._parts
@@ -123,6 +150,8 @@ class Act:
     @property
     def conversation(self) -> list[Event]:
         """What was said so far, in the cycle that this one goes on with too."""
+        if self._session is None and self._earlier is not None and self._is_brought:
+            return list(self._earlier.events)
         return conversation(self._told)
 
     @property
@@ -143,7 +172,11 @@ class Act:
     def state(self, why: str) -> State:
         """What the next cycle on this task has to know, beside the work and the conversation."""
         model, contract, profile = self._voice
-        asks = why == Outcome.QUESTION
+        earlier, before = self._earlier, None
+        if earlier is not None and self._session is None:
+            # Nothing was said in this cycle: what was said before is in the voice of the one before.
+            model, contract, profile = earlier.state.model, earlier.state.contract, earlier.state.profile
+            before = earlier.begun_for(self._task)
         return State(
             run=self._parts.run,
             why=why,
@@ -153,21 +186,28 @@ class Act:
             touched=tuple(sorted(self.ledger.touched)),
             messages=tuple(self._commits.messages),
             shell_used=self.ledger.shell_used,
-            question=(self._result.question or "") if asks else "",
-            question_url=(self._result.question_url or "") if asks else "",
-            attempts=(self._earlier.state.attempts if self._earlier else 0) + 1,
+            question=self._result.question or "",
+            question_url=self._result.question_url or "",
+            attempts=(earlier.state.attempts if earlier else 0) + 1,
+            tip=self._proposer.pushed or "",
+            proposal=begun_proposal(self._told, before),
+            status_marker=self._task.status_marker,
         )
 
     def _take(self, brought: Brought) -> None:
         """What was brought counts as written by tools."""
         self.ledger.touched |= set(brought.paths)
         self.ledger.shell_used |= self._earlier is not None and self._earlier.state.shell_used
+        self._is_brought = True
         self._proposer.pushed = brought.tip
+        self._proposer.is_committed = brought.joined and bool(brought.message)
+        self._proposer.found_branch = self._earlier.branch if self._earlier and brought.tip else ""
         self._pending.brought = brought
 
     def _tell_resumed(self, earlier: Earlier, brought: Brought, turns: int) -> None:
         state = earlier.state
-        self._emit(Resumed(state.run, state.why, turns, len(brought.paths), brought.conflicts))
+        if state.run:  # a branch alone tells of none
+            self._emit(Resumed(state.run, state.why, turns, len(brought.paths), brought.conflicts))
 
     def _make_proposer(self, choice: Choice) -> Proposer:
         parts = self._parts

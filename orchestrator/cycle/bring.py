@@ -8,7 +8,8 @@ import stat
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.cycle.tasks import REBASE_LABEL
+from orchestrator.core.errors import PushRejectedError
+from orchestrator.cycle.tasks import REBASE_LABEL, TaskKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from orchestrator.cycle.earlier import Earlier
     from orchestrator.cycle.tasks import Task
+    from orchestrator.forge.base import PullRequest
     from orchestrator.workspace.base import Adopted, BranchState
     from orchestrator.workspace.clone import Clone
 
@@ -31,6 +33,8 @@ class Brought:
         tip: the commit that the task's branch is expected at when it is pushed; None where there is none yet.
         joined: the next commit merges people's branch and the base, whether or not a file is changed.
         prints: what the pull request proposes already, and so needs no proposing: a print of each file.
+        message: of the commit that a cycle pushed and did not propose, where nothing else tells its words.
+        is_over: a later cycle proposed what the unfinished one had left.
     """
 
     paths: tuple[str, ...] = ()
@@ -39,6 +43,8 @@ class Brought:
     tip: str | None = None
     joined: bool = False
     prints: Mapping[str, str] = field(default_factory=dict)
+    message: str = ""
+    is_over: bool = False
 
     @property
     def is_proposed(self) -> bool:
@@ -64,31 +70,70 @@ def bring(clone: Clone, task: Task, earlier: Earlier | None, author_email: str) 
         What is on the clone, or why the task is left alone.
 
     Raises:
+        PushRejectedError: the branch of a task without a pull request has commits of people.
         WorkspaceError: git failed.
     """
-    tip = None
     if task.pull is not None:
-        branch = task.pull.branch
-        known = [earlier.base] if earlier is not None and earlier.base else []
-        state = clone.branch_state(branch, author_email, known_bases=known)
-        if state is None:
-            return f"the branch {branch} of {task.pull.url} is gone"
-        all_ours = state.is_ours or _has_only(state, author_email)
-        if not all_ours and REBASE_LABEL not in {label.lower() for label in task.pull.labels}:
-            return (
-                f"{task.pull.url} has commits of people, so it is left to them; "
-                f"the label {REBASE_LABEL} takes it up again"
-            )
-        # Several commits of ours are one cycle's that updated its pull request: they are continued.
-        if not state.is_ours and not (all_ours and earlier is not None and earlier.work is not None):
-            joined = clone.adopt_branch(branch)
-            return replace(_proposed(clone, joined, joined.tip), joined=True)
-        tip = state.tip
+        return _bring_pull(clone, task, task.pull, earlier, author_email)
+    if earlier is None:
+        return Brought()
+    state = _state(clone, earlier.branch, earlier, author_email) if earlier.branch else None
+    if state is not None:
+        return _bring_branch(clone, earlier, state, author_email)
+    return _brought(_adopted(clone, earlier), None) if earlier.work is not None else Brought()
+
+
+def _bring_pull(
+    clone: Clone, task: Task, pull: PullRequest, earlier: Earlier | None, author_email: str
+) -> Brought | str:
+    """As `bring`, for a task about a pull request."""
+    state = _state(clone, pull.branch, earlier, author_email)
+    if state is None:
+        return f"the branch {pull.branch} of {pull.url} is gone"
+    all_ours = state.is_ours or _has_only(state, author_email)
+    if not all_ours and REBASE_LABEL not in {label.lower() for label in pull.labels}:
+        return f"{pull.url} has commits of people, so it is left to them; the label {REBASE_LABEL} takes it up again"
+    if task.kind is TaskKind.UNFINISHED and earlier is not None and all_ours and not earlier.knows(state.tip):
+        return Brought(tip=state.tip, is_over=True)
+    # Several commits of ours are one cycle's that updated its pull request: they are continued.
+    if not state.is_ours and not (all_ours and earlier is not None and earlier.work is not None):
+        joined = clone.adopt_branch(pull.branch)
+        return replace(_proposed(clone, joined, joined.tip), joined=True)
     if earlier is not None and earlier.work is not None:
-        return _brought(clone.adopt(earlier.work, reference=earlier.reference), tip)
-    if tip is not None and task.pull is not None:
-        return _proposed(clone, clone.adopt(tip, reference=f"refs/heads/{task.pull.branch}"), tip)
-    return Brought(tip=tip)
+        return _brought(_adopted(clone, earlier), state.tip)
+    adopted = clone.adopt(state.tip, reference=f"refs/heads/{pull.branch}")
+    return _proposed(clone, adopted, state.tip)
+
+
+def _bring_branch(clone: Clone, earlier: Earlier, state: BranchState, author_email: str) -> Brought:
+    """As `bring`, where a cycle pushed its branch and opened no pull request."""
+    branch = earlier.branch
+    if state.complete and not state.commits_since_base:  # somebody merged it
+        merged = Brought(tip=state.tip)
+        return _brought(_adopted(clone, earlier), state.tip) if earlier.work is not None else merged
+    if not (state.is_ours or _has_only(state, author_email)):
+        theirs = (one for one in state.commits_since_base if one.committer_email != author_email)
+        whose = next((f"a commit by {one.committer_name}" for one in theirs), "commits of people")
+        message = f"branch {branch} has {whose}, which is not replaced; merge or delete the branch first"
+        raise PushRejectedError(message)
+    if earlier.work is not None and earlier.knows(state.tip):
+        return _brought(_adopted(clone, earlier), state.tip)
+    # What a later cycle pushed has in it what an earlier one had saved.
+    words = clone.message_of(state.tip)
+    if state.is_ours:
+        adopted = clone.adopt(state.tip, reference=f"refs/heads/{branch}")
+    else:
+        adopted = clone.adopt_branch(branch)
+    return replace(_brought(adopted, state.tip), message=words, joined=not state.is_ours)
+
+
+def _state(clone: Clone, branch: str, earlier: Earlier | None, author_email: str) -> BranchState | None:
+    known = [earlier.base] if earlier is not None and earlier.base else []
+    return clone.branch_state(branch, author_email, known_bases=known)
+
+
+def _adopted(clone: Clone, earlier: Earlier) -> Adopted:
+    return clone.adopt(earlier.work or "", reference=earlier.reference or None, packed=earlier.objects)
 
 
 def _has_only(state: BranchState, email: str) -> bool:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from orchestrator.cycle.tasks import Task
     from orchestrator.environments.base import ExecutionEnvironment
     from orchestrator.forge.base import Forge
+    from orchestrator.journal.kept import KeptWork
     from orchestrator.models.base import Model
     from orchestrator.profiles.base import Profile
     from orchestrator.workspace.claims import Lease
@@ -172,6 +173,7 @@ class CycleParts:
         run: the run's name; `folder` is its folder, where the journal and saved work are.
         repository: what the user named.
         records: the hidden refs of the remote; None in a dry run.
+        kept: unfinished work of the repository that only this machine has; None in a dry run.
         open_clone: clones into a folder of its own below the one given.
         environment: the place where tools act, for a work tree and the submodules in it.
         profile: the tools and words, given what `create_pull_request` and `finish` ask the host.
@@ -198,6 +200,7 @@ class CycleParts:
     reply_tokens: int
     manner: Manner
     records: Records | None
+    kept: KeptWork | None
     clock: Clock
     emit: Emit
     stop: Stop

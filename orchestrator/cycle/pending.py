@@ -36,10 +36,14 @@ class Pending:
         return {path for path in mine - self._proposer.left_out if not self._is_proposed(path)}
 
     def patch(self) -> bytes:
-        """Everything that the remote does not hold yet, as a binary-safe patch; empty if nothing."""
+        """Everything that no pull request holds yet, as a binary-safe patch; empty if nothing."""
         if self.brought.is_proposed and not self._proposer.is_committed and not self.paths():
             return b""
-        return self._clone.pending_patch(set(self._ledger.touched), include_commands=self._ledger.shell_used)
+        return self._clone.pending_patch(
+            set(self._ledger.touched),
+            include_commands=self._ledger.shell_used,
+            pushed=self._proposer.has_pull_request,
+        )
 
     def left(self) -> tuple[set[str], bytes]:
         """What is not proposed, by path, and as a patch.

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.contracts.fence import one_line
-from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed
+from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, Proposing
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.diff_stat import diff_stat
 from orchestrator.core.errors import PushRejectedError, ToolError
 from orchestrator.core.events import Warned
 from orchestrator.core.prompts import render
 from orchestrator.cycle.attach import Attachments
+from orchestrator.cycle.earlier import BegunProposal
 from orchestrator.cycle.result import PullRequestResult
 from orchestrator.cycle.template import fill_template
 from orchestrator.forge.base import Proposal
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
     from orchestrator.workspace.claims import Lease
     from orchestrator.workspace.clone import Clone
 
-_MESSAGE_CHARACTERS = 2_000
+# A pushed commit without a pull request has these words alone.
+_MESSAGE_CHARACTERS = 10_000
 # GitHub takes 65,536 in a body. With 40,000 of words and 50 findings there is room for all of this.
 _FINDING_CHARACTERS = 200
 _MOST_COMMANDS = 30
@@ -64,6 +66,7 @@ class Proposer:
         cost: what the task has cost so far, in words.
         commits: what the model's own commits say.
         lease: the claim, which moves with every push; None where nothing is claimed.
+        found_branch: the task's branch, where a cycle before has pushed it and opened no pull request.
         pushed: the commit that the remote's branch holds by our doing, if any.
         left_out: changes that are not proposed although they are there, by path.
         is_committed: something was committed in this cycle.
@@ -86,6 +89,7 @@ class Proposer:
     draft: bool
     dry_run: bool
     lease: Lease | None = None
+    found_branch: str = ""
     pushed: str | None = None
     left_out: set[str] = field(default_factory=set)
     is_committed: bool = False
@@ -103,8 +107,15 @@ class Proposer:
         """The branch of the pull request; without the task's words where they hold a secret."""
         if self.task.pull is not None:
             return self.task.pull.branch
+        if self.found_branch:
+            return self.found_branch
         branch = self.task.branch
         return self.task.plain_branch if self.guards.hold_back(branch) else branch
+
+    @property
+    def has_pull_request(self) -> bool:
+        """Whether people see what is pushed: the task's pull request is known to be there."""
+        return self.task.pull is not None or self.result.pull_request is not None
 
     async def propose(self, title: str, body: str) -> str:
         """Commit, push and open the pull request; returns what the model is told.
@@ -145,6 +156,7 @@ class Proposer:
             self.result.diff = diff
             words = "Dry run: the pull request would be opened now."
         else:
+            self.emit(Proposing(title, body, self.branch, self.clone.head_commit))
             words = await self._publish(title, full_body, outcome)
         return self._answer(words, outcome)
 
@@ -266,7 +278,7 @@ class Proposer:
         await self._push(branch)
         proposal = Proposal(branch, self.clone.base_branch, title, body, self.draft)
         pull, created = await asyncio.to_thread(self.forge.ensure_pull_request, proposal)
-        self.result.pull_request = _as_result(pull)
+        self.result.pull_request = as_result(pull)
         commit = self.pushed or ""
         self.emit(Proposed(pull.number, pull.title, pull.url, branch, commit, created))
         if self._weakened:
@@ -286,7 +298,7 @@ class Proposer:
             commit = await self._push_once(branch)
         except PushRejectedError:
             # Only now it matters what is there: most branches are new, and looking takes a request.
-            if self.pushed is not None or not await self._may_replace(branch):
+            if self.pushed is not None or not self.task.is_retry or not await self._may_replace(branch):
                 raise
             commit = await self._push_once(branch)
         self.pushed = commit
@@ -319,13 +331,13 @@ class Proposer:
         self._check(outcome)
         if not self.dry_run:
             await self._push(pull.branch)
-            self.result.pull_request = _as_result(pull)
+            self.result.pull_request = as_result(pull)
             commit = self.pushed or ""
             self.emit(Proposed(pull.number, pull.title, pull.url, pull.branch, commit, created=False))
         return f"pull request #{pull.number} is on top of {self.clone.base_branch} again"
 
     async def _may_replace(self, branch: str) -> bool:
-        """Whether an earlier run left a branch of this name behind. Other people's work may not be replaced."""
+        """Whether the branch is that of a pull request that was closed. People's work on it may not be replaced."""
         tip = await asyncio.to_thread(self.clone.remote_tip, branch)
         if tip is None:
             return False
@@ -337,6 +349,15 @@ class Proposer:
         self.pushed = tip.commit
         return True
 
+    def words_of(self, message: str) -> BegunProposal:
+        """The words that `_message` made a commit's message of, as far as it has them."""
+        text = message.strip()
+        closing = f"Fixes #{self.task.number}" if self.task.number else ""
+        for last in ("\n".join(self.house.trailers), closing):
+            text = text.removesuffix(last).rstrip() if last else text
+        title, _, body = text.partition("\n")
+        return BegunProposal(title, body.strip(), self.branch)
+
     @staticmethod
     def _answer(words: str, outcome: CommitOutcome) -> str:
         files = f"Committed: {', '.join(outcome.files)}." if outcome.files else "No further change to commit."
@@ -346,5 +367,6 @@ class Proposer:
         return f"{words}\n{files}{left_out}{notes}\nIf the task is done, call finish."
 
 
-def _as_result(pull: PullRequest) -> PullRequestResult:
+def as_result(pull: PullRequest) -> PullRequestResult:
+    """A pull request of the forge, as a cycle's result tells it."""
     return PullRequestResult(pull.title, pull.body, pull.draft, pull.number, pull.url)

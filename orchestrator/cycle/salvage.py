@@ -1,25 +1,30 @@
-"""Work that is not proposed is never thrown away: it is kept on the remote and as a patch file."""
+"""Work that is not proposed is never thrown away: it is kept on the remote or on this machine, and as a patch file."""
 
 from __future__ import annotations
 
 import os
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.cycle_events import WorkSaved
-from orchestrator.core.errors import ClaimLostError, WorkspaceError
+from orchestrator.core.errors import ClaimLostError, JournalError, WorkspaceError
 from orchestrator.core.events import Warned
-from orchestrator.cycle.earlier import pages_of, trimmed_events
+from orchestrator.cycle.earlier import files_to_keep, pages_of, trimmed_events
 from orchestrator.cycle.result import Outcome, outcome_of
 from orchestrator.guard.outgoing import places_of_secrets
 from orchestrator.workspace.wip import drop_wip
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from orchestrator.cycle.act import Act
+    from orchestrator.cycle.earlier import Earlier
     from orchestrator.cycle.parts import Choice, CycleParts
     from orchestrator.cycle.result import CycleResult
+    from orchestrator.journal.kept import KeptWork
     from orchestrator.workspace.claims import Lease
 
 PATCH_NAME = "changes.patch"
@@ -28,8 +33,9 @@ PATCH_NAME = "changes.patch"
 def keep_work(parts: CycleParts, choice: Choice, act: Act, result: CycleResult) -> None:
     """Keep what was done and is not proposed, on every way out of a session; it does not raise.
 
-    It goes to a hidden ref of the remote, from which the next cycle on the task goes on, and as a patch
-    into the run's folder, or the temporary one if that is full. Where nothing can be written, the clone
+    It goes to a hidden ref of the remote, from which the next cycle on the task goes on. What the remote
+    does not take is kept in the same form on this machine, for the next cycle here. For people it is a
+    patch in the run's folder, or the temporary one if that is full. Where nothing can be written, the clone
     is kept and named. A cycle that came to its end leaves nothing, and what an earlier one left is dropped.
     """
     try:
@@ -45,57 +51,106 @@ def _keep_somewhere(parts: CycleParts, choice: Choice, act: Act, result: CycleRe
     try:
         # What waits for a person is in the patch and in our comment, and no work that somebody goes on with.
         paths, patch = act.left()
-        left = bool(paths)
     except WorkspaceError as failure:
         _keep(parts, act, f"the changes could not be read ({failure})")
         return
-    if choice.lease is not None and not isinstance(error, ClaimLostError):
+    if choice.lease is not None and parts.kept is not None:
+        is_ours = not isinstance(error, ClaimLostError)
+        saving = _Saving(
+            parts, choice.lease, parts.kept, choice.earlier, act, result, outcome, is_ours=is_ours
+        )
         with parts.stop.saving():
-            _keep_on_remote(parts, choice, choice.lease, act, result, outcome, left, bool(patch))
+            if outcome in {Outcome.PROPOSED, Outcome.NO_TASK, Outcome.PLANNED} and not paths:
+                saving.drop()
+            elif patch or act.conversation:
+                saving.save()
     if patch:
         _keep_as_patch(parts, act, result, patch)
     if result.patch or result.saved:
         parts.emit(WorkSaved(result.patch or "", result.saved or ""))
 
 
-def _keep_on_remote(  # noqa: PLR0913, PLR0917  what a cycle is, and what it came to
-    parts: CycleParts,
-    choice: Choice,
-    lease: Lease,
-    act: Act,
-    result: CycleResult,
-    outcome: Outcome,
-    left: bool,  # noqa: FBT001
-    has_changes: bool,  # noqa: FBT001
-) -> None:
-    """Push the work and the conversation, or drop what an earlier cycle pushed. A warning if that fails."""
-    done = outcome in {Outcome.PROPOSED, Outcome.NO_TASK, Outcome.PLANNED} and not left
-    try:
-        if outcome is Outcome.NO_TASK and not (left or result.rounds or result.commit):
+@dataclass(frozen=True, slots=True)
+class _Saving:
+    """What a cycle had of its task, on its way to the remote, or else to the state of this machine.
+
+    Attributes:
+        is_ours: the claim was not seen to be somebody else's.
+    """
+
+    parts: CycleParts
+    lease: Lease
+    kept: KeptWork
+    earlier: Earlier | None
+    act: Act
+    result: CycleResult
+    outcome: Outcome
+    is_ours: bool
+
+    @property
+    def _key(self) -> str:
+        return self.lease.record.task
+
+    def drop(self) -> None:
+        """The task came to its end: drop what an earlier cycle left of it. A warning if that fails."""
+        result, earlier, records = self.result, self.earlier, self.parts.records
+        if self.outcome is Outcome.NO_TASK and not (result.rounds or result.commit):
             return  # nobody went on with it
-        if done and choice.earlier is not None and parts.records is not None:
-            drop_wip(parts.records, lease.record.task, choice.earlier.commit, lease)
-        elif done:
+        if not self.is_ours:
             return
-        elif has_changes or act.conversation:
-            said = trimmed_events(act.conversation)
-            pages = pages_of(act.state(outcome), said, parts.guards.redact)
-            saved = act.clone.save_wip(
-                lease.record.task,
-                pages,
+        self.kept.remove(self._key)
+        if earlier is None or earlier.commit is None or records is None:
+            return
+        try:
+            drop_wip(records, self._key, earlier.commit, self.lease)
+        except WorkspaceError as failure:
+            self.parts.emit(Warned(f"saved work that is proposed by now could not be removed: {failure}"))
+
+    def save(self) -> None:
+        """Push the work and the conversation; where that fails, keep both on this machine."""
+        act, parts = self.act, self.parts
+        pages = pages_of(act.state(self.outcome), trimmed_events(act.conversation), parts.guards.redact)
+        if self.is_ours:
+            try:
+                self._push(pages)
+            except WorkspaceError as failure:
+                parts.emit(Warned(f"the work could not be saved on the remote: {failure}"))
+            else:
+                self.kept.remove(self._key)
+                return
+        try:
+            packed = act.clone.pack_wip(
+                self._key,
                 touched=set(act.ledger.touched),
                 include_commands=act.ledger.shell_used,
-                expected=choice.earlier.commit if choice.earlier else None,
-                saved_at=parts.clock.now(),
-                stamp=parts.run,
-                find_secrets=lambda diff: places_of_secrets(diff, parts.guards.hold_back),
-                lease=lease,
+                find_secrets=self._secrets,
             )
-            result.saved = saved.ref
-            for item in saved.left_out:
-                parts.emit(Warned(f"{item.path} is not in the saved work: {item.reason}"))
-    except WorkspaceError as failure:
-        parts.emit(Warned(f"the work could not be saved on the remote: {failure}"))
+            replaces = self.earlier.commit if self.earlier else None
+            self.kept.write(self._key, files_to_keep(packed, pages, replaces))
+        except (JournalError, WorkspaceError) as failure:
+            parts.emit(Warned(f"the next cycle will not go on with the work: {failure}"))
+        else:
+            parts.emit(Warned(f"the next cycle on {self._key} on this machine goes on with the work"))
+
+    def _push(self, pages: Mapping[str, bytes]) -> None:
+        act, parts = self.act, self.parts
+        saved = act.clone.save_wip(
+            self._key,
+            pages,
+            touched=set(act.ledger.touched),
+            include_commands=act.ledger.shell_used,
+            expected=self.earlier.commit if self.earlier else None,
+            saved_at=parts.clock.now(),
+            stamp=parts.run,
+            find_secrets=self._secrets,
+            lease=self.lease,
+        )
+        self.result.saved = saved.ref
+        for item in saved.left_out:
+            parts.emit(Warned(f"{item.path} is not in the saved work: {item.reason}"))
+
+    def _secrets(self, diff: str) -> list[str]:
+        return places_of_secrets(diff, self.parts.guards.hold_back)
 
 
 def _keep_as_patch(parts: CycleParts, act: Act, result: CycleResult, patch: bytes) -> None:

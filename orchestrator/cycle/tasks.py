@@ -101,6 +101,11 @@ class Task:
             self.pull.branch if self.pull else f"{self.branch_prefix}{slug(self.title)}{self.branch_suffix}"
         )
 
+    def has_branch(self, name: str) -> bool:
+        """Whether a branch is one of this task's, in whichever folder, whatever the title was."""
+        found = key_of(name)
+        return found is not None and found[0] == self.key
+
     @property
     def plain_branch(self) -> str:
         """The same without words of the task."""

@@ -45,6 +45,11 @@ class Home:
         return self.root / "forge"
 
     @property
+    def unfinished(self) -> Path:
+        """Work that the remote did not take, one folder a repository."""
+        return self.root / "unfinished"
+
+    @property
     def cache(self) -> Path:
         """What may be deleted at any time."""
         return self.root / "cache"

@@ -10,7 +10,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any, Self
 
 from orchestrator import __version__
-from orchestrator.core.cycle_events import CycleEnded, Proposed
+from orchestrator.core.cycle_events import CycleEnded, Proposed, Proposing
 from orchestrator.core.errors import DiskFullError, JournalError
 from orchestrator.core.events import (
     InputReceived,
@@ -40,7 +40,7 @@ HEADER_TYPE = "Journal"
 # What somebody asked is in the message that says it to the model.
 _UNWRITTEN = (TextDelta, ReasoningDelta, ToolOutputDelta, InputReceived)
 # What was paid for, and what the world was told.
-_FLUSHED = (TurnStarted, ReplyReceived, Proposed, CycleEnded)
+_FLUSHED = (TurnStarted, ReplyReceived, Proposing, Proposed, CycleEnded)
 _PRIVATE = 0o600
 
 

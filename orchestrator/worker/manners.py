@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from orchestrator.cycle.tasks import key_of
 from orchestrator.forge.base import FeedbackKind, PullRequestState
 
 if TYPE_CHECKING:
@@ -145,7 +144,7 @@ def why_not_again(
     Returns:
         The reason, or None; and the numbers of what has that label.
     """
-    ours = [pull for pull in pulls if (key_of(pull.branch) or ("", None))[0] == task.key]
+    ours = [pull for pull in pulls if task.has_branch(pull.branch)]
     by_state = {state: [pull for pull in ours if pull.state is state] for state in PullRequestState}
     if found := by_state[PullRequestState.OPEN]:
         return f"{name_of(task)} has an open pull request, {found[0].url}", ()

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from orchestrator.cycle.tasks import Task
 
 _HEADS = "refs/heads/"
+OUR_BRANCHES = tuple(f"{_HEADS}{folder}" for folder in BRANCH_FOLDERS)
+"""Below which our branches are, as full names."""
 _TAGS = "refs/tags/"
 _MOST_COMPARED = 1000
 
@@ -119,6 +121,6 @@ class RemoteNames:
         return task
 
 
-def hidden_only(there: dict[str, str]) -> dict[str, str]:
-    """Of references and their commits those of claims and of unfinished work."""
-    return {name: commit for name, commit in there.items() if name.startswith((CLAIMS, WORK))}
+def ours_only(there: dict[str, str]) -> dict[str, str]:
+    """Of references and their commits those of claims, of unfinished work and of our branches."""
+    return {name: commit for name, commit in there.items() if name.startswith((CLAIMS, WORK, *OUR_BRANCHES))}

@@ -7,19 +7,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed
-from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
+from orchestrator.core.errors import JournalError, RemoteUnavailableError, WorkspaceError
 from orchestrator.core.events import ReplyReceived, Warned
-from orchestrator.cycle.earlier import State, conversation, pages_of, read_pages, trimmed_events
+from orchestrator.cycle.earlier import (
+    State,
+    conversation,
+    files_to_keep,
+    pages_of,
+    read_pages,
+    trimmed_events,
+)
 from orchestrator.cycle.result import Outcome
 from orchestrator.cycle.salvage import PATCH_NAME, write_private
 from orchestrator.guard.outgoing import places_of_secrets
 from orchestrator.workspace.wip import load_wip, wip_ref
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
+    from orchestrator.journal.kept import KeptWork
     from orchestrator.journal.open_runs import OpenRun
     from orchestrator.workspace.claims import Lease
     from orchestrator.workspace.clone import Clone
@@ -35,6 +43,7 @@ class Remains:
 
     Attributes:
         records: the hidden refs of the remote.
+        kept: where it is put if the remote refuses it.
         reopen: opens the clone of a dead run again; raises `WorkspaceError` where it cannot be used.
         open_clone: makes a new one, for a run whose own is gone.
         run: who saves, for the record.
@@ -42,6 +51,7 @@ class Remains:
     """
 
     records: Records
+    kept: KeptWork
     reopen: Callable[[Path], Clone]
     open_clone: Callable[[], Clone]
     run: str
@@ -51,7 +61,7 @@ class Remains:
     holds_secret: Callable[[str], bool]
 
     def save(self, run: OpenRun, lease: Lease, events: tuple[Event, ...]) -> dict[str, Any]:
-        """Save it on the remote, or where that refuses it, in the run's folder.
+        """Save it on the remote, or where that refuses it, on this machine, for people as a patch.
 
         Args:
             run: the dead run, which the caller holds.
@@ -168,17 +178,37 @@ class Remains:
             attempts=(pages[0].attempts if pages else 0) + 1,
             files_lost=files_lost,
         )
-        return clone.save_wip(
-            lease.record.task,
-            pages_of(state, trimmed_events(said), self.redact),
-            touched=touched,
-            include_commands=False,
-            expected=found.commit if found else None,
-            saved_at=self.clock.now(),
-            stamp=f"{run.id} recovered by {self.run}",
-            find_secrets=lambda diff: places_of_secrets(diff, self.holds_secret),
-            lease=lease,
-        ).ref
+        stored = pages_of(state, trimmed_events(said), self.redact)
+        replaces = found.commit if found else None
+        key = lease.record.task
+        try:
+            return clone.save_wip(
+                key,
+                stored,
+                touched=touched,
+                include_commands=False,
+                expected=replaces,
+                saved_at=self.clock.now(),
+                stamp=f"{run.id} recovered by {self.run}",
+                find_secrets=self._secrets,
+                lease=lease,
+            ).ref
+        except WorkspaceError as error:
+            if not self._may_pass(error):
+                self._keep_here(key, clone, touched, stored, replaces)
+            raise
+
+    def _keep_here(
+        self, key: str, clone: Clone, touched: set[str], pages: Mapping[str, bytes], replaces: str | None
+    ) -> None:
+        try:
+            packed = clone.pack_wip(key, touched=touched, include_commands=False, find_secrets=self._secrets)
+            self.kept.write(key, files_to_keep(packed, pages, replaces))
+        except (JournalError, WorkspaceError) as error:
+            self.emit(Warned(f"the next cycle will not go on with the work: {error}"))
+
+    def _secrets(self, diff: str) -> list[str]:
+        return places_of_secrets(diff, self.holds_secret)
 
 
 def _put_back(clone: Clone, work: str, reference: str) -> None:

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ForgePermissionError, WorkspaceError
-from orchestrator.cycle.earlier import Earlier, State, read_pages
+from orchestrator.cycle.earlier import Earlier, State, read_kept, read_pages
 from orchestrator.cycle.let_go import ERROR, words_digest
 from orchestrator.cycle.question import asked_at
-from orchestrator.cycle.tasks import Remark, TaskKind
+from orchestrator.cycle.tasks import BRANCH_FOLDERS, Remark, TaskKind
 from orchestrator.worker.answers import find_answer, spelled_out
 from orchestrator.worker.manners import RETRY_LABEL
-from orchestrator.worker.naming import RemoteNames, hidden_only, patterns
+from orchestrator.worker.naming import OUR_BRANCHES, RemoteNames, ours_only, patterns
 from orchestrator.worker.pruning import Pruning
 from orchestrator.workspace.claims import ClaimRecord
-from orchestrator.workspace.wip import load_wip, wip_ref
+from orchestrator.workspace.wip import list_wip, load_wip, wip_ref
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from orchestrator.core.spent import Spent
     from orchestrator.cycle.tasks import Task
     from orchestrator.forge.base import Forge
+    from orchestrator.journal.kept import KeptWork
     from orchestrator.workspace.claims import Claims, Lease
     from orchestrator.workspace.records import Records
 
 
+_HEADS = "refs/heads/"
 MOST_ATTEMPTS = 3
 """Cycles on one task that a limit or an error ended, until a person has to say something."""
 
@@ -46,6 +48,8 @@ class Taker:
         may: whether somebody may cause work, and so may answer.
         clean: a text without what people do not see; told who wrote it.
         spent_up: why a task is left alone that has cost this much so far, or None.
+        kept: unfinished work that only this machine has.
+        tell: told of work that is left to a person.
         answer: the person's own answer to the question that is open; then nothing else is taken.
         base: the branch to start from, where a person named it.
         author_email: whose commits ours are.
@@ -62,6 +66,8 @@ class Taker:
     may: Callable[[str], bool]
     clean: Callable[[str, str], str]
     spent_up: Callable[[Spent], str | None]
+    kept: KeptWork
+    tell: Callable[[str], None]
     answer: str | None = None
     base: str | None = None
     author_email: str = ""
@@ -84,6 +90,10 @@ class Taker:
             if record.run != self.run and record.run not in self.dead_runs and not self.claims.is_free(record)
         }
         return self._held
+
+    def unfinished(self) -> Collection[str]:
+        """The tasks on which a cycle left unfinished work that can be gone on with here."""
+        return set(list_wip(self.records)) | self.kept.keys()
 
     def take(self, task: Task) -> Lease | str:
         """Claim the task, or say why it is left alone.
@@ -113,7 +123,7 @@ class Taker:
             taken = f"{task.key} is being worked on by {taken.owner}, run {taken.run}, until {taken.expires_at:%H:%M} UTC"
         if isinstance(taken, str):
             return taken
-        if self._has_moved(task.key, found, taken):
+        if self._has_moved(task, found, taken, seen):
             return f"{task.key} was let go of by another worker just now, who left other work"
         if found is not None:
             self.earlier[task.key] = found
@@ -123,10 +133,10 @@ class Taker:
         return taken
 
     def _look(self) -> Mapping[str, str]:
-        """Claims and unfinished work, asked for together with all names that matter here."""
+        """Claims, unfinished work and our branches, asked for together with all names that matter here."""
         there = self.records.tips(patterns(self.base))
         self._names = RemoteNames(there.keys(), self.records.remote.shown)
-        return hidden_only(there)
+        return ours_only(there)
 
     def _require_room(self, task: Task) -> None:
         """Make sure, before anything is claimed, that what will be pushed can be.
@@ -149,7 +159,7 @@ class Taker:
 
     def _to_go_on_with(self, task: Task, seen: Mapping[str, str]) -> Earlier | str | None:
         """What an unfinished cycle left, with the answer to its question; or why the task is left alone."""
-        found = self._left(task.key, seen)
+        found = self._left(task, seen)
         if self.answer is not None and (found is None or not found.state.waits_for_answer):
             return f"{task.key} has no open question that --answer could be for"
         if found is None:
@@ -163,14 +173,17 @@ class Taker:
             return f"{task.key} waits for an answer: {where}"
         return replace(found, answer=answer)
 
-    def _has_moved(self, key: str, found: Earlier | None, lease: Lease) -> bool:
-        """Whether the holder before saved or dropped work after we had looked. Then the claim is given back."""
-        before, ref = lease.previous, wip_ref(key)
+    def _has_moved(self, task: Task, found: Earlier | None, lease: Lease, seen: Mapping[str, str]) -> bool:
+        """Whether the holder before left other work after we had looked. Then the claim is given back."""
+        before, ref = lease.previous, wip_ref(task.key)
         if before is None:
             return False
         moved = True
         try:
-            moved = self.records.list(ref).get(ref) != (found.commit if found else None)
+            now = self.records.tips([ref, *OUR_BRANCHES])
+            moved = now.get(ref) != (found.commit if found else None) or _branches(task, now) != _branches(
+                task, seen
+            )
         finally:
             if moved:
                 with suppress(WorkspaceError):  # it expires by itself
@@ -183,7 +196,8 @@ class Taker:
             return f"{task.key}: {words}"
         outcome, _, digest = record.outcome.partition(" ")
         goes_on = task.kind is TaskKind.UNFINISHED
-        if goes_on and outcome == "proposed":
+        is_over = found is not None and task.pull is not None and not found.knows(task.pull.commit)
+        if goes_on and outcome == "proposed" and not is_over:
             return f"{task.key} was finished in run {record.run}, which left out what {wip_ref(task.key)} has besides"
         if (
             self.named
@@ -196,13 +210,29 @@ class Taker:
             came_to = "had nothing to do"
         elif outcome == "failed":
             came_to = "failed"
-        elif outcome in {ERROR, "limit"} and found is not None and found.state.attempts >= MOST_ATTEMPTS:
+        elif (
+            outcome in {ERROR, "limit"}
+            and found is not None
+            and found.begun_for(task) is None  # what only has to be proposed costs nothing
+            and found.state.attempts >= MOST_ATTEMPTS
+        ):
             came_to = f"came to no end in {found.state.attempts} cycles, the last"
         else:
             return None
         return f"{task.key} {came_to} in run {record.run}: change it, comment on it, or put the label {RETRY_LABEL} on it"
 
-    def _left(self, key: str, seen: Mapping[str, str]) -> Earlier | None:
+    def _left(self, task: Task, seen: Mapping[str, str]) -> Earlier | None:
+        """What an unfinished cycle left on the remote or on this machine, or pushed and did not propose."""
+        branch, tip = self._unproposed(task, seen)
+        found = self._on_remote(task.key, seen)
+        kept = self._on_this_machine(task, found.commit if found else None, tip)
+        if kept is not None:
+            found = kept
+        if found is None and branch:
+            found = Earlier(State("", "", "", "", "", attempts=0), None, "", None)
+        return found and replace(found, branch=branch)
+
+    def _on_remote(self, key: str, seen: Mapping[str, str]) -> Earlier | None:
         wip = load_wip(self.records, key, seen)
         pages = read_pages(wip.pages) if wip is not None and wip.fault is None else None
         if wip is None:
@@ -211,6 +241,39 @@ class Taker:
         state, events = pages or (State("", "", "", "", "", attempts=0), ())
         return Earlier(state, wip.work if pages else None, wip_ref(key), wip.commit, wip.base, events)
 
+    def _on_this_machine(self, task: Task, saved: str | None, tip: str) -> Earlier | None:
+        """What only this machine has of a task, if nobody went on without it.
+
+        Args:
+            task: the task.
+            saved: the commit of the unfinished work that the remote has.
+            tip: that of the task's branch, empty where there is none.
+        """
+        files = self.kept.read(task.key)
+        read = read_kept(files) if files is not None else None
+        if read is None:
+            return None
+        found, replaces = read
+        if saved in {None, replaces} and (not tip or found.knows(tip)):
+            return replace(found, commit=saved)
+        if (aside := self.kept.set_aside(task.key)) is not None:
+            self.tell(f"another worker went on with {task.key}; what this machine had of it is in {aside}")
+        return None
+
+    def _unproposed(self, task: Task, seen: Mapping[str, str]) -> tuple[str, str]:
+        """The branch that belongs to the task, with its commit. One with a pull request is not unproposed."""
+        if task.pull is not None:
+            return "", task.pull.commit
+        branches = _branches(task, seen)
+        if branches and task.is_retry:
+            pulls = self.forge.our_pull_requests(BRANCH_FOLDERS)
+            seen_by_people = {(pull.branch, pull.commit) for pull in pulls}
+            branches = dict(branches.items() - seen_by_people)
+        if not branches:
+            return "", ""
+        branch = task.branch if task.branch in branches else min(branches)
+        return branch, branches[branch]
+
     def _answered(self, task: Task, found: Earlier) -> Remark | None:
         if self.answer is not None:
             return Remark("", spelled_out(self.answer, found.state.question), trusted=True)
@@ -218,3 +281,12 @@ class Taker:
             return None
         comments = self.forge.comments(number)
         return find_answer(comments, found.state.question, found.state.question_url, self.may, self.clean)
+
+
+def _branches(task: Task, seen: Mapping[str, str]) -> dict[str, str]:
+    """The branches of a task with their commits, among the references of the remote."""
+    return {
+        branch: commit
+        for ref, commit in seen.items()
+        if ref.startswith(_HEADS) and task.has_branch(branch := ref.removeprefix(_HEADS))
+    }

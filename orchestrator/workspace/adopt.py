@@ -21,6 +21,7 @@ from orchestrator.workspace.swap import HIDDEN
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from orchestrator.workspace.base import Packed
     from orchestrator.workspace.branches import Branches
     from orchestrator.workspace.commit import Committer
     from orchestrator.workspace.hostgit import HostGit
@@ -57,10 +58,13 @@ class Adopter:
         self._shown: str | None = None
         self._index = committer.index
 
-    def adopt(self, commit: str, reference: str | None) -> Adopted:
+    def adopt(self, commit: str, reference: str | None, packed: Packed | None = None) -> Adopted:
         """See `Clone.adopt`."""
         self._require_fresh()
-        self._fetch(commit, reference)
+        if packed is not None:
+            self._unpack(packed)
+        else:
+            self._fetch(commit, reference)
         above = parents(self._git, commit, doing=_DOING)
         if len(above) != 1 or not is_here(self._git, above[0], doing=_DOING):
             message = f"{_DOING}: {commit} has not exactly one commit before it that can be read"
@@ -136,6 +140,19 @@ class Adopter:
         if commit not in {tip, *parents(self._git, tip, doing=_DOING)}:
             message = f"{_DOING}: {reference} does not lead to {commit} any more{_RUN_AGAIN}"
             raise WorkspaceError(message)
+
+    def _unpack(self, packed: Packed) -> None:
+        """Take in the objects of earlier work, and the commit that it was begun on.
+
+        Raises:
+            WorkspaceError: the server does not give that commit, or the pack is damaged.
+        """
+        if not is_here(self._git, packed.onto, doing=_DOING) and not self._fetch_as(packed.onto):
+            message = (
+                f"{_DOING}: the server does not have the commit {packed.onto} any more, on which it was begun"
+            )
+            raise WorkspaceError(message)
+        self._git.run("unpack-objects", "-q", doing=_DOING, stdin=packed.pack)
 
     def _remedy(self, reference: str | None) -> str:
         """What a person does about work that no honest run has saved."""

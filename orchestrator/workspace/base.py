@@ -155,6 +155,23 @@ class SavedWork:
 
 
 @dataclass(frozen=True, slots=True)
+class Packed:
+    """Unfinished work outside of any repository, for a clone that is made later.
+
+    Attributes:
+        work: the commit with the changed files, or None where none was changed.
+        base: the commit that it is on top of.
+        onto: the commit that was cloned; `base`, unless a branch was continued.
+        pack: what a clone at `onto` lacks of `work`, as `git pack-objects` packs it.
+    """
+
+    work: str | None
+    base: str
+    onto: str
+    pack: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Screen:
     """What every commit passes before it counts. By default all of it passes.
 

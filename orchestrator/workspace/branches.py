@@ -81,6 +81,14 @@ class Branches:
             raise WorkspaceError(message)
         return state.tip, begins
 
+    def message(self, commit: str) -> str:
+        """See `Clone.message_of`."""
+        shown = self._git.run(
+            *("log", "-1", "--no-walk", "--encoding=UTF-8", "--format=%B", commit, "--"),
+            doing="cannot read a commit's message",
+        )
+        return shown.decode("utf-8", "replace").strip()
+
     def _fetch(self, branch: str, depth: int, doing: str, *, base: bool = False) -> str | None:
         """The branch's head, or None where there is no such branch."""
         wanted = {f"refs/heads/{branch}": _BRANCH}

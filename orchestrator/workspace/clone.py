@@ -107,6 +107,11 @@ class Clone(Continuing):
         else:
             self._owner.remove()
 
+    @property
+    def head_commit(self) -> str:
+        """The last commit that was made here, or the base."""
+        return self._committer.tip
+
     def tracked_files(self) -> list[TrackedFile]:
         """Every entry of the base commit, sorted by path."""
         return tracked_files(self._git, self.base_commit)
@@ -156,14 +161,19 @@ class Clone(Continuing):
         """What is committed since the base, as a unified diff. Bytes that are not UTF-8 become U+FFFD."""
         return self._committer.diff().decode("utf-8", "replace")
 
-    def pending_patch(self, touched: set[str], include_commands: bool) -> bytes:  # noqa: FBT001  told apart by name
+    def pending_patch(self, touched: set[str], *, include_commands: bool, pushed: bool = True) -> bytes:
         """Everything changed since the last push (or the base, or the branch that is continued), committed or not, for `git apply`.
 
         Takes the paths that `commit` would take. What is left out is named in lines before the patch,
         which `git apply` skips. Empty where nothing changed.
+
+        Args:
+            touched: as for `commit`.
+            include_commands: as for `commit`.
+            pushed: what was pushed counts as kept; if not, it is in the patch as well.
         """
         return self._committer.pending_patch(
-            self._publisher.pushed or self._committer.joined or self.base_commit,
+            (self._publisher.pushed if pushed else None) or self._committer.joined or self.base_commit,
             touched,
             include_commands=include_commands,
             large_limit_bytes=_LARGE_BYTES,
@@ -183,7 +193,7 @@ class Clone(Continuing):
             lease: the claim on the task, which moves in the same push: neither moves without the other.
 
         Returns:
-            The commit that the remote holds.
+            The commit that the remote holds: `expected`, if that has the same files on the same parents.
 
         Raises:
             ClaimLostError: somebody else moved the claim; the branch was not touched.
@@ -191,6 +201,8 @@ class Clone(Continuing):
             RemoteUnavailableError: no answer; it may have arrived, and pushing again is harmless.
         """
         self._committer.require_forward(expected)
+        if expected is not None and expected != self._committer.tip:
+            self._committer.take_equal(expected)
         return self._publisher.push(branch, self._committer.tip, expected=expected, lease=lease)
 
 

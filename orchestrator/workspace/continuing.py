@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from datetime import datetime
 
-    from orchestrator.workspace.base import Adopted, BranchState, SavedWork
+    from orchestrator.workspace.base import Adopted, BranchState, Packed, SavedWork
     from orchestrator.workspace.commit import Committer
     from orchestrator.workspace.hostgit import HostGit
     from orchestrator.workspace.lease import Lease
@@ -33,8 +33,9 @@ class Continuing:
         self._branches = Branches(files.without_tree(), remote, base)
         self._adopter = Adopter(files, committer, remote, base[1])
         self._saver = Saver(files, committer, remote)
+        self._onto = base[1]
 
-    def adopt(self, commit: str, *, reference: str | None = None) -> Adopted:
+    def adopt(self, commit: str, *, reference: str | None = None, packed: Packed | None = None) -> Adopted:
         """Bring what a commit changed onto the files, by a three-way merge. Nothing is committed.
 
         The files are as if tools had written the change: give `paths` to `commit`, which leaves out what it
@@ -44,11 +45,12 @@ class Continuing:
             commit: has one parent, with which it is compared.
             reference: the full name on the remote of what leads to the commit, itself or its child. None:
                 the server is asked for the commit by its id, which not every server gives.
+            packed: what `pack_wip` made of it; then no reference is needed.
 
         Raises:
             WorkspaceError: it cannot be read, or it has a path that leaves the work tree or enters `.git`.
         """
-        return self._adopter.adopt(commit, reference)
+        return self._adopter.adopt(commit, reference, packed)
 
     def adopt_branch(self, branch: str) -> Adopted:
         """Continue a branch that has commits of others: the files become what it and the base make together.
@@ -78,6 +80,14 @@ class Continuing:
             WorkspaceError: the branch cannot be read.
         """
         return self._branches.state(branch, author_email, known_bases)
+
+    def message_of(self, commit: str) -> str:
+        """The message of a commit that is here, such as `BranchState.tip`.
+
+        Raises:
+            WorkspaceError: git failed.
+        """
+        return self._branches.message(commit)
 
     def save_wip(  # noqa: PLR0913  each is a fact of the save, given by name
         self,
@@ -125,4 +135,25 @@ class Continuing:
             stamp=stamp,
             find_secrets=find_secrets,
             lease=lease,
+        )
+
+    def pack_wip(
+        self,
+        key: str,
+        *,
+        touched: set[str],
+        include_commands: bool,
+        find_secrets: Callable[[str], list[str]] = lambda _diff: [],
+    ) -> Packed:
+        """What `save_wip` would push, without the remote, for `adopt` in a clone that is made later.
+
+        Raises:
+            WorkspaceError: git failed.
+        """
+        return self._saver.pack(
+            key,
+            touched=touched,
+            include_commands=include_commands,
+            find_secrets=find_secrets,
+            onto=self._onto,
         )

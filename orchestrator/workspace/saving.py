@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.changes import FileChange
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
-from orchestrator.workspace.base import LeftOut, SavedWork
+from orchestrator.workspace.base import LeftOut, Packed, SavedWork
 from orchestrator.workspace.changes import differences
 from orchestrator.workspace.failures import printable
 from orchestrator.workspace.merging import commit_of, tree_of
@@ -68,22 +68,18 @@ class Saver:
         if expected is not None and not is_commit_id(expected):
             message = f"{_DOING}: {printable(expected)!r} is not a commit id"
             raise WorkspaceError(message)
-        committer = self._committer
-        tree, left_out = committer.staged_tree(
-            touched, include_commands=include_commands, large_limit_bytes=_LARGE_BYTES
-        )
-        tree, secret = self._without_secrets(tree, find_secrets)
+        tree, left_out = self._tree(touched, include_commands=include_commands, find_secrets=find_secrets)
 
         def push(tree: str, left_out: list[LeftOut]) -> SavedWork:
-            work = self._work(key, tree)
-            message = wip_message(key, work, committer.start, saved_at, stamp)
-            record = commit_of(self._git, self._pages(pages), [work or committer.start], message)
+            work, start = self._work(key, tree), self._committer.start
+            message = wip_message(key, work, start, saved_at, stamp)
+            record = commit_of(self._git, self._pages(pages), [work or start], message)
             self._push(Update(ref, expected, record), lease)
             named = tuple(sorted(left_out, key=lambda item: item.path))
             return SavedWork(ref, record, work, named)
 
         try:
-            return push(tree, left_out + secret)
+            return push(tree, left_out)
         except PushRejectedError as error:
             if "workflow" not in str(error).lower():
                 raise
@@ -92,7 +88,35 @@ class Saver:
             )
             if not workflows:
                 raise
-            return push(fewer, left_out + secret + workflows)
+            return push(fewer, left_out + workflows)
+
+    def pack(
+        self,
+        key: str,
+        *,
+        touched: set[str],
+        include_commands: bool,
+        find_secrets: Callable[[str], list[str]],
+        onto: str,
+    ) -> Packed:
+        """See `Clone.pack_wip`."""
+        tree, _ = self._tree(touched, include_commands=include_commands, find_secrets=find_secrets)
+        work = self._work(key, tree)
+        if work is None:
+            return Packed(None, self._committer.start, onto, b"")
+        wanted = f"{work}\n^{onto}\n".encode("ascii")
+        packed = self._git.run("pack-objects", "--revs", "--stdout", "-q", doing=_DOING, stdin=wanted)
+        return Packed(work, self._committer.start, onto, packed)
+
+    def _tree(
+        self, touched: set[str], *, include_commands: bool, find_secrets: Callable[[str], list[str]]
+    ) -> tuple[str, list[LeftOut]]:
+        """What was changed since the base, without files that add a secret; and what is left out."""
+        tree, left_out = self._committer.staged_tree(
+            touched, include_commands=include_commands, large_limit_bytes=_LARGE_BYTES
+        )
+        tree, secret = self._without_secrets(tree, find_secrets)
+        return tree, left_out + secret
 
     def _work(self, key: str, tree: str) -> str | None:
         start = self._committer.start

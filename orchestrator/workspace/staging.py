@@ -86,8 +86,9 @@ class Stager:
         Raises:
             WorkspaceError: git does not take one of the paths, or it is a file and a folder at once.
         """
-        # Without --replace, which would make room for an entry by removing others.
-        result = self._git.attempt(
+        # Without --replace, which would make room for an entry by removing others. With the files, as all that
+        # writes an index: git looks again at those that changed in the moment in which it was written.
+        result = self._files.attempt(
             *("update-index", "-z", "--index-info"),
             doing=COMMITTING,
             stdin=b"".join(_index_line(difference) for difference in listed),
@@ -124,7 +125,7 @@ class Stager:
 
     def _remove(self, selection: Selection, index: Path) -> None:
         if selection.remove:
-            self._git.run(
+            self._files.run(
                 *("update-index", "-z", "--force-remove", "--stdin"),
                 doing=COMMITTING,
                 stdin=encode_paths(selection.remove),

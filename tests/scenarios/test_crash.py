@@ -196,7 +196,7 @@ def test_in_a_folder_without_a_forge_neither(
 
 AFTER_AN_EDIT = 24
 """Records after which something is changed, nothing proposed and the cycle on its way."""
-AFTER_A_PROPOSAL = 43
+AFTER_A_PROPOSAL = 44
 """Records after which a pull request is open, and the next change is being made."""
 
 

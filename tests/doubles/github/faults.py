@@ -22,6 +22,7 @@ class Fault:
         skip: how many matching requests pass unharmed before.
         status: answer this instead, without doing what was asked; None to answer as usual.
         lost_reply: do what was asked, then drop the connection without a word.
+        refused: reset the connection instead of an answer, without doing what was asked.
         delay: seconds that the answer waits.
     """
 
@@ -33,6 +34,7 @@ class Fault:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Any = None
     lost_reply: bool = False
+    refused: bool = False
     delay: float = 0.0
 
     def strikes(self, method: str, path: str) -> bool:

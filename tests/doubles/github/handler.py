@@ -7,6 +7,7 @@ import binascii
 import hashlib
 import json
 import socket
+import struct
 import threading
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
@@ -77,6 +78,9 @@ class Handler(BaseHTTPRequestHandler):
         fault = next((f for f in self.github.faults if f.strikes(self.command, path)), None)
         if fault is not None and fault.delay:
             threading.Event().wait(fault.delay)
+        if fault is not None and fault.refused:
+            self._reset()
+            return
         if fault is not None and fault.status is not None:
             reply = _scripted(fault)
         elif path == GRAPHQL:
@@ -89,6 +93,11 @@ class Handler(BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
             return
         self._send(reply)
+
+    def _reset(self) -> None:
+        """End the connection as a machine does on which nothing listens."""
+        self.close_connection = True
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     def _send(self, reply: _Reply) -> None:
         self.send_response(reply.status)

@@ -14,6 +14,7 @@ from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import Claimed, Cloned, CycleStarted, TaskTaken
 from orchestrator.forge.memory import MemoryForge
 from orchestrator.journal.folders import Home, create_run_folder, new_run_id
+from orchestrator.journal.kept import KeptWork
 from orchestrator.journal.open_runs import hold
 from orchestrator.journal.writer import JournalWriter
 from orchestrator.worker.recovery import Recovery
@@ -85,6 +86,7 @@ class Machine:
         clock = ManualClock(START)
         remains = Remains(
             self.records,
+            KeptWork(self.home.unfinished),
             lambda folder: reopen_clone(folder, str(self.source), lambda: None, US, clock),
             lambda: clone(self.source, self.temporary),
             self.run_id(seed),

@@ -12,6 +12,7 @@ from orchestrator.core.errors import ClaimLostError, ForgeUnavailableError
 from orchestrator.cycle.tasks import from_text
 from orchestrator.forge.base import Issue, Proposal, PullRequest, PullRequestState
 from orchestrator.forge.memory import MemoryForge
+from orchestrator.journal.kept import KeptWork
 from orchestrator.worker.pruning import MOST_AT_ONCE, Pruning
 from orchestrator.worker.taking import Taker
 from orchestrator.workspace.lease import Lease
@@ -240,6 +241,8 @@ def test_whoever_takes_a_task_tidies_up(place: Place) -> None:
         may=lambda _who: True,
         clean=lambda text, _who: text,
         spent_up=lambda _spent: None,
+        kept=KeptWork(place.path.with_name("unfinished")),
+        tell=lambda _text: None,
     )
     assert isinstance(taker.take(from_text("One")), Lease)
     assert key in place.tasks(), "nobody has listed the claims yet"

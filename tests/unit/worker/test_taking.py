@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from orchestrator.core.spent import Spent
 from orchestrator.cycle.tasks import Task, from_text
 from orchestrator.forge.memory import MemoryForge
+from orchestrator.journal.kept import KeptWork
 from orchestrator.worker.taking import Taker
 from orchestrator.workspace.lease import Lease
 from orchestrator.workspace.wip import wip_ref
@@ -36,6 +37,8 @@ def taker(worker: Worker, path: Path, meanwhile: Callable[[], object] = lambda: 
         may=lambda _who: True,
         clean=lambda text, _who: text,
         spent_up=spent_up,
+        kept=KeptWork(path.with_name("unfinished")),
+        tell=lambda _text: None,
     )
 
 
