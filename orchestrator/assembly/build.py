@@ -17,6 +17,7 @@ from orchestrator.config import ApiKeys, load, secret_values
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.cycle_events import CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME
 from orchestrator.cycle.parts import Stop
 from orchestrator.guard.secrets import Redactor
 from orchestrator.journal.folders import Home
@@ -90,11 +91,12 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     redactor = Redactor(secret_values(environ))
     guards = GuardMaker(redactor)
     guards(settings)  # a rule that makes no sense is said now
+    site = choose_site(errand.repository, around, writes=not errand.dry_run)
     return Program(
-        repository=errand.repository,
+        repository=site.label,
         settings=settings,
         dry_run=errand.dry_run,
-        site=choose_site(errand.repository, around, writes=not errand.dry_run),
+        site=site,
         chosen=chosen,
         web=None if errand.demo else choose_web(around),
         wanted=Wanted(errand.issue, errand.text),
@@ -118,8 +120,13 @@ def _as_recorded(errand: Errand, loaded: Loaded, home: Home) -> Errand:
     events = read_run(find_run(home, model.removeprefix(_REPLAY))).events
     started = next((event for event in events if isinstance(event, CycleStarted)), None)
     task = next((event for event in events if isinstance(event, TaskTaken)), None)
-    repository = errand.repository or (started.repository if started else None)
+    repository = errand.repository or (_as_typed(started.repository) if started else None)
     issue, text = errand.issue, errand.text
     if task and not issue and not text:
         issue, text = task.number, task.body or task.title if task.source == "text" else None
     return replace(errand, repository=repository, issue=issue, text=text)
+
+
+def _as_typed(label: str) -> str:
+    """A repository's name in a journal as a `--repo` that means it everywhere, also beside a folder of that name."""
+    return f"https://{GITHUB}/{label}" if OWNER_AND_NAME.fullmatch(label) else label

@@ -11,7 +11,7 @@ from orchestrator.assembly.claiming import new_nonce
 from orchestrator.assembly.doctor_findings import Group, Impatient, Probe, Result, failed, ok, run, skipped
 from orchestrator.assembly.doctor_machine import commands, earlier, machine
 from orchestrator.assembly.forge import choose_site
-from orchestrator.assembly.place import OnDisk, parse_place
+from orchestrator.assembly.place import OnDisk, label_of, parse_place
 from orchestrator.config import ApiKeys, load, secret_values
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, PullwrightError
@@ -88,7 +88,7 @@ def _groups(  # noqa: PLR0913  as above
         yield _only("Repository", "address", skipped("none is named: pass --repo owner/name or --repo PATH"))
     else:
         yield from _at(repository, around, environ, writes=writes, stop=stop)
-    yield earlier(around, repository)
+    yield earlier(around, repository and label_of(repository, loaded.settings.github_url))
 
 
 def _at(
@@ -108,7 +108,7 @@ def _at(
         return
     remote = partial(RemoteProbes, site, around, environ, nonce=new_nonce, writes=writes)
     if isinstance(place, OnDisk):
-        look = partial(folder, place.path, site, around.settings.base)
+        look = partial(folder, place, site, around.settings.base)
         yield Group(f"Repository {repository}", (Probe("folder", look, _REPOSITORY_FIX),))
         fix = f"run as the owner of {place.path}, or make it yours: sudo chown -R $USER {quote(str(place.path))}"
         yield remote(push_fix=fix).group(repository, Impatient())

@@ -25,10 +25,10 @@ from orchestrator.workspace.wip import list_wip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from orchestrator.assembly.around import Around
     from orchestrator.assembly.forge import Site
+    from orchestrator.assembly.place import OnDisk
     from orchestrator.workspace.records import Records
 
 REF = f"{HIDDEN}doctor"
@@ -147,17 +147,18 @@ class RemoteProbes:
         return ok(f"{_some(waiting)}; the next cycle on it goes on" if waiting else "none")
 
 
-def folder(path: Path, site: Site, base: str | None) -> Finding:
+def folder(place: OnDisk, site: Site, base: str | None) -> Finding:
     """A repository on this disk, as git sees it."""
     from orchestrator.workspace.local import LocalRepository
 
-    repository = LocalRepository(path)
+    repository = LocalRepository(place.path)
     if repository.is_empty():
-        return failed(f"{path} is empty", "commit something to it first")
+        return failed(f"{place.path} is empty", "commit something to it first")
     if base is None and repository.default_branch() is None:
         return failed("its HEAD is detached", "pass --base BRANCH, or check a branch out")
-    kind = "a work tree" if (path / ".git").exists() else "bare"
-    return ok(f"{kind}, default branch {site.source().branch}")
+    kind = "a work tree" if (place.path / ".git").exists() else "bare"
+    origin = f", origin {place.origin}" if place.origin else ""
+    return ok(f"{place.home}{origin}: {kind}, default branch {site.source().branch}")
 
 
 def _some(names: list[str]) -> str:

@@ -39,12 +39,16 @@ class Site:
         source: asked for once a cycle, because a repository may move.
         credential: what git shows to the server, or None.
         is_local: a folder plays the forge: nobody reviews there.
+        label: what people and journals call the repository, however it was typed.
+        origin: of a repository on disk, where it was cloned from; empty if that is not known.
     """
 
     forge: Forge
     source: Callable[[], Source]
     credential: Callable[[], GitCredential | None]
     is_local: bool = False
+    label: str = ""
+    origin: str = ""
 
 
 def choose_site(repository: str, around: Around, *, writes: bool) -> Site:
@@ -95,7 +99,7 @@ def _on_github(place: OnGitHub, around: Around) -> Site:
             repository.clone_url, _named(around.settings.base or repository.default_branch, place.name)
         )
 
-    return Site(forge, source, credential)
+    return Site(forge, source, credential, label=place.label)
 
 
 def _auth(around: Around) -> GitHubAuth:
@@ -114,8 +118,8 @@ def _on_disk(place: OnDisk, around: Around) -> Site:
     from orchestrator.workspace.local import LocalRepository
 
     repository = LocalRepository(place.path)
-    base, root = around.settings.base, root_of(around.home.root, place.path)
-    forge = LocalForge(root, place.path, repository, base=base, clock=around.clock)
+    base, root = around.settings.base, root_of(around.home.root, place.home)
+    forge = LocalForge(root, place.home, repository, base=base, clock=around.clock)
 
     def source() -> Source:
         name = base or repository.default_branch()
@@ -123,7 +127,7 @@ def _on_disk(place: OnDisk, around: Around) -> Site:
             raise WorkspaceError(f"{place.path} has a detached HEAD: pass --base BRANCH")
         return Source(str(place.path), _named(name, str(place.path)))
 
-    return Site(forge, source, lambda: None, is_local=True)
+    return Site(forge, source, lambda: None, is_local=True, label=place.label, origin=place.origin)
 
 
 def _named(branch: str | None, repository: str) -> str:
@@ -163,8 +167,8 @@ def local_forges(home: Home, repository: str | None, clock: Clock) -> list[Local
             raise ConfigurationError(
                 f"--repo {repository}: only local repositories are listed; name a folder"
             )
-        path = place.path
-        return [LocalForge(root_of(home.root, path), path, LocalRepository(path), clock=clock)]
+        git = LocalRepository(place.path)
+        return [LocalForge(root_of(home.root, place.home), place.home, git, clock=clock)]
     return [
         LocalForge(
             found.root,

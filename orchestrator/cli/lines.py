@@ -219,7 +219,8 @@ def _story_line(event: _StoryEvent, narrator: Narrator) -> Line:
     sign, style = "info", "dim"
     match event:
         case CycleStarted():
-            text = f"run {event.run}: {one_line(event.repository)} with {one_line(event.model)}"
+            origin = f" (origin {one_line(event.origin)})" if event.origin else ""
+            text = f"run {event.run}: {one_line(event.repository)}{origin} with {one_line(event.model)}"
             text += f" ({one_line(event.rules)})" if event.rules else ""
         case PhaseEntered():
             text = f"phase: {event.phase}"

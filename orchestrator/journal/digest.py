@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import JournalError
+from orchestrator.core.repositories import repository_key, same_repository
 from orchestrator.core.spent import Spent
 from orchestrator.journal.folders import JOURNAL_FILE
 from orchestrator.journal.run_note import RunNote, note_run
@@ -44,16 +45,19 @@ class Digest:
     now: datetime
     runs: tuple[RunNote, ...] = ()
     _newest: dict[tuple[str, str], RunNote] = field(default_factory=dict, repr=False)
+    _names: dict[str, str] = field(default_factory=dict, repr=False)
+    """What each repository was called last."""
 
     def __post_init__(self) -> None:
         for run in self.runs:
+            self._names[_key(run)] = run.repository
             if run.task is not None:
-                self._newest[run.repository, run.task.key] = run
+                self._newest[_key(run), run.task.key] = run
 
     @property
     def pulls(self) -> list[RunNote]:
         """The last run that created or updated each pull request."""
-        return list({(run.repository, run.pull.number): run for run in self.runs if run.pull}.values())
+        return list({(_key(run), run.pull.number): run for run in self.runs if run.pull}.values())
 
     @property
     def questions(self) -> list[RunNote]:
@@ -77,9 +81,9 @@ class Digest:
         for run in reversed(self.runs):
             if run.outcome not in _UNDONE:
                 continue
-            if run.task is not None and self._newest[run.repository, run.task.key].outcome not in _UNDONE:
+            if run.task is not None and self._newest[_key(run), run.task.key].outcome not in _UNDONE:
                 continue
-            key = (run.repository, run.task.key if run.task else f" {run.outcome} {run.error or run.reason}")
+            key = (_key(run), run.task.key if run.task else f" {run.outcome} {run.error or run.reason}")
             before = found.get(key)
             found[key] = Undone(before.run, before.times + 1) if before else Undone(run, 1)
         return list(found.values())
@@ -101,7 +105,7 @@ class Digest:
         for run in self.runs:
             minutes = run.minutes
             for model, spent in (run.costs or {run.model: Spent()}).items():
-                key = (run.repository, model)
+                key = (self._names[_key(run)], model)
                 costs[key] = costs.get(key, Spent()) + spent + Spent(minutes=minutes)
                 minutes = 0.0
         return {key: spent for key, spent in costs.items() if spent.rounds}
@@ -119,9 +123,9 @@ class Digest:
     @property
     def waking(self) -> dict[str, Pause]:
         """Until when each repository is left alone, as its newest run says, where that is not over."""
-        newest = {run.repository: run for run in self.runs}
+        newest = {_key(run): run for run in self.runs}
         return {
-            name: run.pause
+            self._names[name]: run.pause
             for name, run in newest.items()
             if run.pause is not None and run.pause.until > self.now
         }
@@ -134,28 +138,19 @@ def make_digest(home: Home, since: datetime, now: datetime, repository: str | No
         home: where the runs are.
         since: with this time (UTC) it begins.
         now: with this one it ends.
-        repository: only runs on this one, as it may be written.
+        repository: only runs on this one, under any of its names that are whole.
 
     Raises:
         JournalError: the folder of the runs cannot be read.
     """
     notes = [note_run(folder) for folder in _folders(home, since)]
     return Digest(
-        since, now, tuple(n for n in notes if repository is None or same_place(n.repository, repository))
+        since, now, tuple(n for n in notes if repository is None or same_repository(n.repository, repository))
     )
 
 
-def same_place(one: str, other: str) -> bool:
-    """Whether two ways to name a repository (`owner/name`, a URL, a path) mean the same."""
-    return _place(one) == _place(other)
-
-
-def _place(name: str) -> str:
-    plain = name.strip().rstrip("/").removesuffix(".git")
-    match = re.fullmatch(r"(?:https?://[^/]+/|[^/@]+@[^/:]+:)?([\w.-]+/[\w.-]+)", plain)
-    if match and not Path(plain).is_dir():  # a folder that exists wins over `owner/name`
-        return match[1].lower()
-    return str(Path(plain).expanduser().absolute())
+def _key(run: RunNote) -> str:
+    return repository_key(run.repository)
 
 
 def _folders(home: Home, since: datetime) -> list[Path]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.cycle_events import CycleStarted, Paused
 from orchestrator.core.errors import JournalError
+from orchestrator.core.repositories import repository_key
 from orchestrator.journal.codec import UnknownRecord, decode
 from orchestrator.journal.folders import JOURNAL_FILE
 from orchestrator.journal.reader import runs
@@ -54,7 +55,7 @@ def last_pause(
     Args:
         home: where the runs are.
         now: the time.
-        repository: only runs on this one count, as `CycleStarted` names it.
+        repository: only runs on this one count, under any of its names that are whole.
         model: only runs with this one count: who restarts with another model need not wait.
         most: so many of the newest runs are looked at.
     """
@@ -76,9 +77,12 @@ def newest_run(
         newest = runs(home)[:most]
     except JournalError:
         return None
+    wanted = None if repository is None else repository_key(repository)
     for folder in newest:
         started = _started(folder / JOURNAL_FILE)
-        if started and repository in (None, started.repository) and model in (None, started.model):
+        if started is None or model not in (None, started.model):
+            continue
+        if wanted is None or repository_key(started.repository) == wanted:
             return folder
     return None
 

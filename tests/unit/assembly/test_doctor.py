@@ -63,7 +63,7 @@ def test_a_local_repository_is_ready(tmp_path: Path) -> None:
         bad = {name: one for name, one in found.items() if one.state is not State.OK}
         assert set(bad) == {"sandbox"}
         assert bad["sandbox"].state is State.SKIPPED
-    assert found["folder"].found == "a work tree, default branch main"
+    assert found["folder"].found == f"{repository}: a work tree, default branch main"
     assert git(repository, "for-each-ref", "refs/pullwright") == ""
 
 
