@@ -10,6 +10,8 @@ from orchestrator.assembly.place import OnDisk, OnGitHub, parse_place
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, WorkspaceError
 from orchestrator.core.events import WaitStarted
+from orchestrator.forge.address import DEFAULT_API_URL, api_url_for, git_host_of
+from orchestrator.forge.refusals import ENTERPRISE_VARIABLE, TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -66,19 +68,16 @@ def choose_site(repository: str, around: Around, *, writes: bool) -> Site:
     place = parse_place(repository, around.settings.github_url)
     if isinstance(place, OnDisk):
         return _on_disk(place, around)
-    if writes and not around.keys.github and around.settings.github_app_id is None:
+    known = credential_for(place.server, around)
+    if writes and known.auth is None:
         # Said before anything is paid for: the push would fail at the end.
-        raise ConfigurationError(
-            "no token for GitHub: set GITHUB_TOKEN, or try --dry-run with --task, which only reads"
-        )
-    return _on_github(place, around)
+        raise ConfigurationError(known.missing)
+    return _on_github(place, known, around)
 
 
-def _on_github(place: OnGitHub, around: Around) -> Site:
-    from orchestrator.forge.github import GitHubForge, Patience, api_url_for
+def _on_github(place: OnGitHub, known: HostCredential, around: Around) -> Site:
+    from orchestrator.forge.github import GitHubForge, Patience
     from orchestrator.workspace.credential import GitCredential
-
-    auth = _auth(around)
 
     def on_wait(seconds: float, reason: str) -> None:
         around.emit(WaitStarted(seconds, reason))
@@ -86,8 +85,11 @@ def _on_github(place: OnGitHub, around: Around) -> Site:
     # What GitHub asks for is no rule of a server on this machine.
     is_here = is_loopback(urlsplit(place.server).hostname or "")
     patience = Patience(around.clock, around.stop.sleep, on_wait, pacing_seconds=0.0 if is_here else 1.0)
-    api_url = api_url_for(place.server)
-    forge = GitHubForge(place.name, auth, patience, api_url, in_workflow=around.in_workflow)
+    forge = GitHubForge(
+        *(place.name, known.auth, patience, api_url_for(place.server)),
+        in_workflow=around.in_workflow,
+        token_variable=known.variable,
+    )
 
     def credential() -> GitCredential | None:
         found = forge.credential()
@@ -102,15 +104,61 @@ def _on_github(place: OnGitHub, around: Around) -> Site:
     return Site(forge, source, credential, label=place.label)
 
 
-def _auth(around: Around) -> GitHubAuth:
+@dataclass(frozen=True, slots=True)
+class HostCredential:
+    """Who we are at one server.
+
+    Attributes:
+        auth: None for nobody.
+        variable: where a token for it is set.
+        missing: what to do where a token is needed and there is none.
+    """
+
+    auth: GitHubAuth
+    variable: str
+    missing: str
+
+
+def credential_for(server: str, around: Around) -> HostCredential:
+    """The credential that a server may see. There is no other place that decides this.
+
+    ===============================================  ===============================================
+    credential                                       goes to
+    ===============================================  ===============================================
+    the GitHub App                                   the configured server, which is github.com if
+                                                     neither --github-url nor GITHUB_SERVER_URL is set
+    GITHUB_TOKEN, GH_TOKEN                           github.com and the configured server
+    GH_ENTERPRISE_TOKEN, GITHUB_ENTERPRISE_TOKEN     every other server that is named, and before
+                                                     GITHUB_TOKEN the configured one
+    ===============================================  ===============================================
+
+    Args:
+        server: its web address, from the configuration or from `--repo`.
+        around: settings and keys.
+
+    Raises:
+        ConfigurationError: an address is none, or the App has no key.
+    """
     from orchestrator.forge.github import GitHubApp, GitHubToken
 
-    app_id = around.settings.github_app_id
-    if app_id is not None:
-        if around.keys.github_app is None:
+    keys, settings = around.keys, around.settings
+    asked, configured = api_url_for(server), api_url_for(settings.github_url)
+    if settings.github_app_id is not None and asked == configured:
+        if keys.github_app is None:
             raise ConfigurationError("github_app_id is set: set PULLWRIGHT_GITHUB_APP_KEY_FILE as well")
-        return GitHubApp(app_id, around.keys.github_app)
-    return GitHubToken(around.keys.github) if around.keys.github else None
+        return HostCredential(GitHubApp(settings.github_app_id, keys.github_app), TOKEN_VARIABLE, "")
+    own = keys.github if asked in {DEFAULT_API_URL, configured} else None
+    token = own if asked == DEFAULT_API_URL else keys.github_enterprise or own
+    if asked in {DEFAULT_API_URL, configured}:
+        variable = TOKEN_VARIABLE
+        missing = f"no token for GitHub: set {variable}, or try --dry-run with --task, which only reads"
+    else:
+        variable, host = ENTERPRISE_VARIABLE, git_host_of(asked)
+        missing = (
+            f"no token for {host}: set {variable}, or name the server with --github-url "
+            f"{urlsplit(asked).scheme}://{host}, so that {TOKEN_VARIABLE} may go there"
+        )
+    return HostCredential(GitHubToken(token) if token else None, variable, missing)
 
 
 def _on_disk(place: OnDisk, around: Around) -> Site:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from orchestrator.core.errors import ConfigurationError, PullwrightError
 from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, SSH_ADDRESS
-from orchestrator.forge.address import api_url_for, git_host_of
+from orchestrator.forge.address import api_url_for, git_host_of, refuse_other_forge
+
+if TYPE_CHECKING:
+    import re
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ def parse_place(text: str, github_url: str) -> OnGitHub | OnDisk:
     if path.is_dir():
         return _on_disk(path)
     if match := OWNER_AND_NAME.fullmatch(text):
-        return OnGitHub(github_url, f"{match['owner']}/{match['name']}")
+        return _on_server(github_url, match)
     parts = urlsplit(text)
     if parts.scheme == "file":
         return _named_folder(unquote(parts.path), text)
@@ -110,8 +114,14 @@ def _on_disk(folder: Path) -> OnDisk:
     return OnDisk(found.top, found.home, found.origin)
 
 
+def _on_server(server: str, match: re.Match[str]) -> OnGitHub:
+    refuse_other_forge(urlsplit(server if "://" in server else f"https://{server}").hostname or "")
+    return OnGitHub(server, f"{match['owner']}/{match['name']}")
+
+
 def _from_url(server: str, path: str, text: str) -> OnGitHub:
+    refuse_other_forge(urlsplit(server).hostname or "")
     match = OWNER_AND_NAME.fullmatch(path.strip("/"))
     if match is None:
         raise ConfigurationError(f"--repo {text}: the address of a repository ends with owner/name")
-    return OnGitHub(server, f"{match['owner']}/{match['name']}")
+    return _on_server(server, match)

@@ -62,4 +62,4 @@ def _of_path(path: str) -> str:
 def _host(scheme: str, authority: str) -> str:
     address = f"{scheme}://{authority.rpartition('@')[2]}".lower()
     host = _USUAL_PORT.sub(r"\1\2", address).partition("://")[2].rstrip(".")
-    return host.removeprefix("www.").removeprefix("api.")
+    return GITHUB if host == f"ssh.{GITHUB}" else host.removeprefix("www.").removeprefix("api.")
