@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.assembly.around import Around
 from orchestrator.assembly.demo import as_demo, make_demo
-from orchestrator.assembly.forge import choose_site
+from orchestrator.assembly.forge import choose_site, commands_for
 from orchestrator.assembly.guards import GuardMaker, choose_sandbox
 from orchestrator.assembly.model import choose_model
 from orchestrator.assembly.program import Program
@@ -109,6 +109,7 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         stop=stop,
         environ=environ,
         answer=errand.answer,
+        commands=commands_for(site, loaded),
     )
 
 

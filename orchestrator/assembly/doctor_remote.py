@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from shlex import quote
 from typing import TYPE_CHECKING
 
-from orchestrator.assembly.claiming import lease_times, make_claims, open_hidden_refs, owner_name
+from orchestrator.assembly.claiming import open_hidden_refs, owner_name
 from orchestrator.assembly.doctor_findings import (
     Finding,
     Group,
@@ -17,7 +16,9 @@ from orchestrator.assembly.doctor_findings import (
     skipped,
     warning,
 )
+from orchestrator.assembly.tasks import make_by_hand
 from orchestrator.core.errors import EmptyRepositoryError, WorkspaceError
+from orchestrator.worker.task_states import Kind
 from orchestrator.workspace.hostgit import HostGit
 from orchestrator.workspace.records import HIDDEN
 from orchestrator.workspace.swap import push_error
@@ -72,6 +73,7 @@ class RemoteProbes:
             Probe("atomic push", self._atomic, network, _PUSH_SECONDS),
             Probe("claims", self._claims, network, _PUSH_SECONDS),
             Probe("unfinished work", self._unfinished, network, _PUSH_SECONDS),
+            Probe("tasks", self._tasks, network, _PUSH_SECONDS),
         )
         return Group(f"Git {name}", probes, stop, self._close)
 
@@ -126,13 +128,12 @@ class RemoteProbes:
             raise push_error(result, doing)
 
     def _claims(self) -> Finding:
-        clock, settings = self._around.clock, self._around.settings
-        times, owner = lease_times(settings), owner_name(self._environ)
-        found = make_claims(self._records(), owner, settings, clock).list()
-        held = [claim for claim in found if claim.state == "held"]
+        by_hand = make_by_hand(self._site, self._records(), self._around, self._environ)
+        clock, times, owner = self._around.clock, by_hand.times, owner_name(self._environ)
+        held = [claim for claim in by_hand.claims.list() if claim.state == "held"]
         broken = [claim.task for claim in held if claim.fault is not None]
         if broken:
-            fix = f"pullwright claims --repo {quote(self._name)} release {broken[0]}"
+            fix = by_hand.commands.release(broken[0])
             return warning(
                 f"{_some(broken)} cannot be read and {'blocks its task' if len(broken) == 1 else 'block their tasks'}",
                 fix,
@@ -140,11 +141,28 @@ class RemoteProbes:
         ours = [claim.task for claim in held if claim.owner == owner and claim.is_free(clock.now(), times)]
         if ours:
             return warning(f"of this machine, expired: {_some(ours)}", "the next run takes them up again")
-        return ok(f"{len(held)} held" if held else "none held")
+        live = [claim for claim in held if by_hand.is_held(claim)]
+        return ok(f"{len(live)} held" if live else "none held")
 
     def _unfinished(self) -> Finding:
         waiting = sorted(list_wip(self._records()))
         return ok(f"{_some(waiting)}; the next cycle on it goes on" if waiting else "none")
+
+    def _tasks(self) -> Finding:
+        """What has become of the tasks, in the words of every other command; the first that waits for a person."""
+        by_hand = make_by_hand(self._site, self._records(), self._around, self._environ)
+        states = by_hand.states()
+        told = [
+            f"{kind}: {_some(keys)}"
+            for kind in Kind
+            if (keys := [state.key for state in states if state.kind is kind])
+        ]
+        waiting = [
+            state for state in states if state.blocks and state.kind not in {Kind.DECLINED, Kind.NOTHING}
+        ]
+        if waiting:
+            return warning("; ".join(told), waiting[0].next_step(by_hand.commands))
+        return ok("; ".join(told) or "none is known")
 
 
 def folder(place: OnDisk, site: Site, base: str | None) -> Finding:

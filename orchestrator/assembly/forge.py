@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from orchestrator.assembly.place import OnDisk, OnGitHub, parse_place
+from orchestrator.config.sources import Kind
 from orchestrator.core.addresses import is_loopback
+from orchestrator.core.commands import Commands
 from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, WorkspaceError
 from orchestrator.core.events import WaitStarted
 from orchestrator.forge.address import DEFAULT_API_URL, api_url_for, git_host_of
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from orchestrator.assembly.around import Around
+    from orchestrator.config import Loaded
     from orchestrator.core.clock import Clock
     from orchestrator.forge.base import Forge
     from orchestrator.forge.github import GitHubAuth
@@ -73,6 +76,12 @@ def choose_site(repository: str, around: Around, *, writes: bool) -> Site:
         # Said before anything is paid for: the push would fail at the end.
         raise ConfigurationError(known.missing)
     return _on_github(place, known, around)
+
+
+def commands_for(site: Site, loaded: Loaded) -> Commands:
+    """The commands about a site's tasks, as a person can type them from any folder."""
+    typed = loaded.origin["github_url"].kind is Kind.FLAG and "://" in site.label
+    return Commands(site.label, loaded.settings.github_url if typed else "")
 
 
 def _on_github(place: OnGitHub, known: HostCredential, around: Around) -> Site:

@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     from orchestrator.workspace.records import Records
 
 
+def _not_again(_key: str) -> str:
+    """A dry run does not see the claims."""
+    return ""
+
+
 class OneCycle:
     """Gives `run_cycle` what it asks for, and closes the books after it."""
 
@@ -144,6 +149,7 @@ class OneCycle:
             may=Admission(forge, rules.label, rules.allow_actor).may,
             clean=lambda text, _author: guards.redact(guards.words(text).text),
             spent_up=spent_up,
+            commands=program.commands,
             answer=program.answer,
         )
 
@@ -169,6 +175,8 @@ class OneCycle:
             ),
             claim=taker.take if taker else None,
             in_flight=taker.held_by_others if taker else tuple,
+            asked_again=taker.asked_again if taker else _not_again,
+            commands=program.commands,
             pulse=self._pulse,
             has_conflict=forge.has_conflict,
             unfinished=partial(list_wip, taker.records) if taker else tuple,

@@ -72,6 +72,15 @@ def _dispatch(options: argparse.Namespace) -> int:  # noqa: PLR0911  one for eac
             from orchestrator.cli.claims_command import claims
 
             return claims(options)
+        case "retry" | "close" | "forget":
+            from orchestrator.cli import task_commands
+
+            decide = {
+                "retry": task_commands.retry,
+                "close": task_commands.close,
+                "forget": task_commands.forget,
+            }
+            return decide[options.command](options)
         case "doctor":
             from orchestrator.cli.doctor_command import doctor
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +15,14 @@ from orchestrator.core.repositories import repository_key, same_repository
 from orchestrator.core.spent import Spent
 from orchestrator.journal.folders import JOURNAL_FILE
 from orchestrator.journal.run_note import RunNote, note_run
+from orchestrator.journal.tasks import decisions
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from orchestrator.journal.folders import Home
     from orchestrator.journal.pauses import Pause
+    from orchestrator.journal.tasks import Decision
 
 # As `new_run_id` makes them.
 _RUN_NAME = re.compile(r"(\d{8}-\d{6})-[0-9a-z]+")
@@ -44,6 +48,7 @@ class Digest:
     since: datetime
     now: datetime
     runs: tuple[RunNote, ...] = ()
+    decided: Mapping[tuple[str, str], Decision] = field(default_factory=dict)
     _newest: dict[tuple[str, str], RunNote] = field(default_factory=dict, repr=False)
     _names: dict[str, str] = field(default_factory=dict, repr=False)
     """What each repository was called last."""
@@ -53,6 +58,10 @@ class Digest:
             self._names[_key(run)] = run.repository
             if run.task is not None:
                 self._newest[_key(run), run.task.key] = run
+        for key, run in self._newest.items():
+            decision = self.decided.get(key)
+            if decision is not None and run.started is not None and decision.at > run.started:
+                self._newest[key] = replace(run, outcome=decision.state, patch="", saved=decision.saved)
 
     @property
     def pulls(self) -> list[RunNote]:
@@ -85,7 +94,8 @@ class Digest:
                 continue
             key = (_key(run), run.task.key if run.task else f" {run.outcome} {run.error or run.reason}")
             before = found.get(key)
-            found[key] = Undone(before.run, before.times + 1) if before else Undone(run, 1)
+            newest = self._newest[key] if run.task else run
+            found[key] = Undone(before.run, before.times + 1) if before else Undone(newest, 1)
         return list(found.values())
 
     @property
@@ -144,9 +154,8 @@ def make_digest(home: Home, since: datetime, now: datetime, repository: str | No
         JournalError: the folder of the runs cannot be read.
     """
     notes = [note_run(folder) for folder in _folders(home, since)]
-    return Digest(
-        since, now, tuple(n for n in notes if repository is None or same_repository(n.repository, repository))
-    )
+    kept = tuple(n for n in notes if repository is None or same_repository(n.repository, repository))
+    return Digest(since, now, kept, decisions(home))
 
 
 def _key(run: RunNote) -> str:

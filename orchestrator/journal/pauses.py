@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -13,10 +11,10 @@ from orchestrator.core.errors import JournalError
 from orchestrator.core.repositories import repository_key
 from orchestrator.journal.codec import UnknownRecord, decode
 from orchestrator.journal.folders import JOURNAL_FILE
+from orchestrator.journal.pieces import objects_in, piece_of
 from orchestrator.journal.reader import runs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from orchestrator.journal.folders import Home
@@ -88,7 +86,7 @@ def newest_run(
 
 
 def _started(path: Path) -> CycleStarted | None:
-    for data in _objects(_piece(path, _BEGINNING_BYTES, from_end=False)):
+    for data in objects_in(piece_of(path, _BEGINNING_BYTES, from_end=False)):
         event = _event(data)
         if isinstance(event, CycleStarted):
             return event
@@ -97,7 +95,7 @@ def _started(path: Path) -> CycleStarted | None:
 
 def _pause_in(path: Path) -> Pause | None:
     found: Pause | None = None
-    for data in _objects(_piece(path, _END_BYTES, from_end=True)):
+    for data in objects_in(piece_of(path, _END_BYTES, from_end=True)):
         event = _event(data)
         if isinstance(event, Paused):
             found = _pause(event) or found
@@ -120,24 +118,3 @@ def _event(data: dict[str, Any]) -> object:
     except JournalError:
         return None
     return None if isinstance(event, UnknownRecord) else event
-
-
-def _objects(piece: bytes) -> Iterator[dict[str, Any]]:
-    """The JSON objects on whole lines; a line that is cut off at either end is no JSON."""
-    for line in piece.split(b"\n"):
-        try:
-            data = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(data, dict):
-            yield data
-
-
-def _piece(path: Path, most_bytes: int, *, from_end: bool) -> bytes:
-    try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            file.seek(max(size - most_bytes, 0) if from_end else 0)
-            return file.read(most_bytes)
-    except OSError:
-        return b""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.core.clock import SystemClock
+from orchestrator.core.commands import Commands
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.cycle.parts import Choice
 from orchestrator.cycle.tasks import BRANCH_FOLDER, Task, TaskKind, from_issue, from_text
@@ -15,6 +16,7 @@ from orchestrator.worker.idle import Idle
 from orchestrator.worker.look import CLAIMS_LOOK_AGAIN, Look, Ready
 from orchestrator.worker.manners import Manners, name_of, why_not_again
 from orchestrator.worker.reading import BACKLOG_FILES, Reading, Screen
+from orchestrator.workspace.claims import RETRY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -40,6 +42,11 @@ def _unheard(event: Guarded) -> None:
 
 def _nobody() -> tuple[str, ...]:
     return ()
+
+
+def _not_again(key: str) -> str:
+    del key
+    return ""
 
 
 def _no_conflict(number: int) -> bool:
@@ -78,6 +85,8 @@ class Backlog:
         in_flight: keys of the tasks that other workers hold now.
         has_conflict: whether a pull request, by number, cannot be merged into its base as it is.
         unfinished: keys of the tasks on which a cycle left unfinished work.
+        asked_again: by which claim a person asked for another try of a task, by its key; empty where nobody did.
+        commands: what a reason tells a person to type.
         pulse: the forge's, if somebody has asked for it already; None asks.
         clock: the time of day.
         idle: what is remembered between two backlogs of one process.
@@ -97,6 +106,8 @@ class Backlog:
     in_flight: Callable[[], Collection[str]] = _nobody
     has_conflict: Callable[[int], bool] = _no_conflict
     unfinished: Callable[[], Collection[str]] = _nobody
+    asked_again: Callable[[str], str] = _not_again
+    commands: Commands = Commands()  # noqa: RUF009  a frozen value
     pulse: Callable[[], str] | None = None
     clock: Clock = field(default_factory=SystemClock)
     idle: Idle = field(default_factory=Idle)
@@ -147,6 +158,7 @@ class Backlog:
             self.has_conflict,
             self.unfinished,
             screen.refused,
+            self.commands,
         )
         return Reading(look, screen, self.comments_policy)
 
@@ -205,7 +217,10 @@ class Backlog:
         before = lease.previous.new_pull(look.now) if lease.previous else None
         if before is not None and before not in {pull.number for pull in pulls}:
             return f"{name_of(ready.task)} was proposed as #{before}, which the forge does not list yet"
-        done, _ = why_not_again(ready.task, pulls, ready.labels, look.is_asked)
+        asked = lease.previous is not None and lease.previous.outcome == RETRY
+        done, _ = why_not_again(
+            ready.task, pulls, ready.labels, look.is_asked, by_hand=asked, commands=self.commands
+        )
         full = look.why_no_new_task(pulls, self.in_flight)
         return done or (full.reason if full else ready)
 
@@ -215,14 +230,17 @@ class Backlog:
             issue = None if isinstance(candidate, Task) else candidate
             task = candidate if isinstance(candidate, Task) else from_issue(candidate)
             labels = issue.labels if issue else ()
-            reason, retried = why_not_again(task, look.pulls, labels, look.is_asked)
-            attempt = f"{task.key} retry {max(retried)}" if retried else task.key
+            asked = self.asked_again(task.key)
+            reason, retried = why_not_again(
+                task, look.pulls, labels, look.is_asked, by_hand=bool(asked), commands=self.commands
+            )
+            attempt = f"{task.key} retry {asked or max(retried)}" if asked or retried else task.key
             if reason is None and attempt in self.attempted:
                 reason = f"{name_of(task)} was worked on in this run"
             if reason is None and issue is not None:
                 reason = reading.why_not(issue)
                 task = task if reason else reading.told(issue)
-            task = replace(task, is_retry=bool(retried))
+            task = replace(task, is_retry=bool(asked or retried))
             if reason is None:
                 yield Ready(task, attempt, look.unlabel(retried), labels)
             else:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
+from orchestrator.core.commands import Commands
 from orchestrator.cycle.tasks import BRANCH_FOLDER, REBASE_LABEL, Task, TaskKind, key_of
 from orchestrator.forge.base import PullRequestState, TokenKind
 from orchestrator.worker import manners as rules
@@ -54,6 +55,7 @@ class Look:
         pulls: all of ours, as they were listed first; `me` is our login, where it is known.
         unfinished: keys of tasks with unfinished work; asked once, where a pull request of ours is open.
         refused: told of labels that count for nothing, because of who put them on.
+        commands: what a reason tells a person to type.
         reasons: why things are not done, in words.
         times: when some of them may be.
     """
@@ -68,6 +70,7 @@ class Look:
     has_conflict: Callable[[int], bool]
     unfinished: Callable[[], Collection[str]] = tuple
     refused: Callable[[str], None] = _unheard
+    commands: Commands = Commands()  # noqa: RUF009  a frozen value
     admission: Admission = field(init=False)
     pulls: list[PullRequest] = field(init=False)
     me: str | None = field(init=False)
@@ -131,7 +134,7 @@ class Look:
         """Why no new task is begun, or None."""
         proposed = {key for key, _ in filter(None, (key_of(pull.branch) for pull in pulls if _is_open(pull)))}
         others = len(set(in_flight()) - proposed)
-        found = rules.why_no_new_task(pulls, self.manners, self.now, self._is_reviewed, others)
+        found = rules.why_no_new_task(pulls, self.manners, self.now, self._is_reviewed, others, self.commands)
         return replace(found, until=self.now + CLAIMS_LOOK_AGAIN) if found and others else found
 
     def unlabel(self, numbers: Sequence[int]) -> tuple[Callable[[], None], ...]:

@@ -15,11 +15,11 @@ from rich.console import Console
 
 from orchestrator.cli import exit_codes
 from orchestrator.cli.config_command import key_states
-from orchestrator.cli.pulls import close, write_json, write_text
+from orchestrator.cli.pulls import write_json, write_text
 from orchestrator.cli.show import tell
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import TaskTaken
-from orchestrator.core.errors import ConfigurationError, ForgeNotFoundError, JournalError, ProviderError
+from orchestrator.core.errors import ConfigurationError, JournalError, ProviderError
 from orchestrator.core.events import Warned
 from orchestrator.forge.base import Proposal
 from orchestrator.forge.local import LocalForge, root_of
@@ -194,19 +194,6 @@ def test_pull_requests_and_questions_are_listed(tmp_path: Path) -> None:
     pull, question = [json.loads(line) for line in out.getvalue().splitlines()]
     assert (pull["kind"], pull["number"], pull["state"]) == ("pull_request", 1, "open")
     assert (question["kind"], question["body"]) == ("question", "Which\none?")
-
-
-def test_a_pull_request_is_closed(tmp_path: Path) -> None:
-    one = forge(tmp_path / "one")
-    one.ensure_pull_request(Proposal("pullwright/x", "main", "Fix", "body", draft=False))
-    out = io.StringIO()
-    assert close([one], 1, out) == 0
-    assert out.getvalue() == "closed #1 of one\n"
-    assert one.pull_requests()[0].state == "closed"
-    with pytest.raises(ForgeNotFoundError, match="no pull request #7"):
-        close([one], 7, out)
-    with pytest.raises(ForgeNotFoundError):
-        close([], 1, out)
 
 
 def test_a_repository_that_is_gone_does_not_hide_the_others(tmp_path: Path) -> None:

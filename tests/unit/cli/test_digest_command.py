@@ -123,7 +123,7 @@ def test_every_section(words: Words) -> None:
     )
     for line in (
         "- #2 Two in `o/r`: Which? https://github.com/o/r/issues/2#c",
-        "- limit, #3 Three in `o/r`: rounds (`20260102-110000-abcdef`)",
+        "- unfinished (limit), #3 Three in `o/r`: rounds (`20260102-110000-abcdef`)",
         "- #3 Three in `o/r`: `refs/x`",
         "- issue #9 waits",
         "- in `o/r` (`20260102-110000-abcdef`)",
