@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from orchestrator.cycle.parts import Stop
 from orchestrator.guard.secrets import Redactor
 from orchestrator.journal.folders import Home
 from orchestrator.journal.reader import find_run, read_run
+from orchestrator.journal.tasks import tasks_taken
 from orchestrator.worker.backlog import Wanted
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Emit
 
 _REPLAY = "replay:"
+_KEY = re.compile(r"issue-[1-9][0-9]{0,9}|(?:item|text)-[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         site=site,
         chosen=chosen,
         web=None if errand.demo else choose_web(around),
-        wanted=Wanted(errand.issue, errand.text),
+        wanted=_wanted(errand, home, site.label),
         home=home,
         redactor=redactor,
         guards=guards,
@@ -111,6 +114,30 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         answer=errand.answer,
         commands=commands_for(site, loaded),
     )
+
+
+def _wanted(errand: Errand, home: Home, label: str) -> Wanted:
+    """The task that the person named; `--task` takes its key as well, as messages name it.
+
+    Raises:
+        ConfigurationError: this machine does not know the text with that key.
+    """
+    key = (errand.text or "").strip()
+    kind, _, rest = key.partition("-") if _KEY.fullmatch(key) else ("", "", "")
+    match kind:
+        case "issue":
+            return Wanted(issue=int(rest))
+        case "item":
+            return Wanted(item=key)
+        case "text":
+            known = tasks_taken(home, label).get(key)
+            if known is None:
+                raise ConfigurationError(
+                    f"no run on this machine worked on {key}: give its words with --task"
+                )
+            return Wanted(text=known.body or known.title)
+        case _:
+            return Wanted(errand.issue, errand.text)
 
 
 def _as_recorded(errand: Errand, loaded: Loaded, home: Home) -> Errand:

@@ -130,7 +130,9 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     work.add_argument("--repo", type=_text, metavar="REPO", help="owner/name, a URL, or a path")
     task = work.add_mutually_exclusive_group()
     task.add_argument("--issue", type=_number, metavar="N", help="work on this issue")
-    task.add_argument("--task", type=_text, metavar="TEXT", help="work on what this text says")
+    task.add_argument(
+        "--task", type=_text, metavar="TEXT", help="work on what this text says, or on the task with this key"
+    )
     work.add_argument(
         "--answer", type=_text, metavar="TEXT", help="answer the question that the task's last cycle asked"
     )
@@ -165,6 +167,9 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
         "run", nargs="?", default=None, metavar="RUN", help="its id, the beginning of it, or 'last'"
     )
     parser.add_argument("--list", action="store_true", help="list the runs, newest first")
+    parser.add_argument(
+        "--verbose", action="store_true", help="cut nothing, and print replies that could not be used whole"
+    )
     _add_json(parser, "print records as JSON lines")
 
 

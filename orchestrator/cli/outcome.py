@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.lines import money
 from orchestrator.cli.text import clean, counted
+from orchestrator.core.errors import BadReplyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from orchestrator.core.commands import Commands
     from orchestrator.cycle.result import CycleResult
+    from orchestrator.cycle.tasks import Task
 
 _SHORT_COMMIT = 10
 _UNCOUNTED = (
@@ -21,10 +24,10 @@ _UNCOUNTED = (
 
 
 def print_result(
-    result: CycleResult, redact: Callable[[str], str], repository: str, *, dry_run: bool
+    result: CycleResult, redact: Callable[[str], str], commands: Commands, *, dry_run: bool
 ) -> None:
-    """Print a result on standard output: the headline, then what there is to look at."""
-    for line in (*_headline(result), *_details(result, repository, dry_run=dry_run)):
+    """Print a result on standard output: the headline, then what there is to look at and to type."""
+    for line in (*_headline(result), *_details(result, commands, dry_run=dry_run)):
         # What a terminal obeys may stand between the letters of a secret.
         print(redact(clean(line)), flush=True)
 
@@ -53,7 +56,10 @@ def _headline(result: CycleResult) -> Iterator[str]:
             yield f"Failed: {result.error}"
 
 
-def _details(result: CycleResult, repository: str, *, dry_run: bool) -> Iterator[str]:
+def _details(result: CycleResult, commands: Commands, *, dry_run: bool) -> Iterator[str]:
+    repository = commands.repository
+    if result.task and result.outcome == "question" and not dry_run:
+        yield f"  answer  {_where_to_answer(result.task, result.question_url or '', commands)}"
     if result.task:
         yield f"  task    {result.task.title}"
     if result.question and result.outcome != "question":
@@ -68,4 +74,14 @@ def _details(result: CycleResult, repository: str, *, dry_run: bool) -> Iterator
         cost = money(None) if result.usd is None else f"${result.usd:.4f}"
         rounds = counted(result.rounds, "round")
         yield f"  spent   {rounds}, {result.usage.total_tokens:,} tokens, {cost}{_UNCOUNTED if dry_run else ''}"
-    yield f"  run     {result.run} (pullwright show {result.run})"
+    more = " --verbose" if isinstance(result.cause, BadReplyError) else ""
+    yield f"  run     {result.run} (pullwright show {result.run}{more})"
+
+
+def _where_to_answer(task: Task, url: str, commands: Commands) -> str:
+    """The comment to answer below, or the command to answer by."""
+    if url.startswith(("https://", "http://")):
+        return f"below {url}"
+    if not url:
+        return "nobody can see the question: the next cycle goes on without an answer"
+    return commands.answer(task.key)

@@ -146,7 +146,7 @@ def _report(program: Program, result: CycleResult, *, as_json: bool) -> None:
         clean = program.redactor.redact_value(result.to_json())
         print(json.dumps(clean, ensure_ascii=False), flush=True)
     else:
-        print_result(result, program.redactor.redact, program.repository, dry_run=program.dry_run)
+        print_result(result, program.redactor.redact, program.commands, dry_run=program.dry_run)
 
 
 def _refuse(error: PullwrightError, *, as_json: bool) -> int:

@@ -56,16 +56,19 @@ def _no_conflict(number: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the person named: an issue, a text, or neither, which means the backlog."""
+    """What the person named: an issue, a text, an item of the backlog by its key, or none, which means the backlog."""
 
     issue: int | None = None
     text: str | None = None
+    item: str | None = None
 
     @property
     def prefix(self) -> str:
         """What the branches begin with that it is about."""
         if self.issue is not None:
             return f"{BRANCH_FOLDER}issue-{self.issue}-"
+        if self.item is not None:
+            return f"{BRANCH_FOLDER}{self.item}-"
         return BRANCH_FOLDER if self.text is None else from_text(self.text).branch_prefix
 
 
@@ -226,7 +229,7 @@ class Backlog:
 
     def _new(self, reading: Reading) -> Iterator[Ready]:
         look = reading.look
-        for candidate in reading.candidates(self.wanted.issue, self.wanted.text):
+        for candidate in reading.candidates(self.wanted.issue, self.wanted.text, self.wanted.item):
             issue = None if isinstance(candidate, Task) else candidate
             task = candidate if isinstance(candidate, Task) else from_issue(candidate)
             labels = issue.labels if issue else ()

@@ -207,6 +207,25 @@ def test_only_our_own_pull_requests_are_closed(local: Stage, repository: Path) -
     assert "closed already" in local.command("close", "1", "--repo", str(repository)).out
 
 
+def test_a_question_says_by_which_command_it_is_answered(local: Stage, repository: Path) -> None:
+    for named, key in (((), ITEM), (("--task", "Fix add(), please"), "text-")):
+        local.script(ASK)
+        asked = local.run(*named, json_output=False)
+        assert asked.code == 4
+        (line,) = [line for line in asked.out.splitlines() if line.startswith("  answer  ")]
+        words = shlex.split(line.removeprefix("  answer  ").replace("ANSWER", "2"))
+        assert words[:4] == ["pullwright", "run", "--repo", str(repository)]
+        assert words[5].startswith(key)
+        local.script(do(PROPOSE, FINISH))
+        done = local.run(*words[4:])
+        assert done.result["outcome"] == "proposed", done.out
+        assert "2. Floats too" in local.told(-1)
+    unknown = local.run("--task", "text-00000000", json_output=False)
+    assert (unknown.code, "no run on this machine worked on text-00000000" in unknown.err) == (2, True)
+    gone = local.run("--task", "item-00000000", json_output=False)
+    assert (gone.code, "item-00000000 is no unticked item of BACKLOG.md" in gone.out) == (2, True)
+
+
 # On GitHub.
 
 

@@ -41,7 +41,7 @@ PLAIN = """\
 · phase: plan
 · round 1
 · reply: 1,234 tokens, $0.0100
-! reply 1 not usable: $.plan: missing
+! reply 1 not usable: $.plan: missing; it was: {}
 ▸ plan: Look, then write. (the reply was mended)
 ▸ 1 call
 · phase: act
