@@ -189,7 +189,8 @@ def _on_disk(place: OnDisk, around: Around) -> Site:
 
 def _named(branch: str | None, repository: str) -> str:
     if branch is None:
-        raise EmptyRepositoryError(f"{repository} is empty: push a first commit")
+        what = "make" if repository.startswith("/") else "push"
+        raise EmptyRepositoryError(f"{repository} is empty: {what} a first commit")
     return branch
 
 

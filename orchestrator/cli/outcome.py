@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.lines import money
 from orchestrator.cli.text import clean, counted
 from orchestrator.core.errors import BadReplyError
+from orchestrator.cycle.let_go import outcome_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from orchestrator.cycle.tasks import Task
 
 _SHORT_COMMIT = 10
+_BLOCKING = frozenset({"failed", "no_task"})
+"""What a task came to that is not taken again before a person says something."""
 _UNCOUNTED = (
     " (counts for this machine's day, not for the repository's)"  # a dry run writes nothing to a remote
 )
@@ -74,6 +77,8 @@ def _details(result: CycleResult, commands: Commands, *, dry_run: bool) -> Itera
         cost = money(None) if result.usd is None else f"${result.usd:.4f}"
         rounds = counted(result.rounds, "round")
         yield f"  spent   {rounds}, {result.usage.total_tokens:,} tokens, {cost}{_UNCOUNTED if dry_run else ''}"
+    if result.task and not dry_run and outcome_words(result, result.task).partition(" ")[0] in _BLOCKING:
+        yield f"  again   {commands.retry(result.task.key)}"
     more = " --verbose" if isinstance(result.cause, BadReplyError) else ""
     yield f"  run     {result.run} (pullwright show {result.run}{more})"
 

@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     from orchestrator.assembly.build import Errand, build_program
     from orchestrator.cli.live import LiveView
 
-    view = LiveView.on_stderr(plain=options.plain)
+    view = LiveView.on_stderr(plain=options.plain, summary=not options.json)
     errand = Errand(
         *(options.repo, options.issue, options.task, options.answer),
         demo=options.demo,

@@ -105,8 +105,9 @@ class ByHand:
             state = states.setdefault(key, TaskState(key, Kind.OPEN))
             if key not in words and state.pull is not None:
                 words[key] = state.pull.title
-        if (key := self._by_number(named.strip(), states)) is not None:
-            return states.get(key, TaskState(key, Kind.OPEN))
+        numbered = self._by_number(named.strip(), states)
+        if numbered is not None:
+            return states.get(numbered, TaskState(numbered, Kind.OPEN))
         return states[_named(named, states, words)]
 
     def retry(self, state: TaskState) -> Decided:

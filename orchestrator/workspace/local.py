@@ -87,7 +87,9 @@ class LocalRepository:
             message = f"{path} belongs to another user, so git does not trust it; run as its owner"
             raise WorkspaceError(message)
         if found.status != 0:
-            message = f"{path} is not a git repository"
+            message = (
+                f"{path} is not a git repository: name one, or make it one (git init, then a first commit)"
+            )
             raise WorkspaceError(message)
         self._git = HostGit(folder, Path(os.fsdecode(found.stdout.removesuffix(b"\n"))))
         self._doing = f"cannot read {path}"

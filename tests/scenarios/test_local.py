@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,7 @@ from orchestrator.core.clock import SystemClock
 from orchestrator.journal.folders import Home
 from orchestrator.journal.pauses import Pause
 from orchestrator.worker.pause_notes import note_pause
+from tests.doubles.model_server import fail
 from tests.scenarios.stage import (
     CALC,
     FINISH,
@@ -278,6 +281,20 @@ def test_two_repositories_that_are_typed_alike_share_nothing(
     assert "#1" not in seen("pulls", "--repo", ".")
     assert "no runs" in seen("digest", "--repo", ".")
     assert "spent" in seen("doctor", "--repo", "../calc/")
+
+
+def test_on_one_screen_an_error_is_there_once(stage: Stage, repository: Path) -> None:
+    stage.script(fail(401))
+    model = ("--model", "openai-chat:scripted-1", "--api-url", stage.model.url)
+    done = subprocess.run(
+        [sys.executable, "-m", "orchestrator", "run", "--repo", str(repository), *TASK, *model],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stdout.count("scripted failure 401") == 1, done.stdout
 
 
 def test_a_repository_is_shown_with_its_origin_and_without_a_credential(
