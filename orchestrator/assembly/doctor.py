@@ -10,11 +10,12 @@ from orchestrator.assembly.around import Around
 from orchestrator.assembly.claiming import new_nonce
 from orchestrator.assembly.doctor_findings import Group, Impatient, Probe, Result, failed, ok, run, skipped
 from orchestrator.assembly.doctor_machine import commands, earlier, machine
-from orchestrator.assembly.forge import choose_site
+from orchestrator.assembly.forge import choose_site, credential_for
 from orchestrator.assembly.place import OnDisk, label_of, parse_place
 from orchestrator.config import ApiKeys, load, secret_values
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, PullwrightError
+from orchestrator.forge.base import TokenKind
 from orchestrator.guard.secrets import Redactor
 from orchestrator.journal.folders import Home
 
@@ -132,13 +133,15 @@ def _on_github(  # noqa: PLR0913  as above
 
     if not isinstance(site.forge, RestForge):
         return  # a place on GitHub has its forge
-    probes = GitHubProbes(site.forge, around, web.rstrip("/"), writes=writes)
+    known = credential_for(web, around)
+    probes = GitHubProbes(site.forge, around, web.rstrip("/"), writes=writes, known=known)
     yield probes.group(repository, stop)
     facts = probes.known_facts
     if facts is None:
         yield _only(f"Git {repository}", "push", skipped("not tried: see repository"))
     else:
         fix = grant(probes.kind, "contents", web.rstrip("/"), is_private=facts.is_private)
+        fix = probes.no_token if probes.kind is TokenKind.NONE else fix
         if facts.roles is not None and "push" not in facts.roles and probes.kind in BY_ROLE:
             fix = f"{role_fix(facts)}; and {fix}"
         yield remote(push_fix=fix).group(repository, Impatient())

@@ -10,7 +10,12 @@ from orchestrator.assembly.place import OnDisk, OnGitHub, parse_place
 from orchestrator.config.sources import Kind
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.commands import Commands
-from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, WorkspaceError
+from orchestrator.core.errors import (
+    ConfigurationError,
+    EmptyRepositoryError,
+    GitMissingError,
+    WorkspaceError,
+)
 from orchestrator.core.events import WaitStarted
 from orchestrator.forge.address import DEFAULT_API_URL, api_url_for, git_host_of
 from orchestrator.forge.refusals import ENTERPRISE_VARIABLE, TOKEN_VARIABLE
@@ -65,8 +70,9 @@ def choose_site(repository: str, around: Around, *, writes: bool) -> Site:
         writes: whether the run will push and open pull requests.
 
     Raises:
-        ConfigurationError: it names nothing, a token may not be sent there, or there is none to write with.
-        WorkspaceError: the folder is no git repository.
+        ConfigurationError: it names nothing, the folder is no git repository, a token may not be sent there,
+            or there is none to write with.
+        GitMissingError: there is no git.
     """
     place = parse_place(repository, around.settings.github_url)
     if isinstance(place, OnDisk):
@@ -174,7 +180,12 @@ def _on_disk(place: OnDisk, around: Around) -> Site:
     from orchestrator.forge.local import LocalForge, root_of
     from orchestrator.workspace.local import LocalRepository
 
-    repository = LocalRepository(place.path)
+    try:
+        repository = LocalRepository(place.path)
+    except GitMissingError:
+        raise
+    except WorkspaceError as error:
+        raise ConfigurationError(str(error)) from None
     base, root = around.settings.base, root_of(around.home.root, place.home)
     forge = LocalForge(root, place.home, repository, base=base, clock=around.clock)
 

@@ -6,8 +6,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import PROGRAM, UsageError, parse
+from orchestrator.cli.arguments import UsageError, parse
 from orchestrator.cli.exit_codes import DONE, FAILED, INTERRUPTED, USAGE, for_error
+from orchestrator.core.commands import PROGRAM
 from orchestrator.core.errors import PullwrightError
 
 if TYPE_CHECKING:

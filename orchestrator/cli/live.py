@@ -225,6 +225,8 @@ class _Once:
                 return self._said(event.question, line)
             case CycleEnded():
                 return self._end(event.result, line)
+            case _:
+                pass
         return [line]
 
     def held(self) -> list[Line]:

@@ -217,10 +217,13 @@ class Backlog:
         if ready.task.kind is not TaskKind.NEW:
             again = look.again(ready, pulls)
             return again if isinstance(again, str) else reading.in_its_words(again)
-        before = lease.previous.new_pull(look.now) if lease.previous else None
-        if before is not None and before not in {pull.number for pull in pulls}:
-            return f"{name_of(ready.task)} was proposed as #{before}, which the forge does not list yet"
         asked = lease.previous is not None and lease.previous.outcome == RETRY
+        before = lease.previous.new_pull(look.now) if lease.previous and not asked else None
+        if before is not None and before not in {pull.number for pull in pulls}:
+            gone = f"if there is none: {self.commands.retry(ready.task.key)}"
+            return (
+                f"{name_of(ready.task)} was proposed as #{before}, which the forge does not list yet; {gone}"
+            )
         done, _ = why_not_again(
             ready.task, pulls, ready.labels, look.is_asked, by_hand=asked, commands=self.commands
         )

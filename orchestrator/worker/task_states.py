@@ -99,6 +99,8 @@ class TaskState:
         match self.kind:
             case Kind.DECLINED | Kind.NOTHING | Kind.ASKED:
                 return True
+            case Kind.PROPOSED:
+                return self.pull is None
             case Kind.FAILED | Kind.UNFINISHED:
                 return outcome == "failed" or (gave_up and outcome in {"error", "limit"})
             case _:
@@ -108,21 +110,23 @@ class TaskState:
         """The state with what belongs to it, on one line."""
         if self.claim is not None and self.claim.fault is not None:
             return f"{self.kind}, as far as can be told: {self.claim.fault}"
-        number = f" as #{self.pull.number}" if self.pull is not None else ""
+        gave_up = self.blocks and self.left is not None and self.left.attempts >= MOST_ATTEMPTS
+        rest = ""
         match self.kind:
+            case Kind.PROPOSED if self.pull is None and self.claim is not None:
+                rest = f" as #{self.claim.pull}, which the forge does not list yet"
             case Kind.PROPOSED | Kind.MERGED | Kind.DECLINED:
-                rest = ", unfinished work is kept" if self.wip is not None else ""
-                return f"{self.kind}{number}{rest}"
+                rest = f" as #{self.pull.number}" if self.pull is not None else ""
+                rest += ", unfinished work is kept" if self.wip is not None else ""
             case Kind.FAILED | Kind.UNFINISHED if not self.blocks:
-                return f"{self.kind}, the next cycle {'goes on' if self.wip is not None else 'tries again'}"
-            case Kind.FAILED | Kind.UNFINISHED if (
-                self.left is not None and self.left.attempts >= MOST_ATTEMPTS
-            ):
-                return f"{self.kind} in {self.left.attempts} cycles"
+                rest = f", the next cycle {'goes on' if self.wip is not None else 'tries again'}"
+            case Kind.FAILED | Kind.UNFINISHED if gave_up and self.left is not None:
+                rest = f" in {self.left.attempts} cycles"
             case Kind.OPEN if self.wip is not None:
-                return f"{self.kind}, the next cycle goes on with the work that is kept"
+                rest = ", the next cycle goes on with the work that is kept"
             case _:
-                return str(self.kind)
+                pass
+        return f"{self.kind}{rest}"
 
     def next_step(self, commands: Commands) -> str:
         """The command that a person may type next, or the address to answer at; empty where nothing waits."""
@@ -178,7 +182,7 @@ def state_of(
     elif pull is not None:
         kind = _of_proposed(pull, claim, left)
     else:
-        kind = _of_unproposed(claim, left)
+        kind = _of_unproposed(claim, left, as_of.now)
     return TaskState(key, kind, claim, pull, left, wip)
 
 
@@ -194,7 +198,7 @@ def _of_proposed(pull: PullRequest, claim: ClaimRecord | None, left: State | Non
     return Kind.ASKED if waits and pull.state is PullRequestState.OPEN else _OF_PULL[pull.state]
 
 
-def _of_unproposed(claim: ClaimRecord | None, left: State | None) -> Kind:
+def _of_unproposed(claim: ClaimRecord | None, left: State | None, now: datetime) -> Kind:
     """The state of a task without one."""
     if _is_retry(claim):
         return Kind.OPEN
@@ -204,6 +208,8 @@ def _of_unproposed(claim: ClaimRecord | None, left: State | None) -> Kind:
         return Kind.UNFINISHED if left is not None else Kind.OPEN
     # A claim that nobody let go of is that of a process that died.
     found = kind_of_outcome(claim.outcome if claim.state == "released" else "crashed")
+    if found is Kind.PROPOSED and claim.new_pull(now) is not None:
+        return found
     # Its question was dropped, or its pull request is gone: nothing keeps it.
     return Kind.OPEN if found in {Kind.ASKED, Kind.PROPOSED} else found
 

@@ -9,6 +9,7 @@ import pytest
 
 from orchestrator.assembly.around import Around
 from orchestrator.assembly.claiming import open_hidden_refs
+from orchestrator.assembly.doctor import diagnose
 from orchestrator.assembly.forge import choose_site, credential_for
 from orchestrator.assembly.place import parse_place
 from orchestrator.config import ApiKeys, load
@@ -202,3 +203,13 @@ def test_the_next_page_of_a_list_on_another_server_is_not_asked_for(tmp_path: Pa
         with pytest.raises(ForgeError, match="sends us to another server"):
             site.forge.our_pull_requests("pullwright/")
         assert other.seen == []
+
+
+def test_doctor_names_the_variable_of_the_server_and_sends_it_nothing_else(tmp_path: Path) -> None:
+    with Watched(**{"/api/v3/meta": META, "/": (404, GITHUBS, b"{}")}) as server:
+        environ = {"PULLWRIGHT_HOME": str(tmp_path / "home"), "GITHUB_TOKEN": OURS}
+        found = list(diagnose(f"{server.root}/octo/spoon", {}, environ, tmp_path, clock=ManualClock()))
+        (fix,) = [one.finding.fix for one in found if one.probe == "token"]
+        assert "set GH_ENTERPRISE_TOKEN" in fix
+        assert server.seen
+        assert server.leaks(OURS) == []

@@ -148,7 +148,10 @@ def test_what_the_summary_says_is_left_to_it() -> None:
     assert shown(
         [LimitReached("rounds", "1 of 1"), CycleEnded({"outcome": "limit", "reason": "1 of 1"})], summary=True
     ) == ("! limit (0 rounds, 0 tokens, $0.00, 1:30)\n")
-    asked = [QuestionAsked("Which?", None), CycleEnded({"outcome": "question", "question": "Which?"})]
+    asked: list[Event] = [
+        QuestionAsked("Which?", None),
+        CycleEnded({"outcome": "question", "question": "Which?"}),
+    ]
     assert "Which?" not in shown(asked, summary=True)
 
 
