@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.assembly.around import Around
 from orchestrator.assembly.demo import as_demo, make_demo
-from orchestrator.assembly.forge import choose_site
+from orchestrator.assembly.forge import choose_site, commands_for
 from orchestrator.assembly.guards import GuardMaker, choose_sandbox
 from orchestrator.assembly.model import choose_model
 from orchestrator.assembly.program import Program
@@ -17,10 +18,12 @@ from orchestrator.config import ApiKeys, load, secret_values
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.cycle_events import CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME
 from orchestrator.cycle.parts import Stop
 from orchestrator.guard.secrets import Redactor
 from orchestrator.journal.folders import Home
 from orchestrator.journal.reader import find_run, read_run
+from orchestrator.journal.tasks import tasks_taken
 from orchestrator.worker.backlog import Wanted
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Emit
 
 _REPLAY = "replay:"
+_KEY = re.compile(r"issue-[1-9][0-9]{0,9}|(?:item|text)-[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +94,15 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     redactor = Redactor(secret_values(environ))
     guards = GuardMaker(redactor)
     guards(settings)  # a rule that makes no sense is said now
+    site = choose_site(errand.repository, around, writes=not errand.dry_run)
     return Program(
-        repository=errand.repository,
+        repository=site.label,
         settings=settings,
         dry_run=errand.dry_run,
-        site=choose_site(errand.repository, around, writes=not errand.dry_run),
+        site=site,
         chosen=chosen,
         web=None if errand.demo else choose_web(around),
-        wanted=Wanted(errand.issue, errand.text),
+        wanted=_wanted(errand, home, site.label),
         home=home,
         redactor=redactor,
         guards=guards,
@@ -107,7 +112,32 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         stop=stop,
         environ=environ,
         answer=errand.answer,
+        commands=commands_for(site, loaded),
     )
+
+
+def _wanted(errand: Errand, home: Home, label: str) -> Wanted:
+    """The task that the person named; `--task` takes its key as well, as messages name it.
+
+    Raises:
+        ConfigurationError: this machine does not know the text with that key.
+    """
+    key = (errand.text or "").strip()
+    kind, _, rest = key.partition("-") if _KEY.fullmatch(key) else ("", "", "")
+    match kind:
+        case "issue":
+            return Wanted(issue=int(rest))
+        case "item":
+            return Wanted(item=key)
+        case "text":
+            known = tasks_taken(home, label).get(key)
+            if known is None:
+                raise ConfigurationError(
+                    f"no run on this machine worked on {key}: give its words with --task"
+                )
+            return Wanted(text=known.body or known.title)
+        case _:
+            return Wanted(errand.issue, errand.text)
 
 
 def _as_recorded(errand: Errand, loaded: Loaded, home: Home) -> Errand:
@@ -118,8 +148,13 @@ def _as_recorded(errand: Errand, loaded: Loaded, home: Home) -> Errand:
     events = read_run(find_run(home, model.removeprefix(_REPLAY))).events
     started = next((event for event in events if isinstance(event, CycleStarted)), None)
     task = next((event for event in events if isinstance(event, TaskTaken)), None)
-    repository = errand.repository or (started.repository if started else None)
+    repository = errand.repository or (_as_typed(started.repository) if started else None)
     issue, text = errand.issue, errand.text
     if task and not issue and not text:
         issue, text = task.number, task.body or task.title if task.source == "text" else None
     return replace(errand, repository=repository, issue=issue, text=text)
+
+
+def _as_typed(label: str) -> str:
+    """A repository's name in a journal as a `--repo` that means it everywhere, also beside a folder of that name."""
+    return f"https://{GITHUB}/{label}" if OWNER_AND_NAME.fullmatch(label) else label

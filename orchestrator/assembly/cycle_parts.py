@@ -43,6 +43,7 @@ def make_parts(
         run=run,
         folder=folder,
         repository=program.repository,
+        origin=program.site.origin,
         forge=program.site.forge,
         model=program.chosen.model,
         contract=choose_contract(settings),

@@ -10,11 +10,12 @@ from orchestrator.assembly.around import Around
 from orchestrator.assembly.claiming import new_nonce
 from orchestrator.assembly.doctor_findings import Group, Impatient, Probe, Result, failed, ok, run, skipped
 from orchestrator.assembly.doctor_machine import commands, earlier, machine
-from orchestrator.assembly.forge import choose_site
-from orchestrator.assembly.place import OnDisk, parse_place
+from orchestrator.assembly.forge import choose_site, credential_for
+from orchestrator.assembly.place import OnDisk, label_of, parse_place
 from orchestrator.config import ApiKeys, load, secret_values
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, PullwrightError
+from orchestrator.forge.base import TokenKind
 from orchestrator.guard.secrets import Redactor
 from orchestrator.journal.folders import Home
 
@@ -88,7 +89,7 @@ def _groups(  # noqa: PLR0913  as above
         yield _only("Repository", "address", skipped("none is named: pass --repo owner/name or --repo PATH"))
     else:
         yield from _at(repository, around, environ, writes=writes, stop=stop)
-    yield earlier(around, repository)
+    yield earlier(around, repository and label_of(repository, loaded.settings.github_url))
 
 
 def _at(
@@ -108,7 +109,7 @@ def _at(
         return
     remote = partial(RemoteProbes, site, around, environ, nonce=new_nonce, writes=writes)
     if isinstance(place, OnDisk):
-        look = partial(folder, place.path, site, around.settings.base)
+        look = partial(folder, place, site, around.settings.base)
         yield Group(f"Repository {repository}", (Probe("folder", look, _REPOSITORY_FIX),))
         fix = f"run as the owner of {place.path}, or make it yours: sudo chown -R $USER {quote(str(place.path))}"
         yield remote(push_fix=fix).group(repository, Impatient())
@@ -132,13 +133,15 @@ def _on_github(  # noqa: PLR0913  as above
 
     if not isinstance(site.forge, RestForge):
         return  # a place on GitHub has its forge
-    probes = GitHubProbes(site.forge, around, web.rstrip("/"), writes=writes)
+    known = credential_for(web, around)
+    probes = GitHubProbes(site.forge, around, web.rstrip("/"), writes=writes, known=known)
     yield probes.group(repository, stop)
     facts = probes.known_facts
     if facts is None:
         yield _only(f"Git {repository}", "push", skipped("not tried: see repository"))
     else:
         fix = grant(probes.kind, "contents", web.rstrip("/"), is_private=facts.is_private)
+        fix = probes.no_token if probes.kind is TokenKind.NONE else fix
         if facts.roles is not None and "push" not in facts.roles and probes.kind in BY_ROLE:
             fix = f"{role_fix(facts)}; and {fix}"
         yield remote(push_fix=fix).group(repository, Impatient())

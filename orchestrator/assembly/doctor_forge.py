@@ -21,6 +21,7 @@ from orchestrator.assembly.doctor_machine import judge_clock
 from orchestrator.core.changes import FileChange, FileVersion
 from orchestrator.core.errors import ForgeNotFoundError, ForgePermissionError
 from orchestrator.forge.base import TokenKind
+from orchestrator.forge.refusals import TOKEN_VARIABLE
 from orchestrator.guard.protected import PathPolicy
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from orchestrator.assembly.around import Around
+    from orchestrator.assembly.forge import HostCredential
     from orchestrator.forge.github_rest import RestForge
     from orchestrator.forge.github_survey import RepositoryFacts
     from orchestrator.forge.github_token import TokenFacts
@@ -62,10 +64,15 @@ class GitHubProbes:
         around: settings and clock.
         web: the server's web address.
         writes: whether requests may be made that would write, if GitHub did not refuse them.
+        known: who we are there.
     """
 
-    def __init__(self, forge: RestForge, around: Around, web: str, *, writes: bool) -> None:
+    def __init__(
+        self, forge: RestForge, around: Around, web: str, *, writes: bool, known: HostCredential
+    ) -> None:
         self._forge, self._around, self._web, self._writes = forge, around, web, writes
+        self._variable = known.variable
+        self.no_token = NO_TOKEN if known.variable == TOKEN_VARIABLE else known.missing
         self.known_facts: RepositoryFacts | None = None
         self._known_token: TokenFacts | None = None
 
@@ -74,7 +81,11 @@ class GitHubProbes:
         network = "check the network and --github-url; https://www.githubstatus.com tells of outages"
         label = self._around.settings.label
         looks: tuple[tuple[str, Callable[[], Finding], str], ...] = (
-            ("token", self._token, f"make a new token ({self._web}/settings/tokens) and set GITHUB_TOKEN"),
+            (
+                "token",
+                self._token,
+                f"make a new token ({self._web}/settings/tokens) and set {self._variable}",
+            ),
             ("expiry", self._expiry, network),
             ("rate limits", self._limits, network),
             ("clock", self._clock, network),
@@ -110,7 +121,7 @@ class GitHubProbes:
     def _token(self) -> Finding:
         about = self._known_token = self._forge.about_token()
         if self.kind is TokenKind.NONE:
-            return failed("none is set: nothing can be pushed", NO_TOKEN)
+            return failed("none is set: nothing can be pushed", self.no_token)
         words = {
             TokenKind.WORKFLOW: "of a workflow run (GITHUB_TOKEN)",
             TokenKind.APP: "of a GitHub App",
@@ -135,7 +146,7 @@ class GitHubProbes:
         when = f"{expires:%Y-%m-%d %H:%M} UTC, in {_days(expires - now)}"
         if days < _FEW_DAYS:
             page = token_page(self.kind, self._web)
-            return warning(when, f"make a new one before ({page}) and set GITHUB_TOKEN")
+            return warning(when, f"make a new one before ({page}) and set {self._variable}")
         return ok(when)
 
     def _limits(self) -> Finding:
@@ -189,7 +200,7 @@ class GitHubProbes:
     def _writes_part(self, permission: str) -> Finding:
         facts = self._needed()
         if self.kind is TokenKind.NONE:
-            return failed("not without a token", NO_TOKEN)
+            return failed("not without a token", self.no_token)
         if permission == "issues" and not facts.has_issues:
             return skipped("issues are switched off")
         if permission == "pull_requests":

@@ -7,12 +7,14 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from orchestrator import __version__
 from orchestrator.assembly.doctor_findings import Finding, Group, Probe, failed, ok, skipped, warning
 from orchestrator.assembly.guards import runs_commands, sandbox_options
 from orchestrator.core.errors import SandboxMissingError
+from orchestrator.core.repositories import same_repository
 from orchestrator.journal.folders import HOME_VARIABLE
 from orchestrator.journal.open_runs import open_runs
 from orchestrator.journal.pauses import last_pause
@@ -134,12 +136,11 @@ def _dead_runs(home: Home, repository: str | None) -> Finding:
     dead = open_runs(home)
     if not dead:
         return ok("none")
-    ours = [run for run in dead if run.start and run.start.repository == repository]
+    ours = [run for run in dead if run.start and same_repository(run.start.repository, repository or "")]
     number = f"{len(dead)} {'run was' if len(dead) == 1 else 'runs were'} killed: {dead[0].id}"
     here = f", {len(ours)} of them on this repository" if repository and len(dead) > 1 else ""
-    names = dict.fromkeys(run.start.repository for run in dead if run.start)
-    where = next(iter(names), "REPO")
-    return warning(f"{number}{here}", f"the next pullwright run --repo {where} saves their work")
+    where = next((run.start.repository for run in (*ours, *dead) if run.start), "REPO")
+    return warning(f"{number}{here}", f"the next pullwright run --repo {quote(where)} saves their work")
 
 
 def _pause(home: Home, clock: Clock, repository: str | None) -> Finding:

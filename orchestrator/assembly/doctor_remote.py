@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from shlex import quote
 from typing import TYPE_CHECKING
 
-from orchestrator.assembly.claiming import lease_times, make_claims, open_hidden_refs, owner_name
+from orchestrator.assembly.claiming import open_hidden_refs, owner_name
 from orchestrator.assembly.doctor_findings import (
     Finding,
     Group,
@@ -18,9 +17,11 @@ from orchestrator.assembly.doctor_findings import (
     warning,
 )
 from orchestrator.assembly.doctor_grants import fix_for
+from orchestrator.assembly.tasks import make_by_hand
 from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, WorkspaceError
 from orchestrator.cycle.tasks import BRANCH_FOLDERS
 from orchestrator.worker.naming import RemoteNames, patterns
+from orchestrator.worker.task_states import Kind
 from orchestrator.workspace.hostgit import HostGit
 from orchestrator.workspace.records import HIDDEN
 from orchestrator.workspace.swap import push_error
@@ -28,10 +29,10 @@ from orchestrator.workspace.wip import list_wip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from orchestrator.assembly.around import Around
     from orchestrator.assembly.forge import Site
+    from orchestrator.assembly.place import OnDisk
     from orchestrator.workspace.records import Records
 
 REF = f"{HIDDEN}doctor"
@@ -76,6 +77,7 @@ class RemoteProbes:
             Probe("atomic push", self._atomic, network, _PUSH_SECONDS),
             Probe("claims", self._claims, network, _PUSH_SECONDS),
             Probe("unfinished work", self._unfinished, network, _PUSH_SECONDS),
+            Probe("tasks", self._tasks, network, _PUSH_SECONDS),
         )
         return Group(f"Git {name}", probes, stop, self._close)
 
@@ -148,13 +150,12 @@ class RemoteProbes:
             raise push_error(result, doing)
 
     def _claims(self) -> Finding:
-        clock, settings = self._around.clock, self._around.settings
-        times, owner = lease_times(settings), owner_name(self._environ)
-        found = make_claims(self._records(), owner, settings, clock).list()
-        held = [claim for claim in found if claim.state == "held"]
+        by_hand = make_by_hand(self._site, self._records(), self._around, self._environ)
+        clock, times, owner = self._around.clock, by_hand.times, owner_name(self._environ)
+        held = [claim for claim in by_hand.claims.list() if claim.state == "held"]
         broken = [claim.task for claim in held if claim.fault is not None]
         if broken:
-            fix = f"pullwright claims --repo {quote(self._name)} release {broken[0]}"
+            fix = by_hand.commands.release(broken[0])
             return warning(
                 f"{_some(broken)} cannot be read and {'blocks its task' if len(broken) == 1 else 'block their tasks'}",
                 fix,
@@ -162,24 +163,42 @@ class RemoteProbes:
         ours = [claim.task for claim in held if claim.owner == owner and claim.is_free(clock.now(), times)]
         if ours:
             return warning(f"of this machine, expired: {_some(ours)}", "the next run takes them up again")
-        return ok(f"{len(held)} held" if held else "none held")
+        live = [claim for claim in held if by_hand.is_held(claim)]
+        return ok(f"{len(live)} held" if live else "none held")
 
     def _unfinished(self) -> Finding:
         waiting = sorted(list_wip(self._records()))
         return ok(f"{_some(waiting)}; the next cycle on it goes on" if waiting else "none")
 
+    def _tasks(self) -> Finding:
+        """What has become of the tasks, in the words of every other command; the first that waits for a person."""
+        by_hand = make_by_hand(self._site, self._records(), self._around, self._environ)
+        states = by_hand.states()
+        told = [
+            f"{kind}: {_some(keys)}"
+            for kind in Kind
+            if (keys := [state.key for state in states if state.kind is kind])
+        ]
+        waiting = [
+            state for state in states if state.blocks and state.kind not in {Kind.DECLINED, Kind.NOTHING}
+        ]
+        if waiting:
+            return warning("; ".join(told), waiting[0].next_step(by_hand.commands))
+        return ok("; ".join(told) or "none is known")
 
-def folder(path: Path, site: Site, base: str | None) -> Finding:
+
+def folder(place: OnDisk, site: Site, base: str | None) -> Finding:
     """A repository on this disk, as git sees it."""
     from orchestrator.workspace.local import LocalRepository
 
-    repository = LocalRepository(path)
+    repository = LocalRepository(place.path)
     if repository.is_empty():
-        return failed(f"{path} is empty", "commit something to it first")
+        return failed(f"{place.path} is empty", "commit something to it first")
     if base is None and repository.default_branch() is None:
         return failed("its HEAD is detached", "pass --base BRANCH, or check a branch out")
-    kind = "a work tree" if (path / ".git").exists() else "bare"
-    return ok(f"{kind}, default branch {site.source().branch}")
+    kind = "a work tree" if (place.path / ".git").exists() else "bare"
+    origin = f", origin {place.origin}" if place.origin else ""
+    return ok(f"{place.home}{origin}: {kind}, default branch {site.source().branch}")
 
 
 def _some(names: list[str]) -> str:

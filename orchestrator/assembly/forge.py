@@ -7,14 +7,24 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from orchestrator.assembly.place import OnDisk, OnGitHub, parse_place
+from orchestrator.config.sources import Kind
 from orchestrator.core.addresses import is_loopback
-from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, WorkspaceError
+from orchestrator.core.commands import Commands
+from orchestrator.core.errors import (
+    ConfigurationError,
+    EmptyRepositoryError,
+    GitMissingError,
+    WorkspaceError,
+)
 from orchestrator.core.events import WaitStarted, Warned
+from orchestrator.forge.address import DEFAULT_API_URL, api_url_for, git_host_of
+from orchestrator.forge.refusals import ENTERPRISE_VARIABLE, TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from orchestrator.assembly.around import Around
+    from orchestrator.config import Loaded
     from orchestrator.core.clock import Clock
     from orchestrator.forge.base import Forge
     from orchestrator.forge.github import GitHubAuth
@@ -39,12 +49,16 @@ class Site:
         source: asked for once a cycle, because a repository may move.
         credential: what git shows to the server, or None.
         is_local: a folder plays the forge: nobody reviews there.
+        label: what people and journals call the repository, however it was typed.
+        origin: of a repository on disk, where it was cloned from; empty if that is not known.
     """
 
     forge: Forge
     source: Callable[[], Source]
     credential: Callable[[], GitCredential | None]
     is_local: bool = False
+    label: str = ""
+    origin: str = ""
 
 
 def choose_site(repository: str, around: Around, *, writes: bool) -> Site:
@@ -56,25 +70,29 @@ def choose_site(repository: str, around: Around, *, writes: bool) -> Site:
         writes: whether the run will push and open pull requests.
 
     Raises:
-        ConfigurationError: it names nothing, a token may not be sent there, or there is none to write with.
-        WorkspaceError: the folder is no git repository.
+        ConfigurationError: it names nothing, the folder is no git repository, a token may not be sent there,
+            or there is none to write with.
+        GitMissingError: there is no git.
     """
     place = parse_place(repository, around.settings.github_url)
     if isinstance(place, OnDisk):
         return _on_disk(place, around)
-    if writes and not around.keys.github and around.settings.github_app_id is None:
+    known = credential_for(place.server, around)
+    if writes and known.auth is None:
         # Said before anything is paid for: the push would fail at the end.
-        raise ConfigurationError(
-            "no token for GitHub: set GITHUB_TOKEN, or try --dry-run with --task, which only reads"
-        )
-    return _on_github(place, around)
+        raise ConfigurationError(known.missing)
+    return _on_github(place, known, around)
 
 
-def _on_github(place: OnGitHub, around: Around) -> Site:
-    from orchestrator.forge.github import GitHubForge, Patience, api_url_for
+def commands_for(site: Site, loaded: Loaded) -> Commands:
+    """The commands about a site's tasks, as a person can type them from any folder."""
+    typed = loaded.origin["github_url"].kind is Kind.FLAG and "://" in site.label
+    return Commands(site.label, loaded.settings.github_url if typed else "")
+
+
+def _on_github(place: OnGitHub, known: HostCredential, around: Around) -> Site:
+    from orchestrator.forge.github import GitHubForge, Patience
     from orchestrator.workspace.credential import GitCredential
-
-    auth = _auth(around)
 
     def on_wait(seconds: float, reason: str) -> None:
         around.emit(WaitStarted(seconds, reason))
@@ -86,8 +104,11 @@ def _on_github(place: OnGitHub, around: Around) -> Site:
     is_here = is_loopback(urlsplit(place.server).hostname or "")
     pacing = 0.0 if is_here else 1.0
     patience = Patience(around.clock, around.stop.sleep, on_wait, on_odd, pacing_seconds=pacing)
-    api_url = api_url_for(place.server)
-    forge = GitHubForge(place.name, auth, patience, api_url, in_workflow=around.in_workflow)
+    forge = GitHubForge(
+        *(place.name, known.auth, patience, api_url_for(place.server)),
+        in_workflow=around.in_workflow,
+        token_variable=known.variable,
+    )
 
     def credential() -> GitCredential | None:
         found = forge.credential()
@@ -99,27 +120,78 @@ def _on_github(place: OnGitHub, around: Around) -> Site:
             repository.clone_url, _named(around.settings.base or repository.default_branch, place.name)
         )
 
-    return Site(forge, source, credential)
+    return Site(forge, source, credential, label=place.label)
 
 
-def _auth(around: Around) -> GitHubAuth:
+@dataclass(frozen=True, slots=True)
+class HostCredential:
+    """Who we are at one server.
+
+    Attributes:
+        auth: None for nobody.
+        variable: where a token for it is set.
+        missing: what to do where a token is needed and there is none.
+    """
+
+    auth: GitHubAuth
+    variable: str
+    missing: str
+
+
+def credential_for(server: str, around: Around) -> HostCredential:
+    """The credential that a server may see. There is no other place that decides this.
+
+    ===============================================  ===============================================
+    credential                                       goes to
+    ===============================================  ===============================================
+    the GitHub App                                   the configured server, which is github.com if
+                                                     neither --github-url nor GITHUB_SERVER_URL is set
+    GITHUB_TOKEN, GH_TOKEN                           github.com and the configured server
+    GH_ENTERPRISE_TOKEN, GITHUB_ENTERPRISE_TOKEN     every other server that is named, and before
+                                                     GITHUB_TOKEN the configured one
+    ===============================================  ===============================================
+
+    Args:
+        server: its web address, from the configuration or from `--repo`.
+        around: settings and keys.
+
+    Raises:
+        ConfigurationError: an address is none, or the App has no key.
+    """
     from orchestrator.forge.github import GitHubApp, GitHubToken
 
-    app_id = around.settings.github_app_id
-    if app_id is not None:
-        if around.keys.github_app is None:
+    keys, settings = around.keys, around.settings
+    asked, configured = api_url_for(server), api_url_for(settings.github_url)
+    if settings.github_app_id is not None and asked == configured:
+        if keys.github_app is None:
             raise ConfigurationError("github_app_id is set: set PULLWRIGHT_GITHUB_APP_KEY_FILE as well")
-        return GitHubApp(app_id, around.keys.github_app)
-    return GitHubToken(around.keys.github) if around.keys.github else None
+        return HostCredential(GitHubApp(settings.github_app_id, keys.github_app), TOKEN_VARIABLE, "")
+    own = keys.github if asked in {DEFAULT_API_URL, configured} else None
+    token = own if asked == DEFAULT_API_URL else keys.github_enterprise or own
+    if asked in {DEFAULT_API_URL, configured}:
+        variable = TOKEN_VARIABLE
+        missing = f"no token for GitHub: set {variable}, or try --dry-run with --task, which only reads"
+    else:
+        variable, host = ENTERPRISE_VARIABLE, git_host_of(asked)
+        missing = (
+            f"no token for {host}: set {variable}, or name the server with --github-url "
+            f"{urlsplit(asked).scheme}://{host}, so that {TOKEN_VARIABLE} may go there"
+        )
+    return HostCredential(GitHubToken(token) if token else None, variable, missing)
 
 
 def _on_disk(place: OnDisk, around: Around) -> Site:
     from orchestrator.forge.local import LocalForge, root_of
     from orchestrator.workspace.local import LocalRepository
 
-    repository = LocalRepository(place.path)
-    base, root = around.settings.base, root_of(around.home.root, place.path)
-    forge = LocalForge(root, place.path, repository, base=base, clock=around.clock)
+    try:
+        repository = LocalRepository(place.path)
+    except GitMissingError:
+        raise
+    except WorkspaceError as error:
+        raise ConfigurationError(str(error)) from None
+    base, root = around.settings.base, root_of(around.home.root, place.home)
+    forge = LocalForge(root, place.home, repository, base=base, clock=around.clock)
 
     def source() -> Source:
         name = base or repository.default_branch()
@@ -127,12 +199,13 @@ def _on_disk(place: OnDisk, around: Around) -> Site:
             raise WorkspaceError(f"{place.path} has a detached HEAD: pass --base BRANCH")
         return Source(str(place.path), _named(name, str(place.path)))
 
-    return Site(forge, source, lambda: None, is_local=True)
+    return Site(forge, source, lambda: None, is_local=True, label=place.label, origin=place.origin)
 
 
 def _named(branch: str | None, repository: str) -> str:
     if branch is None:
-        raise EmptyRepositoryError(f"{repository} is empty: push a first commit")
+        what = "make" if repository.startswith("/") else "push"
+        raise EmptyRepositoryError(f"{repository} is empty: {what} a first commit")
     return branch
 
 
@@ -167,8 +240,8 @@ def local_forges(home: Home, repository: str | None, clock: Clock) -> list[Local
             raise ConfigurationError(
                 f"--repo {repository}: only local repositories are listed; name a folder"
             )
-        path = place.path
-        return [LocalForge(root_of(home.root, path), path, LocalRepository(path), clock=clock)]
+        git = LocalRepository(place.path)
+        return [LocalForge(root_of(home.root, place.home), place.home, git, clock=clock)]
     return [
         LocalForge(
             found.root,

@@ -39,6 +39,11 @@ if TYPE_CHECKING:
     from orchestrator.workspace.records import Records
 
 
+def _not_again(_key: str) -> str:
+    """A dry run does not see the claims."""
+    return ""
+
+
 class OneCycle:
     """Gives `run_cycle` what it asks for, and closes the books after it."""
 
@@ -147,6 +152,7 @@ class OneCycle:
             spent_up=spent_up,
             kept=program.kept_work(recovery.records),
             tell=lambda text: program.relay(Warned(text)),
+            commands=program.commands,
             answer=program.answer,
             base=rules.base,
             author_email=rules.author_email,
@@ -174,6 +180,8 @@ class OneCycle:
             ),
             claim=taker.take if taker else None,
             in_flight=taker.held_by_others if taker else tuple,
+            asked_again=taker.asked_again if taker else _not_again,
+            commands=program.commands,
             pulse=self._pulse,
             has_conflict=forge.has_conflict,
             unfinished=taker.unfinished if taker else tuple,

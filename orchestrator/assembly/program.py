@@ -12,6 +12,7 @@ from orchestrator.assembly.cycle_parts import make_parts
 from orchestrator.assembly.one_cycle import OneCycle
 from orchestrator.assembly.relay import Recorder
 from orchestrator.config import LOCAL_FILE, tightened
+from orchestrator.core.commands import Commands
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.events import Warned
 from orchestrator.cycle.cycle import run_cycle
@@ -55,6 +56,7 @@ class Program:
     Attributes:
         guards: makes the checks for settings.
         answer: a person's words on the question that the task waits with.
+        commands: what a message tells a person to type.
         attempted: the keys of tasks that this process has tried; `idle` is what it knows of a backlog
             in which nothing has changed.
     """
@@ -75,6 +77,7 @@ class Program:
     stop: Stop
     environ: Mapping[str, str] = field(default_factory=dict)
     answer: str | None = None
+    commands: Commands = Commands()  # noqa: RUF009  a frozen value
     attempted: set[str] = field(default_factory=set)
     idle: Idle = field(default_factory=Idle)
     _records: Records | None = None

@@ -6,8 +6,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import PROGRAM, UsageError, parse
+from orchestrator.cli.arguments import UsageError, parse
 from orchestrator.cli.exit_codes import DONE, FAILED, INTERRUPTED, USAGE, for_error
+from orchestrator.core.commands import PROGRAM
 from orchestrator.core.errors import PullwrightError
 
 if TYPE_CHECKING:
@@ -72,6 +73,15 @@ def _dispatch(options: argparse.Namespace) -> int:  # noqa: PLR0911  one for eac
             from orchestrator.cli.claims_command import claims
 
             return claims(options)
+        case "retry" | "close" | "forget":
+            from orchestrator.cli import task_commands
+
+            decide = {
+                "retry": task_commands.retry,
+                "close": task_commands.close,
+                "forget": task_commands.forget,
+            }
+            return decide[options.command](options)
         case "doctor":
             from orchestrator.cli.doctor_command import doctor
 

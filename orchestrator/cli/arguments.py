@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from orchestrator import __version__
 from orchestrator.cli.exit_codes import MEANINGS
 from orchestrator.cli.setting_flags import SETTING_KEYS, add_settings
+from orchestrator.core.commands import PROGRAM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-PROGRAM = "pullwright"
+
 COMMANDS = {
     "run": "take one task, change the repository, open a pull request",
     "worker": "look after many repositories, as a fleet's file says",
@@ -23,8 +24,16 @@ COMMANDS = {
     "redteam": "try known attacks on this configuration, offline",
     "digest": "tell what was done, what was not and why, and what it cost",
     "claims": "list who works on which task, or take a task away",
+    "retry": "let the next cycle take a task again",
+    "close": "close a pull request of Pullwright's, so that its task is not taken again",
+    "forget": "drop what is kept of a task: unfinished work, conversation, failures",
     "doctor": "try what a run needs, and say how to mend what is missing",
     "config": "print the effective configuration and where it comes from",
+}
+_EXAMPLES = {
+    "retry": ("retry 12 --repo owner/name", "retry item-c3238589 --repo .", 'retry "Fix add()" --repo .'),
+    "close": ("close 7 --repo owner/name", "close 1 --repo ."),
+    "forget": ("forget issue-12 --repo owner/name", "forget item-c3238589 --repo . --yes"),
 }
 REPLAY = "replay:"
 
@@ -61,7 +70,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         raise UsageError(_unknown(unknown[0], _flags(parser, options)))
     if options.command is None:
         raise UsageError(f"name a command: {', '.join(COMMANDS)} ({PROGRAM} --help explains them)")
-    if options.command in {"run", "redteam", "worker", "doctor"}:
+    if options.command in {"run", "redteam", "worker", "doctor", "claims", *_EXAMPLES}:
         _refuse_secrets(options)
     if options.command == "run":
         _check_run(options)
@@ -91,7 +100,7 @@ def _build() -> _Parser:
             name,
             help=text,
             description=f"{text[0].upper()}{text[1:]}.",
-            epilog=f"exit status:\n{statuses}",
+            epilog=_examples(name) + f"exit status:\n{statuses}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
@@ -106,6 +115,8 @@ def _build() -> _Parser:
     _add_redteam(built["redteam"])
     _add_digest(built["digest"])
     _add_claims(built["claims"])
+    for name in _EXAMPLES:
+        _add_decision(built[name], name)
     _add_doctor(built["doctor"])
     _add_json(built["config"], "print one JSON object")
     return parser
@@ -119,7 +130,9 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     work.add_argument("--repo", type=_text, metavar="REPO", help="owner/name, a URL, or a path")
     task = work.add_mutually_exclusive_group()
     task.add_argument("--issue", type=_number, metavar="N", help="work on this issue")
-    task.add_argument("--task", type=_text, metavar="TEXT", help="work on what this text says")
+    task.add_argument(
+        "--task", type=_text, metavar="TEXT", help="work on what this text says, or on the task with this key"
+    )
     work.add_argument(
         "--answer", type=_text, metavar="TEXT", help="answer the question that the task's last cycle asked"
     )
@@ -154,6 +167,9 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
         "run", nargs="?", default=None, metavar="RUN", help="its id, the beginning of it, or 'last'"
     )
     parser.add_argument("--list", action="store_true", help="list the runs, newest first")
+    parser.add_argument(
+        "--verbose", action="store_true", help="cut nothing, and print replies that could not be used whole"
+    )
     _add_json(parser, "print records as JSON lines")
 
 
@@ -186,6 +202,7 @@ def _add_digest(parser: argparse.ArgumentParser) -> None:
 def _add_claims(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(key=None)
     parser.add_argument("--repo", type=_text, metavar="REPO", help="owner/name, a URL, or a path")
+    _add_server(parser)
     _add_json(parser, "print JSON lines")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
     for name, text in (
@@ -201,11 +218,38 @@ def _add_claims(parser: argparse.ArgumentParser) -> None:
             default=argparse.SUPPRESS,
             help="the same as before the action",
         )
+        _add_server(action)
         action.add_argument(
             "--json", action="store_true", default=argparse.SUPPRESS, help="the same as before the action"
         )
         if name != "list":
             action.add_argument("key", type=_text, metavar="KEY", help="the task's key, such as issue-12")
+
+
+def _examples(command: str) -> str:
+    lines = "".join(f"  {PROGRAM} {example}\n" for example in _EXAMPLES.get(command, ()))
+    return f"examples:\n{lines}\n" if lines else ""
+
+
+def _add_decision(parser: argparse.ArgumentParser, command: str) -> None:
+    if command == "close":
+        parser.add_argument("number", type=_numbered, metavar="N", help="the pull request's number")
+    else:
+        text = "an issue's or pull request's number, the task's key, or a part of its words"
+        parser.add_argument("task", type=_text, metavar="TASK", help=text)
+    if command == "forget":
+        parser.add_argument("--yes", action="store_true", help="do not ask, also where work is lost")
+    parser.add_argument("--repo", type=_text, metavar="REPO", help="owner/name, a URL, or a path")
+    _add_server(parser)
+    _add_json(parser, "print one JSON object")
+
+
+def _add_server(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--github-url", metavar="URL", default=argparse.SUPPRESS, help="an Enterprise server")
+
+
+def _numbered(value: str) -> int:
+    return _number(value.removeprefix("#"))
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:

@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.cli.arguments import given_settings
 from orchestrator.cli.exit_codes import DONE, NOTHING
 from orchestrator.cli.text import one_line
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.errors import ConfigurationError, ForgeError
+from orchestrator.worker.task_states import Kind
 from orchestrator.workspace.claim_record import spent_fields
 
 if TYPE_CHECKING:
@@ -20,11 +22,15 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from typing import TextIO
 
+    from orchestrator.core.commands import Commands
+    from orchestrator.worker.by_hand import ByHand
+    from orchestrator.worker.task_states import TaskState
     from orchestrator.workspace.claims import ClaimRecord, Claims, LeaseTimes
 
 _BY_HAND = "by hand"
 _HEADS = ("TASK", "WHO", "NO.", "SINCE (UTC)", "STATE")
 _MOST_CELL_CHARS = 80
+_MOST_STATE_CHARS = 200
 _MINUTES_AN_HOUR = 60
 
 
@@ -36,24 +42,40 @@ def claims(options: argparse.Namespace) -> int:
         ForgeError: the forge does not say where the repository is.
         WorkspaceError: the remote cannot be reached, or did not take the release.
     """
-    from orchestrator.assembly.remote import open_claims
+    from orchestrator.assembly.tasks import open_tasks
 
     if not options.repo:
         raise ConfigurationError("no repository is named: pass --repo owner/name or --repo PATH")
     writes = options.action == "release"
-    with open_claims(options.repo, os.environ, Path.cwd(), writes=writes) as (found, times):
+    with open_tasks(options.repo, given_settings(options), os.environ, Path.cwd(), writes=writes) as desk:
+        by_hand = desk.by_hand
         if options.action == "release":
-            return release(found, options.key, sys.stdout, as_json=options.json)
-        shown = found.show(options.key) if options.action == "show" else None
-        records = ([shown] if shown else []) if options.action == "show" else found.list()
+            return release(by_hand.claims, options.key, sys.stdout, as_json=options.json)
+        wanted = options.key if options.action == "show" else None
+        states = _claimed(by_hand, wanted)
         now = SystemClock().now()
         if options.json:
-            write_json(records, now, times, sys.stdout)
-        elif options.action == "show" and shown is None:
-            print(f"nobody ever claimed {one_line(options.key)}")
+            write_json(states, now, by_hand.times, sys.stdout)
+        elif wanted is not None and not states:
+            print(f"nobody ever claimed {one_line(wanted)}")
         else:
-            write_text(records, now, times, sys.stdout)
+            write_text(states, now, by_hand.times, by_hand.commands, sys.stdout)
         return DONE
+
+
+def _claimed(by_hand: ByHand, wanted: str | None) -> list[TaskState]:
+    """The tasks that were ever claimed; where the forge does not answer, as their claims alone tell them.
+
+    Raises:
+        WorkspaceError: the remote cannot be reached, or the key that is wanted is none.
+    """
+    if wanted is not None and by_hand.claims.show(wanted) is None:
+        return []
+    try:
+        states = by_hand.states()
+    except ForgeError:
+        states = by_hand.states_without_pulls()
+    return [state for state in states if state.claim is not None and wanted in {None, state.key}]
 
 
 def release(found: Claims, key: str, out: TextIO, *, as_json: bool) -> int:
@@ -73,45 +95,54 @@ def release(found: Claims, key: str, out: TextIO, *, as_json: bool) -> int:
     return DONE if released is not None else NOTHING
 
 
-def write_text(records: Sequence[ClaimRecord], now: datetime, times: LeaseTimes, out: TextIO) -> None:
-    """A table, or one line where there is nothing to tell."""
-    if not records:
+def write_text(
+    states: Sequence[TaskState], now: datetime, times: LeaseTimes, commands: Commands, out: TextIO
+) -> None:
+    """A table, and below it what a person may type next; or one line where there is nothing to tell."""
+    if not states:
         print("no claims", file=out)
         return
-    rows = [_HEADS, *(_row(record, now, times) for record in records)]
+    rows = [_HEADS, *(_row(state, state.claim, now, times) for state in states if state.claim is not None)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADS))]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         print("  ".join(cells).rstrip(), file=out)
+    for state in states:
+        faulty = state.claim is not None and state.claim.fault is not None
+        step = commands.release(state.key) if faulty else state.next_step(commands)
+        if step and state.kind is not Kind.PROPOSED:
+            print(f"{one_line(state.key)}: {one_line(step, _MOST_STATE_CHARS * 2)}", file=out)
 
 
-def write_json(records: Sequence[ClaimRecord], now: datetime, times: LeaseTimes, out: TextIO) -> None:
+def write_json(states: Sequence[TaskState], now: datetime, times: LeaseTimes, out: TextIO) -> None:
     """A line for each claim."""
-    for record in records:
-        print(json.dumps(_fields(record, now, times)), file=out)
+    for state in states:
+        if state.claim is not None:
+            fields = _fields(state.claim, now, times) | {"task_state": str(state.kind)}
+            print(json.dumps(fields), file=out)
 
 
-def _row(record: ClaimRecord, now: datetime, times: LeaseTimes) -> tuple[str, ...]:
+def _row(state: TaskState, record: ClaimRecord, now: datetime, times: LeaseTimes) -> tuple[str, ...]:
     if record.fault is not None:
-        state = one_line(f"{record.fault}; free it with: claims release {record.task}", _MOST_CELL_CHARS * 2)
-        return (record.task, record.owner, "-", "-", state)
+        said = one_line(f"cannot be read: {record.fault}", _MOST_STATE_CHARS)
+        return (record.task, record.owner, "-", "-", said)
     since = f"{record.taken_at:%Y-%m-%d %H:%M}"
-    return (record.task, _who(record), str(record.number), since, _state(record, now, times))
+    said = one_line(state.words(), _MOST_STATE_CHARS)
+    if state.kind is Kind.WORKING:
+        said = f"{said}, {_expiry(record, now, times)}"
+    return (record.task, _who(record), str(record.number), since, said)
 
 
 def _who(record: ClaimRecord) -> str:
     return one_line(f"{record.owner}/{record.run}" if record.run else record.owner, _MOST_CELL_CHARS)
 
 
-def _state(record: ClaimRecord, now: datetime, times: LeaseTimes) -> str:
-    if record.state == "released":
-        pull = f", #{record.pull}" if record.pull is not None else ""
-        return f"released: {one_line(record.outcome, _MOST_CELL_CHARS)}{pull}"
+def _expiry(record: ClaimRecord, now: datetime, times: LeaseTimes) -> str:
     if record.is_free(now, times):
         return "expired, free"
     if now > record.expires_at:
         return f"expired {_minutes(now - record.expires_at)} ago, free soon"
-    return f"held, expires in {_minutes(record.expires_at - now)}"
+    return f"expires in {_minutes(record.expires_at - now)}"
 
 
 def _minutes(duration: timedelta) -> str:

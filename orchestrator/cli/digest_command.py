@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.digest_send import as_message, comment, send, webhook_of
@@ -58,12 +59,23 @@ def digest(options: argparse.Namespace) -> int:
     if number is not None and not options.repo:
         raise ConfigurationError("digest --post needs --repo owner/name: whose issue is it?")
     now = clock.now()
-    found = make_digest(home, since_time(options.since or _DEFAULT_SINCE, now), now, options.repo)
+    since = since_time(options.since or _DEFAULT_SINCE, now)
+    found = make_digest(home, since, now, _label(options.repo))
     text = clean(as_markdown(found, words))
     _print(json.dumps(_fields(found, redactor)) if options.json else text)
     if number is not None:
         print(f"pullwright: the digest is at {comment(options.repo, number, text, clock)}", file=sys.stderr)
     return _send(text, clock)
+
+
+def _label(repository: str | None) -> str | None:
+    """The repository as journals name it, from what was typed."""
+    if repository is None:
+        return None
+    from orchestrator.assembly.place import label_of
+    from orchestrator.config import load
+
+    return label_of(repository, load({}, os.environ, Path.cwd()).settings.github_url)
 
 
 def since_time(text: str, now: datetime) -> datetime:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.lines import money
 from orchestrator.cli.text import clean, counted, one_line, shortened
+from orchestrator.core.commands import Commands
+from orchestrator.worker.task_states import Kind, kind_of_outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -153,13 +155,24 @@ def _pull(run: RunNote, words: Words) -> str:
 
 
 def _question(run: RunNote, words: Words) -> str:
-    return f"{_what(run, words)}: {words.line(run.question)} {words.link(run.question_url)}".rstrip()
+    answer = ""
+    if run.task is not None and not run.question_url.startswith("http"):
+        answer = words.code(Commands(run.repository).answer(run.task.key))
+    asked = f"{_what(run, words)}: {words.line(run.question)}"
+    return " ".join(filter(None, (asked, words.link(run.question_url), answer)))
 
 
 def _undone(run: RunNote, times: int, words: Words) -> str:
     why = run.error or run.reason or "the process died before the end" * (run.outcome == "unfinished")
     said = f": {words.line(why)}" if why else ""
-    return f"{_outcome(run)}, {_what(run, words)}{said}{_times(times)} ({words.code(run.id)})"
+    kind = kind_of_outcome(run.outcome)
+    state = (
+        str(kind) if kind in {Kind.FAILED, Kind.OPEN} or kind == run.outcome else f"{kind} ({_outcome(run)})"
+    )
+    again = ""
+    if kind is Kind.FAILED and run.task is not None:
+        again = f"; for another try: {words.code(Commands(run.repository).retry(run.task.key))}"
+    return f"{state}, {_what(run, words)}{said}{_times(times)} ({words.code(run.id)}){again}"
 
 
 def _kept(run: RunNote, words: Words) -> str:

@@ -85,7 +85,7 @@ class Line:
 
 
 class Narrator:
-    """Turns events into lines. It remembers the calls' arguments, which their end does not repeat.
+    """Turns events into lines. It remembers what later events do not repeat: the calls' arguments, and the last reply.
 
     Args:
         plain_signs: the output knows ASCII only.
@@ -93,12 +93,17 @@ class Narrator:
 
     def __init__(self, *, plain_signs: bool = False) -> None:
         self._signs = _ASCII if plain_signs else _UNICODE
+        self._plain_signs = plain_signs
         self._arguments: dict[str, str] = {}
+        self._agents: dict[str, Narrator] = {}
+        self.said = ""
 
     def line(self, event: Event) -> Line | None:
         """The line for an event, or None where there is nothing to tell."""
         if isinstance(event, ToolCallStarted):
             self._arguments[event.call_id] = telling(event.arguments)
+        if isinstance(event, ReplyReceived):
+            self.said = event.message.text
         return _work_line(event, self)
 
     def sign(self, name: str) -> str:
@@ -107,7 +112,8 @@ class Narrator:
 
     def of_subagent(self, event: SubagentEvent) -> Line | None:
         """The line for what a subagent does, marked with the beginning of its id."""
-        line = self.line(event.event)
+        own = self._agents.setdefault(event.agent, Narrator(plain_signs=self._plain_signs))
+        line = own.line(event.event)
         return Line(line.sign, f"[{event.agent[:_SHORT_ID]}] {line.text}", line.style) if line else None
 
     def call(self, event: ToolCallEnded) -> Line:
@@ -150,7 +156,9 @@ def _work_line(event: Event, narrator: Narrator) -> Line | None:
             text = f"reply: {amounts(event.usage.total_tokens, event.usd)}"
         case ReplyRejected():
             problems = "; ".join(one_line(problem) for problem in event.problems)
-            sign, text, style = "warning", f"reply {event.attempt} not usable: {problems}", "yellow"
+            said = f"it was: {one_line(narrator.said)}" if narrator.said.strip() else "it had no text"
+            text = f"reply {event.attempt} not usable: {problems}; {said}"
+            sign, style = "warning", "yellow"
         case PlanAccepted():
             sign, text, style = "plan", f"{intention(event)}{mending(event)}", "bold"
         case ToolCallEnded():
@@ -223,7 +231,8 @@ def _story_line(event: _StoryEvent, narrator: Narrator) -> Line:
     sign, style = "info", "dim"
     match event:
         case CycleStarted():
-            text = f"run {event.run}: {one_line(event.repository)} with {one_line(event.model)}"
+            origin = f" (origin {one_line(event.origin)})" if event.origin else ""
+            text = f"run {event.run}: {one_line(event.repository)}{origin} with {one_line(event.model)}"
             text += f" ({one_line(event.rules)})" if event.rules else ""
         case PhaseEntered():
             text = f"phase: {event.phase}"

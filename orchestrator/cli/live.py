@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -12,8 +13,10 @@ from rich.text import Text
 from orchestrator.cli.lines import Line, Narrator, amounts, duration, money, telling, waited
 from orchestrator.cli.text import clean, counted, one_line
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.cycle_events import CycleEnded, CycleStarted, PhaseEntered
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Paused, PhaseEntered, QuestionAsked
 from orchestrator.core.events import (
+    ErrorOccurred,
+    LimitReached,
     ReasoningDelta,
     ReplyReceived,
     SubagentEvent,
@@ -29,6 +32,7 @@ from orchestrator.core.messages import Usage
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
+    from typing import TextIO
 
     from rich.console import Console
     from rich.live import Live
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
 
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
+    from orchestrator.core.messages import JsonObject
 
 _UPDATES_A_SECOND = 8
 _TAIL_LINES = 2
@@ -43,6 +48,8 @@ _KEPT_CHARS = 2_000
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _PLAIN_SPINNER = "|/-\\"
 
+_TOLD_BELOW = frozenset({"failed", "limit", "paused", "no_task"})
+"""The outcomes of which the summary tells the reason."""
 # These are seen in the status line while they last.
 _PASSING = (PhaseEntered, TurnStarted, ReplyReceived)
 
@@ -67,15 +74,17 @@ class LiveView:
         console: where to; it decides about colours and width.
         plain: lines even on a terminal.
         clock: for the time elapsed.
+        summary: the end of each cycle is told below, in the same place: what that will say is not said here.
         redact: takes the secrets out of what is shown.
         stream: makes what takes the secrets out of a text that comes in pieces.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  how it looks, given by name
         self,
         console: Console,
         *,
         plain: bool = False,
+        summary: bool = False,
         clock: Clock | None = None,
         redact: Callable[[str], str] = str,
         stream: Callable[[], _Stream] = _Everything,
@@ -88,13 +97,19 @@ class LiveView:
         self._plain = plain or not console.is_terminal or console.is_dumb_terminal
         self._stream = _Everything if self._plain else stream  # without a status nobody sees the pieces
         self._status = _Status(self._clock.monotonic(), self._stream)
+        self._once = _Once(summary=summary)
         self._lock = threading.Lock()
         self._live: Live | None = None
         self._entered = False
 
     @classmethod
-    def on_stderr(cls, *, plain: bool = False) -> Self:
-        """The view of a command: on standard error, without the secrets that the environment holds."""
+    def on_stderr(cls, *, plain: bool = False, summary: bool = False) -> Self:
+        """The view of a command: on standard error, without the secrets that the environment holds.
+
+        Args:
+            plain: lines even on a terminal.
+            summary: the end of each cycle is told on standard output.
+        """
         from rich.console import Console
 
         from orchestrator.config import secret_values
@@ -102,7 +117,13 @@ class LiveView:
 
         console = Console(stderr=True, highlight=False, markup=False, emoji=False)
         redactor = Redactor(secret_values(os.environ))
-        return cls(console, plain=plain, redact=redactor.redact, stream=lambda: RedactedStream(redactor))
+        return cls(
+            console,
+            plain=plain,
+            summary=summary and _is_one_place(sys.stdout, sys.stderr),
+            redact=redactor.redact,
+            stream=lambda: RedactedStream(redactor),
+        )
 
     def __enter__(self) -> Self:
         """Begin to show a status, if there is a terminal."""
@@ -115,6 +136,8 @@ class LiveView:
     ) -> None:
         """Take the status away; what scrolled by stays."""
         self._entered = False
+        for line in self._once.held():
+            self._print(line)
         self.pause()
 
     def pause(self) -> None:
@@ -148,10 +171,11 @@ class LiveView:
         self._resume()
         if line is None or (self._live is not None and isinstance(event, _PASSING)):
             return
-        if isinstance(event, CycleEnded):
-            spent = self._status.summary(self._clock.monotonic())
-            line = Line(line.sign, f"{line.text} ({spent})", line.style)
-        self._print(line)
+        for one in self._once.lines(event, line):
+            spent = (
+                f" ({self._status.summary(self._clock.monotonic())})" if isinstance(event, CycleEnded) else ""
+            )
+            self._print(Line(one.sign, f"{one.text}{spent}", one.style))
 
     def _print(self, line: Line) -> None:
         text = self._redact(line.text)
@@ -167,6 +191,64 @@ class LiveView:
             frames = _PLAIN_SPINNER if self._ascii else _SPINNER
             frame = frames[int(now * _UPDATES_A_SECOND) % len(frames)]
             return Group(*self._status.lines(now, frame, self._console.width, self._redact))
+
+
+def _is_one_place(one: TextIO, other: TextIO) -> bool:
+    """Whether two streams end at the same terminal, pipe or file."""
+    try:
+        return os.path.samestat(os.fstat(one.fileno()), os.fstat(other.fileno()))
+    except (OSError, ValueError, AttributeError):  # a stream that is no file
+        return False
+
+
+class _Once:
+    """Says a reason once: what was said is not repeated, and what the summary tells is left to it."""
+
+    def __init__(self, *, summary: bool) -> None:
+        self._summary = summary
+        self._reason = ""
+        self._held: list[tuple[str, Line]] = []
+
+    def lines(self, event: Event, line: Line) -> list[Line]:
+        """What to print for an event whose line this is."""
+        match event:
+            case CycleStarted():
+                self._reason = ""
+            case WaitStarted():
+                again, self._reason = event.reason == self._reason, event.reason
+                return [Line(line.sign, f"waiting {waited(event.seconds)}", line.style) if again else line]
+            case Paused() if event.reason == self._reason:
+                return [Line(line.sign, line.text.partition(": ")[0], line.style)]
+            case ErrorOccurred(message=reason) | LimitReached(detail=reason):
+                return self._said(reason, line)
+            case QuestionAsked() if self._summary:
+                return self._said(event.question, line)
+            case CycleEnded():
+                return self._end(event.result, line)
+            case _:
+                pass
+        return [line]
+
+    def held(self) -> list[Line]:
+        """What was left to a summary that did not come."""
+        lines, self._held = [line for _, line in self._held], []
+        return lines
+
+    def _said(self, reason: str, line: Line) -> list[Line]:
+        if self._summary:
+            self._held.append((reason, line))
+            return []
+        again, self._reason = reason == self._reason, reason
+        return [] if again else [line]
+
+    def _end(self, result: JsonObject, line: Line) -> list[Line]:
+        why, question = str(result.get("error") or result.get("reason") or ""), result.get("question")
+        outcome = str(result.get("outcome", ""))
+        left = [held for reason, held in self._held if reason not in {why, question}]
+        known = (self._summary and outcome in _TOLD_BELOW) or (why and why == self._reason)
+        self._held, self._reason = [], why
+        ending = Line(line.sign, line.text.partition(": ")[0], line.style) if known else line
+        return [*left, ending]
 
 
 class _Status:

@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.exit_codes import for_error, for_outcome, for_run
 from orchestrator.cli.lines import money
 from orchestrator.cli.text import clean, counted
+from orchestrator.core.errors import BadReplyError
 from orchestrator.core.spent import Spent
+from orchestrator.cycle.let_go import outcome_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from orchestrator.core.commands import Commands
     from orchestrator.cycle.result import CycleResult
+    from orchestrator.cycle.tasks import Task
 
 _SHORT_COMMIT = 10
+_BLOCKING = frozenset({"failed", "no_task"})
+"""What a task came to that is not taken again before a person says something."""
 _UNCOUNTED = (
     " (counts for this machine's day, not for the repository's)"  # a dry run writes nothing to a remote
 )
@@ -62,10 +68,10 @@ class WholeRun:
 
 
 def print_result(
-    result: CycleResult, redact: Callable[[str], str], repository: str, *, dry_run: bool
+    result: CycleResult, redact: Callable[[str], str], commands: Commands, *, dry_run: bool
 ) -> None:
-    """Print a result on standard output: the headline, then what there is to look at."""
-    for line in (*_headline(result), *_details(result, repository, dry_run=dry_run)):
+    """Print a result on standard output: the headline, then what there is to look at and to type."""
+    for line in (*_headline(result), *_details(result, commands, dry_run=dry_run)):
         # What a terminal obeys may stand between the letters of a secret.
         print(redact(clean(line)), flush=True)
 
@@ -94,7 +100,10 @@ def _headline(result: CycleResult) -> Iterator[str]:
             yield f"Failed: {result.error}"
 
 
-def _details(result: CycleResult, repository: str, *, dry_run: bool) -> Iterator[str]:
+def _details(result: CycleResult, commands: Commands, *, dry_run: bool) -> Iterator[str]:
+    repository = commands.repository
+    if result.task and result.outcome == "question" and not dry_run:
+        yield f"  answer  {_where_to_answer(result.task, result.question_url or '', commands)}"
     if result.task:
         yield f"  task    {result.task.title}"
     if result.question and result.outcome != "question":
@@ -109,4 +118,16 @@ def _details(result: CycleResult, repository: str, *, dry_run: bool) -> Iterator
         cost = money(None) if result.usd is None else f"${result.usd:.4f}"
         rounds = counted(result.rounds, "round")
         yield f"  spent   {rounds}, {result.usage.total_tokens:,} tokens, {cost}{_UNCOUNTED if dry_run else ''}"
-    yield f"  run     {result.run} (pullwright show {result.run})"
+    if result.task and not dry_run and outcome_words(result, result.task).partition(" ")[0] in _BLOCKING:
+        yield f"  again   {commands.retry(result.task.key)}"
+    more = " --verbose" if isinstance(result.cause, BadReplyError) else ""
+    yield f"  run     {result.run} (pullwright show {result.run}{more})"
+
+
+def _where_to_answer(task: Task, url: str, commands: Commands) -> str:
+    """The comment to answer below, or the command to answer by."""
+    if url.startswith(("https://", "http://")):
+        return f"below {url}"
+    if not url:
+        return "nobody can see the question: the next cycle goes on without an answer"
+    return commands.answer(task.key)

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
 
 from orchestrator.cli.exit_codes import DONE
 from orchestrator.cli.text import clean, one_line
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.errors import ForgeNotFoundError, PullwrightError
+from orchestrator.core.commands import Commands
+from orchestrator.core.errors import PullwrightError
 from orchestrator.journal.folders import Home
+from orchestrator.worker.task_states import Kind
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from orchestrator.forge.base import PullRequest, Repository
+    from orchestrator.worker.task_states import TaskState
 
 _MAX_LINE_CHARS = 300
 _SHORT_COMMIT = 10
@@ -56,8 +61,13 @@ class ListedForge(Protocol):
     def questions(self) -> Sequence[ListedQuestion]:
         """Those that were asked."""
 
-    def close(self, number: int) -> PullRequest:
-        """Close a pull request without merging it."""
+
+States: TypeAlias = "Callable[[ListedForge], Sequence[TaskState] | None]"
+"""What has become of the tasks of a repository; None where that is not known."""
+
+
+def _unknown(_forge: ListedForge) -> None:
+    return None
 
 
 def pulls(options: argparse.Namespace) -> int:
@@ -67,41 +77,35 @@ def pulls(options: argparse.Namespace) -> int:
         ForgeError: the state cannot be read, or there is no such pull request.
         ConfigurationError: `--repo` names no local repository.
     """
-    from orchestrator.assembly.forge import local_forges
-
-    forges = local_forges(Home.of(os.environ), options.repo, SystemClock())
     if options.action == "close":
-        return close(forges, options.number, sys.stdout)
-    (write_json if options.json else write_text)(forges, sys.stdout)
+        from orchestrator.cli.task_commands import close
+
+        return close(options)
+    from orchestrator.assembly.forge import local_forges
+    from orchestrator.assembly.tasks import states_on_disk
+
+    home = Home.of(os.environ)
+    forges = local_forges(home, options.repo, SystemClock())
+    states = functools.partial(states_on_disk, home=home, environ=os.environ, cwd=Path.cwd())
+    (write_json if options.json else write_text)(forges, sys.stdout, states)
     return DONE
 
 
-def close(forges: Sequence[ListedForge], number: int, out: TextIO) -> int:
-    """Close the pull request of the one repository that was named.
-
-    Raises:
-        ForgeNotFoundError: the repository has no pull requests.
-    """
-    if not forges:
-        raise ForgeNotFoundError("this repository has no pull requests of ours")
-    forges[0].close(number)
-    print(f"closed #{number} of {one_line(forges[0].repository().name)}", file=out)
-    return DONE
-
-
-def write_text(forges: Sequence[ListedForge], out: TextIO) -> None:
+def write_text(forges: Sequence[ListedForge], out: TextIO, states: States = _unknown) -> None:
     """A block for each repository that has something to show, or that cannot be read."""
-    blocks = [lines for forge in forges if (lines := _block(forge))]
+    blocks = [lines for forge in forges if (lines := _block(forge, states))]
     text = "\n\n".join("\n".join(lines) for lines in blocks)
     print(text or "no pull requests and no questions", file=out)
 
 
-def _block(forge: ListedForge) -> list[str]:
+def _block(forge: ListedForge, states: States) -> list[str]:
     try:
         name, requests, questions = forge.repository().clone_url, forge.pull_requests(), forge.questions()
+        known = states(forge)
     except PullwrightError as error:  # one repository that is gone does not hide the others
         return [one_line(str(error), _MAX_LINE_CHARS)]
     lines = []
+    of_pull = {state.pull.number: state for state in known or () if state.pull is not None}
     for request in requests:
         draft = ", draft" if request.draft else ""
         lines.append(f"  #{request.number}  {one_line(request.title)}  ({request.state}{draft})")
@@ -109,22 +113,45 @@ def _block(forge: ListedForge) -> list[str]:
             f"      {one_line(request.branch)} -> {one_line(request.base)}, {request.commit[:_SHORT_COMMIT]}"
         )
         lines.append(f"      {one_line(request.url, _MAX_LINE_CHARS)}")
-    for question in questions:
+        if (state := of_pull.get(request.number)) is not None:
+            lines += _task_lines(state, name, "      ")
+    for question in _waiting(questions, known):
         lines.append(f"  ?{question.number}  {one_line(question.body, _MAX_LINE_CHARS)}")
         lines.append(f"      {one_line(question.url, _MAX_LINE_CHARS)}")
+    for state in known or ():
+        if state.pull is None and state.kind is not Kind.OPEN:
+            lines += _task_lines(state, name, "  ")
     return [clean(name), *lines] if lines else []
 
 
-def write_json(forges: Sequence[ListedForge], out: TextIO) -> None:
-    """A line for each pull request and each question."""
+def _task_lines(state: TaskState, repository: str, indent: str) -> list[str]:
+    """A task's state, and what a person may type next."""
+    step = state.next_step(Commands(repository))
+    lines = [f"{indent}{one_line(state.key)}: {one_line(state.words(), _MAX_LINE_CHARS)}"]
+    return [*lines, f"{indent}    {one_line(step, _MAX_LINE_CHARS)}"] if step else lines
+
+
+def _waiting(
+    questions: Sequence[ListedQuestion], known: Sequence[TaskState] | None
+) -> Sequence[ListedQuestion]:
+    """The questions that still wait, where that is known."""
+    if known is None:
+        return questions
+    asked = {state.left.question_url for state in known if state.kind is Kind.ASKED and state.left}
+    return [question for question in questions if question.url in asked]
+
+
+def write_json(forges: Sequence[ListedForge], out: TextIO, states: States = _unknown) -> None:
+    """A line for each pull request, each question, and each task of which something is known."""
     for forge in forges:
-        for record in _records(forge):
+        for record in _records(forge, states):
             print(json.dumps(record), file=out)
 
 
-def _records(forge: ListedForge) -> list[dict[str, Any]]:
+def _records(forge: ListedForge, states: States) -> list[dict[str, Any]]:
     try:
         name, requests, questions = forge.repository().clone_url, forge.pull_requests(), forge.questions()
+        known = states(forge)
     except PullwrightError as error:
         return [{"kind": "error", "error": str(error)}]
     return [
@@ -141,6 +168,16 @@ def _records(forge: ListedForge) -> list[dict[str, Any]]:
                 "body": one.body,
                 "url": one.url,
             }
-            for one in questions
+            for one in _waiting(questions, known)
+        ),
+        *(
+            {
+                "kind": "task",
+                "repository": name,
+                "task": state.key,
+                "task_state": str(state.kind),
+                "pull": state.pull.number if state.pull is not None else None,
+            }
+            for state in known or ()
         ),
     ]

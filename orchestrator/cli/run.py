@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     from orchestrator.assembly.build import Errand, build_program
     from orchestrator.cli.live import LiveView
 
-    view = LiveView.on_stderr(plain=options.plain)
+    view = LiveView.on_stderr(plain=options.plain, summary=not options.json)
     errand = Errand(
         *(options.repo, options.issue, options.task, options.answer),
         demo=options.demo,
@@ -147,7 +147,7 @@ def _report(program: Program, result: CycleResult, *, as_json: bool) -> None:
         clean = program.redactor.redact_value(result.to_json())
         print(json.dumps(clean, ensure_ascii=False), flush=True)
     else:
-        print_result(result, program.redactor.redact, program.repository, dry_run=program.dry_run)
+        print_result(result, program.redactor.redact, program.commands, dry_run=program.dry_run)
 
 
 def _refuse(error: PullwrightError, *, as_json: bool) -> int:

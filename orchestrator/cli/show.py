@@ -12,7 +12,7 @@ from orchestrator.cli.exit_codes import DONE
 from orchestrator.cli.lines import Narrator, amounts, duration, mending, money
 from orchestrator.cli.text import one_line, shortened
 from orchestrator.core.cycle_events import TaskTaken
-from orchestrator.core.events import PlanAccepted, ReplyReceived, ToolCallEnded, TurnStarted
+from orchestrator.core.events import PlanAccepted, ReplyReceived, ReplyRejected, ToolCallEnded, TurnStarted
 from orchestrator.core.messages import Usage
 from orchestrator.journal.codec import UnknownRecord
 from orchestrator.journal.folders import Home
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _BODY_LINES = 8
 _OUTPUT_LINES = 12
+_LINE_CHARS = 400
+_ALL_LINES = _ALL_CHARS = sys.maxsize
 _INDENT = "    "
 _QUIET = (ReplyReceived,)
 
@@ -50,19 +52,25 @@ def show(options: argparse.Namespace) -> int:
         return DONE
     from rich.console import Console
 
-    tell(run, Console(highlight=False, markup=False, emoji=False))
+    tell(run, Console(highlight=False, markup=False, emoji=False), verbose=options.verbose)
     return DONE
 
 
-def tell(run: Run, console: Console) -> None:
-    """Print a run so that a person can read it."""
+def tell(run: Run, console: Console, *, verbose: bool = False) -> None:
+    """Print a run so that a person can read it.
+
+    Args:
+        run: the run.
+        console: where to.
+        verbose: nothing is cut, and replies that could not be used are told whole.
+    """
     narrator = Narrator(plain_signs=not console.encoding.lower().startswith("utf"))
     unknown = 0
     for record in run.records:
         if isinstance(record.event, UnknownRecord):
             unknown += 1
         else:
-            _tell_event(record.event, narrator, console)
+            _tell_event(record.event, narrator, console, verbose=verbose)
     if unknown:
         _print(console, f"{_counted(unknown, 'record', 'records')} of a newer version not shown", "yellow")
     if run.torn:
@@ -71,7 +79,8 @@ def tell(run: Run, console: Console) -> None:
     _print(console, str(run.folder), "dim")
 
 
-def _tell_event(event: Event, narrator: Narrator, console: Console) -> None:
+def _tell_event(event: Event, narrator: Narrator, console: Console, *, verbose: bool) -> None:
+    most = _ALL_LINES if verbose else 0
     line = narrator.line(event)
     if line is None or isinstance(event, _QUIET):
         return
@@ -79,17 +88,19 @@ def _tell_event(event: Event, narrator: Narrator, console: Console) -> None:
         _print(console, "", "")
     if isinstance(event, PlanAccepted) and event.plan.strip():
         _print(console, f"{line.sign} plan{mending(event)}:", line.style)
-        _print_block(console, event.plan, _OUTPUT_LINES, "")
+        _print_block(console, event.plan, most or _OUTPUT_LINES, "")
         return
     _print(console, str(line), line.style)
     if isinstance(event, TaskTaken) and event.body.strip():
-        _print_block(console, event.body, _BODY_LINES, "dim")
+        _print_block(console, event.body, most or _BODY_LINES, "dim")
     if isinstance(event, ToolCallEnded) and event.output.strip():
-        _print_block(console, event.output, _OUTPUT_LINES, "dim")
+        _print_block(console, event.output, most or _OUTPUT_LINES, "dim")
+    if isinstance(event, ReplyRejected) and verbose and narrator.said.strip():
+        _print_block(console, narrator.said, most, "dim")
 
 
 def _print_block(console: Console, text: str, most_lines: int, style: str) -> None:
-    for line in shortened(text, most_lines):
+    for line in shortened(text, most_lines, _ALL_CHARS if most_lines == _ALL_LINES else _LINE_CHARS):
         _print(console, f"{_INDENT}{line}", style)
 
 

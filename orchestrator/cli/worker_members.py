@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.arguments import given_settings
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.repositories import repository_key
 
 if TYPE_CHECKING:
     import argparse
@@ -69,11 +70,9 @@ class Members:
 
     def _only_once(self, name: str, github_url: str) -> None:
         """Refuse a repository that is named twice, in whatever spellings."""
-        from orchestrator.assembly.place import identity, parse_place
+        from orchestrator.assembly.place import label_of
 
-        place = name
-        with suppress(ConfigurationError):  # said when the repository has its turn
-            place = identity(parse_place(name, github_url))
+        place = repository_key(label_of(name, github_url))
         if (other := self._names.get(place)) is not None:
             spelled = "" if other == name else f", once as {other}"
             raise ConfigurationError(f"{self._options.config} names the repository {name} twice{spelled}")
@@ -94,11 +93,13 @@ class Members:
     def _left(self, name: str, settings: Settings) -> tuple[Pause | None, str | None]:
         """The pause that an earlier worker with this model left, and its last run."""
         from orchestrator.assembly.naming import name_in_journals
+        from orchestrator.assembly.place import label_of
         from orchestrator.journal.pauses import newest_run, pause_of
 
         with suppress(ConfigurationError):  # said when the repository has its turn
             model = name_in_journals(settings)
-            run = newest_run(self._home, repository=name, model=model)
+            label = label_of(name, settings.github_url)
+            run = newest_run(self._home, repository=label, model=model)
             if run is not None:
                 return pause_of(run, self._clock.now()), run.name
         return None, None

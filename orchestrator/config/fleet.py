@@ -25,7 +25,9 @@ _FLEET_KEYS = ("health", "parallel", "timezone")
 _OWN_KEYS = ("name", "token_env")
 _WHEN = ("every", "cron")
 _NOT_IN_A_FLEET = {"max_cycles": "a fleet has no end: leave it out, or pass --once for one cycle each"}
-_OTHER_IDENTITIES = frozenset({"GH_TOKEN", "PULLWRIGHT_GITHUB_APP_ID"})  # would be used beside or instead
+_OTHER_IDENTITIES = frozenset(
+    {"GH_TOKEN", "GITHUB_ENTERPRISE_TOKEN", "PULLWRIGHT_GITHUB_APP_ID"}
+)  # would be used beside or instead
 _MOST_REPOSITORIES = 1_000
 _MOST_PARALLEL = 16
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -49,7 +51,7 @@ class FleetRepository:
     Attributes:
         name: owner/name, a URL, or a path.
         settings: options by key, those for all repositories included.
-        environ: the variables for this repository; its token is `GITHUB_TOKEN`.
+        environ: the variables for this repository, with its token.
     """
 
     name: str
@@ -202,7 +204,7 @@ class _Reader:
         if not token:
             raise ConfigurationError(f"token_env of {place} names {token_env}, which is not set")
         others = {key: value for key, value in self._environ.items() if key not in _OTHER_IDENTITIES}
-        return {**others, "GITHUB_TOKEN": token}
+        return {**others, "GITHUB_TOKEN": token, "GH_ENTERPRISE_TOKEN": token}  # on whichever server it lies
 
     def _parallel(self, fleet: dict[str, Any]) -> int:
         value = fleet.get("parallel", 1)

@@ -27,6 +27,7 @@ VARIABLES: dict[str, tuple[str, ...]] = {
     "exa": ("EXA_API_KEY",),
     "webhook": ("PULLWRIGHT_WEBHOOK",),
     "github": ("GITHUB_TOKEN", "GH_TOKEN"),
+    "github_enterprise": ("GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"),
     "github_app": (APP_KEY, APP_KEY_FILE),
 }
 """Which variables hold the key for what; the first that is set counts."""
@@ -61,6 +62,7 @@ class ApiKeys:
     Attributes:
         other: for a server that `api_url` names.
         webhook: where a digest is sent; whoever knows the address may write there.
+        github: for github.com and the configured server; `github_enterprise` for every server but github.com.
         github_app: the private key of a GitHub App, PEM text.
     """
 
@@ -73,6 +75,7 @@ class ApiKeys:
     exa: str | None = field(default=None, repr=False)
     webhook: str | None = field(default=None, repr=False)
     github: str | None = field(default=None, repr=False)
+    github_enterprise: str | None = field(default=None, repr=False)
     github_app: str | None = field(default=None, repr=False)
 
     @classmethod

@@ -62,6 +62,10 @@ _SECRET_PLACES = {
 }
 
 
+_SERVER_VARIABLE = "GITHUB_SERVER_URL"
+"""docs.github.com/actions/reference/workflows-and-actions/variables"""
+
+
 class Kind(StrEnum):
     """Where a value may come from, strongest first."""
 
@@ -125,7 +129,10 @@ def _load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Lo
     values: dict[str, Any] = {}
     origin = dict.fromkeys(KEYS, Origin(Kind.DEFAULT, ""))
     users, local = user_file(environ), cwd / LOCAL_FILE
-    sources = [_from_file(Kind.USER_FILE, users, required=bool(environ.get(CONFIG_VARIABLE)))]
+    sources = [
+        _from_server(environ),
+        _from_file(Kind.USER_FILE, users, required=bool(environ.get(CONFIG_VARIABLE))),
+    ]
     if not (local.exists() and users.exists() and local.samefile(users)):
         sources.append(_from_file(Kind.LOCAL_FILE, local))
     sources += [_from_environment(environ), _from_flags(flags)]
@@ -148,6 +155,12 @@ def _from_flags(flags: Mapping[str, Any]) -> _Source:
             raise ConfigurationError(f"there is no option {key!r}; {_nearest(key)}")
         source[key] = _typed(key, value), Origin(Kind.FLAG, _flag(key))
     return source
+
+
+def _from_server(environ: Mapping[str, str]) -> _Source:
+    """The server that GitHub Actions runs on, or that a person set for all of GitHub's tools."""
+    server = environ.get(_SERVER_VARIABLE, "").strip()
+    return {"github_url": (server, Origin(Kind.ENVIRONMENT, _SERVER_VARIABLE))} if server else {}
 
 
 def _from_environment(environ: Mapping[str, str]) -> _Source:

@@ -25,7 +25,14 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CycleStarted:
-    """A cycle begins. `run` names its folder; `repository` is what the user named; `rules` what may run."""
+    """A cycle begins.
+
+    Attributes:
+        run: names its folder.
+        repository: `owner/name`, a URL, or a whole path, however it was typed.
+        rules: what may run.
+        origin: of a repository on disk, where it was cloned from.
+    """
 
     run: str
     repository: str
@@ -33,6 +40,7 @@ class CycleStarted:
     contract: str
     rules: str = ""
     profile: str = ""
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)

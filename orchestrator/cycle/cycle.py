@@ -52,7 +52,7 @@ async def run_cycle(parts: CycleParts, choose: Choose, tighten: Tighten = _as_th
     result = CycleResult(parts.run)
     before = parts.forge.traffic()
     started = (parts.repository, parts.model.name, parts.contract.name, parts.rules, parts.profile_name)
-    parts.emit(CycleStarted(parts.run, *started))
+    parts.emit(CycleStarted(parts.run, *started, parts.origin))
     choice = Choice(None)
     try:
         parts = await tighten(parts)

@@ -171,7 +171,8 @@ class CycleParts:
 
     Attributes:
         run: the run's name; `folder` is its folder, where the journal and saved work are.
-        repository: what the user named.
+        repository: what people and journals call it.
+        origin: of a repository on disk, where it was cloned from; empty if that is not known.
         records: the hidden refs of the remote; None in a dry run.
         kept: unfinished work of the repository that only this machine has; None in a dry run.
         open_clone: clones into a folder of its own below the one given.
@@ -204,3 +205,4 @@ class CycleParts:
     clock: Clock
     emit: Emit
     stop: Stop
+    origin: str = ""

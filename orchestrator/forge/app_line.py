@@ -10,6 +10,7 @@ from orchestrator.core.errors import ForgeAuthenticationError, ForgeNotFoundErro
 from orchestrator.forge.base import Traffic
 from orchestrator.forge.calls import Calls, Patience
 from orchestrator.forge.line import Line, Request
+from orchestrator.forge.refusals import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +51,11 @@ class AppLine:
     def has_token(self) -> bool:
         """Always: without one there is an error."""
         return True
+
+    @property
+    def token_variable(self) -> str:
+        """What would be used in place of the app."""
+        return TOKEN_VARIABLE
 
     def send(self, request: Request) -> Reply:
         """One request, one reply, with a token that is good for some minutes more."""

@@ -127,6 +127,14 @@ class Forge(Protocol):
             not, as people left it.
         """
 
+    def close_pull_request(self, number: int) -> PullRequest:
+        """Close a pull request without merging it.
+
+        Raises:
+            ForgeNotFoundError: there is none of this number.
+            ForgeError: it is merged.
+        """
+
     def ensure_question(self, issue: int | None, key: str, body: str) -> str | None:
         """Put a question where a person will see it, once per key: a comment on the issue.
 

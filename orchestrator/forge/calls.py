@@ -255,7 +255,9 @@ class Calls:
             now = self._patience.clock.now()
             error: ForgeError | None = None
             if reply.status >= HTTPStatus.MULTIPLE_CHOICES and reply.status not in accept:
-                error = refusal(reply, request.doing, now, has_token=self._line.has_token)
+                line = self._line
+                variable = line.token_variable
+                error = refusal(reply, request.doing, now, has_token=line.has_token, variable=variable)
             elif request.is_graphql:
                 error = query_refusal(reply, request.doing, now)
             if isinstance(error, ForgeRateLimitError):

@@ -15,19 +15,24 @@ from orchestrator.core.errors import (
     ForgeNotFoundError,
     ForgeUnavailableError,
 )
-from orchestrator.forge.address import DEFAULT_API_URL, api_url_for, git_host_of
+from orchestrator.forge.address import (
+    DEFAULT_API_URL,
+    NOT_GITHUB,
+    api_url_for,
+    git_host_of,
+    is_githubs_own,
+)
 from orchestrator.forge.app_line import AppLine
 from orchestrator.forge.base import Credential, TokenKind, Traffic
 from orchestrator.forge.calls import Patience
 from orchestrator.forge.github_rest import RestForge
 from orchestrator.forge.github_token import TokenFacts, kind_of
+from orchestrator.forge.line import Request
 from orchestrator.forge.refusals import TOKEN_VARIABLE, Reply
 
 if TYPE_CHECKING:
     from github import Auth
-
-    from orchestrator.forge.line import Request
-
+    from github.Requester import Requester
 
 __all__ = [
     "DEFAULT_API_URL",
@@ -41,6 +46,9 @@ __all__ = [
 ]
 
 _TIMEOUT_SECONDS = 30
+_TELLING_PATHS = ("/meta", "/rate_limit")
+"""What anybody may ask of GitHub; an Enterprise server has both."""
+_TELLING_KEYS = frozenset({"verifiable_password_authentication", "documentation_url", "resources"})
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*/(?!\.{1,2}\Z)[A-Za-z0-9._-]+")
 
 
@@ -66,40 +74,70 @@ GitHubAuth: TypeAlias = GitHubToken | GitHubApp | None
 class _PyGithubLine:
     """Sends requests through PyGithub under one authentication."""
 
-    def __init__(self, api_url: str, auth: Auth.Auth | None, secret: str = "") -> None:
-        import github
-
+    def __init__(
+        self, api_url: str, auth: Auth.Auth | None, secret: str = "", variable: str = TOKEN_VARIABLE
+    ) -> None:
         # PyGithub logs whole replies at level DEBUG, and one of them holds an app's token.
         logging.getLogger("github.Requester").setLevel(logging.WARNING)
-        # Its own retries and pauses sleep where nobody sees it; `Calls` does that work.
-        self._requester = github.Github(
-            auth=auth,
-            base_url=api_url,
-            timeout=_TIMEOUT_SECONDS,
-            user_agent="pullwright",
-            retry=None,
-            seconds_between_requests=None,
-            seconds_between_writes=None,
-        ).requester
+        self._requester = _requester(api_url, auth)
+        self._api_url = api_url
         self._host = urlsplit(api_url).netloc
         self._secret = secret
+        self._variable = variable
+        self._is_known = is_githubs_own(api_url)
 
     @property
     def has_token(self) -> bool:
         """Whether requests are signed."""
         return self._requester.auth is not None
 
+    @property
+    def token_variable(self) -> str:
+        """Where a token for this server is set."""
+        return self._variable
+
     def send(self, request: Request) -> Reply:
-        """One request, one reply.
+        """One request, one reply. A server of a company is asked first, without a credential, whether it is GitHub.
 
         Raises:
+            ConfigurationError: the server is not GitHub.
             ForgeUnavailableError: no reply.
             ForgeNotFoundError: the server sends us to another server.
         """
+        if not self._is_known:
+            self._require_github(request.doing)
+            self._is_known = True
+        return self._sent(self._requester, request)
+
+    def _require_github(self, doing: str) -> None:
+        """Refuse a server that does not answer as GitHub does. Nothing secret is sent to find out."""
+        nobody, status = _requester(self._api_url, None), 0
         try:
-            status, headers, text = self._requester.requestJson(
+            for path in _TELLING_PATHS:
+                reply = self._sent(nobody, Request("GET", path, doing))
+                if _answers_as_github(reply):
+                    return
+                if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                    raise ForgeUnavailableError(
+                        f"cannot {doing}: {self._host} is in trouble ({reply.status})"
+                    )
+                status = status or reply.status
+        finally:
+            nobody.close()
+        raise ConfigurationError(
+            f"{self._host} does not answer as GitHub does ({status}), and was sent no token: "
+            f"check --repo and --github-url; {NOT_GITHUB}"
+        )
+
+    def _sent(self, requester: Requester, request: Request) -> Reply:
+        place = urlsplit(request.path)
+        if place.netloc and (place.scheme, place.netloc) != urlsplit(self._api_url)[:2]:
+            # The next page of a list is named by the server, and is asked for with the token.
+            raise ForgeNotFoundError(f"cannot {request.doing}: {self._host} sends us to another server")
+        try:
+            status, headers, text = requester.requestJson(
                 request.method,
-                self._requester.graphql_url if request.is_graphql else request.path,
+                requester.graphql_url if request.is_graphql else request.path,
                 parameters=dict(request.query),
                 headers=dict(request.headers),
                 input=None if request.body is None else dict(request.body),
@@ -131,13 +169,14 @@ class GitHubForge(RestForge):
         patience: how calls behave in time.
         api_url: the REST interface's address, as `api_url_for` gives it.
         in_workflow: whether this runs in GitHub Actions, whose token looks like any app's.
+        token_variable: where a token for this server is set, for messages.
 
     Raises:
         ConfigurationError: the name is not `owner/name`, or the token is none.
         ForgeAuthenticationError: the app's private key is none.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  who we are, where, and how, given by name
         self,
         name: str,
         auth: GitHubAuth,
@@ -145,16 +184,17 @@ class GitHubForge(RestForge):
         api_url: str = DEFAULT_API_URL,
         *,
         in_workflow: bool = False,
+        token_variable: str = TOKEN_VARIABLE,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise ConfigurationError(f"{name!r} is not a repository: give owner/name")
         token = auth.token.strip() if isinstance(auth, GitHubToken) else ""
         if not re.fullmatch(r"[!-~]*", token):
-            raise ConfigurationError(f"{TOKEN_VARIABLE} holds characters that no token has: copy it again")
+            raise ConfigurationError(f"{token_variable} holds characters that no token has: copy it again")
         self._token = token
         self._api_url = api_url
         self._app_line = _app_line(name, auth, patience, api_url) if isinstance(auth, GitHubApp) else None
-        line = self._app_line or _token_line(api_url, token)
+        line = self._app_line or _token_line(api_url, token, token_variable)
         kind = TokenKind.APP if self._app_line else kind_of(token, in_workflow=in_workflow)
         super().__init__(name, line, patience, is_app=kind in {TokenKind.APP, TokenKind.WORKFLOW})
         self._kind, self._in_workflow = kind, in_workflow and self._app_line is None
@@ -176,11 +216,38 @@ class GitHubForge(RestForge):
         return Credential(git_host_of(self._api_url), "x-access-token", token) if token else None
 
 
-def _token_line(api_url: str, token: str) -> _PyGithubLine:
+def _requester(api_url: str, auth: Auth.Auth | None) -> Requester:
+    """PyGithub's way to send. Its own retries and pauses sleep where nobody sees it; `Calls` does that work."""
+    import github
+
+    return github.Github(
+        auth=auth,
+        base_url=api_url,
+        timeout=_TIMEOUT_SECONDS,
+        user_agent="pullwright",
+        retry=None,
+        seconds_between_requests=None,
+        seconds_between_writes=None,
+    ).requester
+
+
+def _answers_as_github(reply: Reply) -> bool:
+    """Whether a reply to one of `_TELLING_PATHS` is GitHub's, also where it asks for a name first (private mode).
+
+    Its headers and its JSON: docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api,
+    docs.github.com/rest/meta/meta
+    """
+    if any(name.startswith("x-github-") or name == "x-ratelimit-resource" for name in reply.headers):
+        return True
+    body = reply.json()
+    return isinstance(body, dict) and not body.keys().isdisjoint(_TELLING_KEYS)
+
+
+def _token_line(api_url: str, token: str, variable: str = TOKEN_VARIABLE) -> _PyGithubLine:
     """A line that is signed with a token, or with nothing if it is empty."""
     from github import Auth
 
-    return _PyGithubLine(api_url, Auth.Token(token) if token else None, token)
+    return _PyGithubLine(api_url, Auth.Token(token) if token else None, token, variable)
 
 
 def _app_line(name: str, app: GitHubApp, patience: Patience, api_url: str) -> AppLine:

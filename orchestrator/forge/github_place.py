@@ -10,7 +10,6 @@ from orchestrator.core.errors import ForgeAuthenticationError, ForgeUnavailableE
 from orchestrator.forge.calls import BACKOFF_SECONDS, Calls, Patience
 from orchestrator.forge.github_json import to_repository
 from orchestrator.forge.line import Line, Request
-from orchestrator.forge.refusals import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -79,7 +78,7 @@ class RestPlace:
     def _need_token(self, doing: str) -> None:
         if not self._line.has_token:
             raise ForgeAuthenticationError(
-                f"cannot {doing} in {self._name} without a token: set {TOKEN_VARIABLE}"
+                f"cannot {doing} in {self._name} without a token: set {self._line.token_variable}"
             )
 
     def _is_empty(self, data: Mapping[str, Any]) -> bool:

@@ -105,6 +105,21 @@ class RestForge(RestThreads, RestPulse, RestPeople, RestReviews, RestSurvey):
         )
         return self._calls.read(request, to_pull_request), False
 
+    def close_pull_request(self, number: int) -> PullRequest:
+        """Close a pull request without merging it, as docs.github.com/rest/pulls/pulls#update-a-pull-request has it.
+
+        Raises:
+            ForgeNotFoundError: there is none of this number.
+            ForgeError: it is merged.
+        """
+        self._need_token("close a pull request")
+        doing = f"close pull request #{number}"
+        request = self._request("PATCH", f"/pulls/{number}", doing, body={"state": "closed"})
+        pull = self._calls.read(request, to_pull_request)
+        if pull.state is PullRequestState.MERGED:
+            raise ForgeError(f"pull request #{number} is merged: there is nothing to close")
+        return pull
+
     def _open_pull_request(self, proposal: Proposal) -> PullRequest | None:
         """The open pull request of the branch; the one to the same base where there are several."""
         owner = self._name.split("/")[0]

@@ -39,6 +39,10 @@ class Line(Protocol):
     def has_token(self) -> bool:
         """Whether it shows a token."""
 
+    @property
+    def token_variable(self) -> str:
+        """The environment variable that a token for this server is set in, for messages."""
+
     def send(self, request: Request) -> Reply:
         """One request, one reply, whatever its status.
 

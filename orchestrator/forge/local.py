@@ -217,7 +217,7 @@ class LocalForge(LocalAbsences):
         state = (branch, pulls, self._seen(pulls, heads), self._records.questions())
         return hashlib.sha256(repr(state).encode()).hexdigest()
 
-    def close(self, number: int) -> PullRequest:
+    def close_pull_request(self, number: int) -> PullRequest:
         """Close a pull request unmerged, which means "no": its task is not taken again.
 
         Raises:

@@ -123,6 +123,17 @@ class MemoryForge(MemoryPlace):
         self.written += [Written(number, "title", pull.title), Written(number, "body", pull.body)]
         return pull, found is None
 
+    def close_pull_request(self, number: int) -> PullRequest:
+        """Close a pull request without merging it.
+
+        Raises:
+            ForgeNotFoundError: there is none of this number.
+        """
+        if number not in self._pulls:
+            raise ForgeNotFoundError(f"no pull request #{number}")
+        self._pulls[number] = replace(self._pulls[number], state=PullRequestState.CLOSED)
+        return self._pulls[number]
+
     def ensure_question(self, issue: int | None, key: str, body: str) -> str | None:
         """Put a question on the issue, once per key; None where the task is no issue."""
         if issue is None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 TOKEN_VARIABLE = "GITHUB_TOKEN"  # noqa: S105  a variable's name
+ENTERPRISE_VARIABLE = "GH_ENTERPRISE_TOKEN"
+"""For every server but github.com, as gh has it: cli.github.com/manual/gh_help_environment"""
 SECONDARY_LIMIT_SECONDS = 60.0
 """The wait where GitHub names none: docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api"""
 
@@ -62,7 +64,9 @@ class Reply:
                 yield str(error)
 
 
-def refusal(reply: Reply, doing: str, now: datetime, *, has_token: bool) -> ForgeError:
+def refusal(
+    reply: Reply, doing: str, now: datetime, *, has_token: bool, variable: str = TOKEN_VARIABLE
+) -> ForgeError:
     """The error that a reply of status 300 or more stands for.
 
     Args:
@@ -70,6 +74,7 @@ def refusal(reply: Reply, doing: str, now: datetime, *, has_token: bool) -> Forg
         doing: what was tried, after "cannot": `open a pull request in owner/name`.
         now: the time, for limits that GitHub gives in seconds from now.
         has_token: whether a token was shown, which changes what a person can do about it.
+        variable: where a token for this server is set.
     """
     status, said = reply.status, reply.messages()
     quoted = f"({status}: {said})" if said else f"({status})"
@@ -83,12 +88,12 @@ def refusal(reply: Reply, doing: str, now: datetime, *, has_token: bool) -> Forg
         error = ForgeUnavailableError(f"cannot {doing}: {where} {quoted}: try again later")
     elif status == HTTPStatus.UNAUTHORIZED:
         why = "GitHub does not accept the token" if has_token else "it needs a token"
-        what = f"set a valid one in {TOKEN_VARIABLE}" if has_token else f"set {TOKEN_VARIABLE}"
+        what = f"set a valid one in {variable}" if has_token else f"set {variable}"
         error = ForgeAuthenticationError(f"cannot {doing}: {why} {quoted}: {what}")
     elif forbidden:
         error = ForgePermissionError(f"cannot {doing}: {_missing_permission(reply, quoted)}")
     elif status == HTTPStatus.NOT_FOUND:
-        hidden = "or the token cannot see it" if has_token else f"or it is private: set {TOKEN_VARIABLE}"
+        hidden = "or the token cannot see it" if has_token else f"or it is private: set {variable}"
         error = ForgeNotFoundError(f"cannot {doing}: not found, {hidden} (404)")
     elif status == HTTPStatus.GONE:
         error = ForgeNotFoundError(f"cannot {doing}: gone {quoted}")

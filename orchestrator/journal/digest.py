@@ -5,19 +5,24 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import JournalError
+from orchestrator.core.repositories import repository_key, same_repository
 from orchestrator.core.spent import Spent
 from orchestrator.journal.folders import JOURNAL_FILE
 from orchestrator.journal.run_note import RunNote, note_run
+from orchestrator.journal.tasks import decisions
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from orchestrator.journal.folders import Home
     from orchestrator.journal.pauses import Pause
+    from orchestrator.journal.tasks import Decision
 
 # As `new_run_id` makes them.
 _RUN_NAME = re.compile(r"(\d{8}-\d{6})-[0-9a-z]+")
@@ -43,17 +48,25 @@ class Digest:
     since: datetime
     now: datetime
     runs: tuple[RunNote, ...] = ()
+    decided: Mapping[tuple[str, str], Decision] = field(default_factory=dict)
     _newest: dict[tuple[str, str], RunNote] = field(default_factory=dict, repr=False)
+    _names: dict[str, str] = field(default_factory=dict, repr=False)
+    """What each repository was called last."""
 
     def __post_init__(self) -> None:
         for run in self.runs:
+            self._names[_key(run)] = run.repository
             if run.task is not None:
-                self._newest[run.repository, run.task.key] = run
+                self._newest[_key(run), run.task.key] = run
+        for key, run in self._newest.items():
+            decision = self.decided.get(key)
+            if decision is not None and run.started is not None and decision.at > run.started:
+                self._newest[key] = replace(run, outcome=decision.state, patch="", saved=decision.saved)
 
     @property
     def pulls(self) -> list[RunNote]:
         """The last run that created or updated each pull request."""
-        return list({(run.repository, run.pull.number): run for run in self.runs if run.pull}.values())
+        return list({(_key(run), run.pull.number): run for run in self.runs if run.pull}.values())
 
     @property
     def questions(self) -> list[RunNote]:
@@ -77,11 +90,12 @@ class Digest:
         for run in reversed(self.runs):
             if run.outcome not in _UNDONE:
                 continue
-            if run.task is not None and self._newest[run.repository, run.task.key].outcome not in _UNDONE:
+            if run.task is not None and self._newest[_key(run), run.task.key].outcome not in _UNDONE:
                 continue
-            key = (run.repository, run.task.key if run.task else f" {run.outcome} {run.error or run.reason}")
+            key = (_key(run), run.task.key if run.task else f" {run.outcome} {run.error or run.reason}")
             before = found.get(key)
-            found[key] = Undone(before.run, before.times + 1) if before else Undone(run, 1)
+            newest = self._newest[key] if run.task else run
+            found[key] = Undone(before.run, before.times + 1) if before else Undone(newest, 1)
         return list(found.values())
 
     @property
@@ -101,7 +115,7 @@ class Digest:
         for run in self.runs:
             minutes = run.minutes
             for model, spent in (run.costs or {run.model: Spent()}).items():
-                key = (run.repository, model)
+                key = (self._names[_key(run)], model)
                 costs[key] = costs.get(key, Spent()) + spent + Spent(minutes=minutes)
                 minutes = 0.0
         return {key: spent for key, spent in costs.items() if spent.rounds}
@@ -119,9 +133,9 @@ class Digest:
     @property
     def waking(self) -> dict[str, Pause]:
         """Until when each repository is left alone, as its newest run says, where that is not over."""
-        newest = {run.repository: run for run in self.runs}
+        newest = {_key(run): run for run in self.runs}
         return {
-            name: run.pause
+            self._names[name]: run.pause
             for name, run in newest.items()
             if run.pause is not None and run.pause.until > self.now
         }
@@ -134,28 +148,18 @@ def make_digest(home: Home, since: datetime, now: datetime, repository: str | No
         home: where the runs are.
         since: with this time (UTC) it begins.
         now: with this one it ends.
-        repository: only runs on this one, as it may be written.
+        repository: only runs on this one, under any of its names that are whole.
 
     Raises:
         JournalError: the folder of the runs cannot be read.
     """
     notes = [note_run(folder) for folder in _folders(home, since)]
-    return Digest(
-        since, now, tuple(n for n in notes if repository is None or same_place(n.repository, repository))
-    )
+    kept = tuple(n for n in notes if repository is None or same_repository(n.repository, repository))
+    return Digest(since, now, kept, decisions(home))
 
 
-def same_place(one: str, other: str) -> bool:
-    """Whether two ways to name a repository (`owner/name`, a URL, a path) mean the same."""
-    return _place(one) == _place(other)
-
-
-def _place(name: str) -> str:
-    plain = name.strip().rstrip("/").removesuffix(".git")
-    match = re.fullmatch(r"(?:https?://[^/]+/|[^/@]+@[^/:]+:)?([\w.-]+/[\w.-]+)", plain)
-    if match and not Path(plain).is_dir():  # a folder that exists wins over `owner/name`
-        return match[1].lower()
-    return str(Path(plain).expanduser().absolute())
+def _key(run: RunNote) -> str:
+    return repository_key(run.repository)
 
 
 def _folders(home: Home, since: datetime) -> list[Path]:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.cycle_events import CycleStarted, Paused
 from orchestrator.core.errors import JournalError
+from orchestrator.core.repositories import repository_key
 from orchestrator.journal.codec import UnknownRecord, decode
 from orchestrator.journal.folders import JOURNAL_FILE
+from orchestrator.journal.pieces import objects_in, piece_of
 from orchestrator.journal.reader import runs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from orchestrator.journal.folders import Home
@@ -54,7 +53,7 @@ def last_pause(
     Args:
         home: where the runs are.
         now: the time.
-        repository: only runs on this one count, as `CycleStarted` names it.
+        repository: only runs on this one count, under any of its names that are whole.
         model: only runs with this one count: who restarts with another model need not wait.
         most: so many of the newest runs are looked at.
     """
@@ -76,15 +75,18 @@ def newest_run(
         newest = runs(home)[:most]
     except JournalError:
         return None
+    wanted = None if repository is None else repository_key(repository)
     for folder in newest:
         started = _started(folder / JOURNAL_FILE)
-        if started and repository in (None, started.repository) and model in (None, started.model):
+        if started is None or model not in (None, started.model):
+            continue
+        if wanted is None or repository_key(started.repository) == wanted:
             return folder
     return None
 
 
 def _started(path: Path) -> CycleStarted | None:
-    for data in _objects(_piece(path, _BEGINNING_BYTES, from_end=False)):
+    for data in objects_in(piece_of(path, _BEGINNING_BYTES, from_end=False)):
         event = _event(data)
         if isinstance(event, CycleStarted):
             return event
@@ -93,7 +95,7 @@ def _started(path: Path) -> CycleStarted | None:
 
 def _pause_in(path: Path) -> Pause | None:
     found: Pause | None = None
-    for data in _objects(_piece(path, _END_BYTES, from_end=True)):
+    for data in objects_in(piece_of(path, _END_BYTES, from_end=True)):
         event = _event(data)
         if isinstance(event, Paused):
             found = _pause(event) or found
@@ -116,24 +118,3 @@ def _event(data: dict[str, Any]) -> object:
     except JournalError:
         return None
     return None if isinstance(event, UnknownRecord) else event
-
-
-def _objects(piece: bytes) -> Iterator[dict[str, Any]]:
-    """The JSON objects on whole lines; a line that is cut off at either end is no JSON."""
-    for line in piece.split(b"\n"):
-        try:
-            data = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(data, dict):
-            yield data
-
-
-def _piece(path: Path, most_bytes: int, *, from_end: bool) -> bytes:
-    try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            file.seek(max(size - most_bytes, 0) if from_end else 0)
-            return file.read(most_bytes)
-    except OSError:
-        return b""

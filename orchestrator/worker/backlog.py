@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.core.clock import SystemClock
+from orchestrator.core.commands import Commands
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.events import Warned
 from orchestrator.cycle.parts import Choice
@@ -16,6 +17,7 @@ from orchestrator.worker.idle import Idle
 from orchestrator.worker.look import CLAIMS_LOOK_AGAIN, Look, Ready
 from orchestrator.worker.manners import Manners, name_of, why_not_again
 from orchestrator.worker.reading import BACKLOG_FILES, Reading, Screen
+from orchestrator.workspace.claims import RETRY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -43,6 +45,11 @@ def _nobody() -> tuple[str, ...]:
     return ()
 
 
+def _not_again(key: str) -> str:
+    del key
+    return ""
+
+
 def _no_conflict(number: int) -> bool:
     del number
     return False
@@ -50,16 +57,19 @@ def _no_conflict(number: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the person named: an issue, a text, or neither, which means the backlog."""
+    """What the person named: an issue, a text, an item of the backlog by its key, or none, which means the backlog."""
 
     issue: int | None = None
     text: str | None = None
+    item: str | None = None
 
     @property
     def key(self) -> str | None:
         """The key of the task that it is about; None for all of them."""
         if self.issue is not None:
             return f"issue-{self.issue}"
+        if self.item is not None:
+            return self.item
         return None if self.text is None else from_text(self.text).key
 
 
@@ -79,6 +89,8 @@ class Backlog:
         in_flight: keys of the tasks that other workers hold now.
         has_conflict: whether a pull request, by number, cannot be merged into its base as it is.
         unfinished: keys of the tasks on which a cycle left unfinished work.
+        asked_again: by which claim a person asked for another try of a task, by its key; empty where nobody did.
+        commands: what a reason tells a person to type.
         pulse: the forge's, if somebody has asked for it already; None asks.
         clock: the time of day.
         idle: what is remembered between two backlogs of one process.
@@ -98,6 +110,8 @@ class Backlog:
     in_flight: Callable[[], Collection[str]] = _nobody
     has_conflict: Callable[[int], bool] = _no_conflict
     unfinished: Callable[[], Collection[str]] = _nobody
+    asked_again: Callable[[str], str] = _not_again
+    commands: Commands = Commands()  # noqa: RUF009  a frozen value
     pulse: Callable[[], str] | None = None
     clock: Clock = field(default_factory=SystemClock)
     idle: Idle = field(default_factory=Idle)
@@ -149,6 +163,7 @@ class Backlog:
             self.unfinished,
             screen.refused,
             self._warn,
+            self.commands,
             skips=self.wanted == Wanted(),
         )
         return Reading(look, screen, self.comments_policy)
@@ -217,16 +232,22 @@ class Backlog:
         if ready.task.kind is not TaskKind.NEW:
             again = look.again(ready, pulls)
             return again if isinstance(again, str) else reading.in_its_words(again)
-        before = lease.previous.new_pull(look.now) if lease.previous else None
+        asked = lease.previous is not None and lease.previous.outcome == RETRY
+        before = lease.previous.new_pull(look.now) if lease.previous and not asked else None
         if before is not None and before not in {pull.number for pull in pulls}:
-            return f"{name_of(ready.task)} was proposed as #{before}, which the forge does not list yet"
-        done, _ = why_not_again(ready.task, pulls, ready.labels, look.is_asked)
+            gone = f"if there is none: {self.commands.retry(ready.task.key)}"
+            return (
+                f"{name_of(ready.task)} was proposed as #{before}, which the forge does not list yet; {gone}"
+            )
+        done, _ = why_not_again(
+            ready.task, pulls, ready.labels, look.is_asked, by_hand=asked, commands=self.commands
+        )
         full = look.why_no_new_task(pulls, self.in_flight)
         return done or (full.reason if full else ready)
 
     def _new(self, reading: Reading) -> Iterator[Ready]:
         look = reading.look
-        for candidate in reading.candidates(self.wanted.issue, self.wanted.text):
+        for candidate in reading.candidates(self.wanted.issue, self.wanted.text, self.wanted.item):
             issue = None if isinstance(candidate, Task) else candidate
             task = candidate if isinstance(candidate, Task) else from_issue(candidate)
             found: Ready | str = ""
@@ -241,8 +262,11 @@ class Backlog:
         """A candidate that nothing speaks against, or what does."""
         look = reading.look
         labels = issue.labels if issue else ()
-        reason, retried = why_not_again(task, look.pulls, labels, look.is_asked)
-        attempt = f"{task.key} retry {max(retried)}" if retried else task.key
+        asked = self.asked_again(task.key)
+        reason, retried = why_not_again(
+            task, look.pulls, labels, look.is_asked, by_hand=bool(asked), commands=self.commands
+        )
+        attempt = f"{task.key} retry {asked or max(retried)}" if asked or retried else task.key
         if reason is None and attempt in self.attempted:
             reason = f"{name_of(task)} was worked on in this run"
         if reason is None and issue is not None:
@@ -250,7 +274,7 @@ class Backlog:
             task = task if reason else reading.told(issue)
         if reason is not None:
             return reason
-        return Ready(replace(task, is_retry=bool(retried)), attempt, look.unlabel(retried), labels)
+        return Ready(replace(task, is_retry=bool(asked or retried)), attempt, look.unlabel(retried), labels)
 
 
 def _summary(reasons: Sequence[str], label: str) -> str:

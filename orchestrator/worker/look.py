@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
+from orchestrator.core.commands import Commands
 from orchestrator.core.errors import (
     ForgeAuthenticationError,
     ForgeError,
@@ -66,6 +67,7 @@ class Look:
         unfinished: keys of tasks with unfinished work; asked once, where a pull request of ours is open.
         refused: told of labels that count for nothing, because of who put them on.
         warn: told what a person should know, with a name under which it is said once.
+        commands: what a reason tells a person to type.
         skips: whether what cannot be read is left out; else its error ends the look.
         reasons: why things are not done, in words.
         times: when some of them may be.
@@ -82,6 +84,7 @@ class Look:
     unfinished: Callable[[], Collection[str]] = tuple
     refused: Callable[[str], None] = _unheard
     warn: Callable[[str, str], None] = _untold
+    commands: Commands = Commands()  # noqa: RUF009  a frozen value
     skips: bool = True
     admission: Admission = field(init=False)
     pulls: list[PullRequest] = field(init=False)
@@ -188,7 +191,7 @@ class Look:
         """Why no new task is begun, or None."""
         proposed = {key for key, _ in filter(None, (key_of(pull.branch) for pull in pulls if _is_open(pull)))}
         others = len(set(in_flight()) - proposed)
-        found = rules.why_no_new_task(pulls, self.manners, self.now, self._is_reviewed, others)
+        found = rules.why_no_new_task(pulls, self.manners, self.now, self._is_reviewed, others, self.commands)
         return replace(found, until=self.now + CLAIMS_LOOK_AGAIN) if found and others else found
 
     def unlabel(self, numbers: Sequence[int]) -> tuple[Callable[[], None], ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from orchestrator.core.commands import Commands
 from orchestrator.forge.base import FeedbackKind, PullRequestState
 
 if TYPE_CHECKING:
@@ -47,12 +48,13 @@ class NotNow:
     warning: str = ""
 
 
-def why_no_new_task(
+def why_no_new_task(  # noqa: PLR0913, PLR0917  what there is, the limits, and how a reason is told
     pulls: Sequence[PullRequest],
     manners: Manners,
     now: datetime,
     is_reviewed: Callable[[PullRequest], bool],
     in_flight: int = 0,
+    commands: Commands = Commands(),  # noqa: B008  a frozen value
 ) -> NotNow | None:
     """Why no new task is begun, or None.
 
@@ -62,13 +64,14 @@ def why_no_new_task(
         now: in UTC.
         is_reviewed: whether a person said something about one; asked of open ones only where it matters.
         in_flight: tasks that other workers have begun and not proposed yet; each counts as a pull request.
+        commands: what a reason tells a person to type.
     """
     is_open = [pull for pull in pulls if pull.state is PullRequestState.OPEN]
     others = f" and {in_flight} in work elsewhere" if in_flight else ""
     if len(is_open) + in_flight >= manners.max_open_prs:
         return NotNow(
             f"{len(is_open)} pull requests are open{others}, and --max-open-prs is {manners.max_open_prs}: "
-            f"merge or close {_list(is_open)}"
+            f"merge or close {_list(is_open)}{f' ({commands.close(is_open[-1].number)})' if is_open else ''}"
         )
     today = [
         pull for pull in pulls if pull.created_at and pull.created_at.astimezone(UTC).date() == now.date()
@@ -128,8 +131,14 @@ def why_hands_off(
     return None
 
 
-def why_not_again(
-    task: Task, pulls: Iterable[PullRequest], labels: Iterable[str], is_asked: Callable[[int, str], bool]
+def why_not_again(  # noqa: PLR0913  a task, what is known of it, and how it is told
+    task: Task,
+    pulls: Iterable[PullRequest],
+    labels: Iterable[str],
+    is_asked: Callable[[int, str], bool],
+    *,
+    by_hand: bool = False,
+    commands: Commands = Commands(),  # noqa: B008  a frozen value
 ) -> tuple[str | None, tuple[int, ...]]:
     """Why a task is not taken: it has a pull request of ours.
 
@@ -140,6 +149,8 @@ def why_not_again(
         pulls: all of ours.
         labels: of its issue, if it is one.
         is_asked: whether a label, on a number, was put on by somebody who may cause work; asked where it is on.
+        by_hand: whether a person asked for another try by `pullwright retry`.
+        commands: what a reason tells a person to type.
 
     Returns:
         The reason, or None; and the numbers of what has that label.
@@ -147,7 +158,8 @@ def why_not_again(
     ours = [pull for pull in pulls if task.has_branch(pull.branch)]
     by_state = {state: [pull for pull in ours if pull.state is state] for state in PullRequestState}
     if found := by_state[PullRequestState.OPEN]:
-        return f"{name_of(task)} has an open pull request, {found[0].url}", ()
+        there = f"{found[0].url}: review it, or {commands.close(found[0].number)}"
+        return f"{name_of(task)} has an open pull request, {there}", ()
     if found := by_state[PullRequestState.MERGED]:
         return f"{name_of(task)} was done by {found[0].url}", ()
     closed = by_state[PullRequestState.CLOSED]
@@ -155,8 +167,12 @@ def why_not_again(
     if task.number is not None and has_label(labels, RETRY_LABEL):
         labelled.insert(0, task.number)
     labelled = [number for number in labelled if is_asked(number, RETRY_LABEL)]
-    if closed and not labelled:
-        return f"{name_of(task)} was declined: {closed[0].url} is closed unmerged", ()
+    if closed and not labelled and not by_hand:
+        again = commands.retry(task.key)
+        return (
+            f"{name_of(task)} was declined: {closed[0].url} is closed unmerged; for another try: {again}",
+            (),
+        )
     return None, tuple(labelled)
 
 

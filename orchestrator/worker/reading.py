@@ -72,15 +72,18 @@ class Reading:
     screen: Screen
     comments_policy: CommentsPolicy
 
-    def candidates(self, number: int | None, text: str | None) -> Iterator[Issue | Task]:
+    def candidates(
+        self, number: int | None, text: str | None, item: str | None = None
+    ) -> Iterator[Issue | Task]:
         """Issues, which have to be admitted, and tasks, which whoever may write has put there.
 
         Args:
             number: of the issue that the person named.
-            text: of the task that the person named; where neither is given, it is the backlog.
+            text: of the task that the person named.
+            item: the key of the item that the person named; where none of these is given, it is the backlog.
 
         Raises:
-            ConfigurationError: the issue that the person named is closed.
+            ConfigurationError: the issue that the person named is closed, or the item is not in the backlog.
         """
         if number is not None:
             issue = self.look.forge.issue(number)
@@ -89,6 +92,12 @@ class Reading:
             yield issue
         elif text is not None:
             yield from_text(text)
+        elif item is not None:
+            found = next((task for task in self._items() if task.key == item), None)
+            if found is None:
+                files = ", ".join(BACKLOG_FILES)
+                raise ConfigurationError(f"{item} is no unticked item of {files}: give its words with --task")
+            yield found
         else:
             yield from self.look.forge.open_issues(self.look.label)
             yield from self._items()

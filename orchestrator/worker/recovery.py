@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.core.cycle_events import Proposed, WorkSaved
 from orchestrator.core.errors import ForgeError, JournalError
 from orchestrator.core.events import CallStatus, ToolCallEnded
+from orchestrator.core.repositories import same_repository
 from orchestrator.core.spent import Spent
 from orchestrator.cycle.let_go import WORKING_LABEL
 from orchestrator.cycle.result import Outcome
@@ -42,7 +43,7 @@ class Recovery:
     """Repairs what runs of one repository left when they were killed.
 
     Attributes:
-        repository: what the user named; runs on others are not touched.
+        repository: as journals name it; runs on others are not touched.
         forge: where the label of a task that is worked on is taken off.
         temporary: where clones are made.
         remains: saves what a run left.
@@ -70,7 +71,11 @@ class Recovery:
         Raises:
             WorkspaceError: the remote refused, or nothing can be saved now: everything stays for the next start.
         """
-        dead = [run for run in open_runs(self.home) if run.start and run.start.repository == self.repository]
+        dead = [
+            run
+            for run in open_runs(self.home)
+            if run.start and same_repository(run.start.repository, self.repository)
+        ]
         names = _ended(self.home)
         for run in dead:
             with suppress(JournalError), hold(run.folder):  # else another process is at it

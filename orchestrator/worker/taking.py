@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from orchestrator.core.commands import Commands
 from orchestrator.core.errors import ForgePermissionError, WorkspaceError
 from orchestrator.cycle.earlier import Earlier, State, read_kept, read_pages
 from orchestrator.cycle.let_go import ERROR, words_digest
@@ -15,7 +16,8 @@ from orchestrator.worker.answers import find_answer, spelled_out
 from orchestrator.worker.manners import RETRY_LABEL
 from orchestrator.worker.naming import OUR_BRANCHES, RemoteNames, ours_only, patterns
 from orchestrator.worker.pruning import Pruning
-from orchestrator.workspace.claims import ClaimRecord
+from orchestrator.worker.task_states import MOST_ATTEMPTS
+from orchestrator.workspace.claims import RETRY, ClaimRecord
 from orchestrator.workspace.wip import list_wip, load_wip, wip_ref
 
 if TYPE_CHECKING:
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
 
 
 _HEADS = "refs/heads/"
-MOST_ATTEMPTS = 3
-"""Cycles on one task that a limit or an error ended, until a person has to say something."""
 
 
 @dataclass(slots=True)
@@ -50,6 +50,7 @@ class Taker:
         spent_up: why a task is left alone that has cost this much so far, or None.
         kept: unfinished work that only this machine has.
         tell: told of work that is left to a person.
+        commands: what a reason tells a person to type.
         answer: the person's own answer to the question that is open; then nothing else is taken.
         base: the branch to start from, where a person named it.
         author_email: whose commits ours are.
@@ -68,13 +69,15 @@ class Taker:
     spent_up: Callable[[Spent], str | None]
     kept: KeptWork
     tell: Callable[[str], None]
+    commands: Commands = Commands()  # noqa: RUF009  a frozen value
     answer: str | None = None
     base: str | None = None
     author_email: str = ""
     earlier: dict[str, Earlier] = field(default_factory=dict)
     named_tasks: dict[str, Task] = field(default_factory=dict)
     _names: RemoteNames | None = None
-    _held: set[str] = field(default_factory=set)
+    _held: dict[str, ClaimRecord] = field(default_factory=dict)
+    _retried: dict[str, str] = field(default_factory=dict)
     _seen: Mapping[str, str] | None = None
     _listed: Sequence[ClaimRecord] = ()
 
@@ -85,11 +88,24 @@ class Taker:
         self._seen = self._look()
         self._listed = self.claims.list(self._seen)
         self._held = {
-            record.task
+            record.task: record
             for record in self._listed
             if record.run != self.run and record.run not in self.dead_runs and not self.claims.is_free(record)
         }
-        return self._held
+        self._retried = {
+            record.task: f"by hand {record.nonce}" for record in self._listed if record.outcome == RETRY
+        }
+        return self._held.keys()
+
+    def asked_again(self, key: str) -> str:
+        """By which claim a person asked for another try of a task; empty where nobody did.
+
+        Raises:
+            WorkspaceError: the remote cannot be reached.
+        """
+        if self._seen is None:
+            self.held_by_others()
+        return self._retried.get(key, "")
 
     def unfinished(self) -> Collection[str]:
         """The tasks on which a cycle left unfinished work that can be gone on with here."""
@@ -104,7 +120,7 @@ class Taker:
             ForgeError: the forge failed, or its rules refuse the branch.
         """
         if task.key in self._held:
-            return f"{task.key} is being worked on by another worker"
+            return self._is_held(self._held[task.key])
         seen = self._seen
         if seen is None:
             seen = self._look()
@@ -120,7 +136,7 @@ class Taker:
             seen=seen,
         )
         if isinstance(taken, ClaimRecord):
-            taken = f"{task.key} is being worked on by {taken.owner}, run {taken.run}, until {taken.expires_at:%H:%M} UTC"
+            taken = self._is_held(taken)
         if isinstance(taken, str):
             return taken
         if self._has_moved(task, found, taken, seen):
@@ -161,15 +177,18 @@ class Taker:
         """What an unfinished cycle left, with the answer to its question; or why the task is left alone."""
         found = self._left(task, seen)
         if self.answer is not None and (found is None or not found.state.waits_for_answer):
-            return f"{task.key} has no open question that --answer could be for"
+            return f"{task.key} has no open question that --answer could be for: leave --answer out"
         if found is None:
             gone = task.kind is TaskKind.UNFINISHED
             return f"{task.key} was finished by another worker just now" if gone else None
-        if not found.state.waits_for_answer or task.is_retry:
+        if task.is_retry or self.asked_again(task.key):
+            # A person wants it tried as if for the first time, with the work that is there.
+            return replace(found, state=replace(found.state, attempts=0))
+        if not found.state.waits_for_answer:
             return found
         answer = self._answered(task, found)
         if answer is None:
-            where = found.state.question_url if asked_at(task) else "give it with --answer TEXT"
+            where = found.state.question_url if asked_at(task) else self.commands.answer(task.key)
             return f"{task.key} waits for an answer: {where}"
         return replace(found, answer=answer)
 
@@ -193,12 +212,16 @@ class Taker:
     def _settled(self, task: Task, record: ClaimRecord, found: Earlier | None) -> str | None:
         """Why a task is not taken again: it has cost what it may, or came to nothing and nobody says something new."""
         if words := self.spent_up(record.spent):
-            return f"{task.key}: {words}"
+            return f"{task.key}: {words}: raise the cap (--max-usd-per-task and its like)"
         outcome, _, digest = record.outcome.partition(" ")
         goes_on = task.kind is TaskKind.UNFINISHED
         is_over = found is not None and task.pull is not None and not found.knows(task.pull.commit)
         if goes_on and outcome == "proposed" and not is_over:
-            return f"{task.key} was finished in run {record.run}, which left out what {wip_ref(task.key)} has besides"
+            drop = self.commands.forget(task.key)
+            return (
+                f"{task.key} was finished in run {record.run}, which left out what {wip_ref(task.key)} has besides; "
+                f"to drop that: {drop}"
+            )
         if (
             self.named
             or task.is_retry
@@ -219,7 +242,16 @@ class Taker:
             came_to = f"came to no end in {found.state.attempts} cycles, the last"
         else:
             return None
-        return f"{task.key} {came_to} in run {record.run}: change it, comment on it, or put the label {RETRY_LABEL} on it"
+        others = f", comment on it, put the label {RETRY_LABEL} on it" if task.number is not None else ""
+        return f"{task.key} {came_to} in run {record.run}: change it{others}, or: {self.commands.retry(task.key)}"
+
+    def _is_held(self, claim: ClaimRecord) -> str:
+        """That a task is another worker's, and what a person can do where that worker is gone."""
+        free = self.commands.release(claim.task)
+        if claim.fault is not None:
+            return f"the claim on {claim.task} cannot be read ({claim.fault}); to free it: {free}"
+        until = f"until {claim.expires_at:%H:%M} UTC"
+        return f"{claim.task} is being worked on by {claim.owner}, run {claim.run}, {until}; if it is not: {free}"
 
     def _left(self, task: Task, seen: Mapping[str, str]) -> Earlier | None:
         """What an unfinished cycle left on the remote or on this machine, or pushed and did not propose."""

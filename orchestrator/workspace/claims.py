@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ClaimRecord", "Claims", "Lease", "LeaseTimes"]
 
+RETRY = "retry"
+"""The outcome by which a person says that a task is to be taken again, whatever became of it."""
 _MOST_LOOKS = 5
 _BY_A_PERSON = "a person"
 
@@ -158,6 +160,38 @@ class Claims:
             # Its holder's heartbeat was in between, and a person releases a holder, not a heartbeat.
             shown = shown or before
         message = f"the claim on {task} was moved meanwhile: look at it again"
+        raise PushRejectedError(message)
+
+    def ask_again(self, task: str, dead_runs: Collection[str] = ()) -> ClaimRecord | None:
+        """A person asks for another try: the next worker may take the task, whatever became of it before.
+
+        What the task has cost so far, and its pull request, stay on the record.
+
+        Args:
+            task: its key.
+            dead_runs: runs that are known to be dead.
+
+        Returns:
+            The claim of whoever has the task now; None where it was written down.
+
+        Raises:
+            PushRejectedError: the claim changes faster than it can be read, or the server does not want it.
+            RemoteUnavailableError: no answer, after several tries.
+            WorkspaceError: the key is none, or git failed.
+        """
+        for _ in range(_MOST_LOOKS):
+            found, before = self._read(task)
+            now = self._clock.now()
+            if before is not None and not (before.is_free(now, self._times) or _is_dead(before, dead_runs)):
+                return before
+            record = before or ClaimRecord(task, "released", self._owner, _BY_A_PERSON, 1, now, now, now)
+            record = replace(record, run=record.run or _BY_A_PERSON, number=max(record.number, 1))
+            record = replace(record, state="released", outcome=RETRY, nonce=self._nonce(), fault=None)
+            record = replace(record, renewed_at=now, expires_at=now)
+            commit = self._records.commit(claim_message(record), found)
+            if self._records.swap(claim_ref(task), found, commit):
+                return None
+        message = f"the claim on {task} changes faster than it can be read"
         raise PushRejectedError(message)
 
     def _read_all(self, found: Mapping[str, str]) -> dict[str, ClaimRecord]:

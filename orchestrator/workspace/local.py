@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import posixpath
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.repositories import without_credential
 from orchestrator.workspace.hostgit import HostGit
 from orchestrator.workspace.names import is_commit_id
 
@@ -15,6 +17,48 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 _MOST_FILE_BYTES = 5_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """The repository that a folder belongs to.
+
+    Attributes:
+        top: what is cloned: the top of the work tree, or the bare repository.
+        home: the repository itself. All of its work trees have the same, and no other repository has it.
+        origin: the address of its remote `origin`, without a credential; empty if there is none.
+    """
+
+    top: Path
+    home: Path
+    origin: str = ""
+
+
+def locate(folder: Path) -> Located:
+    """Find the repository of a folder as git does, upwards if the folder lies in a work tree.
+
+    A folder that git knows no repository for, or does not trust, is returned as it is.
+    """
+    start = folder.resolve()
+    git = HostGit(start)
+
+    def ask(*words: str) -> str | None:
+        found = git.attempt(*words, doing=f"cannot read {folder}")
+        # One line end is git's; a path may have its own.
+        return os.fsdecode(found.stdout.removesuffix(b"\n")) if found.status == 0 else None
+
+    common = ask("rev-parse", "--git-common-dir")
+    if common is None:
+        return Located(start, start)
+    shared = (start / common).resolve()
+    home = shared.parent if shared.name == ".git" else shared
+    # In a bare repository, and inside of a `.git` folder, there is no work tree to be at the top of.
+    top = ask("rev-parse", "--show-toplevel") or str(home)
+    found = HostGit(start, shared).attempt(
+        *("config", "--local", "--get", "remote.origin.url"), doing=f"cannot read {folder}"
+    )
+    origin = os.fsdecode(found.stdout).strip() if found.status == 0 else ""
+    return Located(Path(top).resolve(), home, without_credential(origin))
 
 
 class LocalRepository:
@@ -43,7 +87,9 @@ class LocalRepository:
             message = f"{path} belongs to another user, so git does not trust it; run as its owner"
             raise WorkspaceError(message)
         if found.status != 0:
-            message = f"{path} is not a git repository"
+            message = (
+                f"{path} is not a git repository: name one, or make it one (git init, then a first commit)"
+            )
             raise WorkspaceError(message)
         self._git = HostGit(folder, Path(os.fsdecode(found.stdout.removesuffix(b"\n"))))
         self._doing = f"cannot read {path}"

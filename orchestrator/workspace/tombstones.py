@@ -45,11 +45,28 @@ def remove_tombstones(records: Records, found: Mapping[str, str]) -> bool:
     Raises:
         WorkspaceError: git could not try.
     """
+    doing = f"cannot remove old claims of {records.remote.shown}"
+    return remove_records(records, {claim_ref(task): commit for task, commit in found.items()}, doing)
+
+
+def remove_records(records: Records, found: Mapping[str, str], doing: str) -> bool:
+    """Remove hidden references, in one push, if each is still where it was seen.
+
+    Args:
+        records: the hidden references of the remote.
+        found: the commit of each reference.
+        doing: begins the message if it fails.
+
+    Returns:
+        Whether all of them are gone. False: one has moved meanwhile, or there was no answer.
+
+    Raises:
+        WorkspaceError: git could not try.
+    """
     if not found:
         return True
     place = records.objects.parent
-    updates = [Update(claim_ref(task), commit, None) for task, commit in found.items()]
-    doing = f"cannot remove old claims of {records.remote.shown}"
+    updates = [Update(ref, commit, None) for ref, commit in found.items()]
     pushed = push_updates(HostGit(place.parent, place), records.remote, updates, doing=doing)
     if pushed.answer is Answer.NOT_ATOMIC:
         return all(records.delete(update.ref, update.old or "") for update in updates)

@@ -127,7 +127,7 @@ def list_wip(records: Records) -> dict[str, str]:
         WorkspaceError: the remote refused.
     """
     found = {ref.removeprefix(WORK): commit for ref, commit in records.list(WORK).items()}
-    return {key: commit for key, commit in found.items() if _is_key(key)}
+    return {key: commit for key, commit in found.items() if is_key(key)}
 
 
 def drop_wip(records: Records, key: str, expected: str, lease: Lease | None = None) -> bool:
@@ -208,7 +208,8 @@ def _moment(value: object) -> datetime:
     return moment.astimezone(UTC)
 
 
-def _is_key(text: str) -> bool:
+def is_key(text: str) -> bool:
+    """Whether a text can be the key of a task."""
     try:
         wip_ref(text)
     except WorkspaceError:

@@ -118,7 +118,7 @@ class OnDisk(World):
         bare.merge(self.path, base="main", head=head, message=f"Merge #{number}")
 
     def close(self, number: int) -> None:
-        self.local.close(number)
+        self.local.close_pull_request(number)
 
     def comments(self, number: int) -> list[str]:
         return [comment["body"] for comment in self._record(number)["comments"]]

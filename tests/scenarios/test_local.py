@@ -1,10 +1,18 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.core.clock import SystemClock
+from orchestrator.journal.folders import Home
+from orchestrator.journal.pauses import Pause
+from orchestrator.worker.pause_notes import note_pause
+from tests.doubles.model_server import fail
 from tests.scenarios.stage import (
     CALC,
     FINISH,
@@ -18,6 +26,7 @@ from tests.scenarios.stage import (
     content,
     do,
     git,
+    make_repository,
     program,
 )
 
@@ -241,3 +250,64 @@ def test_no_clone_is_left_behind(stage: Stage, repository: Path, tmp_path: Path)
     done = program("run", "--repo", str(repository), *TASK, *model, TMPDIR=str(scratch))
     assert done.returncode == 0, done.stderr
     assert list(scratch.iterdir()) == []
+
+
+def test_two_repositories_that_are_typed_alike_share_nothing(
+    stage: Stage, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = make_repository(tmp_path / "other")
+    (repository / "sub").mkdir()
+    stage.script(FIX_IT)
+    monkeypatch.chdir(repository / "sub")
+    done = stage.run("--repo", ".", *TASK, json_output=False)
+    assert done.code == 0, done.err
+    folder = max((stage.home / "runs").iterdir())
+    note_pause(
+        Home(stage.home),
+        folder.name,
+        Pause(SystemClock().now() + timedelta(hours=1), "spent"),
+        str,
+        SystemClock(),
+    )
+
+    def seen(command: str, *words: str) -> str:
+        return stage.command(command, *words).out
+
+    assert "spent" in seen("doctor", "--repo", ".")
+    assert "#1" in seen("pulls", "--repo", "..")
+    assert "1 pull request," in seen("digest", "--repo", str(repository))
+    monkeypatch.chdir(other)
+    assert "spent" not in seen("doctor", "--repo", ".")
+    assert "#1" not in seen("pulls", "--repo", ".")
+    assert "no runs" in seen("digest", "--repo", ".")
+    assert "spent" in seen("doctor", "--repo", "../calc/")
+
+
+def test_on_one_screen_an_error_is_there_once(stage: Stage, repository: Path) -> None:
+    stage.script(fail(401))
+    model = ("--model", "openai-chat:scripted-1", "--api-url", stage.model.url)
+    done = subprocess.run(
+        [sys.executable, "-m", "orchestrator", "run", "--repo", str(repository), *TASK, *model],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stdout.count("scripted failure 401") == 1, done.stdout
+
+
+def test_a_repository_is_shown_with_its_origin_and_without_a_credential(
+    stage: Stage, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(repository, "remote", "add", "origin", "https://ada:pass-of-ada@github.com/octo/calc.git")
+    monkeypatch.chdir(repository)
+    stage.script(FIX_IT)
+    done = stage.run("--repo", ".", *TASK, json_output=False)
+    both = f"{repository} (origin https://github.com/octo/calc.git)"
+    assert both in done.err
+    shown = stage.command("show", "last").out
+    assert both in shown
+    told = stage.command("doctor", "--repo", ".").out
+    assert "origin https://github.com/octo/calc.git" in " ".join(told.split())
+    assert "pass-of-ada" not in done.err + done.out + shown + told

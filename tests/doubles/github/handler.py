@@ -75,6 +75,9 @@ class Handler(BaseHTTPRequestHandler):
         self._raw = self._read_body()
         is_rest = url.path.startswith(API_PREFIX + "/")
         path = url.path.removeprefix(API_PREFIX) if is_rest else url.path
+        if is_rest and path == "/meta":
+            self._tell_what_it_is()
+            return
         fault = next((f for f in self.github.faults if f.strikes(self.command, path)), None)
         if fault is not None and fault.delay:
             threading.Event().wait(fault.delay)
@@ -98,6 +101,15 @@ class Handler(BaseHTTPRequestHandler):
         """End the connection as a machine does on which nothing listens."""
         self.close_connection = True
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    def _tell_what_it_is(self) -> None:
+        """What a client asks before it shows a credential: kept apart from the requests of its work."""
+        token = self._shown_token()
+        self.github.violations += ["GET /meta shows a credential"] if token else []
+        self.github.probes += 1
+        self._send(
+            _Reply(200, {"x-github-request-id": "0001"}, b'{"verifiable_password_authentication": true}')
+        )
 
     def _send(self, reply: _Reply) -> None:
         self.send_response(reply.status)

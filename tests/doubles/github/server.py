@@ -66,6 +66,7 @@ class GitHub:
     Attributes:
         faults: replies that go wrong on purpose; the first match strikes.
         requests: every REST and git request that arrived, in order.
+        probes: how often it was asked, without a credential, whether it is GitHub.
         queries: every GraphQL query that arrived, in order.
         nobodies: logins that no account has, in lower case.
         violations: requests and replies that GitHub's own description does not allow.
@@ -76,6 +77,7 @@ class GitHub:
         self.folder = folder
         self.faults: list[Fault] = []
         self.requests: list[Recorded] = []
+        self.probes = 0
         self.queries: list[Recorded] = []
         self.nobodies: set[str] = set()
         self.violations: list[str] = []

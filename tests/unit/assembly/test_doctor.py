@@ -63,7 +63,7 @@ def test_a_local_repository_is_ready(tmp_path: Path) -> None:
         bad = {name: one for name, one in found.items() if one.state is not State.OK}
         assert set(bad) == {"sandbox"}
         assert bad["sandbox"].state is State.SKIPPED
-    assert found["folder"].found == "a work tree, default branch main"
+    assert found["folder"].found == f"{repository}: a work tree, default branch main"
     assert git(repository, "for-each-ref", "refs/pullwright") == ""
 
 
@@ -173,11 +173,12 @@ def test_what_workers_left_on_the_remote(tmp_path: Path) -> None:
             "of this machine, expired: issue-1",
         )
         assert found["unfinished work"].found.startswith("issue-2;")
-        assert probe(tmp_path, str(repository))["claims"].found == "1 held"  # another machine's
+        assert probe(tmp_path, str(repository))["claims"].found == "none held"  # another machine's, expired
+        assert found["tasks"].found == "open: issue-2; unfinished: issue-1"
         records.swap("refs/pullwright/claims/issue-3", None, records.commit("no record", None))
     found = probe(tmp_path, str(repository))
     assert found["claims"].state is State.WARNING
-    assert found["claims"].fix == f"pullwright claims --repo {repository} release issue-3"
+    assert found["claims"].fix == f"pullwright claims release issue-3 --repo {repository}"
 
 
 def results(*probes: Probe, stop: Impatient | None = None) -> list[Finding]:

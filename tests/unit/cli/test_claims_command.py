@@ -13,8 +13,10 @@ import pytest
 
 from orchestrator.cli import exit_codes
 from orchestrator.cli.claims_command import claims, write_json, write_text
+from orchestrator.core.commands import Commands
 from orchestrator.core.errors import ConfigurationError, WorkspaceError
 from orchestrator.core.spent import Spent
+from orchestrator.worker.task_states import AsOf, TaskState, state_of
 from orchestrator.workspace.claim_record import ClaimRecord
 from orchestrator.workspace.claims import LeaseTimes
 from tests.unit.workspace.records_rig import REF, TASK, Worker, put
@@ -49,9 +51,13 @@ def typed(repo: Path | None, action: str | None = None, key: str | None = None, 
     )
 
 
+def states(*records: ClaimRecord) -> list[TaskState]:
+    return [state_of(record.task, record, None, (), AsOf(NOW, LeaseTimes())) for record in records]
+
+
 def table(*records: ClaimRecord) -> list[str]:
     out = io.StringIO()
-    write_text(records, NOW, LeaseTimes(), out)
+    write_text(states(*records), NOW, LeaseTimes(), Commands("o/r"), out)
     return out.getvalue().splitlines()
 
 
@@ -106,16 +112,17 @@ def test_the_table() -> None:
         HELD,
         replace(late, expires_at=NOW - timedelta(minutes=4)),
         replace(late, expires_at=NOW - timedelta(minutes=11)),
-        replace(HELD, task="text-1a2b", state="released", outcome="proposed", pull=7, number=12),
+        replace(HELD, task="text-1a2b", state="released", outcome="no_task 1a2b", pull=7, number=12),
         replace(HELD, expires_at=NOW + timedelta(hours=3)),
     )
     assert lines == [
         "TASK       WHO                          NO.  SINCE (UTC)       STATE",
-        "issue-12   host/20261121-031112-ab12cd  3    2026-11-21 02:30  held, expires in 12 min",
-        "issue-2    host/20261121-031112-ab12cd  3    2026-11-21 02:30  expired 4 min ago, free soon",
-        "issue-2    host/20261121-031112-ab12cd  3    2026-11-21 02:30  expired, free",
-        "text-1a2b  host/20261121-031112-ab12cd  12   2026-11-21 02:30  released: proposed, #7",
-        "issue-12   host/20261121-031112-ab12cd  3    2026-11-21 02:30  held, expires in 3 h",
+        "issue-12   host/20261121-031112-ab12cd  3    2026-11-21 02:30  being worked on, expires in 12 min",
+        "issue-2    host/20261121-031112-ab12cd  3    2026-11-21 02:30  being worked on, expired 4 min ago, free soon",
+        "issue-2    host/20261121-031112-ab12cd  3    2026-11-21 02:30  unfinished, the next cycle tries again",
+        "text-1a2b  host/20261121-031112-ab12cd  12   2026-11-21 02:30  nothing to do",
+        "issue-12   host/20261121-031112-ab12cd  3    2026-11-21 02:30  being worked on, expires in 3 h",
+        "text-1a2b: pullwright retry text-1a2b --repo o/r",
     ]
 
 
@@ -125,12 +132,12 @@ def test_other_peoples_words_do_not_move_the_terminal() -> None:
     )
     assert len(lines) == 2
     assert "host/a b" in lines[1]
-    assert lines[1].endswith("released: xy z")
+    assert lines[1].endswith("open")
 
 
 def test_json_tells_everything() -> None:
     out = io.StringIO()
-    write_json([replace(HELD, spent=Spent(None, 10, 1.5, 2))], NOW, LeaseTimes(), out)
+    write_json(states(replace(HELD, spent=Spent(None, 10, 1.5, 2))), NOW, LeaseTimes(), out)
     assert json.loads(out.getvalue()) == {
         "kind": "claim",
         "task": "issue-12",
@@ -145,4 +152,5 @@ def test_json_tells_everything() -> None:
         "pull": None,
         "spent": {"usd": None, "tokens": 10, "minutes": 1.5, "rounds": 2},
         "free": False,
+        "task_state": "being worked on",
     }

@@ -15,12 +15,13 @@ from rich.console import Console
 
 from orchestrator.cli import exit_codes
 from orchestrator.cli.config_command import key_states
-from orchestrator.cli.pulls import close, write_json, write_text
+from orchestrator.cli.pulls import write_json, write_text
 from orchestrator.cli.show import tell
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.cycle_events import TaskTaken
-from orchestrator.core.errors import ConfigurationError, ForgeNotFoundError, JournalError, ProviderError
-from orchestrator.core.events import Warned
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
+from orchestrator.core.errors import ConfigurationError, JournalError, ProviderError
+from orchestrator.core.events import ReplyReceived, ReplyRejected, Warned
+from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.forge.base import Proposal
 from orchestrator.forge.local import LocalForge, root_of
 from orchestrator.journal.folders import Home, create_run_folder
@@ -79,6 +80,27 @@ def test_a_run_is_told_in_full(home: Home) -> None:
     ):
         assert part in text
     assert "\x1b" not in text
+
+
+def test_a_reply_that_could_not_be_used_is_told_in_a_line_and_whole_on_request(home: Home) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    said = f"I would rather\n\x1b]0;title\x07 {secret} {'talk ' * 60}\nthan plan."
+    folder = create_run_folder(home, "20261121-033113-ab12cd")
+    with JournalWriter(folder, str, ManualClock()) as writer:
+        writer(CycleStarted(folder.name, "o/r", "m:1", "json-plan"))
+        writer(ReplyReceived(Message.assistant(said), FinishReason.STOP, Usage(1, 1), 0.0, "m:1"))
+        writer(ReplyRejected(("it is no JSON",), 1))
+        writer(CycleEnded({"outcome": "failed"}))
+    short, whole = (command(home, "show", *words).stdout for words in ((), ("--verbose",)))
+    (line,) = [line for line in short.splitlines() if "not usable" in line]
+    assert line.startswith("! reply 1 not usable: it is no JSON; it was: I would rather [redacted] talk talk")
+    assert line.endswith("…")
+    assert "than plan." not in short
+    assert "\n    than plan.\n" in whole
+    assert whole.count("talk ") >= 60
+    for text in (short, whole):
+        assert "\x1b" not in text
+        assert secret not in text
 
 
 def test_a_torn_journal_and_newer_records_are_mentioned(home: Home) -> None:
@@ -194,19 +216,6 @@ def test_pull_requests_and_questions_are_listed(tmp_path: Path) -> None:
     pull, question = [json.loads(line) for line in out.getvalue().splitlines()]
     assert (pull["kind"], pull["number"], pull["state"]) == ("pull_request", 1, "open")
     assert (question["kind"], question["body"]) == ("question", "Which\none?")
-
-
-def test_a_pull_request_is_closed(tmp_path: Path) -> None:
-    one = forge(tmp_path / "one")
-    one.ensure_pull_request(Proposal("pullwright/x", "main", "Fix", "body", draft=False))
-    out = io.StringIO()
-    assert close([one], 1, out) == 0
-    assert out.getvalue() == "closed #1 of one\n"
-    assert one.pull_requests()[0].state == "closed"
-    with pytest.raises(ForgeNotFoundError, match="no pull request #7"):
-        close([one], 7, out)
-    with pytest.raises(ForgeNotFoundError):
-        close([], 1, out)
 
 
 def test_a_repository_that_is_gone_does_not_hide_the_others(tmp_path: Path) -> None:

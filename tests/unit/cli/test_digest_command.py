@@ -73,14 +73,19 @@ def home(own_state: Path) -> Home:
     """One run that began just now."""
     home, clock = Home(own_state), SystemClock()
     folder = create_run_folder(home, f"{clock.now():%Y%m%d-%H%M%S}-abcdef")
+    write_run(folder, clock, "o/r")
+    return home
+
+
+def write_run(folder: Path, clock: SystemClock, repository: str) -> None:
+    """The journal of a run that opened a pull request."""
     message = Message.assistant("x")
     with JournalWriter(folder, str, clock) as writer:
-        writer(CycleStarted(folder.name, "o/r", "m:1", "native"))
+        writer(CycleStarted(folder.name, repository, "m:1", "native"))
         writer(TaskTaken("issue-1", f"keep {SECRET}", "", "issue", 1))
         writer(ReplyReceived(message, FinishReason.STOP, Usage(10, 10), 0.5, "m:1"))
         writer(PULL)
         writer(CycleEnded({"outcome": "proposed"}))
-    return home
 
 
 def test_no_runs_are_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +123,7 @@ def test_every_section(words: Words) -> None:
     )
     for line in (
         "- #2 Two in `o/r`: Which? https://github.com/o/r/issues/2#c",
-        "- limit, #3 Three in `o/r`: rounds (`20260102-110000-abcdef`)",
+        "- unfinished (limit), #3 Three in `o/r`: rounds (`20260102-110000-abcdef`)",
         "- #3 Three in `o/r`: `refs/x`",
         "- issue #9 waits",
         "- in `o/r` (`20260102-110000-abcdef`)",
@@ -263,10 +268,12 @@ def test_a_time_before_the_calendar_is_no_crash() -> None:
 
 
 def test_the_comment_is_changed_in_place(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    del home
     from tests.doubles.github.server import GitHub
 
+    clock = SystemClock()
     with GitHub(tmp_path / "github") as github:
+        folder = create_run_folder(home, f"{clock.now():%Y%m%d-%H%M%S}-abcdea")
+        write_run(folder, clock, f"{github.web_url}/o/r")
         repo = github.add_repository("o/r", {"README.md": "x"})
         issue = github.add_issue(repo, "Digest", "")
         monkeypatch.setenv("GITHUB_TOKEN", github.token())

@@ -20,10 +20,20 @@ from orchestrator.core.cycle_events import (
     Paused,
     Phase,
     PhaseEntered,
+    QuestionAsked,
     Reserved,
     Resumed,
 )
-from orchestrator.core.events import Event, TextDelta, ToolCallStarted, TurnStarted, Warned
+from orchestrator.core.events import (
+    ErrorOccurred,
+    Event,
+    LimitReached,
+    TextDelta,
+    ToolCallStarted,
+    TurnStarted,
+    WaitStarted,
+    Warned,
+)
 from orchestrator.guard.secrets import RedactedStream, Redactor
 from tests.unit.cli.examples import EVENTS, reply
 from tests.unit.journal.strategies import any_event
@@ -41,7 +51,7 @@ PLAIN = """\
 · phase: plan
 · round 1
 · reply: 1,234 tokens, $0.0100
-! reply 1 not usable: $.plan: missing
+! reply 1 not usable: $.plan: missing; it was: {}
 ▸ plan: Look, then write. (the reply was mended)
 ▸ 1 call
 · phase: act
@@ -85,10 +95,19 @@ def console(file: io.StringIO, *, terminal: bool = False, width: int = 80) -> Co
     )
 
 
-def shown(events: list[Event], *, terminal: bool = False, width: int = 80, plain: bool = False) -> str:
+def shown(
+    events: list[Event],
+    *,
+    terminal: bool = False,
+    width: int = 80,
+    plain: bool = False,
+    summary: bool = False,
+) -> str:
     file = io.StringIO()
     clock = ManualClock()
-    with LiveView(console(file, terminal=terminal, width=width), plain=plain, clock=clock) as view:
+    with LiveView(
+        console(file, terminal=terminal, width=width), plain=plain, summary=summary, clock=clock
+    ) as view:
         for event in events:
             if isinstance(event, CycleEnded):
                 clock.advance(90)
@@ -102,6 +121,45 @@ def test_the_examples_hold_every_event() -> None:
 
 def test_without_a_terminal_each_event_is_a_line() -> None:
     assert shown(EVENTS) == PLAIN
+
+
+ERROR = "the server said no"
+FAILING: list[Event] = [
+    WaitStarted(1.0, ERROR),
+    WaitStarted(2.0, ERROR),
+    ErrorOccurred("ProviderError", ERROR),
+    CycleEnded({"outcome": "failed", "error": ERROR}),
+    Paused("2026-11-22T00:00:00+00:00", ERROR),
+]
+
+
+def test_an_error_is_said_once() -> None:
+    assert shown(FAILING).splitlines() == [
+        f"! waiting 1.0 s: {ERROR}",
+        "! waiting 2.0 s",
+        "✗ failed (0 rounds, 0 tokens, $0.00, 1:30)",
+        "! paused until 2026-11-22 00:00 UTC",
+    ]
+    assert shown(FAILING[2:]).count(ERROR) == 1
+
+
+def test_what_the_summary_says_is_left_to_it() -> None:
+    assert ERROR not in shown(FAILING[2:], summary=True)
+    assert shown(
+        [LimitReached("rounds", "1 of 1"), CycleEnded({"outcome": "limit", "reason": "1 of 1"})], summary=True
+    ) == ("! limit (0 rounds, 0 tokens, $0.00, 1:30)\n")
+    asked: list[Event] = [
+        QuestionAsked("Which?", None),
+        CycleEnded({"outcome": "question", "question": "Which?"}),
+    ]
+    assert "Which?" not in shown(asked, summary=True)
+
+
+def test_what_no_summary_follows_is_not_lost() -> None:
+    assert ERROR in shown(FAILING[2:3], summary=True)
+    other = CycleEnded({"outcome": "failed", "error": "something else"})
+    assert ERROR in shown([FAILING[2], other], summary=True)
+    assert "something else" not in shown([FAILING[2], other], summary=True)
 
 
 def test_plain_lines_may_be_asked_for_on_a_terminal() -> None:

@@ -48,10 +48,11 @@ def test_a_token_comes_from_the_variable_that_is_named_and_stands_alone(tmp_path
         ONE_TOKEN=TOKEN,
         GITHUB_TOKEN="common",
         GH_TOKEN="other",
+        GITHUB_ENTERPRISE_TOKEN="another",
         PULLWRIGHT_GITHUB_APP_ID="1",
     )
     one, two = fleet.repositories
-    assert one.environ == {"ONE_TOKEN": TOKEN, "GITHUB_TOKEN": TOKEN}
+    assert one.environ == {"ONE_TOKEN": TOKEN, "GITHUB_TOKEN": TOKEN, "GH_ENTERPRISE_TOKEN": TOKEN}
     assert two.environ["GITHUB_TOKEN"] == "common"
     assert "token_env" not in one.settings
     assert TOKEN not in repr(fleet)

@@ -39,6 +39,7 @@ class Script:
     replies: list[Reply]
     sent: list[Request] = field(default_factory=list)
     has_token: bool = True
+    token_variable: str = "GITHUB_TOKEN"
 
     def send(self, request: Request) -> Reply:
         self.sent.append(request)
@@ -98,6 +99,7 @@ class Crowded:
     """A line that notes how many are in it at once; each waits there for the others, in vain."""
 
     has_token = True
+    token_variable = "GITHUB_TOKEN"
 
     def __init__(self) -> None:
         self.inside = 0

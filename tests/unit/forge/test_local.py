@@ -74,7 +74,7 @@ def test_comments_and_labels_stay_when_the_pull_request_changes(tmp_path: Path) 
     forge.ensure_label(1, "BUG")
     assert file.stat().st_mtime_ns == before
     forge.ensure_pull_request(replace(PROPOSAL, title="Fix it well"))
-    forge.close(1)
+    forge.close_pull_request(1)
 
     kept = json.loads(file.read_text())
     assert url == f"{file.as_uri()}#a%20b"
@@ -99,7 +99,11 @@ def test_a_damaged_file_is_named_and_kept(tmp_path: Path, text: str, words: str)
     file.write_text(text)
     forge = forge_for(tmp_path / "forge")
 
-    for verb in (forge.pull_requests, lambda: forge.ensure_pull_request(PROPOSAL), lambda: forge.close(1)):
+    for verb in (
+        forge.pull_requests,
+        lambda: forge.ensure_pull_request(PROPOSAL),
+        lambda: forge.close_pull_request(1),
+    ):
         with pytest.raises(ForgeError, match=words) as caught:
             verb()
         assert "\n" not in str(caught.value)
@@ -144,10 +148,10 @@ def test_nothing_is_rewritten_when_nothing_changed(tmp_path: Path) -> None:
 def test_closing_means_no_and_is_repeatable(tmp_path: Path) -> None:
     forge = forge_for(tmp_path / "forge")
     number = forge.ensure_pull_request(PROPOSAL)[0].number
-    assert forge.close(number).state is PullRequestState.CLOSED
-    assert forge.close(number).state is PullRequestState.CLOSED
+    assert forge.close_pull_request(number).state is PullRequestState.CLOSED
+    assert forge.close_pull_request(number).state is PullRequestState.CLOSED
     with pytest.raises(ForgeNotFoundError, match="no pull request #9"):
-        forge.close(9)
+        forge.close_pull_request(9)
 
 
 def test_what_is_merged_cannot_be_closed(tmp_path: Path) -> None:
@@ -155,7 +159,7 @@ def test_what_is_merged_cannot_be_closed(tmp_path: Path) -> None:
     number = forge_for(root).ensure_pull_request(PROPOSAL)[0].number
     forge = forge_for(root, git("commit of pullwright/1-fix"))
     with pytest.raises(ForgeError, match="is merged"):
-        forge.close(number)
+        forge.close_pull_request(number)
 
 
 def test_git_is_asked_about_all_at_once(tmp_path: Path) -> None:
@@ -163,7 +167,7 @@ def test_git_is_asked_about_all_at_once(tmp_path: Path) -> None:
     forge = forge_for(tmp_path / "forge", answers)
     for number in (1, 2, 3):
         forge_for(tmp_path / "forge").ensure_pull_request(replace(PROPOSAL, branch=f"pullwright/{number}"))
-    forge.close(2)
+    forge.close_pull_request(2)
     answers.asked.clear()
 
     listed = forge.our_pull_requests("pullwright/")

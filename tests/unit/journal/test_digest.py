@@ -28,7 +28,7 @@ from orchestrator.core.events import (
 )
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.spent import Spent
-from orchestrator.journal.digest import Digest, make_digest, same_place
+from orchestrator.journal.digest import Digest, make_digest
 from orchestrator.journal.folders import JOURNAL_FILE, Home, create_run_folder
 from orchestrator.journal.open_runs import hold
 from orchestrator.journal.run_note import note_run
@@ -139,24 +139,17 @@ def test_old_runs_cost_no_reading(runs: Runs) -> None:
     assert runs.digest().runs == ()
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("o/r", "O/R"),
-        ("https://github.com/o/r.git", "o/r"),
-        ("git@github.com:o/r.git", "o/r/"),
-        ("/srv/r", "/srv/r/"),
-    ],
-)
-def test_names_of_one_repository(one: str, other: str) -> None:
-    assert same_place(one, other)
-    assert not same_place(one, "o/rr")
-
-
 def test_only_one_repository(runs: Runs) -> None:
     runs.add(NOW - HOUR, end("no_task"), repository="https://github.com/o/r")
     runs.add(NOW - HOUR, end("no_task"), repository="o/other")
+    runs.add(NOW - HOUR, end("no_task"), repository="https://ghe.example/o/r")
     assert [run.repository for run in runs.digest("o/r").runs] == ["https://github.com/o/r"]
+
+
+def test_a_repository_that_was_called_otherwise_before_is_one(runs: Runs) -> None:
+    runs.add(NOW - 2 * HOUR, TASK, end("question"), repository="https://github.com/O/R.git")
+    runs.add(NOW - HOUR, TASK, end("proposed"), repository="o/r")
+    assert runs.digest().questions == []
 
 
 def test_a_question_waits_until_a_later_run_takes_the_task(runs: Runs) -> None:

@@ -42,6 +42,7 @@ class Tombstone:
 
     pull: int
     is_new: bool = True
+    outcome: str = "proposed"
 
     def new_pull(self, now: datetime) -> int | None:
         assert now == START + timedelta(days=1)
@@ -325,7 +326,7 @@ async def test_in_a_folder_nobody_has_a_name_and_the_label_counts(tmp_path: Path
     task = from_text("Fix it")
     forge = LocalForge(tmp_path / "forge", tmp_path, OneBranch(task.branch), clock=ManualClock(START))
     pull, _ = forge.ensure_pull_request(Proposal(task.branch, "main", "Fix it", "", draft=True))
-    forge.close(pull.number)
+    forge.close_pull_request(pull.number)
     assert (await Backlog(forge, Wanted(text="Fix it"), "pullwright").choose()).task is None
     forge.ensure_label(pull.number, RETRY_LABEL)
     choice = await Backlog(forge, Wanted(text="Fix it"), "pullwright").choose()

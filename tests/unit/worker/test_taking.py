@@ -70,7 +70,9 @@ def test_a_task_that_has_cost_its_share_is_not_claimed(tmp_path: Path) -> None:
     lease.release("limit", spent=Spent(3.0))
     choosing = taker(second, path)
     choosing.spent_up = lambda spent: f"${spent.usd:.2f} are spent"
-    assert choosing.take(TASK) == f"{TASK.key}: $3.00 are spent"
+    assert choosing.take(TASK) == (
+        f"{TASK.key}: $3.00 are spent: raise the cap (--max-usd-per-task and its like)"
+    )
     (claim,) = second.claims.list()
     assert (claim.state, claim.outcome, claim.number) == ("released", "limit", 1)
 
@@ -122,6 +124,7 @@ def test_a_task_that_was_held_at_the_look_is_left_alone(tmp_path: Path) -> None:
     one = taker(second, path)
     assert one.held_by_others() == {TASK.key}
     lease.release("limit")
-    assert one.take(TASK) == f"{TASK.key} is being worked on by another worker"
+    said = f"{TASK.key} is being worked on by host-a, run run-a, until 00:20 UTC"
+    assert one.take(TASK) == f"{said}; if it is not: pullwright claims release {TASK.key} --repo REPO"
     assert one.held_by_others() == set()
     assert isinstance(one.take(TASK), Lease)

@@ -1,0 +1,65 @@
+"""Which repository a name means: one key for all spellings of one, and never the same key for two."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+OWNER_AND_NAME = re.compile(
+    r"(?P<owner>[A-Za-z0-9][A-Za-z0-9-]{0,38})/(?P<name>[A-Za-z0-9._-]{1,100}?)(?:\.git)?/?"
+)
+SSH_ADDRESS = re.compile(r"(?:ssh://)?(?:[^@/]+@)(?P<host>[^:/]+)(?::\d+/|[:/])(?P<path>.+)")
+GITHUB = "github.com"
+_USUAL_PORT = re.compile(r"^(http://.*):80$|^(https://.*):443$")
+_CREDENTIAL = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)[^/]*@")
+
+
+def repository_key(name: str) -> str:
+    """The text by which a repository is known, from any of its names.
+
+    `owner/name` is the repository on github.com. A path is resolved, so that links, `.` and `..` make no
+    difference. A relative path names another folder from each place where it is typed: it is returned as it
+    is, and equals no key of a repository. Names in journals are whole: `assembly.place` makes them so.
+
+    Args:
+        name: `owner/name`, a URL, `git@host:owner/name`, or a path.
+    """
+    text = name.strip()
+    parts = urlsplit(text) if "://" in text else None
+    if parts is not None and parts.scheme == "file":
+        return _of_path(unquote(parts.path))
+    if text.startswith(("/", "~")):
+        return _of_path(text)
+    if match := OWNER_AND_NAME.fullmatch(text):
+        return f"{GITHUB}/{match['owner']}/{match['name']}".lower()
+    if parts is not None and parts.scheme in {"http", "https"}:
+        match = OWNER_AND_NAME.fullmatch(parts.path.strip("/"))
+        return (
+            f"{_host(parts.scheme, parts.netloc)}/{match['owner']}/{match['name']}".lower() if match else text
+        )
+    if (ssh := SSH_ADDRESS.fullmatch(text)) and (match := OWNER_AND_NAME.fullmatch(ssh["path"].strip("/"))):
+        return f"{_host('https', ssh['host'])}/{match['owner']}/{match['name']}".lower()
+    return text
+
+
+def same_repository(one: str, other: str) -> bool:
+    """Whether two names mean the same repository. A relative path means none."""
+    return repository_key(one) == repository_key(other)
+
+
+def without_credential(address: str) -> str:
+    """An address as a person may be shown it: what stands before `@` in a URL is left out."""
+    return _CREDENTIAL.sub(r"\1", address)
+
+
+def _of_path(path: str) -> str:
+    folder = Path(os.path.realpath(Path(path).expanduser()))
+    return str(folder.parent if folder.name == ".git" else folder)
+
+
+def _host(scheme: str, authority: str) -> str:
+    address = f"{scheme}://{authority.rpartition('@')[2]}".lower()
+    host = _USUAL_PORT.sub(r"\1\2", address).partition("://")[2].rstrip(".")
+    return GITHUB if host == f"ssh.{GITHUB}" else host.removeprefix("www.").removeprefix("api.")
