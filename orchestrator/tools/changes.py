@@ -13,7 +13,7 @@ _HEREDOC = re.compile(
     rf"""(?:\$\s+)?(?:(?:/?\w+/)*(?:ba|z|da)?sh\s+(?:-\w+\s+)+(?P<shell>['"]))?
     (?:(?:{_PROGRAM}|cat)(?:\s+-(?=\s*<))?\s*|{_PROGRAM}\s+"?\$\(\s*cat\s*)?
     (?:>\s*[^\s<>|;&]+\s*)?
-    <<(?P<tabs>-?)\s*(?P<quote>['"\\]?)(?P<word>[\w.-]+)(?P=quote)?
+    <<(?P<tabs>-?)\s*(?P<quote>['"]?)\\?(?P<word>[\w.-]+)(?P=quote)
     \s*(?:>\s*[^\s<>|;&]+|\|\s*{_PROGRAM}|;)?\s*""",
     re.VERBOSE,
 )

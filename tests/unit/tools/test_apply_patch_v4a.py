@@ -292,6 +292,8 @@ async def test_a_heredoc_that_drops_tabs_drops_them(context: ToolContext, tmp_pa
         "cat <<'EOF' | tee a.py",
         "cat <<'EOF' && rm a.py",
         "apply_patch <<'OTHER'",
+        "apply_patch <<\"EOF'",
+        "apply_patch <<'EOF",
         "cat <<'" + "E" * 300 + "'",
     ],
 )
