@@ -396,3 +396,20 @@ def test_what_is_pending_after_a_push_is_seen(tmp_path: Path, how: str) -> None:
             "submodule": b"# left out: module: a submodule",
         }
         assert expected[how] in patch
+
+
+def test_a_change_in_the_moment_in_which_the_index_was_written_is_committed(
+    safe: Clone,
+) -> None:
+    """Git looks into a file again that is as old as the index, unless a command without files wrote it anew."""
+    host, moment = safe.folder / "host.git", 1_700_000_000_000_000_000
+    file = safe.tree / "src" / "calc.py"
+    git(host, "config", "core.trustctime", "false")  # nobody can set that time
+    os.utime(file, ns=(moment, moment))
+    git(safe.tree, f"--git-dir={host}", f"--work-tree={safe.tree}", "update-index", "--refresh")
+    file.write_bytes(file.read_bytes().replace(b"-", b"+"))
+    os.utime(file, ns=(moment, moment))
+    os.utime(host / "index", ns=(moment, moment))
+    (safe.tree / "README.md").unlink()
+    made = safe.commit({"src/calc.py", "README.md"}, "Fix", include_commands=False)
+    assert made.files == ["README.md", "src/calc.py"]
