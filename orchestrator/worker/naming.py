@@ -70,18 +70,25 @@ class RemoteNames:
             why = f"did you mean {close[0]}?" if close else "push it first, or name another one"
         raise ConfigurationError(f"--base {printable(base)}: {self.shown} has no branch of this name; {why}")
 
-    def require_hidden(self, key: str) -> None:
+    def require_hidden(self, key: str) -> str | None:
         """Make sure that claim and unfinished work of a task can be kept.
 
+        Returns:
+            Why this task alone cannot be taken, or None.
+
         Raises:
-            RemoteRefusedError: another reference is where theirs would be.
+            RemoteRefusedError: another reference is where those of all tasks would be.
         """
         for ref in (claim_ref(key), wip_ref(key)):
             if found := in_the_way(ref, self.there):
-                raise RemoteRefusedError(
+                said = (
                     f"{self.shown} has a reference {printable(found)}, so that git cannot make {ref}: "
                     f"remove it, with git push {self.shown} :{printable(found)}"
                 )
+                if found.casefold().startswith(ref.casefold()):
+                    return said
+                raise RemoteRefusedError(said)
+        return None
 
     def folder(self) -> str:
         """The first of our folders of branches that can be there.

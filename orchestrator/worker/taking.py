@@ -124,10 +124,11 @@ class Taker:
         seen = self._seen
         if seen is None:
             seen = self._look()
-        self._require_room(task)
         found = self._to_go_on_with(task, seen)
         if isinstance(found, str):
             return found
+        if reason := self._require_room(task):
+            return reason
         taken = self.claims.take(
             task.key,
             self.run,
@@ -154,8 +155,8 @@ class Taker:
         self._names = RemoteNames(there.keys(), self.records.remote.shown)
         return ours_only(there)
 
-    def _require_room(self, task: Task) -> None:
-        """Make sure, before anything is claimed, that what will be pushed can be.
+    def _require_room(self, task: Task) -> str | None:
+        """Make sure, before anything is claimed, that what will be pushed can be; or why this task is left alone.
 
         Raises:
             ConfigurationError: there is no branch to start from.
@@ -167,11 +168,13 @@ class Taker:
             raise AssertionError("the remote was looked at")
         if self.base is not None:
             names.require_base(self.base)
-        names.require_hidden(task.key)
+        if taken := names.require_hidden(task.key):
+            return taken
         task = self.named_tasks[task.key] = names.named(task)
         is_new = task.pull is None and not names.has_branch(task.branch)
         if is_new and (refusal := self.forge.why_not_pushed(task.branch, self.author_email)):
             raise ForgePermissionError(refusal)
+        return None
 
     def _to_go_on_with(self, task: Task, seen: Mapping[str, str]) -> Earlier | str | None:
         """What an unfinished cycle left, with the answer to its question; or why the task is left alone."""

@@ -240,11 +240,8 @@ def test_checks_that_may_not_be_read(doctor: Doctor, github: GitHub, path: str, 
     ("status", "said", "fix"),
     [
         (403, "This repository was archived so it is read-only.", "unarchive it"),
-        (403, "The 'acme' organization has enabled or enforced SAML SSO.", "Configure SSO"),
         (403, "Permission to octo/calc.git denied to ada.", "Contents: Read and write"),
-        (404, "Repository not found.", "give the token access"),
         (429, "You have exceeded a rate limit.", "wait, and run again"),
-        (451, "Repository access blocked. See the DMCA notice.", "Contents: Read and write"),
     ],
 )
 def test_what_a_git_server_says_is_shown_with_the_fix_that_fits(
@@ -282,6 +279,11 @@ def test_what_a_git_server_says_is_shown_with_the_fix_that_fits(
         ),
         ("ERROR: The key you are authenticating with has been marked as read only.", "that may write"),
         ("(pre-receive hook declined); the server says: no", "ask who runs the server"),
+        (
+            "no permission; the server says: The 'acme' organization has enabled or enforced SAML SSO.",
+            "Configure SSO",
+        ),
+        ("there is no such repository; the server says: Repository not found.", "give the token access"),
         ("something else", "otherwise"),
     ],
 )
