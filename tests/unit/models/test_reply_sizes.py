@@ -17,6 +17,8 @@ from tests.doubles.sse_server import Answer, SseServer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.timeout(300)  # one process unpacks all of them, on however busy a machine
+
 _BLOCK_BYTES = 2**20
 _BLOCKS = 140
 _PEAK_BYTES = 220 * 2**20  # of the whole process; one that only imports what is needed has about 60
