@@ -25,7 +25,7 @@ _PIECE = re.compile(r"(\d+(?:\.\d+)?) ?([a-z]+)", re.IGNORECASE)
 _DURATION = re.compile(rf"{_ONE}(?:(?:,? and |, | )?{_ONE})*", re.IGNORECASE)
 _ABOUT = r"(?:about |around |approximately |at least |another )?"
 _TRY_AGAIN = re.compile(
-    rf"(?:again|retry|retrying|resets?|available|wait)(?: for)? (?:in |after |within )?{_ABOUT}({_DURATION.pattern})"
+    rf"(?:\b(?:again|retry|retrying|resets?|available) (?:in|after)|\bwait(?: for)?) {_ABOUT}({_DURATION.pattern})"
     # A field of a body that somebody put into a message.
     rf"|retry[_-]?(?:delay|after)[\\\"']*\s*[:=]\s*[\\\"']*({_DURATION.pattern}|\d+(?:\.\d+)?)",
     re.IGNORECASE,

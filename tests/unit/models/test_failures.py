@@ -234,6 +234,8 @@ def test_a_wait_is_honoured_with_every_status_that_passes(status: int) -> None:
         ("{'retry_after': 3.5}", 3.5),
         ("Retry-After: 12", 12),
         ("try again in a while", None),
+        ("Support is available 24 hours a day", None),
+        ("Timed out: waited 30 s", None),
         ("wait for 3 more models", None),
     ],
 )

@@ -204,6 +204,16 @@ async def test_what_is_refused_is_left_out_once_and_for_all(
         "instructions",
     )
     assert [first.get(name) for name in essential] == [second.get(name) for name in essential]
+    said_so_far = [sent.raw[sent.raw.rindex(CONVERSATIONS[protocol]) :] for sent in server.requests]
+    assert said_so_far[0] == said_so_far[1] == said_so_far[2], "byte for byte, so that caches hit"
+
+
+CONVERSATIONS = {
+    Protocol.CHAT: b'"messages":',
+    Protocol.RESPONSES: b'"input":',
+    Protocol.MESSAGES: b'"messages":',
+    Protocol.GEMINI: b'"contents":',
+}
 
 
 def at(body: Any, path: str) -> Any:
