@@ -130,8 +130,9 @@ async def test_an_outage_that_goes_on_costs_no_model_and_loses_nothing(place: Pl
     check_one_pull_request(place)
 
 
-async def test_a_base_that_moved_is_under_it(place: Place) -> None:
+async def test_a_base_that_moved_is_under_it_and_a_new_title_makes_no_second_branch(place: Place) -> None:
     await broken_off(place)
+    people.rename(place.github, place.repo.issues[1], "Subtraction in add()", "reporter")
     place.github.commit(place.repo, {"other.py": "x = 1\n"})
     await goes_on(place, "other")
     check_one_pull_request(place)
