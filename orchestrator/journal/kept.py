@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import zipfile
@@ -84,7 +85,8 @@ class KeptWork:
 
     def set_aside(self, key: str) -> Path | None:
         """Leave what is kept of a task to a person, because somebody went on without it; where it is now."""
-        aside = self._path(key).with_suffix(_ASIDE)
+        names = (self._path(key).with_suffix(f".{number}{_ASIDE}") for number in itertools.count(1))
+        aside = next(path for path in names if not path.exists())
         try:
             self._path(key).replace(aside)
         except OSError:

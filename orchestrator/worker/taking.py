@@ -292,7 +292,9 @@ class Taker:
         if saved in {None, replaces} and (not tip or found.knows(tip)):
             return replace(found, commit=saved)
         if (aside := self.kept.set_aside(task.key)) is not None:
-            self.tell(f"another worker went on with {task.key}; what this machine had of it is in {aside}")
+            self.tell(
+                f"somebody went on with {task.key} meanwhile; what this machine had of it is in {aside}"
+            )
         return None
 
     def _unproposed(self, task: Task, seen: Mapping[str, str]) -> tuple[str, str]:

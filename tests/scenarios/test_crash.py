@@ -221,7 +221,9 @@ def test_work_of_a_dead_run_that_the_remote_refuses_is_a_patch(
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\nwhile read old new ref; do case $ref in */wip/*) exit 1;; esac; done\n")
     hook.chmod(0o755)
+    before = len(place.asked)
     assert place.start().result["outcome"] == "proposed"
+    assert said(place.asked[before])[:1] == [1], "it is gone on with on this machine"
     assert "a + b" in (run / "changes.patch").read_text()
     assert last_record(run)["result"]["patch"] == str(run / "changes.patch")
     assert list((place.folder / "tmp").iterdir()) == []

@@ -171,6 +171,10 @@ def test_where_the_remote_takes_no_hidden_ref_the_patch_is_what_is_left(stage: S
     git(bare.parent / "work", "apply", "--check", done.result["patch"])
     assert "could not be saved on the remote" in done.err
     assert [one["state"] for one in claims(bare)] == ["released"]
+    stage.script(ENDED)
+    again = stage.run("--repo", str(bare), *TASK)
+    assert again.code == 0, again.err
+    check_went_on(stage, bare, 1)
 
 
 @pytest.mark.parametrize("other", [("--model", "openai-chat:scripted-2"), ("--contract", "native")])

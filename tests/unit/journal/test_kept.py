@@ -43,9 +43,13 @@ def test_what_is_written_is_read_and_replaced(kept: KeptWork) -> None:
 
 def test_what_is_set_aside_is_there_for_a_person_alone(kept: KeptWork) -> None:
     kept.write("issue-1", FILES)
-    aside = kept.set_aside("issue-1")
-    assert aside is not None
-    assert aside.is_file()
+    first = kept.set_aside("issue-1")
+    kept.write("issue-1", {})
+    second = kept.set_aside("issue-1")
+    assert first != second
+    assert first is not None
+    assert second is not None
+    assert first.stat().st_size > second.stat().st_size, "the first one is still there"
     assert (kept.read("issue-1"), kept.keys()) == (None, set())
 
 
