@@ -527,9 +527,9 @@ KINDS: dict[str, tuple[Callable[[Random, str], Broken], ...]] = {
 # The order of two: what changes a text or its brackets, what stands between strings, what stands around
 # them. The other way about, the second would change the text of strings that the first has hidden from it.
 _TEXT_CHANGED = "text changed"
-_FIRST = ("quote unescaped", "backslash removed or added", "brackets")
+_FIRST = ("quote unescaped", "quote removed or added", "backslash removed or added", "brackets")
 _SECOND = ("comments", "constants", "commas", "bare keys")
-_ONE_OF_THESE = {"smart quotes", "single quotes"}
+_LAST = {"smart quotes", "single quotes"}
 CUT, TWO, TWO_AND_CUT = "cut (stop and length)", "two of them", "one of them, then cut"
 NAMES = (*KINDS, CUT, TWO, TWO_AND_CUT)
 
@@ -537,9 +537,11 @@ NAMES = (*KINDS, CUT, TWO, TWO_AND_CUT)
 def broken(random: Random, name: str) -> Reply | None:
     """A valid reply, broken in this way; None where there was nothing to break."""
     kinds = [name] if name in KINDS else random.sample([*KINDS], {CUT: 0, TWO: 2, TWO_AND_CUT: 1}[name])
-    if {*kinds} == _ONE_OF_THESE:
+    if {*kinds} == _LAST:
         return None
-    kinds.sort(key=lambda kind: (kind != _TEXT_CHANGED, kind not in _FIRST, kind not in _SECOND))
+    kinds.sort(
+        key=lambda kind: (kind != _TEXT_CHANGED, kind not in _FIRST, kind not in _SECOND, kind in _LAST)
+    )
     steps = [random.choice(KINDS[kind]) for kind in kinds]
     if name in (CUT, TWO_AND_CUT):
         steps.append(cut)
