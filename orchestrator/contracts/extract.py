@@ -37,7 +37,7 @@ _LEFT_OVER = (
     "text of calls outside the one JSON object: close each bracket once, and "
     'write \\" for each quotation mark inside a string'
 )
-_SENTENCE = re.compile(r'[^"\\{}\[\]<>`=;]*+(?<=[.!?…])\s*+\Z')
+_SENTENCE = re.compile(r'[^"\\{}\[\]<>`=;]*[.!?…]\s*+\Z')
 
 
 @dataclass(frozen=True, slots=True)

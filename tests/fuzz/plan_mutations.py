@@ -79,6 +79,7 @@ PLANS = (
     "First: look.\nThen: don't stop.",
     "",
 )
+LAYOUTS: tuple[dict[str, Any], ...] = ({}, {}, {"indent": 2}, {"separators": (",", ":")})
 PATHS = ("a.py", "src/b c.md", "x/y.json", "it's.txt")
 
 
@@ -123,7 +124,7 @@ def valid_reply(random: Random) -> Reply:
     """A plan of one to four calls, in one of the ways to write it."""
     calls = [_call(random) for _ in range(random.randint(1, 4))]
     words = random.choice(PLANS) if random.random() < 0.8 else _content(random)
-    layout: dict[str, Any] = random.choice(({}, {}, {"indent": 2}, {"separators": (",", ":")}))
+    layout = random.choice(LAYOUTS)
     text = json.dumps({"plan": words, "tool_calls": calls}, ensure_ascii=random.random() < 0.3, **layout)
     called = read(text)
     assert called is not None, text
@@ -139,13 +140,14 @@ def _content(random: Random) -> str:
 def _call(random: Random) -> dict[str, Any]:
     path = random.choice(PATHS)
     name = random.choice([tool.name for tool in TOOLS])
-    arguments: dict[str, Any] = {
+    choices: dict[str, dict[str, Any]] = {
         "write_file": {"path": path, "content": _content(random)},
         "edit_file": {"path": path, "old_text": _content(random), "new_text": _content(random)},
         "read_file": {"path": path, "offset": random.choice((None, 0, 120)), "limit": 17},
         "run_shell_command": {"command": _content(random)},
         "finish": {"reason": _content(random)},
-    }[name]
+    }
+    arguments = choices[name]
     if name == "write_file" and random.random() < 0.5:
         arguments["append"] = random.random() < 0.5
     if name == "run_shell_command" and random.random() < 0.5:
@@ -521,15 +523,13 @@ KINDS: dict[str, tuple[Callable[[Random, str], Broken], ...]] = {
     "raw line ends and tabs": (raw_control,),
     "fences and prose": (fence_around, prose_around, fence_inside, fenced_string),
     "bare keys": (bare_keys,),
-    "brackets": (drop_bracket, add_bracket, drop_last_brackets),
-    "text changed": (say_twice, smart_inside, add_other_quote),
+    "brackets lost, parts doubled": (drop_bracket, add_bracket, drop_last_brackets, say_twice),
+    "text changed": (smart_inside, add_other_quote),
 }
-# The order of two: what changes a text or its brackets, what stands between strings, what stands around
-# them. The other way about, the second would change the text of strings that the first has hidden from it.
-_TEXT_CHANGED = "text changed"
-_FIRST = ("quote unescaped", "backslash removed or added", "brackets")
-_SECOND = ("comments", "constants", "commas", "bare keys")
-_ONE_OF_THESE = {"smart quotes", "single quotes"}
+# The order of two: what changes the text of strings comes before all that leaves a text broken which may be
+# mended, and what hides strings from the next mutation comes last.
+_FIRST = ("text changed", "backslash removed or added", "quote unescaped", "quote removed or added")
+_LAST = ("smart quotes", "single quotes")
 CUT, TWO, TWO_AND_CUT = "cut (stop and length)", "two of them", "one of them, then cut"
 NAMES = (*KINDS, CUT, TWO, TWO_AND_CUT)
 
@@ -537,9 +537,10 @@ NAMES = (*KINDS, CUT, TWO, TWO_AND_CUT)
 def broken(random: Random, name: str) -> Reply | None:
     """A valid reply, broken in this way; None where there was nothing to break."""
     kinds = [name] if name in KINDS else random.sample([*KINDS], {CUT: 0, TWO: 2, TWO_AND_CUT: 1}[name])
-    if {*kinds} == _ONE_OF_THESE:
+    if {*kinds} == {*_LAST}:
         return None
-    kinds.sort(key=lambda kind: (kind != _TEXT_CHANGED, kind not in _FIRST, kind not in _SECOND))
+    middle = [kind for kind in KINDS if kind not in _FIRST + _LAST]
+    kinds.sort(key=[*_FIRST, *middle, *_LAST].index)
     steps = [random.choice(KINDS[kind]) for kind in kinds]
     if name in (CUT, TWO_AND_CUT):
         steps.append(cut)

@@ -57,6 +57,7 @@ def test_a_plan_without_calls_is_a_plan() -> None:
         pytest.param(f"<think>Maybe {TEXT[:30]} or so</think>\n{TEXT}", id="thoughts"),
         pytest.param(f"Hm, let me see.\n</think>\n{TEXT}", id="end of thoughts"),
         pytest.param(TEXT + "}", id="one brace too many"),
+        pytest.param(f"Sure: {TEXT} That is all.\n", id="prose in the same line"),
         pytest.param(TEXT.replace('"done"}', '"done",}'), id="trailing comma in an object"),
         pytest.param(PRETTY[:-4] + ",\n]}", id="trailing comma in the list"),
         pytest.param(TEXT.replace("\\n", "\n"), id="raw line end in a string"),
