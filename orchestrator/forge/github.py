@@ -130,8 +130,7 @@ class _PyGithubLine:
         )
 
     def _sent(self, requester: Requester, request: Request) -> Reply:
-        place = urlsplit(request.path)
-        if place.netloc and (place.scheme, place.netloc) != urlsplit(self._api_url)[:2]:
+        if "://" in request.path and _origin(request.path) != _origin(self._api_url):
             # The next page of a list is named by the server, and is asked for with the token.
             raise ForgeNotFoundError(f"cannot {request.doing}: {self._host} sends us to another server")
         try:
@@ -214,6 +213,17 @@ class GitHubForge(RestForge):
         """What git shows to the server; None without a token."""
         token = self._app_line.token() if self._app_line else self._token
         return Credential(git_host_of(self._api_url), "x-access-token", token) if token else None
+
+
+def _origin(url: str) -> tuple[str, str, int]:
+    """Scheme, host and port of an address; port 0 where it is none."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    usual = {"http": 80, "https": 443}.get(parts.scheme, 0)
+    return parts.scheme, (parts.hostname or "").lower(), usual if port is None else port
 
 
 def _requester(api_url: str, auth: Auth.Auth | None) -> Requester:

@@ -18,7 +18,7 @@ from orchestrator.worker.pruning import Pruning
 from orchestrator.worker.task_states import MOST_ATTEMPTS
 from orchestrator.workspace.claim_record import CLAIMS, claim_ref
 from orchestrator.workspace.claims import RETRY, ClaimRecord
-from orchestrator.workspace.wip import WORK, load_wip, wip_ref
+from orchestrator.workspace.wip import WORK, list_wip, load_wip, wip_ref
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -130,8 +130,8 @@ class Taker:
     def _to_go_on_with(self, task: Task, seen: Mapping[str, str]) -> Earlier | str | None:
         """What an unfinished cycle left, with the answer to its question; or why the task is left alone."""
         found = self._left(task.key, seen)
-        if self.answer is not None and (found is None or not found.state.waits_for_answer):
-            return f"{task.key} has no open question that --answer could be for: leave --answer out"
+        if self.answer is not None and (refusal := self._why_no_answer(task.key, found)):
+            return refusal
         if found is None:
             gone = task.kind is TaskKind.UNFINISHED
             return f"{task.key} was finished by another worker just now" if gone else None
@@ -142,9 +142,29 @@ class Taker:
             return found
         answer = self._answered(task, found)
         if answer is None:
-            where = found.state.question_url if asked_at(task) else self.commands.answer(task.key)
+            url = found.state.question_url
+            where = url if url.startswith("http") else self.commands.answer(task.key)
             return f"{task.key} waits for an answer: {where}"
         return replace(found, answer=answer)
+
+    def _why_no_answer(self, key: str, found: Earlier | None) -> str:
+        """Why the person's answer is for nothing here; empty where it is for the question of this task."""
+        if found is None or not found.state.waits_for_answer:
+            return f"{key} has no open question that --answer could be for: leave --answer out"
+        others = [] if self.named else self._others_that_wait(key)
+        if not others:
+            return ""
+        commands = "; ".join(self.commands.answer(one) for one in (key, *others))
+        return f"{len(others) + 1} tasks wait for an answer, name the one that this is for: {commands}"
+
+    def _others_that_wait(self, key: str) -> list[str]:
+        """The other tasks with an open question: an answer that names no task could be for any of them."""
+        others = [other for other in list_wip(self.records) if other != key]
+        return [
+            other
+            for other in others
+            if (left := self._left(other, self.records.list(wip_ref(other)))) and left.state.waits_for_answer
+        ]
 
     def _has_moved(self, key: str, found: Earlier | None, lease: Lease) -> bool:
         """Whether the holder before saved or dropped work after we had looked. Then the claim is given back."""
