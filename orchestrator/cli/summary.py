@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.lines import money
 from orchestrator.cli.text import one_line
+from orchestrator.core.commands import Commands
 from orchestrator.journal.pauses import Pause
 from orchestrator.worker.pace import Ended
 from orchestrator.worker.pauses import Halt
@@ -23,7 +24,7 @@ _MOST_REASON_CHARS = 160
 
 def as_line(member: Member, result: CycleResult, onward: Onward, now: datetime, *, once: bool) -> str:
     """The line for people."""
-    parts = [f"{now:%Y-%m-%d %H:%M} UTC", member.name, str(result.outcome), *_what(result, onward)]
+    parts = [f"{now:%Y-%m-%d %H:%M} UTC", member.name, str(result.outcome), *_what(member, result, onward)]
     if result.rounds:
         parts.append(money(result.usd))
     if isinstance(onward, Halt):
@@ -38,13 +39,16 @@ def _next_at(member: Member, onward: Onward, now: datetime, *, once: bool) -> da
     return None if once or isinstance(onward, Ended) else member.next_at(now)
 
 
-def _what(result: CycleResult, onward: Onward) -> Iterator[str]:
+def _what(member: Member, result: CycleResult, onward: Onward) -> Iterator[str]:
     if result.task is not None:
         yield result.task.title
     if result.pull_request is not None and result.pull_request.url:
         yield result.pull_request.url
     elif result.question is not None:
-        yield f"asked: {result.question_url or result.question}"
+        url = result.question_url or ""
+        yield f"asked: {url if url.startswith('http') else result.question}"
+        if result.task is not None and not url.startswith("http"):
+            yield f"answer with: {Commands(member.name).answer(result.task.key)}"
     reason = onward.reason if isinstance(onward, Pause | Halt) else result.error or result.reason
     if reason and result.pull_request is None and result.question is None:
         yield one_line(reason, _MOST_REASON_CHARS)

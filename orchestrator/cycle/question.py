@@ -7,6 +7,7 @@ import hashlib
 import re
 from typing import TYPE_CHECKING
 
+from orchestrator.core.commands import Commands
 from orchestrator.core.cycle_events import QuestionAsked
 from orchestrator.core.prompts import render
 
@@ -31,10 +32,13 @@ async def post_question(parts: CycleParts, task: Task, question: str) -> str | N
     # What is taken out of the words may bring a secret together.
     if not parts.manner.dry_run and not any(map(guards.hold_back, (question, words))):
         has_choices = CHOICE.search(words) is not None
-        body = render("cycle/question", question=words, run=parts.run, has_choices=has_choices)
-        url = await asyncio.to_thread(
-            parts.forge.ensure_question, asked_at(task), question_key(task, question), body
+        place = asked_at(task)
+        is_folder = parts.repository.startswith("/")  # where nobody can comment
+        command = Commands(parts.repository).answer(task.key) if is_folder else ""
+        body = render(
+            "cycle/question", question=words, run=parts.run, has_choices=has_choices, command=command
         )
+        url = await asyncio.to_thread(parts.forge.ensure_question, place, question_key(task, question), body)
     parts.emit(QuestionAsked(question, url))
     return url
 

@@ -48,7 +48,9 @@ __all__ = [
 _TIMEOUT_SECONDS = 30
 _TELLING_PATHS = ("/meta", "/rate_limit")
 """What anybody may ask of GitHub; an Enterprise server has both."""
-_TELLING_KEYS = frozenset({"verifiable_password_authentication", "documentation_url", "resources"})
+_TELLING_KEYS = frozenset(
+    {"verifiable_password_authentication", "documentation_url", "resources", "full_name"}
+)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*/(?!\.{1,2}\Z)[A-Za-z0-9._-]+")
 
 
@@ -105,15 +107,17 @@ class _PyGithubLine:
             ForgeNotFoundError: the server sends us to another server.
         """
         if not self._is_known:
-            self._require_github(request.doing)
+            self._require_github(request)
             self._is_known = True
         return self._sent(self._requester, request)
 
-    def _require_github(self, doing: str) -> None:
+    def _require_github(self, request: Request) -> None:
         """Refuse a server that does not answer as GitHub does. Nothing secret is sent to find out."""
-        nobody, status = _requester(self._api_url, None), 0
+        nobody, status, doing = _requester(self._api_url, None), 0, request.doing
+        # A stand-in that knows a part of the interface knows at least what is asked of it.
+        own = (request.path,) if request.method == "GET" and "://" not in request.path else ()
         try:
-            for path in _TELLING_PATHS:
+            for path in (*_TELLING_PATHS, *own):
                 reply = self._sent(nobody, Request("GET", path, doing))
                 if _answers_as_github(reply):
                     return
@@ -130,8 +134,7 @@ class _PyGithubLine:
         )
 
     def _sent(self, requester: Requester, request: Request) -> Reply:
-        place = urlsplit(request.path)
-        if place.netloc and (place.scheme, place.netloc) != urlsplit(self._api_url)[:2]:
+        if "://" in request.path and _origin(request.path) != _origin(self._api_url):
             # The next page of a list is named by the server, and is asked for with the token.
             raise ForgeNotFoundError(f"cannot {request.doing}: {self._host} sends us to another server")
         try:
@@ -214,6 +217,17 @@ class GitHubForge(RestForge):
         """What git shows to the server; None without a token."""
         token = self._app_line.token() if self._app_line else self._token
         return Credential(git_host_of(self._api_url), "x-access-token", token) if token else None
+
+
+def _origin(url: str) -> tuple[str, str, int]:
+    """Scheme, host and port of an address; port 0 where it is none."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    usual = {"http": 80, "https": 443}.get(parts.scheme, 0)
+    return parts.scheme, (parts.hostname or "").lower(), usual if port is None else port
 
 
 def _requester(api_url: str, auth: Auth.Auth | None) -> Requester:

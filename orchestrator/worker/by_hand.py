@@ -120,7 +120,9 @@ class ByHand:
         if refusal := self._why_no_retry(state):
             return Decided(changed=False, words=refusal, after=state)
         if not state.blocks:
-            return Decided(changed=False, words=f"nothing keeps {state.key} from being taken", after=state)
+            return Decided(
+                changed=False, words=f"no earlier attempt keeps {state.key} from being taken", after=state
+            )
         if self.claims.ask_again(state.key, self.dead_runs) is not None:
             return Decided(changed=False, words=self._at_work(self._again(state.key)), after=state)
         after = self._again(state.key)

@@ -179,8 +179,8 @@ class Taker:
     def _to_go_on_with(self, task: Task, seen: Mapping[str, str]) -> Earlier | str | None:
         """What an unfinished cycle left, with the answer to its question; or why the task is left alone."""
         found = self._left(task, seen)
-        if self.answer is not None and (found is None or not found.state.waits_for_answer):
-            return f"{task.key} has no open question that --answer could be for: leave --answer out"
+        if self.answer is not None and (refusal := self._why_no_answer(task.key, found)):
+            return refusal
         if found is None:
             gone = task.kind is TaskKind.UNFINISHED
             return f"{task.key} was finished by another worker just now" if gone else None
@@ -191,12 +191,34 @@ class Taker:
             return found
         answer = self._answered(task, found)
         if answer is None:
-            where = found.state.question_url if asked_at(task) else self.commands.answer(task.key)
+            url = found.state.question_url
+            where = url if url.startswith("http") else self.commands.answer(task.key)
             return f"{task.key} waits for an answer: {where}"
         return replace(found, answer=answer)
 
+    def _why_no_answer(self, key: str, found: Earlier | None) -> str:
+        """Why the person's answer is for nothing here; empty where it is for the question of this task."""
+        if found is None or not found.state.waits_for_answer:
+            return f"{key} has no open question that --answer could be for: leave --answer out"
+        others = [] if self.named else self._others_that_wait(key)
+        if not others:
+            return ""
+        commands = "; ".join(self.commands.answer(one) for one in (key, *others))
+        return f"{len(others) + 1} tasks wait for an answer, name the one that this is for: {commands}"
+
+    def _others_that_wait(self, key: str) -> list[str]:
+        """The other tasks with an open question: an answer that names no task could be for any of them."""
+        return [
+            other for other in sorted(self.unfinished()) if other != key and self._waits_for_answer(other)
+        ]
+
+    def _waits_for_answer(self, key: str) -> bool:
+        kept = self._kept(key)
+        left = kept[0] if kept is not None else self._on_remote(key, self.records.list(wip_ref(key)))
+        return left is not None and left.state.waits_for_answer
+
     def _has_moved(self, task: Task, found: Earlier | None, lease: Lease, seen: Mapping[str, str]) -> bool:
-        """Whether the holder before left other work after we had looked. Then the claim is given back."""
+        """Whether the holder before saved or dropped work after we had looked. Then the claim is given back."""
         before, ref = lease.previous, wip_ref(task.key)
         if before is None:
             return False
@@ -284,11 +306,10 @@ class Taker:
             saved: the commit of the unfinished work that the remote has.
             tip: that of the task's branch, empty where there is none.
         """
-        files = self.kept.read(task.key)
-        read = read_kept(files) if files is not None else None
-        if read is None:
+        kept = self._kept(task.key)
+        if kept is None:
             return None
-        found, replaces = read
+        found, replaces = kept
         if saved in {None, replaces} and (not tip or found.knows(tip)):
             return replace(found, commit=saved)
         if (aside := self.kept.set_aside(task.key)) is not None:
@@ -296,6 +317,11 @@ class Taker:
                 f"somebody went on with {task.key} meanwhile; what this machine had of it is in {aside}"
             )
         return None
+
+    def _kept(self, key: str) -> tuple[Earlier, str | None] | None:
+        """What this machine has of a task, and the commit of the remote's that it replaces."""
+        files = self.kept.read(key)
+        return read_kept(files) if files is not None else None
 
     def _unproposed(self, task: Task, seen: Mapping[str, str]) -> tuple[str, str]:
         """The branch that belongs to the task, with its commit. One with a pull request is not unproposed."""

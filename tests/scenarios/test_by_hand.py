@@ -226,6 +226,18 @@ def test_a_question_says_by_which_command_it_is_answered(local: Stage, repositor
     assert (gone.code, "item-00000000 is no unticked item of BACKLOG.md" in gone.out) == (2, True)
 
 
+def test_an_answer_that_could_be_for_two_questions_is_for_none(local: Stage, repository: Path) -> None:
+    add_commit(repository, {"TODO.md": "- [ ] Document add() in calc.py\n"}, "More")
+    local.script(do(WHICH), do(WHICH))
+    for _ in range(2):
+        assert local.run().code == 4
+    reason = local.run("--answer", "1").result["reason"]
+    assert reason.startswith(
+        "2 tasks wait for an answer, name the one that this is for: pullwright run --repo"
+    )
+    assert len(local.model.requests) == 2
+
+
 # On GitHub.
 
 

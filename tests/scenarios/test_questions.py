@@ -198,7 +198,7 @@ def test_a_task_without_an_issue_is_answered_on_the_command_line(stage: Stage, r
     assert stage.run(*task).code == 4
     waiting = stage.run(*task)
     assert (waiting.code, len(stage.model.requests)) == (3, 1)
-    assert "waits for an answer: give it with --answer TEXT" in waiting.result["reason"]
+    assert "--answer ANSWER" in waiting.result["reason"]
     other = stage.run("--repo", str(repository), "--task", "Fix sub()", "--answer", "2")
     assert "has no open question that --answer could be for" in other.result["reason"]
     assert len(stage.model.requests) == 1

@@ -108,15 +108,15 @@ def test_what_is_not_the_same_is_not_one(tmp_path: Path) -> None:
 
 
 SPELLINGS: dict[str, tuple[str, ...]] = {
-    "work": (
-        *("work", "work/", "./work", "link", "link/sub/..", "file://{}/work", "{}/work", "work/.git"),
-        *("work/sub", "work/sub/deep/", "link/sub/deep", "work/.git/refs", "{}/other/../work", "linked"),
-        *("linked/sub", "~/work", "~/link/sub"),
+    "tree": (
+        *("tree", "tree/", "./tree", "link", "link/sub/..", "file://{}/tree", "{}/tree", "tree/.git"),
+        *("tree/sub", "tree/sub/deep/", "link/sub/deep", "tree/.git/refs", "{}/other/../tree", "linked"),
+        *("linked/sub", "~/tree", "~/link/sub"),
     ),
     "other": ("other", "{}/other/", "other/sub"),
     "bare.git": ("bare.git", "bare.git/", "bare.git/refs", "file://{}/bare.git"),
     "away.git": ("apart", "apart/", "away.git"),
-    "work/.git/modules/within": ("work/within", "{}/work/within/", "linked/../work/within"),
+    "tree/.git/modules/within": ("tree/within", "{}/tree/within/", "linked/../tree/within"),
     "empty": ("empty", "{}/empty/", "empty/.git"),
     "plain": ("plain", "{}/plain/", "./plain/../plain"),
     "line\nend": ("line\nend", "{}/line\nend/sub"),
@@ -128,15 +128,15 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with every kind of repository, which is the current one and the user's own."""
     files = {"sub/deep/a.txt": "a"}
-    for name in ("work", "other", "line\nend"):
+    for name in ("tree", "other", "line\nend"):
         make_repository(tmp_path / name, files)
-    (tmp_path / "link").symlink_to("work")
-    git(tmp_path, "clone", "--quiet", "--bare", "work", "bare.git")
+    (tmp_path / "link").symlink_to("tree")
+    git(tmp_path, "clone", "--quiet", "--bare", "tree", "bare.git")
     git(tmp_path, "init", "--quiet", "--separate-git-dir", "away.git", "apart")
     git(tmp_path, "init", "--quiet", "empty")
     within = ("submodule", "--quiet", "add", f"{tmp_path}/bare.git", "within")
-    git(tmp_path / "work", "-c", "protocol.file.allow=always", *within)
-    git(tmp_path / "work", "worktree", "add", "--quiet", "-b", "second", "../linked")
+    git(tmp_path / "tree", "-c", "protocol.file.allow=always", *within)
+    git(tmp_path / "tree", "worktree", "add", "--quiet", "-b", "second", "../linked")
     (tmp_path / "plain").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -146,30 +146,30 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_repository_on_disk_is_one_by_all_its_spellings_and_two_are_never_one(disk: Path) -> None:
     found = {name: {key(text.format(disk)) for text in spellings} for name, spellings in SPELLINGS.items()}
     assert found == {name: {str(disk / name)} for name in SPELLINGS}
-    for path in ("work", "work/sub", "linked", "bare.git", "apart"):
+    for path in ("tree", "tree/sub", "linked", "bare.git", "apart"):
         label = parse_place(path, GITHUB).label
         assert parse_place(label, GITHUB).label == label, "a name from a journal means the same repository"
 
 
 def test_a_dot_is_the_repository_in_which_it_is_typed(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(disk / "work" / "sub")
-    ours = {key(text) for text in (".", "./", "..", "../.", "deep", "../../link", "../../work/")}
+    monkeypatch.chdir(disk / "tree" / "sub")
+    ours = {key(text) for text in (".", "./", "..", "../.", "deep", "../../link", "../../tree/")}
     monkeypatch.chdir(disk / "other")
     theirs = {key(text) for text in (".", "./", "sub", "sub/..")}
-    assert (ours, theirs) == ({str(disk / "work")}, {str(disk / "other")})
+    assert (ours, theirs) == ({str(disk / "tree")}, {str(disk / "other")})
 
 
 def test_what_is_cloned_is_the_top_of_the_work_tree_in_which_it_was_typed(disk: Path) -> None:
-    for text, top in {"work/sub": "work", "linked/sub": "linked", "bare.git/refs": "bare.git"}.items():
+    for text, top in {"tree/sub": "tree", "linked/sub": "linked", "bare.git/refs": "bare.git"}.items():
         place = parse_place(text, GITHUB)
         assert isinstance(place, OnDisk)
         assert place.path == disk / top
 
 
 def test_an_old_journals_relative_path_is_no_repository(disk: Path) -> None:
-    for old in (".", "./", "..", "work", "./work"):
-        assert not same_repository(old, str(disk / "work"))
-    assert same_repository(f"{disk}/link/.git", str(disk / "work"))
+    for old in (".", "./", "..", "tree", "./tree"):
+        assert not same_repository(old, str(disk / "tree"))
+    assert same_repository(f"{disk}/link/.git", str(disk / "tree"))
     assert same_repository("Octo/Spoon", "https://github.com/octo/spoon.git")
     assert not same_repository("octo/spoon", "https://ghe.example/octo/spoon")
     assert label_of(f"{disk}/gone", GITHUB) == f"{disk}/gone"
@@ -188,7 +188,7 @@ def test_an_old_journals_relative_path_is_no_repository(disk: Path) -> None:
     ],
 )
 def test_an_origin_is_shown_without_its_credential(disk: Path, address: str, shown: str) -> None:
-    git(disk / "work", "config", "remote.origin.url", address)
+    git(disk / "tree", "config", "remote.origin.url", address)
     place = parse_place("linked", GITHUB)
     assert isinstance(place, OnDisk)
     assert place.origin == shown == without_credential(address)
