@@ -10,7 +10,9 @@ from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ForgeUnavailableError, RemoteUnavailableError
+from orchestrator.journal.kept import KeptWork
 from orchestrator.workspace.claims import Claims, LeaseTimes
+from orchestrator.workspace.owner import address_key
 from orchestrator.workspace.records import Records
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.config import Settings
     from orchestrator.core.clock import Clock
     from orchestrator.cycle.parts import Stop
+    from orchestrator.journal.folders import Home
 
 _SECONDS_A_MINUTE = 60.0
 _BEATS_A_LEASE = 4
@@ -58,6 +61,11 @@ def open_hidden_refs(site: Site, clock: Clock, stop: Stop) -> Records:
         sleep=sleep,
         cancelled=stop.now,
     )
+
+
+def kept_work(home: Home, records: Records) -> KeptWork:
+    """What this machine has of the repository's unfinished work, by the address that the remote has."""
+    return KeptWork(home.unfinished / address_key(records.remote.url))
 
 
 def new_nonce() -> str:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.agent.limits import Limits
+from orchestrator.assembly.claiming import kept_work
 from orchestrator.assembly.guards import rules_in_words, runs_commands, told_of_refusals
 from orchestrator.assembly.toolbox import choose_contract, cycle_profile, profile_name
 from orchestrator.core.events import Warned
@@ -60,7 +61,7 @@ def make_parts(
         reply_tokens=program.chosen.reply_tokens,
         manner=_manner(program, settings),
         records=records,
-        kept=program.kept_work(records) if records else None,
+        kept=kept_work(program.home, records) if records else None,
         clock=program.clock,
         emit=program.relay,
         stop=program.stop,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.assembly.choosing import Choosing
-from orchestrator.assembly.claiming import make_claims, new_nonce, owner_name
+from orchestrator.assembly.claiming import kept_work, make_claims, new_nonce, owner_name
 from orchestrator.assembly.cycle_parts import reopen
 from orchestrator.assembly.guards import as_lines
 from orchestrator.assembly.spending import scope_caps, smallest_request
@@ -70,7 +70,7 @@ class OneCycle:
             parts.emit(Guarded(Defence.INSTRUCTIONS, note))
         # Asks the forge for the address, so not before the cycle has begun: an outage is a result of it.
         records = await asyncio.to_thread(program.hidden_refs)
-        kept = program.kept_work(records) if records else None
+        kept = kept_work(program.home, records) if records else None
         return replace(parts if self._rules == program.settings else self.parts(), records=records, kept=kept)
 
     async def choose(self) -> Choice:
@@ -114,7 +114,7 @@ class OneCycle:
         program, temporary = self._program, Path(tempfile.gettempdir())
         remains = Remains(
             records,
-            program.kept_work(records),
+            kept_work(program.home, records),
             partial(reopen, program),
             partial(self.parts().open_clone, temporary),
             self._run,
@@ -150,7 +150,7 @@ class OneCycle:
             may=Admission(forge, rules.label, rules.allow_actor).may,
             clean=lambda text, _author: guards.redact(guards.words(text).text),
             spent_up=spent_up,
-            kept=program.kept_work(recovery.records),
+            kept=kept_work(program.home, recovery.records),
             tell=lambda text: program.relay(Warned(text)),
             commands=program.commands,
             answer=program.answer,

@@ -18,11 +18,9 @@ from orchestrator.core.events import Warned
 from orchestrator.cycle.cycle import run_cycle
 from orchestrator.cycle.result import Outcome
 from orchestrator.journal.folders import create_run_folder, new_run_id
-from orchestrator.journal.kept import KeptWork
 from orchestrator.journal.open_runs import hold
 from orchestrator.journal.writer import JournalWriter
 from orchestrator.worker.idle import Idle
-from orchestrator.workspace.owner import address_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -132,10 +130,6 @@ class Program:
         if self._records is None and not self.dry_run:
             self._records = open_hidden_refs(self.site, self.clock, self.stop)
         return self._records
-
-    def kept_work(self, records: Records) -> KeptWork:
-        """What this machine has of the repository's unfinished work, by the address that the remote has."""
-        return KeptWork(self.home.unfinished / address_key(records.remote.url))
 
     def tightened(self, pulse: Callable[[], str]) -> tuple[Settings, list[str]]:
         """The settings as the repository's own file, on its default branch, makes them stricter, and notes on it.

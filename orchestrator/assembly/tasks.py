@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.assembly.around import Around
-from orchestrator.assembly.claiming import lease_times, make_claims, open_hidden_refs, owner_name
+from orchestrator.assembly.claiming import kept_work, lease_times, make_claims, open_hidden_refs, owner_name
 from orchestrator.assembly.forge import choose_site, commands_for
 from orchestrator.config import ApiKeys, load
 from orchestrator.core.clock import SystemClock
@@ -15,7 +15,7 @@ from orchestrator.core.errors import EmptyRepositoryError, ForgeNotFoundError, J
 from orchestrator.core.repositories import same_repository
 from orchestrator.cycle.parts import Stop
 from orchestrator.journal.folders import HOME_VARIABLE, Home
-from orchestrator.journal.open_runs import close_run, hold, open_runs
+from orchestrator.journal.open_runs import close_run, ended_runs, hold, open_runs
 from orchestrator.journal.tasks import Decision, note_decision, tasks_taken
 from orchestrator.worker.by_hand import ByHand
 
@@ -104,7 +104,8 @@ def open_tasks(
 def make_by_hand(site: Site, records: Records, around: Around, environ: Mapping[str, str]) -> ByHand:
     """What a person sees of the tasks of a site, and may decide about them."""
     words = {key: task.body or task.title for key, task in tasks_taken(around.home, site.label).items()}
-    dead = [
+    dead = ended_runs(around.home)
+    dead += [
         run.id
         for run in open_runs(around.home)
         if run.start and same_repository(run.start.repository, site.label)
@@ -118,6 +119,7 @@ def make_by_hand(site: Site, records: Records, around: Around, environ: Mapping[
         commands_for(site, around.loaded),
         dead,
         words,
+        kept_work(around.home, records),
     )
 
 

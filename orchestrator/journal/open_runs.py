@@ -200,6 +200,20 @@ def open_runs(home: Home, *, since: datetime | None = None, most: int = MOST_RUN
     return found
 
 
+def ended_runs(home: Home) -> list[str]:
+    """The names of the newest runs that came to their end. A claim that one of them could not release is nobody's."""
+    try:
+        folders = sorted(home.runs.iterdir())[-MOST_RUNS:]
+    except OSError:
+        return []
+    ended = []
+    for folder in folders:
+        with suppress(JournalError):
+            if (folder / JOURNAL_FILE).is_file() and not is_open(folder):
+                ended.append(folder.name)
+    return ended
+
+
 def close_run(folder: Path, result: JsonObject, clock: Clock, redact: Callable[[str], str] = str) -> None:
     """Write the end of a dead run into its journal, so that it is never looked at again.
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ConfigurationError, ForgeError, ForgeNotFoundError, PushRejectedError
+from orchestrator.cycle.earlier import read_kept
 from orchestrator.cycle.tasks import BRANCH_FOLDERS, Task, checklist, from_text, key_of
 from orchestrator.forge.base import PullRequestState, TokenKind
+from orchestrator.worker.naming import HEADS, OUR_BRANCHES
 from orchestrator.worker.reading import BACKLOG_FILES
 from orchestrator.worker.task_states import AsOf, Kind, TaskState, list_states, state_of
 from orchestrator.workspace.claim_record import claim_ref
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 
     from orchestrator.core.clock import Clock
     from orchestrator.core.commands import Commands
+    from orchestrator.cycle.earlier import State
     from orchestrator.forge.base import Forge, PullRequest
+    from orchestrator.journal.kept import KeptWork
     from orchestrator.workspace.claims import ClaimRecord, Claims, LeaseTimes
     from orchestrator.workspace.records import Records
 
@@ -50,8 +54,9 @@ class ByHand:
     """Decisions about the tasks of one repository.
 
     Attributes:
-        dead_runs: runs of this machine that are known to be dead.
+        dead_runs: runs of this machine that are known to be dead or over.
         words: the words of the tasks that this machine worked on, by key.
+        kept: unfinished work that only this machine has.
         commands: what a message tells a person to type.
     """
 
@@ -63,6 +68,7 @@ class ByHand:
     commands: Commands
     dead_runs: Collection[str]
     words: Mapping[str, str]
+    kept: KeptWork
 
     def states(self) -> list[TaskState]:
         """Every task of which something is known, by key.
@@ -71,9 +77,7 @@ class ByHand:
             ForgeError: the forge failed.
             WorkspaceError: the remote cannot be reached.
         """
-        return list_states(
-            self.records, self.claims, self.forge.our_pull_requests(BRANCH_FOLDERS), self._as_of()
-        )
+        return self._states(self.forge.our_pull_requests(BRANCH_FOLDERS))
 
     def states_without_pulls(self) -> list[TaskState]:
         """As `states`, where the forge does not answer.
@@ -81,7 +85,17 @@ class ByHand:
         Raises:
             WorkspaceError: the remote cannot be reached.
         """
-        return list_states(self.records, self.claims, (), self._as_of())
+        return self._states(())
+
+    def _states(self, pulls: Sequence[PullRequest]) -> list[TaskState]:
+        here = {key: state for key in sorted(self.kept.keys()) if (state := self._here(key)) is not None}
+        return list_states(self.records, self.claims, pulls, self._as_of(), here)
+
+    def _here(self, key: str) -> State | None:
+        """What only this machine has of a task."""
+        files = self.kept.read(key)
+        found = read_kept(files) if files is not None else None
+        return found[0].state if found is not None else None
 
     def is_held(self, claim: ClaimRecord) -> bool:
         """Whether a worker that is not known to be dead has the task."""
@@ -126,7 +140,7 @@ class ByHand:
         if self.claims.ask_again(state.key, self.dead_runs) is not None:
             return Decided(changed=False, words=self._at_work(self._again(state.key)), after=state)
         after = self._again(state.key)
-        goes_on = ", and goes on with the work that is kept" if after.wip is not None else ""
+        goes_on = ", and goes on with the work that is kept" if after.has_work else ""
         return Decided(
             changed=True, words=f"{state.key} may be taken again by the next cycle{goes_on}", after=after
         )
@@ -159,7 +173,7 @@ class ByHand:
 
     def would_lose(self, state: TaskState) -> str:
         """What forgetting a task loses for good, in words; empty where nothing is."""
-        if state.wip is None:
+        if not state.has_work:
             return ""
         if state.left is None:
             return f"what {wip_ref(state.key)} holds, which cannot be read here"
@@ -177,23 +191,35 @@ class ByHand:
         if state.kind is Kind.WORKING:
             return Decided(changed=False, words=self._at_work(state), after=state)
         seen = self.records.list(claim_ref(state.key), wip_ref(state.key))
-        if not seen:
+        if not seen and not state.is_here:
             return Decided(
                 changed=False, words=f"nothing is kept of {state.key}{self._still(state)}", after=state
             )
         expected = state.wip.commit if state.wip is not None else None
         moved = seen.get(wip_ref(state.key)) != expected or self._again(state.key).kind is Kind.WORKING
         doing = f"cannot forget {state.key} of {self.records.remote.shown}"
-        if moved or not remove_records(self.records, seen, doing):
+        if moved or (seen and not remove_records(self.records, seen, doing)):
             raise PushRejectedError(f"{state.key} was changed by a worker just now: look at it again")
+        self.kept.remove(state.key)
         return Decided(
             changed=True, words=f"forgot {state.key}{self._still(state)}", after=self._again(state.key)
         )
 
     def _still(self, state: TaskState) -> str:
-        """What the forge knows of a task all the same."""
+        """What the forge and the remote know of a task all the same."""
         pull = state.pull
-        if pull is None or pull.state is PullRequestState.MERGED:
+        if pull is None:
+            task, shown = Task(state.key, "", "", ""), self.records.remote.shown
+            heads = [
+                ref for ref in self.records.tips(OUR_BRANCHES) if task.has_branch(ref.removeprefix(HEADS))
+            ]
+            drop = f"git push {shown} {' '.join(f':{ref}' for ref in heads)}"
+            return (
+                f"; the next cycle proposes the branch that was pushed for it; to drop that: {drop}"
+                if heads
+                else ""
+            )
+        if pull.state is PullRequestState.MERGED:
             return ""
         if pull.state is PullRequestState.OPEN:
             return f"; its pull request #{pull.number} is open: {self.commands.close(pull.number)}"
@@ -239,7 +265,7 @@ class ByHand:
         if known is not None:
             pulls.insert(0, known)
         wip = load_wip(self.records, key, seen)
-        return state_of(key, self.claims.show(key), wip, pulls, self._as_of())
+        return state_of(key, self.claims.show(key), wip, pulls, self._as_of(), here=self._here(key))
 
     def _ours(self, number: int) -> PullRequest:
         """The pull request, if we opened it: on a branch of ours, and by us or with our marker.

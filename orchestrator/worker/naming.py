@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from orchestrator.cycle.tasks import Task
 
-_HEADS = "refs/heads/"
-OUR_BRANCHES = tuple(f"{_HEADS}{folder}" for folder in BRANCH_FOLDERS)
+HEADS = "refs/heads/"
+OUR_BRANCHES = tuple(f"{HEADS}{folder}" for folder in BRANCH_FOLDERS)
 """Below which our branches are, as full names."""
 _TAGS = "refs/tags/"
 _MOST_COMPARED = 1000
@@ -30,7 +30,7 @@ _MOST_COMPARED = 1000
 def patterns(base: str | None) -> tuple[str, ...]:
     """What to ask the remote for, as `Records.tips` takes it."""
     tag = (f"{_TAGS}{base}",) if base is not None and is_branch_name(base) else ()
-    return (_HEADS, *tag, HIDDEN.removesuffix("/"), HIDDEN)
+    return (HEADS, *tag, HIDDEN.removesuffix("/"), HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class RemoteNames:
 
     def has_branch(self, name: str) -> bool:
         """Whether a branch is there."""
-        return f"{_HEADS}{name}" in self.there
+        return f"{HEADS}{name}" in self.there
 
     def require_base(self, base: str) -> None:
         """Make sure that a branch is there to start from and to propose to.
@@ -56,7 +56,7 @@ class RemoteNames:
             ConfigurationError: it is not; the message says what is of that name instead.
             EmptyRepositoryError: there is no branch at all.
         """
-        heads = [name.removeprefix(_HEADS) for name in self.there if name.startswith(_HEADS)]
+        heads = [name.removeprefix(HEADS) for name in self.there if name.startswith(HEADS)]
         if base in heads:
             return
         if not heads:
@@ -107,8 +107,8 @@ class RemoteNames:
 
     def why_not_below(self, folder: str) -> str | None:
         """The branch that keeps others from being made below a folder, or None."""
-        found = in_the_way(f"{_HEADS}{folder}x", self.there, below=False)
-        return None if found is None else found.removeprefix(_HEADS)
+        found = in_the_way(f"{HEADS}{folder}x", self.there, below=False)
+        return None if found is None else found.removeprefix(HEADS)
 
     def named(self, task: Task) -> Task:
         """A task whose branch can be made. The name is the same on every machine that sees the same remote.
@@ -121,7 +121,7 @@ class RemoteNames:
         task = replace(task, branch_folder=self.folder())
         for number in count(2):
             if all(
-                in_the_way(f"{_HEADS}{name}", self.there) is None for name in (task.branch, task.plain_branch)
+                in_the_way(f"{HEADS}{name}", self.there) is None for name in (task.branch, task.plain_branch)
             ):
                 break
             task = replace(task, branch_suffix=f"-{number}")

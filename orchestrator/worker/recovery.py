@@ -14,8 +14,7 @@ from orchestrator.core.repositories import same_repository
 from orchestrator.core.spent import Spent
 from orchestrator.cycle.let_go import WORKING_LABEL
 from orchestrator.cycle.result import Outcome
-from orchestrator.journal.folders import JOURNAL_FILE
-from orchestrator.journal.open_runs import MOST_RUNS, close_run, hold, is_open, open_runs
+from orchestrator.journal.open_runs import close_run, ended_runs, hold, is_open, open_runs
 from orchestrator.journal.reader import read_run
 from orchestrator.worker.remains import CRASHED
 from orchestrator.workspace.claims import ClaimRecord, Lease
@@ -76,14 +75,14 @@ class Recovery:
             for run in open_runs(self.home)
             if run.start and same_repository(run.start.repository, self.repository)
         ]
-        names = _ended(self.home)
+        names = ended_runs(self.home)
         for run in dead:
             with suppress(JournalError), hold(run.folder):  # else another process is at it
                 if is_open(run.folder):
                     self._repair(run, [run.id])
                 names.append(run.id)
         others = [Path(run.clone_folder) for run in open_runs(self.home) if run.clone_folder]
-        over = {*names, *_ended(self.home)}
+        over = {*names, *ended_runs(self.home)}
         sweep(self.temporary, keep=others, is_over=over.__contains__, clock=self.clock)
         return names
 
@@ -146,20 +145,6 @@ class Recovery:
             with suppress(ForgeError):  # it only shows what the claim says
                 self.forge.remove_label(task.number, WORKING_LABEL)
         return result
-
-
-def _ended(home: Home) -> list[str]:
-    """Runs that came to their end. A claim that one of them could not let go of is nobody's."""
-    try:
-        folders = sorted(home.runs.iterdir())[-MOST_RUNS:]
-    except OSError:
-        return []
-    ended = []
-    for folder in folders:
-        with suppress(JournalError):
-            if (folder / JOURNAL_FILE).is_file() and not is_open(folder):
-                ended.append(folder.name)
-    return ended
 
 
 def _was_done(events: tuple[Event, ...]) -> bool:

@@ -14,7 +14,7 @@ from orchestrator.cycle.question import asked_at
 from orchestrator.cycle.tasks import BRANCH_FOLDERS, Remark, TaskKind
 from orchestrator.worker.answers import find_answer, spelled_out
 from orchestrator.worker.manners import RETRY_LABEL
-from orchestrator.worker.naming import OUR_BRANCHES, RemoteNames, ours_only, patterns
+from orchestrator.worker.naming import HEADS, OUR_BRANCHES, RemoteNames, ours_only, patterns
 from orchestrator.worker.pruning import Pruning
 from orchestrator.worker.task_states import MOST_ATTEMPTS
 from orchestrator.workspace.claims import RETRY, ClaimRecord
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from orchestrator.workspace.records import Records
 
 
-_HEADS = "refs/heads/"
-
-
 @dataclass(slots=True)
 class Taker:
     """Claims tasks for one run. Its `take` may be called from a thread.
@@ -43,7 +40,7 @@ class Taker:
         claims: the claims among them.
         forge: where people answer.
         run: whose claims they will be.
-        dead_runs: runs of this machine that are known to be dead, whose claims are free.
+        dead_runs: runs of this machine that are known to be dead or over, whose claims are free.
         named: the person named this task, so that it is taken although it came to nothing before.
         may: whether somebody may cause work, and so may answer.
         clean: a text without what people do not see; told who wrote it.
@@ -351,5 +348,5 @@ def _branches(task: Task, seen: Mapping[str, str]) -> dict[str, str]:
     return {
         branch: commit
         for ref, commit in seen.items()
-        if ref.startswith(_HEADS) and task.has_branch(branch := ref.removeprefix(_HEADS))
+        if ref.startswith(HEADS) and task.has_branch(branch := ref.removeprefix(HEADS))
     }

@@ -82,6 +82,7 @@ class TaskState:
         claim: the last claim on it.
         pull: our newest pull request for it.
         left: what an unfinished cycle left, as far as it can be read; `wip` is its commit on the remote.
+        is_here: this machine keeps unfinished work of it, which the remote did not take.
     """
 
     key: str
@@ -90,6 +91,12 @@ class TaskState:
     pull: PullRequest | None = None
     left: State | None = None
     wip: Wip | None = None
+    is_here: bool = False
+
+    @property
+    def has_work(self) -> bool:
+        """Whether unfinished work is kept that the next cycle here goes on with."""
+        return self.is_here or self.wip is not None
 
     @property
     def blocks(self) -> bool:
@@ -117,12 +124,12 @@ class TaskState:
                 rest = f" as #{self.claim.pull}, which the forge does not list yet"
             case Kind.PROPOSED | Kind.MERGED | Kind.DECLINED:
                 rest = f" as #{self.pull.number}" if self.pull is not None else ""
-                rest += ", unfinished work is kept" if self.wip is not None else ""
+                rest += ", unfinished work is kept" if self.has_work else ""
             case Kind.FAILED | Kind.UNFINISHED if not self.blocks:
-                rest = f", the next cycle {'goes on' if self.wip is not None else 'tries again'}"
+                rest = f", the next cycle {'goes on' if self.has_work else 'tries again'}"
             case Kind.FAILED | Kind.UNFINISHED if gave_up and self.left is not None:
                 rest = f" in {self.left.attempts} cycles"
-            case Kind.OPEN if self.wip is not None:
+            case Kind.OPEN if self.has_work:
                 rest = ", the next cycle goes on with the work that is kept"
             case _:
                 pass
@@ -145,7 +152,7 @@ class AsOf:
     Attributes:
         now: the time, UTC.
         times: how long claims hold.
-        dead_runs: runs of this machine that are known to be dead.
+        dead_runs: runs of this machine that are known to be dead or over.
     """
 
     now: datetime
@@ -161,8 +168,14 @@ class AsOf:
         )
 
 
-def state_of(
-    key: str, claim: ClaimRecord | None, wip: Wip | None, pulls: Iterable[PullRequest], as_of: AsOf
+def state_of(  # noqa: PLR0913  all that is known of a task
+    key: str,
+    claim: ClaimRecord | None,
+    wip: Wip | None,
+    pulls: Iterable[PullRequest],
+    as_of: AsOf,
+    *,
+    here: State | None = None,
 ) -> TaskState:
     """The state of one task. There is no other place that decides this.
 
@@ -172,9 +185,10 @@ def state_of(
         wip: its unfinished work, or None.
         pulls: our pull requests, newest first, those of other tasks among them.
         as_of: by what the claim is judged.
+        here: what only this machine has of it, or None.
     """
     pages = read_pages(wip.pages) if wip is not None and wip.fault is None else None
-    left = pages[0] if pages else None
+    left = here or (pages[0] if pages else None)
     ours = [pull for pull in pulls if (key_of(pull.branch) or ("",))[0] == key]
     pull = next((one for one in ours if one.state is PullRequestState.OPEN), ours[0] if ours else None)
     if as_of.is_held(claim):
@@ -183,7 +197,7 @@ def state_of(
         kind = _of_proposed(pull, claim, left)
     else:
         kind = _of_unproposed(claim, left, as_of.now)
-    return TaskState(key, kind, claim, pull, left, wip)
+    return TaskState(key, kind, claim, pull, left, wip, here is not None)
 
 
 def _is_retry(claim: ClaimRecord | None) -> bool:
@@ -215,9 +229,15 @@ def _of_unproposed(claim: ClaimRecord | None, left: State | None, now: datetime)
 
 
 def list_states(
-    records: Records, claims: Claims, pulls: Sequence[PullRequest], as_of: AsOf
+    records: Records,
+    claims: Claims,
+    pulls: Sequence[PullRequest],
+    as_of: AsOf,
+    here: Mapping[str, State],
 ) -> list[TaskState]:
     """Every task of which something is known: a claim, unfinished work, or a pull request of ours; by key.
+
+    `here` is what only this machine has, by the tasks' keys.
 
     Raises:
         RemoteUnavailableError: no answer, after several tries.
@@ -226,8 +246,11 @@ def list_states(
     seen = records.list(CLAIMS, WORK)
     known = {record.task: record for record in claims.list(seen)}
     works = _works(records, seen)
-    keys = {*known, *works, *(found[0] for pull in pulls if (found := key_of(pull.branch)))}
-    return [state_of(key, known.get(key), works.get(key), pulls, as_of) for key in sorted(keys)]
+    keys = {*known, *works, *here, *(found[0] for pull in pulls if (found := key_of(pull.branch)))}
+    return [
+        state_of(key, known.get(key), works.get(key), pulls, as_of, here=here.get(key))
+        for key in sorted(keys)
+    ]
 
 
 def _works(records: Records, seen: Mapping[str, str]) -> dict[str, Wip]:

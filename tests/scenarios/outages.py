@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.assembly.build import Errand, build_program
+from orchestrator.assembly.tasks import open_tasks
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.cycle_events import Cloned
 from orchestrator.cycle.parts import Stop, no_wait
@@ -20,8 +21,10 @@ from tests.scenarios.stage import FILES, FINISH, FIX, FIXED, PROPOSE, do
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from datetime import datetime
 
+    from orchestrator.assembly.tasks import TaskDesk
     from orchestrator.core.events import Event
     from orchestrator.cycle.result import CycleResult
     from tests.doubles.github.server import GitHub
@@ -144,13 +147,7 @@ class Place:
         self, machine: str, later: timedelta = timedelta(0), *, dry_run: bool = False, **settings: Any
     ) -> CycleResult:
         """One cycle of a new process on a machine, which keeps its state in a folder of its own."""
-        home = self.folder / machine
-        environ = {
-            "PATH": os.environ["PATH"],
-            "HOME": os.environ["HOME"],
-            "PULLWRIGHT_HOME": str(home),
-            "GITHUB_TOKEN": self.token,
-        }
+        environ = self.environ(machine)
         flags = {
             "model": "openai-chat:scripted-1",
             "api_url": self.model.url,
@@ -170,6 +167,20 @@ class Place:
             return await program.cycle()
         finally:
             await program.close()
+
+    def environ(self, machine: str) -> dict[str, str]:
+        """The variables of processes on a machine."""
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": os.environ["HOME"],
+            "PULLWRIGHT_HOME": str(self.folder / machine),
+            "GITHUB_TOKEN": self.token,
+        }
+
+    def tasks(self, machine: str) -> AbstractContextManager[TaskDesk]:
+        """What a person on a machine sees of the tasks, and may decide."""
+        flags = {"github_url": self.github.web_url}
+        return open_tasks(self.repo.full_name, flags, self.environ(machine), self.folder, writes=True)
 
     @property
     def asked(self) -> list[int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shlex
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ from tests.scenarios.outages import (
     outage,
     play,
 )
-from tests.scenarios.stage import FINISH, FIX, FIXED, PROPOSE, do
+from tests.scenarios.stage import FINISH, FIX, FIXED, PROPOSE, do, git
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,6 +117,36 @@ async def test_a_branch_whose_pull_request_could_not_be_opened_is_gone_on_with_o
     check_one_pull_request(place)
     assert place.branches == before, "what was pushed is not pushed again"
     assert list((place.folder / "first" / "unfinished").glob("*/*")) == []
+
+
+async def test_what_only_this_machine_has_is_told_and_can_be_forgotten(place: Place) -> None:
+    place.github.faults[:] = [
+        outage("503", "both", since=r"GET /.*/info/refs", when=lambda: len(place.model.requests) == 2)
+    ]
+    assert str((await place.cycle("first")).outcome) == "paused"
+    place.github.faults.clear()
+    with place.tasks("other") as desk:
+        assert desk.by_hand.find("#1").has_work is False
+    with place.tasks("first") as desk:
+        (state,) = desk.by_hand.states()
+        assert (str(state.kind), state.is_here, state.wip) == ("unfinished", True, None)
+        assert "(2 changed files) and its conversation" in desk.by_hand.would_lose(state)
+        decided = desk.by_hand.forget(state)
+    assert (decided.changed, decided.after.has_work) == (True, False)
+    assert list((place.folder / "first" / "unfinished").glob("*/*")) == []
+
+
+async def test_a_branch_that_was_pushed_is_named_by_who_forgets_its_task(place: Place) -> None:
+    await broken_off(place)
+    with place.tasks("first") as desk:
+        decided = desk.by_hand.forget(desk.by_hand.find("#1"))
+    push, _, deleted = shlex.split(decided.words.partition("to drop that: git ")[2])
+    assert (push, deleted) == ("push", f":refs/heads/{BRANCH}")
+    git(place.repo.path, "push", ".", deleted)
+    assert place.branches == {}
+    before = len(place.model.requests)
+    assert str((await place.cycle("first", LATER)).outcome) == "proposed"
+    assert len(place.model.requests) > before, "it is thought of anew"
 
 
 @rarely
