@@ -105,7 +105,7 @@ def _block(forge: ListedForge, states: States) -> list[str]:
     except PullwrightError as error:  # one repository that is gone does not hide the others
         return [one_line(str(error), _MAX_LINE_CHARS)]
     lines = []
-    of_pull = {state.pull.number: state for state in known or () if state.pull is not None}
+    of_pull = _by_pull(known)
     for request in requests:
         draft = ", draft" if request.draft else ""
         lines.append(f"  #{request.number}  {one_line(request.title)}  ({request.state}{draft})")
@@ -122,6 +122,11 @@ def _block(forge: ListedForge, states: States) -> list[str]:
         if state.pull is None and state.kind is not Kind.OPEN:
             lines += _task_lines(state, name, "  ")
     return [clean(name), *lines] if lines else []
+
+
+def _by_pull(known: Sequence[TaskState] | None) -> dict[int | None, TaskState]:
+    """The tasks by the number of their newest pull request."""
+    return {state.pull.number: state for state in known or () if state.pull is not None}
 
 
 def _task_lines(state: TaskState, repository: str, indent: str) -> list[str]:
@@ -142,7 +147,7 @@ def _waiting(
 
 
 def write_json(forges: Sequence[ListedForge], out: TextIO, states: States = _unknown) -> None:
-    """A line for each pull request, each question, and each task of which something is known."""
+    """A line for each pull request with its task's state, each open question, and each other task that is known."""
     for forge in forges:
         for record in _records(forge, states):
             print(json.dumps(record), file=out)
@@ -154,9 +159,16 @@ def _records(forge: ListedForge, states: States) -> list[dict[str, Any]]:
         known = states(forge)
     except PullwrightError as error:
         return [{"kind": "error", "error": str(error)}]
+    of_pull = _by_pull(known)
     return [
         *(
-            {"kind": "pull_request", "repository": name, **dataclasses.asdict(request)}
+            {
+                "kind": "pull_request",
+                "repository": name,
+                **dataclasses.asdict(request),
+                "task": state.key if (state := of_pull.get(request.number)) is not None else None,
+                "task_state": str(state.kind) if state is not None else None,
+            }
             for request in requests
         ),
         *(
@@ -176,8 +188,8 @@ def _records(forge: ListedForge, states: States) -> list[dict[str, Any]]:
                 "repository": name,
                 "task": state.key,
                 "task_state": str(state.kind),
-                "pull": state.pull.number if state.pull is not None else None,
             }
             for state in known or ()
+            if state.pull is None
         ),
     ]

@@ -26,7 +26,7 @@ _ITEM = re.compile(r"^(?P<indent>[ \t]*)(?:[-*+]|\d+[.)])[ \t]+\[(?P<mark>[ xX])
 _FENCE = re.compile(r"^[ \t]*(```|~~~)")
 _DIGEST = rf"[0-9a-f]{{{_KEY_DIGITS}}}"
 _BRANCH = re.compile(
-    rf"(?:{'|'.join(BRANCH_FOLDERS)})(?P<key>issue-(?P<issue>[1-9][0-9]{{0,9}})|(?:text|item)-{_DIGEST})-.+"
+    rf"(?:{'|'.join(BRANCH_FOLDERS)})(?P<key>issue-(?P<issue>[1-9][0-9]{{0,9}})|(?:text|item)-{_DIGEST})-[^/]+"
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from dataclasses import dataclass
@@ -68,7 +67,7 @@ def note_decision(home: Home, decision: Decision) -> None:
         home.root.mkdir(parents=True, exist_ok=True)
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _PRIVATE)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            # One write to a file that is open for appending: lines of two processes do not mix.
             os.write(file, f"{json.dumps(fields)}\n".encode("ascii"))
         finally:
             os.close(file)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -38,10 +39,15 @@ TOO_LONG = ContextLengthError("too many tokens")
 
 @asynccontextmanager
 async def one_step(
-    folder: Path, *steps: Step, config: SessionConfig | None = None, hangs: bool = False, **options: Any
+    folder: Path,
+    *steps: Step,
+    config: SessionConfig | None = None,
+    hangs: bool = False,
+    context_window_size: int | None = None,
+    **options: Any,
 ) -> AsyncGenerator[tuple[Session, ScriptedModel]]:
     model = ScriptedModel(list(steps), hangs=hangs)
-    profile = minimal(**{"submit": True, **options})
+    profile = replace(minimal(**{"submit": True, **options}), context_window_size=context_window_size)
     environment = LocalEnvironment(folder, sandbox="off")
     async with Session(profile=profile, environment=environment, model=model, config=config) as session:
         yield session, model
@@ -267,14 +273,14 @@ async def test_a_refusal_without_a_reason_near_the_window_is_taken_for_too_long_
     tmp_path: Path, refused: ModelError
 ) -> None:
     steps: list[Step] = [LOOK] * 5
-    async with one_step(tmp_path, *steps, refused, SUBMIT, context_window=NEAR) as (session, model):
+    async with one_step(tmp_path, *steps, refused, SUBMIT, context_window_size=NEAR) as (session, model):
         events = await events_of(session, "Go")
         assert session.history.turns[-2].message == SUBMIT.message
     assert lengths(model)[-1] < lengths(model)[-2]
     warned = [event.event.message for event in events if isinstance(event.event, Warned)]
     assert any("it is taken for too long" in words and str(refused) in words for words in warned)
 
-    async with one_step(tmp_path, *steps, refused, refused, context_window=NEAR) as (session, model):
+    async with one_step(tmp_path, *steps, refused, refused, context_window_size=NEAR) as (session, model):
         with pytest.raises(type(refused)) as caught:
             await session.run("Go")
     assert caught.value is refused, "then it stands"
@@ -294,7 +300,7 @@ async def test_a_refusal_without_a_reason_near_the_window_is_taken_for_too_long_
 async def test_a_refusal_with_a_reason_or_far_from_the_window_stands(
     tmp_path: Path, refused: ModelError, window: int | None
 ) -> None:
-    async with one_step(tmp_path, *[LOOK] * 5, refused, context_window=window) as (session, model):
+    async with one_step(tmp_path, *[LOOK] * 5, refused, context_window_size=window) as (session, model):
         with pytest.raises(type(refused)):
             await session.run("Go")
     assert len(model.requests) == 6
