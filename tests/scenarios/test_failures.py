@@ -183,24 +183,6 @@ def test_a_temporary_folder_that_is_full_in_the_middle_loses_nothing(
 # The network.
 
 
-def test_a_remote_that_goes_away_leaves_a_patch(
-    stage: Stage, github: GitHub, repo: Repo, own_tmp: Path
-) -> None:
-    def gone(_request: RecordedRequest) -> Step:
-        github.faults.append(Fault("*", GIT, times=10_000, status=503))
-        return ENDED
-
-    stage.script(BEGUN, gone)
-    done = stage.run("--issue", "1")
-    assert done.code == 1
-    assert done.result["outcome"] == "paused"
-    assert done.result["saved"] is None
-    assert "could not be saved on the remote" in done.err
-    assert "+    return a + b" in Path(done.result["patch"]).read_text()
-    assert pushed(repo) == []
-    assert list(own_tmp.iterdir()) == []
-
-
 def test_a_clone_that_is_interrupted_leaves_nothing(
     stage: Stage, github: GitHub, repo: Repo, own_tmp: Path
 ) -> None:

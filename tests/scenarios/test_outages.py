@@ -123,7 +123,9 @@ async def test_what_only_this_machine_has_is_told_and_can_be_forgotten(place: Pl
     place.github.faults[:] = [
         outage("503", "both", since=r"GET /.*/info/refs", when=lambda: len(place.model.requests) == 2)
     ]
-    assert str((await place.cycle("first")).outcome) == "paused"
+    done = await place.cycle("first")
+    assert (str(done.outcome), done.saved, place.branches) == ("paused", None, {})
+    assert "+    return a + b" in Path(str(done.patch)).read_text()
     place.github.faults.clear()
     with place.tasks("other") as desk:
         assert desk.by_hand.find("#1").has_work is False
