@@ -77,6 +77,7 @@ class LiveView:
         summary: the end of each cycle is told below, in the same place: what that will say is not said here.
         redact: takes the secrets out of what is shown.
         stream: makes what takes the secrets out of a text that comes in pieces.
+        updates_a_second: how often the status is drawn anew while nothing happens.
     """
 
     def __init__(  # noqa: PLR0913  how it looks, given by name
@@ -88,7 +89,9 @@ class LiveView:
         clock: Clock | None = None,
         redact: Callable[[str], str] = str,
         stream: Callable[[], _Stream] = _Everything,
+        updates_a_second: int = _UPDATES_A_SECOND,
     ) -> None:
+        self._pause_seconds = 1 / updates_a_second
         self._console = console
         self._redact = redact
         self._clock = clock or SystemClock()
@@ -99,7 +102,11 @@ class LiveView:
         self._status = _Status(self._clock.monotonic(), self._stream)
         self._once = _Once(summary=summary)
         self._lock = threading.Lock()
+        # rich computes where the cursor goes before it writes: two threads that print at once spoil the lines.
+        self._screen = threading.Lock()
         self._live: Live | None = None
+        self._paused = threading.Event()
+        self._refresher: threading.Thread | None = None
         self._entered = False
 
     @classmethod
@@ -142,6 +149,10 @@ class LiveView:
 
     def pause(self) -> None:
         """Take the status away until the next event, so that others can print."""
+        if self._refresher is not None:
+            self._paused.set()
+            self._refresher.join()
+            self._refresher = None
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -153,13 +164,22 @@ class LiveView:
 
         self._live = Live(
             console=self._console,
-            refresh_per_second=_UPDATES_A_SECOND,
+            auto_refresh=False,
             transient=True,
             redirect_stdout=False,  # it belongs to results, and may go somewhere else
             vertical_overflow="crop",
             get_renderable=self._render,
         )
         self._live.start(refresh=True)
+        self._paused.clear()
+        self._refresher = threading.Thread(target=self._refresh, args=(self._live,), daemon=True)
+        self._refresher.start()
+
+    def _refresh(self, live: Live) -> None:
+        """Keep the status up to date until the view is paused. Runs in a thread of its own."""
+        while not self._paused.wait(self._pause_seconds):
+            with self._screen:
+                live.refresh()
 
     def __call__(self, event: Event) -> None:
         """Show an event."""
@@ -179,10 +199,11 @@ class LiveView:
 
     def _print(self, line: Line) -> None:
         text = self._redact(line.text)
-        if self._plain:
-            self._console.print(Text(f"{line.sign} {text}", style=line.style), soft_wrap=True)
-        else:
-            self._console.print(_hanging(Line(line.sign, text, line.style)))
+        with self._screen:
+            if self._plain:
+                self._console.print(Text(f"{line.sign} {text}", style=line.style), soft_wrap=True)
+            else:
+                self._console.print(_hanging(Line(line.sign, text, line.style)))
 
     def _render(self) -> Group:
         """The status as it is now. Called by the refreshing thread."""

@@ -95,18 +95,23 @@ def console(file: io.StringIO, *, terminal: bool = False, width: int = 80) -> Co
     )
 
 
-def shown(
+def shown(  # noqa: PLR0913  how it looks
     events: list[Event],
     *,
     terminal: bool = False,
     width: int = 80,
     plain: bool = False,
     summary: bool = False,
+    updates_a_second: int = 8,
 ) -> str:
     file = io.StringIO()
     clock = ManualClock()
     with LiveView(
-        console(file, terminal=terminal, width=width), plain=plain, summary=summary, clock=clock
+        console(file, terminal=terminal, width=width),
+        plain=plain,
+        summary=summary,
+        clock=clock,
+        updates_a_second=updates_a_second,
     ) as view:
         for event in events:
             if isinstance(event, CycleEnded):
@@ -176,10 +181,11 @@ def test_an_ascii_output_gets_ascii_signs() -> None:
     assert raw.getvalue().startswith(b"- run 2026")
 
 
+@pytest.mark.parametrize("updates_a_second", [8, 5_000])
 @pytest.mark.parametrize("width", [10, 40, 50, 100])
-def test_a_terminal_is_left_clean(width: int) -> None:
+def test_a_terminal_is_left_clean(width: int, updates_a_second: int) -> None:
     screen = Screen(width)
-    screen.feed(shown(EVENTS, terminal=True, width=width))
+    screen.feed(shown(EVENTS, terminal=True, width=width, updates_a_second=updates_a_second))
     assert not screen.cursor_hidden
     assert screen.column == 0
     text = screen.text()
