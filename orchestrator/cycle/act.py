@@ -113,7 +113,7 @@ class Act:
         if begun is None or brought.conflicts:
             return None
         try:
-            await self._proposer.propose(begun.title, begun.body)
+            await self._proposer.propose(begun.title, begun.body, is_begun=True)
         except ToolError as error:
             self._emit(Warned(f"what an earlier cycle had ready cannot be proposed as it is: {error}"))
             return None

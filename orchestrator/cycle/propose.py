@@ -117,8 +117,13 @@ class Proposer:
         """Whether people see what is pushed: the task's pull request is known to be there."""
         return self.task.pull is not None or self.result.pull_request is not None
 
-    async def propose(self, title: str, body: str) -> str:
+    async def propose(self, title: str, body: str, *, is_begun: bool = False) -> str:
         """Commit, push and open the pull request; returns what the model is told.
+
+        Args:
+            title: the pull request's.
+            body: what it says, without what is added here.
+            is_begun: an earlier cycle came as far as the push, so what is refused once was refused there.
 
         Raises:
             ToolError: nothing has changed, or the change may not leave; the model can mend it.
@@ -137,7 +142,7 @@ class Proposer:
             screen=Screen(
                 self._secrets,
                 self.guards.protect,
-                lambda changes: self._refusal(changes) or self._unreadable_once(changes),
+                lambda changes: self._refusal(changes) or self._unreadable_once(changes, is_begun=is_begun),
             ),
         )
         for note in outcome.notes:
@@ -193,7 +198,7 @@ class Proposer:
             return f"The change weakens tests, which is refused here (--strict-tests): {'; '.join(places)}"
         return None
 
-    def _unreadable_once(self, changes: Sequence[FileChange]) -> str | None:
+    def _unreadable_once(self, changes: Sequence[FileChange], *, is_begun: bool) -> str | None:
         """Why the change is sent back: it has files that cannot be read any more. Each is a reason once.
 
         A file may be broken on purpose, as in tests of a parser; then the second call proposes it.
@@ -201,7 +206,7 @@ class Proposer:
         self._unreadable = unreadable_files(changes)
         fresh = [found for found in self._unreadable if found.path not in self._named_unreadable]
         self._named_unreadable |= {found.path for found in fresh}
-        if not fresh:
+        if is_begun or not fresh:
             return None
         more = f"; and {len(fresh) - _MOST_UNREADABLE} more files" if len(fresh) > _MOST_UNREADABLE else ""
         return (

@@ -197,6 +197,16 @@ async def test_what_waits_for_a_person_is_shown_to_them(place: Place) -> None:
     assert "test.yml" in pull.comments[0].body
 
 
+async def test_what_was_refused_once_is_not_refused_again(place: Place) -> None:
+    odd = ("write_file", {"path": "odd.py", "content": "def (:\n"})
+    place.model.script = [do(FIX, odd), do(PROPOSE), do(PROPOSE, FINISH)]
+    await broken_off(place)
+    assert len(place.model.requests) == 3, "the file that cannot be read was named once"
+    await goes_on(place)
+    (pull,) = place.repo.pulls.values()
+    assert "odd.py" in str(pull.body)
+
+
 async def test_what_people_committed_is_not_replaced_and_costs_no_model(place: Place) -> None:
     await broken_off(place)
     theirs = place.github.commit(place.repo, {"calc.py": "# mine\n"}, branch=BRANCH)
