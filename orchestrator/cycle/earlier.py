@@ -244,8 +244,10 @@ def files_to_keep(packed: Packed, pages: Mapping[str, bytes], replaces: str | No
     return {**pages, _WORK_PAGE: json.dumps(facts).encode(), _PACK: packed.pack}
 
 
-def read_kept(files: Mapping[str, bytes]) -> tuple[Earlier, str | None] | None:
-    """What `files_to_keep` made, and what it replaces; None where it is not in form."""
+def read_kept(files: Mapping[str, bytes] | None) -> tuple[Earlier, str | None] | None:
+    """What `files_to_keep` made, and what it replaces; None where there is nothing, or it is not in form."""
+    if files is None:
+        return None
     pages = read_pages(files)
     try:
         facts = json.loads(files.get(_WORK_PAGE, b""))

@@ -93,8 +93,7 @@ class ByHand:
 
     def _here(self, key: str) -> State | None:
         """What only this machine has of a task."""
-        files = self.kept.read(key)
-        found = read_kept(files) if files is not None else None
+        found = read_kept(self.kept.read(key))
         return found[0].state if found is not None else None
 
     def is_held(self, claim: ClaimRecord) -> bool:

@@ -210,7 +210,7 @@ class Taker:
         ]
 
     def _waits_for_answer(self, key: str) -> bool:
-        kept = self._kept(key)
+        kept = read_kept(self.kept.read(key))
         left = kept[0] if kept is not None else self._on_remote(key, self.records.list(wip_ref(key)))
         return left is not None and left.state.waits_for_answer
 
@@ -303,7 +303,7 @@ class Taker:
             saved: the commit of the unfinished work that the remote has.
             tip: that of the task's branch, empty where there is none.
         """
-        kept = self._kept(task.key)
+        kept = read_kept(self.kept.read(task.key))
         if kept is None:
             return None
         found, replaces = kept
@@ -314,11 +314,6 @@ class Taker:
                 f"somebody went on with {task.key} meanwhile; what this machine had of it is in {aside}"
             )
         return None
-
-    def _kept(self, key: str) -> tuple[Earlier, str | None] | None:
-        """What this machine has of a task, and the commit of the remote's that it replaces."""
-        files = self.kept.read(key)
-        return read_kept(files) if files is not None else None
 
     def _unproposed(self, task: Task, seen: Mapping[str, str]) -> tuple[str, str]:
         """The branch that belongs to the task, with its commit. One with a pull request is not unproposed."""
