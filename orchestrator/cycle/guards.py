@@ -24,6 +24,9 @@ class Wording(Protocol):
     def text(self, text: str, *, issue: int | None) -> str:
         """Markdown: capped; `issue` is the one that it may close."""
 
+    def comment(self, text: str, *, issue: int | None) -> str:
+        """Markdown for a comment: the same, and every line is quoted (`> `)."""
+
     def message(self, text: str, *, issue: int | None) -> str:
         """A commit's message, which is no Markdown."""
 

@@ -83,6 +83,11 @@ class Wording:
 
         return _capped(_seen(text), BODY_CHARS, harmless)
 
+    def comment(self, text: str, *, issue: int | None) -> str:
+        """Markdown as `text` gives it, with every line quoted: nothing in it begins a line of a comment."""
+        words = self.text(text, issue=issue)
+        return "\n".join(f"> {line}".rstrip() for line in words.split("\n")) if words else ""
+
     def message(self, text: str, *, issue: int | None) -> str:
         """A commit's message of at most 20,000 characters. It is no Markdown."""
         return _capped(_seen(text), MESSAGE_CHARS, lambda part: self._plain(part, issue).strip())

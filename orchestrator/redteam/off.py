@@ -111,6 +111,11 @@ class AsWritten:
         del issue
         return text
 
+    def comment(self, text: str, *, issue: int | None) -> str:
+        """As it is."""
+        del issue
+        return text
+
     def message(self, text: str, *, issue: int | None) -> str:
         """As it is."""
         del issue
