@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from posixpath import basename, isabs
 from typing import TYPE_CHECKING
 
+from orchestrator.core.git_names import is_git_name
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -265,13 +267,5 @@ def _sed(argv: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 
 def stays_inside(path: str) -> bool:
-    """Whether a path is relative, never goes up, and enters no `.git` (in any case of its letters)."""
-    if not path or isabs(path):
-        return False
-    parts = path.split("/")
-    return ".." not in parts and not any(
-        part.casefold().startswith(".git") and part[4:5] in _AFTER_GIT for part in parts
-    )
-
-
-_AFTER_GIT = frozenset({"", ".", " ", ":", "~"})
+    """Whether a path is relative, never goes up, and enters no `.git`, however it is spelled."""
+    return bool(path) and not isabs(path) and ".." not in path.split("/") and not is_git_name(path)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-import unicodedata
 from typing import TYPE_CHECKING
 
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.git_names import folded_name, is_git_name
 from orchestrator.guard.protected_names import GLOBS, HARMLESS_DOT_FILES, NAMES
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _IN_GIT = "inside .git"
 _LINK = "a symbolic link"
-_SHORT_GIT = re.compile(r"git~[0-9]+")
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
@@ -45,14 +44,14 @@ class PathPolicy:
     def __init__(self, allow: Sequence[str] = (), more: Sequence[str] = ()) -> None:
         self._allowed = _spec(allow)
         self._more = _spec(more)
-        self._more_folded = _spec([_folded(pattern) for pattern in more])
+        self._more_folded = _spec([folded_name(pattern) for pattern in more])
         self._globs = [(reason, _spec(patterns)) for reason, patterns in GLOBS.items()]
 
     def __call__(self, change: FileChange) -> str | None:
         """Why the change waits, in a few words."""
         versions = [version for version in (change.old, change.new) if version is not None]
         modes = {version.mode for version in versions}
-        if any(_is_git(name) for name in _names(change.path)):
+        if any(is_git_name(name) for name in _names(change.path)):
             return _IN_GIT
         if change.new is not None and change.new.mode == LINK_MODE:
             reason = self._reason_against_link(change.path, change.new)
@@ -71,7 +70,7 @@ class PathPolicy:
         place = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
         if place.startswith(("/", "../")) or place == ".." or _DRIVE.match(target) or "\0" in target:
             return f"{_LINK} that leaves the repository"
-        if any(_is_git(name) for name in _names(place)):
+        if any(is_git_name(name) for name in _names(place)):
             return f"{_LINK} into .git"
         if self._allows(place) or self._reason(place, is_folder=True) is None:
             return None
@@ -82,7 +81,7 @@ class PathPolicy:
 
     def _reason(self, path: str, *, is_folder: bool) -> str | None:
         """Why a path is protected; `is_folder` where it may lead to a folder and not only to a file."""
-        names = [_folded(name) for name in _names(path)]
+        names = [folded_name(name) for name in _names(path)]
         folded = "/".join(names)
         reason = NAMES.get(names[-1])
         reason = reason or next((why for why, spec in self._globs if spec.match_file(folded)), None)
@@ -94,7 +93,7 @@ class PathPolicy:
         return reason
 
     def _waits_here(self, path: str) -> bool:
-        folded = "/".join(_folded(name) for name in _names(path))
+        folded = "/".join(folded_name(name) for name in _names(path))
         return self._more.match_file(path) or self._more_folded.match_file(folded)
 
 
@@ -126,20 +125,3 @@ def _spec(patterns: Sequence[str]) -> GitIgnoreSpec:
 def _names(path: str) -> list[str]:
     """The names in a path. Windows takes a backslash for a slash."""
     return [name for name in path.replace("\\", "/").split("/") if name not in {"", "."}] or [""]
-
-
-def _folded(name: str) -> str:
-    """A key that is equal for all names which some file system takes for one."""
-    if name.isascii():
-        plain = name.lower()
-    else:
-        compatible = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", name).casefold())
-        plain = "".join(letter for letter in compatible if unicodedata.category(letter)[0] not in "CM")
-    plain = plain.replace("\u0131", "i")
-    # NTFS: `name:stream`, and what is left out at the end.
-    return plain.partition(":")[0].rstrip(" .") or plain
-
-
-def _is_git(name: str) -> bool:
-    plain = _folded(name).lstrip(" ")
-    return plain == ".git" or _SHORT_GIT.fullmatch(plain) is not None
