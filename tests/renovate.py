@@ -18,6 +18,7 @@ from pathlib import Path
 _HEAD = """\
 # Which files the managers of Renovate look for: regular expressions on the path, by manager.
 # From https://github.com/renovatebot/renovate, lib/modules/manager/*/index.ts, `managerFilePatterns`.
+# Facts only: no text and no code of Renovate, whose licence is AGPL-3.0, is here.
 # Written by `python -m tests.renovate`, which says how; what does not wait is in protected.toml.
 """
 _WIDTH = 110

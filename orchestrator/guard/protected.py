@@ -21,7 +21,7 @@ from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
 from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pathspec import GitIgnoreSpec
 
@@ -115,14 +115,12 @@ class _Known:
 
     Attributes:
         names: the reason for a file of this name.
-        patterns: the patterns for a reason.
-        searched: regular expressions for a reason, on a whole path.
+        checks: for a reason, whether a whole path is meant; in order.
         harmless: the files that do not wait although their names begin with a dot.
     """
 
     names: Mapping[str, str]
-    patterns: Sequence[tuple[str, GitIgnoreSpec]]
-    searched: Sequence[tuple[str, re.Pattern[str]]]
+    checks: Sequence[tuple[str, Callable[[str], object]]]
     harmless: frozenset[str]
 
     def reason(self, path: str) -> str | None:
@@ -133,11 +131,8 @@ class _Known:
             return reason
         # As it is written, too: what is left out of a name where it is folded may be what a pattern asks for.
         spellings = {folded, "/".join(written).lower()}
-        for reason, spec in self.patterns:
-            if any(map(spec.match_file, spellings)):
-                return reason
-        for reason, expression in self.searched:
-            if any(map(expression.search, spellings)):
+        for reason, check in self.checks:
+            if any(map(check, spellings)):
                 return reason
         return "run by a tool of that name" if _RECIPE.fullmatch(written[-1]) else None
 
@@ -149,21 +144,21 @@ def _known() -> _Known:
     here = Path(__file__)
     tables = tomllib.loads(here.with_name("protected.toml").read_text(encoding="utf-8"))
     managers = tomllib.loads(here.with_name("renovate.toml").read_text(encoding="utf-8"))["managers"]
-    harmless, renovate = tables.pop("harmless"), tables.pop("renovate")
-    for manager in renovate["left_out"]:
-        del managers[manager]
+    harmless, left_out = tables.pop("harmless"), tables.pop("left_out")
+    named = {manager for table in tables.values() for manager in table.get("managers", "").split()}
+    rest = [manager for manager in managers if manager not in named | {*left_out}]
     names: dict[str, str] = {}
-    patterns, searched = [], []
+    checks: list[tuple[str, Callable[[str], object]]] = []
     for table in tables.values():
         reason, words = table["reason"], table["files"].split()
-        # What stands first says the reason.
-        names = {word: reason for word in words if _is_name(word)} | names
-        patterns.append((reason, _spec([_in_any_folder(word) for word in words if not _is_name(word)])))
-        expressions = [one for manager in table.get("managers", "").split() for one in managers.pop(manager)]
-        searched.append((reason, expressions))
-    searched.append((renovate["reason"], [one for some in managers.values() for one in some]))
-    found = [(reason, _one_of(expressions)) for reason, expressions in searched if expressions]
-    return _Known(names, patterns, found, frozenset(harmless["files"].split()))
+        names |= {word: reason for word in words if _is_name(word)}
+        checks.append(
+            (reason, _spec([_in_any_folder(word) for word in words if not _is_name(word)]).match_file)
+        )
+        of = rest if table.get("managers") == "*" else table.get("managers", "").split()
+        if of:
+            checks.append((reason, _one_of([one for manager in of for one in managers[manager]]).search))
+    return _Known(names, checks, frozenset(harmless["files"].split()))
 
 
 def _is_name(word: str) -> bool:

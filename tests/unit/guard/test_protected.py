@@ -53,7 +53,7 @@ CASES = {
     "a manifest of dependencies": """
         package.json web/package.json pyproject.toml setup.cfg requirements.txt requirements-dev.txt
         dev-requirements.txt requirements/base.txt a/requirements/ci/base.in Pipfile Cargo.toml go.mod go.work
-        Gemfile x.gemspec composer.json pom.xml NuGet.Config global.json Package.swift
+        Gemfile x.gemspec composer.json pom.xml NuGet.Config Package.swift
         mix.exs pubspec.yaml deno.json bunfig.toml stack.yaml .yarnrc.yml .tool-versions sub/.mise.toml
         .pre-commit-config.yaml Package@swift-5.9.swift gemfiles/rails.gemfile sub/x.gemfile Gemfile.next
         build.zig.zon rust-toolchain rust-toolchain.toml poetry.toml requirements.yml manifest.json devbox.json
@@ -66,7 +66,7 @@ CASES = {
         BUILD.bazel a/BUILD WORKSPACE rules/x.bzl Dockerfile x.dockerfile Dockerfile.dev compose.yaml noxfile.py
         sitecustomize.py x.pth Justfile Taskfile.yml SConstruct wscript configure.ac jest.config.js
         a/vitest.config.mts karma.conf.js webpack.prod.js gulpfile.js nx.json turbo.json pytest.ini docs/conf.py
-        x.targets Directory.Packages.props Setup.hs config.nims apps/a/config/test.exs build.sbt build.mill magefile.go Tiltfile Vagrantfile
+        x.targets global.json Directory.Packages.props Setup.hs config.nims apps/a/config/test.exs build.sbt build.mill magefile.go Tiltfile Vagrantfile
         all.code-workspace App.xcodeproj/project.pbxproj debian/rules PKGBUILD x.spec rubygems_plugin.rb
     """,
     "a hook of git": """
@@ -271,7 +271,7 @@ def data_of(name: str) -> dict[str, Any]:
 
 
 MANAGERS = data_of("renovate.toml")["managers"]
-LEFT_OUT = data_of("protected.toml")["renovate"]["left_out"]
+LEFT_OUT = data_of("protected.toml")["left_out"]
 
 
 @pytest.mark.parametrize(
