@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from orchestrator.guard.incoming import Cleaned
     from orchestrator.guard.secrets import Redactor
 
+_MOST_RULES = 5
+NAME_COMMANDS = "write whole commands in place of *, or accept it"
+
 
 @dataclass(frozen=True, slots=True)
 class GuardMaker:
@@ -80,6 +83,21 @@ def rules_in_words(settings: Settings, sandbox: Sandbox | None) -> str:
     walls = f"in {sandbox.name}" if sandbox else "WITHOUT a sandbox"
     network = f", hosts: {', '.join(settings.allow_host)}" if sandbox and settings.allow_host else ""
     return f"{settings.permission}: {granted}, {walls}{network}"
+
+
+def open_rules(settings: Settings) -> str:
+    """What the person should know of rules that may grant more than they name, in one line; empty if there are none.
+
+    Raises:
+        ConfigurationError: a rule is no command.
+    """
+    rules = CommandRules.parse(settings.allow_command).open if settings.permission == "safe" else ()
+    if not rules:
+        return ""
+    shown = ", ".join(f"`{rule}`" for rule in rules[:_MOST_RULES])
+    more = f" and {len(rules) - _MOST_RULES} more" if len(rules) > _MOST_RULES else ""
+    held = "nothing" if settings.sandbox == "off" else "the sandbox alone"
+    return f"the * of {shown}{more} may grant any other program, and {held} holds what that does"
 
 
 def choose_sandbox(settings: Settings) -> Sandbox | None:
