@@ -123,11 +123,10 @@ def sandbox_options(settings: Settings) -> SandboxOptions:
 
 def told_of_refusals(emit: Emit) -> Callable[[str, str], None]:
     """Reports connections that were refused."""
-    from orchestrator.environments.hosts import flag_for
+    from orchestrator.environments.hosts import refusal
 
     def on_refused(place: str, command: str) -> None:
-        message = f"refused a connection to {place}; {flag_for(place)} allows it"
-        emit(Guarded(Defence.NETWORK, message, (command,)))
+        emit(Guarded(Defence.NETWORK, refusal(place), (command,)))
 
     return on_refused
 
