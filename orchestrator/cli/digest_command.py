@@ -48,7 +48,7 @@ def digest(options: argparse.Namespace) -> int:
     """
     home, clock = Home.of(os.environ), SystemClock()
     redactor = _redactor()
-    words = Words(redactor.redact, _wording())
+    words = Words(redactor.redact)
     if options.run is not None:
         if options.post is not None or options.since is not None:
             raise ConfigurationError("digest --run prints one run: leave out --since and --post")
@@ -124,13 +124,6 @@ def _redactor() -> Redactor:
     from orchestrator.guard.secrets import Redactor
 
     return Redactor(secret_values(os.environ))
-
-
-def _wording() -> Any:
-    from orchestrator.guard.wording import Wording
-
-    wording = Wording(())
-    return lambda text: wording.text(text, issue=None)
 
 
 def _print(text: str) -> None:

@@ -98,6 +98,12 @@ def write_text(forges: Sequence[ListedForge], out: TextIO, states: States = _unk
     print(text or "no pull requests and no questions", file=out)
 
 
+def asked(body: str) -> str:
+    """The question itself, without what the program says above it. Before it was quoted, all of it was one text."""
+    quoted = [line.removeprefix(">") for line in body.splitlines() if line.startswith(">")]
+    return "\n".join(quoted) or body
+
+
 def _block(forge: ListedForge, states: States) -> list[str]:
     try:
         name, requests, questions = forge.repository().clone_url, forge.pull_requests(), forge.questions()
@@ -116,7 +122,7 @@ def _block(forge: ListedForge, states: States) -> list[str]:
         if (state := of_pull.get(request.number)) is not None:
             lines += _task_lines(state, name, "      ")
     for question in _waiting(questions, known):
-        lines.append(f"  ?{question.number}  {one_line(question.body, _MAX_LINE_CHARS)}")
+        lines.append(f"  ?{question.number}  {one_line(asked(question.body), _MAX_LINE_CHARS)}")
         lines.append(f"      {one_line(question.url, _MAX_LINE_CHARS)}")
     for state in known or ():
         if state.pull is None and state.kind is not Kind.OPEN:

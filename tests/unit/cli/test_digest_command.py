@@ -56,7 +56,7 @@ EVIL = "@octo/team fixes #1 ![x](https://evil.example/a.png) <img src=//evil.exa
 
 @pytest.fixture
 def words() -> Words:
-    return Words(Redactor([SECRET]).redact, lambda text: Wording(()).text(text, issue=None))
+    return Words(Redactor([SECRET]).redact)
 
 
 def told(words: Words, *runs: RunNote) -> str:
