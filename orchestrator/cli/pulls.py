@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
 
 from orchestrator.cli.exit_codes import DONE
-from orchestrator.cli.text import clean, one_line
+from orchestrator.cli.text import as_json_text, clean, one_line
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import PullwrightError
@@ -156,7 +155,7 @@ def write_json(forges: Sequence[ListedForge], out: TextIO, states: States = _unk
     """A line for each pull request with its task's state, each open question, and each other task that is known."""
     for forge in forges:
         for record in _records(forge, states):
-            print(json.dumps(record), file=out)
+            print(as_json_text(record), file=out)
 
 
 def _records(forge: ListedForge, states: States) -> list[dict[str, Any]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from orchestrator.guard.lines import seen
+from orchestrator.guard.lines import printable
 
 # ECMA-48: control sequences, and strings such as a window's title or a link.
 _SEQUENCE = re.compile(
@@ -23,7 +24,7 @@ def clean(text: str) -> str:
 
     Newlines and tabs stay. Of all else only printable characters do.
     """
-    plain = seen(_SURROGATE.sub("\ufffd", _SEQUENCE.sub("", _LINE_END.sub("\n", text))))
+    plain = printable(_SURROGATE.sub("\ufffd", _SEQUENCE.sub("", _LINE_END.sub("\n", text))))
     return _LOG_COMMAND.sub(r"\g<0> ", plain)
 
 
@@ -45,6 +46,13 @@ def shortened(text: str, most_lines: int, most_chars_a_line: int = 400) -> list[
     ]
     rest = len(lines) - len(shown)
     return [*shown, f"… {rest:,} more lines"] if rest else shown
+
+
+def as_json_text(value: Any, *, indent: int | None = None) -> str:
+    """JSON in ASCII, which no terminal obeys and no CI system takes for a command (see `clean`)."""
+    import json
+
+    return json.dumps(value, indent=indent).replace("##", "#\\u0023")
 
 
 def counted(count: int, noun: str) -> str:

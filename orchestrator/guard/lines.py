@@ -11,20 +11,14 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING
 
-from orchestrator.guard.hidden_characters import hidden_characters
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 TITLE_CHARS = 200
 MESSAGE_CHARS = 20_000
 
-_MOST_ROUNDS = 8
-_LINE_END = re.compile(r"\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
-_REFERENCE = re.compile(r"&(?:#[0-9]{1,8}|#[xX][0-9a-fA-F]{1,7}|[A-Za-z][A-Za-z0-9]{1,40});")
-_AMPERSANDS = re.compile(r"&(?:(?:amp|AMP|#0{0,5}38|#[xX]0{0,4}26);)+")
 _NEEDED = frozenset("\u200c\u200d")
-"""Joiners. `hidden_characters` leaves them only where a script or an emoji needs them."""
+"""Joiners. `without_unseen` leaves them only where a script or an emoji needs them."""
 # Wide and small forms of what has a meaning below; machines that fold text read them as these.
 _FOLDED = str.maketrans("\uff20\ufe6b\uff03\ufe5f\uff0f\uff3b\uff3d\uff0a\ufe61\uff40", "@@##/[]**`")
 
@@ -69,38 +63,11 @@ _WORD = re.compile(r"(?:[A-Za-z0-9_.,;:!?()'\"/+=%-]|&(?![\w#])|[^\x00-\x7f])+")
 _LIVE = re.compile(r"^[_:/!.+]|_$|__|//|www\.|GH-[0-9]|:\w+:", re.IGNORECASE)
 
 
-def visible(text: str) -> str:
-    """What a person sees of a text, with plain line ends: references are decoded, hidden characters left out."""
-    text = _decoded(text)
-    for _ in range(_MOST_ROUNDS):
-        after = _decoded(seen(text))
-        if after == text:
-            return text
-        text = after
-    return seen(text.replace("&", "& "))  # it never comes to rest
+def printable(text: str) -> str:
+    """The text as it stands, of printable characters: what nobody sees is left out. Tabs and line feeds stay."""
+    from orchestrator.guard.visible_text import without_unseen
 
-
-def _decoded(text: str) -> str:
-    if "&" not in text:
-        return text
-    from html import unescape
-
-    return _REFERENCE.sub(lambda found: unescape(found[0]), _AMPERSANDS.sub("&", text))
-
-
-def seen(text: str) -> str:
-    """The text as it stands, without characters that a person does not see. A tab and a line feed stay."""
-    text = _LINE_END.sub("\n", text)
-    for _ in range(_MOST_ROUNDS):
-        cuts = hidden_characters(text)
-        if not cuts:
-            break
-        pieces: list[str] = []
-        at = 0
-        for cut in cuts:
-            pieces += text[at : cut.start], cut.replacement
-            at = cut.end
-        text = "".join([*pieces, text[at:]])
+    text = without_unseen(text)
     if text.isascii():
         return text
     return "".join(
@@ -109,9 +76,16 @@ def seen(text: str) -> str:
     )
 
 
+def _words(text: str) -> str:
+    """The text as every function here begins with it."""
+    from orchestrator.guard.visible_text import visible_text
+
+    return unicodedata.normalize("NFC", printable(visible_text(text))).translate(_FOLDED)
+
+
 def plain(text: str, most_chars: int) -> str:
     """The text on one line of printable characters, cut with an ellipsis where it is longer."""
-    flat = " ".join(unicodedata.normalize("NFC", visible(text[: 8 * most_chars])).translate(_FOLDED).split())
+    flat = " ".join(_words(text[: 8 * most_chars]).split())
     return flat if len(flat) <= most_chars else f"{flat[: most_chars - 1].rstrip()}…"
 
 
@@ -133,7 +107,7 @@ def message(headline: str, paragraphs: Iterable[str], last: Iterable[str] = ()) 
         last: what the program says itself, such as its trailers: it stays as it is and comes last.
     """
     words = "\n\n".join(
-        filter(None, ("\n".join(_message_lines(visible(text))).strip() for text in paragraphs))
+        filter(None, ("\n".join(_message_lines(_words(text))).strip() for text in paragraphs))
     )
     if len(words) > MESSAGE_CHARS:
         note = _CUT.format(limit=MESSAGE_CHARS)
@@ -185,7 +159,7 @@ def _begun(line: str) -> str:
 def _message_lines(text: str) -> Iterator[str]:
     """The lines of Markdown as plain text: code is indented, and nothing else begins with a sign or a token."""
     fence = ""
-    for line in unicodedata.normalize("NFC", text).translate(_FOLDED).split("\n"):
+    for line in text.split("\n"):
         mark = _FENCE.match(line)
         if fence:
             if mark and mark[1].startswith(fence) and not line[mark.end() :].strip():
