@@ -101,7 +101,7 @@ class Launch(Protocol):
 
     @property
     def refused_hosts(self) -> tuple[str, ...]:
-        """`host:port` of each connection that was not allowed, once each."""
+        """Each connection that was not allowed, once: see `ExecResult.refused_hosts`."""
 
     async def started(self, kill: Callable[[], None]) -> str:
         """Called when the program runs: hand the command over and watch it.

@@ -68,8 +68,14 @@ def test_a_refused_connection_is_host_command_and_flag() -> None:
     told_of_refusals(heard.append)("pypi.org:443", "pip install x")
     told_of_refusals(heard.append)("pypi.org:8443", "pip install x")
     assert [(event.message, event.details) for event in heard] == [  # type: ignore[union-attr]
-        ("refused a connection to pypi.org:443; --allow-host pypi.org allows it", ("pip install x",)),
-        ("refused a connection to pypi.org:8443; --allow-host pypi.org:8443 allows it", ("pip install x",)),
+        (
+            "refused connection to pypi.org:443; the person who runs this can allow it with --allow-host pypi.org",
+            ("pip install x",),
+        ),
+        (
+            "refused connection to pypi.org:8443; the person who runs this can allow it with --allow-host pypi.org:8443",
+            ("pip install x",),
+        ),
     ]
 
 
