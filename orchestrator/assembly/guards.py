@@ -15,6 +15,7 @@ from orchestrator.guard.incoming import clean_name, clean_words, show_hidden
 from orchestrator.guard.integrity import weakened_tests
 from orchestrator.guard.protected import PathPolicy
 from orchestrator.guard.wording import Wording
+from orchestrator.worker.reading import Seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
 _MOST_RULES = 5
 NAME_COMMANDS = "write whole commands in place of *, or accept it"
+
+
+_MOST_KEPT = 20
+"""Lines about what stays in one text. A person who wants to see all of it opens its source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +136,14 @@ def told_of_refusals(emit: Emit) -> Callable[[str, str], None]:
     return on_refused
 
 
-def as_lines(
-    clean: Callable[[str], Cleaned], redact: Callable[[str], str]
-) -> Callable[[str], tuple[str, list[str]]]:
-    """A check of people's words as the backlog asks for it: the text, and what was taken out in lines."""
+def as_lines(clean: Callable[[str], Cleaned], redact: Callable[[str], str]) -> Callable[[str], Seen]:
+    """A check of people's words as the backlog asks for it, with what there is to say in lines."""
 
-    def told(text: str) -> tuple[str, list[str]]:
+    def told(text: str) -> Seen:
         cleaned = clean(text)
-        return redact(cleaned.text), [str(one) for one in cleaned.removed]
+        # The same tag may stand in every line of a log.
+        kept = {(one.kind, one.text): str(one) for one in reversed(cleaned.kept)}
+        hidden = [str(one) for one in cleaned.removed]
+        return Seen(redact(cleaned.text), hidden, list(reversed(kept.values()))[:_MOST_KEPT])
 
     return told
