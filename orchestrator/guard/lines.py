@@ -34,7 +34,8 @@ _ISSUE_URL = re.compile(
 # Two or more words in brackets ([skip ci], [ci-skip], [CF-Pages-Skip]), or one that says to skip: a directive of some
 # service. Brackets around one other word ([api]) and around code stay.
 _DIRECTIVE = re.compile(
-    r"\[(\s*[A-Za-z][\w.]*(?:[\s_:-]+[A-Za-z][\w.]*)+\s*|\s*(?:\w*skip\w*|no[a-z]+)\s*)\]", re.IGNORECASE
+    r"\[(\s*[A-Za-z][A-Za-z0-9.]*(?:[\s_:-]+[A-Za-z][A-Za-z0-9.]*)+\s*|\s*(?:[A-Za-z]{0,20}skip[A-Za-z]{0,20}|no[A-Za-z]{1,20})\s*)\]",
+    re.IGNORECASE,
 )
 _STARS = re.compile(r"\*{3,}")
 _COMMENT = re.compile(r"<(?=!)")
@@ -47,7 +48,8 @@ _OPENERS = "([{<\"'`\u201c\u2018\u201e\u201a\u00ab\u2039\u300c\u300e\u3010"
 _HYPHENATED = re.compile(r"^([A-Za-z0-9]+(?:-[A-Za-z0-9]+)+)\s*:\s*")
 
 _FENCE = re.compile(r" {0,3}(?:> ?)*(`{3,}|~{3,})")
-_ESCAPE = re.compile(r"(`+)(?:.*?)\1|\\([!-/:-@\[-`{-~])")
+_TICKS = re.compile(r"(?<!\\)(`+)")
+_ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 _ITEM = re.compile(r"(\s*(?:(?:[-*+>]|[0-9]{1,9}[.)])\s+)*)(.*)", re.DOTALL)
 _HEADING = re.compile(r"#{1,6}\s+(.*?)\s*#*\s*")
 _RULE = re.compile(r"([-*_=])(?:\s*\1){2,}\s*")
@@ -169,7 +171,19 @@ def _message_lines(text: str) -> Iterator[str]:
         elif mark:
             fence = mark[1]
         else:
-            yield _message_line(_ESCAPE.sub(lambda found: found[2] or found[0], line))
+            yield _message_line(_unescaped(line))
+
+
+def _unescaped(line: str) -> str:
+    r"""A line of Markdown with `\_` as `_` outside of code."""
+    parts = _TICKS.split(line)
+    opened = ""
+    for at, part in enumerate(parts):
+        if at % 2:
+            opened = "" if part == opened else opened or part
+        elif not opened:
+            parts[at] = _ESCAPE.sub(r"\1", part)
+    return "".join(parts)
 
 
 def _code_line(line: str) -> str:
