@@ -314,7 +314,7 @@ def test_git_finds_the_programs_trailers_and_no_other(text: str, headline: str) 
         ("Ask @octocat", "Ask @ octocat"),
         ("Fixes #7\n\ncloses #8", "Fixes no. 7\n\ncloses no. 8"),
         ("Signed-off-by: A <a@b.example>", "Signed-off-by - A <a@b.example>"),
-        ("## Why ##\n\nNote: it\nExample:\nis so", "Why\n\nNote - it\nExample\nis so"),
+        ("## Why ##\n\nNote: it\nExample:\nis so", "*Why*\n\nNote - it\nExample\nis so"),
         ("- a: b\n- /merge", "- a: b\n- `/merge`"),
         ("see\nhttps://docs.example/x\n10:30 it was", "see\n`https://docs.example/x`\n`10:30` it was"),
         ("\\[x\\] \\_a\\_ `a\\_b`", "[x] _a_ `a\\_b`"),
@@ -323,6 +323,12 @@ def test_git_finds_the_programs_trailers_and_no_other(text: str, headline: str) 
         ("a <b> & `c`", "a <b> & `c`"),
         ("&lt;b&gt; &amp; c", "<b> & c"),
         ("> recheck", "> recheck"),
+        ("It adds.\n\nbors r+\n\nIt does.", "It adds.\n\n> bors r+\n\nIt does."),
+        (
+            "I have read the CLA Document and I hereby sign the CLA",
+            "> I have read the CLA Document and I hereby sign the CLA",
+        ),
+        ("See www.evil.example/x, please.", "See `www.evil.example/x,` please."),
     ],
 )
 def test_the_words_of_a_commit(text: str, expected: str) -> None:
