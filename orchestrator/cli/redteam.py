@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import sys
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.arguments import given_settings
 from orchestrator.cli.exit_codes import DONE, FAILED
-from orchestrator.cli.text import clean, one_line
+from orchestrator.cli.text import as_json_text, clean, one_line
 
 if TYPE_CHECKING:
     import argparse
@@ -149,4 +148,4 @@ def _json_line(verdict: Verdict, proof: Proof | None) -> str:
     if proof is not None:
         record["proved"] = proof.holds
         record["without_its_defence"] = proof.fell.success or None
-    return json.dumps(record)
+    return as_json_text(record)

@@ -7,22 +7,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from unicodedata import normalize
 
-from orchestrator.guard.visible_text import visible_text, without_unseen
+from orchestrator.guard import lines
+from orchestrator.guard.visible_text import without_unseen
 from orchestrator.guard.wording_markdown import Hosts, harmless_markdown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection, Iterable
 
-TITLE_CHARS = 200
-BODY_CHARS = 40_000
-"""GitHub takes 65,536; a template and a footer need room."""
-MESSAGE_CHARS = 20_000
-
-_CUT = "(Cut here: the text was longer than {limit:,} characters.)"
-
+INLINE_CHARS = 300
 # Words in brackets that stop checks: https://docs.github.com/en/actions/how-tos/manage-workflow-runs/skip-workflow-runs
 # has five; other services put their own name beside `skip`, or another word beside `ci`.
-_DIRECTIVE = re.compile(r"[\[\uFF3B\uFE47]([ \t]*\w+(?:[ \t_-]+\w+){1,3}[ \t]*)[\]\uFF3D\uFE48]")
+_DIRECTIVE = re.compile(r"[\[\uFF3B\uFE47]([ \t]*\w+(?:[ \t:_-]+\w+){1,3}[ \t]*)[\]\uFF3D\uFE48]")
 _STOPPING = re.compile(r"(?<![^\W_])(?:skip|no|ci)(?![^\W_])", re.IGNORECASE)
 _NO_CI = re.compile(r"\*{3}(NO_CI)\*{3}", re.IGNORECASE)
 # The mark by which a caller knows its own texts again; a model may not write it, in code neither.
@@ -35,10 +30,6 @@ _CLOSING = re.compile(
     r"/(?:issues|pull)/)|(?P<slug>[A-Za-z0-9._-]{1,100}/[A-Za-z0-9._-]{1,100})?\\?#|GH-)(?P<number>[0-9]{1,20})",
     re.IGNORECASE,
 )
-_MENTION = re.compile(r"(?<![A-Za-z0-9])@(?=[A-Za-z0-9])")
-# What git takes for a trailer (`find_separator` in https://github.com/git/git/blob/master/trailer.c), and a word
-# that begins with a sign, as commands do.
-_OBEYED = re.compile(r"^(?=[A-Za-z0-9-]+[ \t]*:|[ \t]*[^\w\s\"'`*_(\[<{>-]\w)", re.MULTILINE)
 _DEFAULT_HOSTS = ("github.com",)
 
 
@@ -58,12 +49,13 @@ class Wording:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hosts", Hosts.of(self.hosts))
 
-    def line(self, text: str) -> str:
+    def title(self, text: str) -> str:
         """A title: one line of at most 200 characters. It becomes a commit's message where people squash."""
-        flat = self._plain(" ".join(visible_text(text[: 8 * TITLE_CHARS]).split()), None)
-        if len(flat) > TITLE_CHARS:
-            flat = f"{flat[: TITLE_CHARS - 1].rstrip()}…"
-        return flat
+        return lines.title(text)
+
+    def inline(self, text: str) -> str:
+        """A line of at most 300 characters to stand behind the program's own words in Markdown."""
+        return lines.in_markdown(text, INLINE_CHARS)
 
     def text(self, text: str, *, issue: int | None) -> str:
         """Markdown of at most 40,000 characters; `issue` is the one that it may close."""
@@ -73,26 +65,15 @@ class Wording:
         """Markdown as `text` gives it, in one block quote: no line of it begins a line of a comment."""
         return self._markdown(text, issue, is_quoted=True)
 
-    def message(self, text: str, *, issue: int | None) -> str:
-        """A commit's message of at most 20,000 characters. It is no Markdown."""
-
-        def harmless(part: str, note: str) -> str:
-            words = _OBEYED.sub("> ", self._plain(part, issue)).strip()
-            return f"{words}\n\n{note}" if note else words
-
-        return _capped(visible_text(text), MESSAGE_CHARS, harmless)
+    def message(self, headline: str, paragraphs: Iterable[str], last: Iterable[str] = ()) -> str:
+        """A commit's message, which is no Markdown. Only `last` has trailers, and it stays as it is."""
+        return lines.message(headline, paragraphs, last)
 
     def _markdown(self, text: str, issue: int | None, *, is_quoted: bool) -> str:
         def change(words: str) -> str:
             return self._closing(_signals(words), issue)
 
-        def harmless(part: str, note: str) -> str:
-            return harmless_markdown(part, self._hosts, change, is_quoted=is_quoted, note=note)
-
-        return _capped(without_unseen(text), BODY_CHARS, harmless)
-
-    def _plain(self, text: str, issue: int | None) -> str:
-        return _MENTION.sub("@ ", self._closing(_signals(text), issue))
+        return harmless_markdown(without_unseen(text), self._hosts, change, is_quoted=is_quoted)
 
     def _closing(self, text: str, issue: int | None) -> str:
         def apart(match: re.Match[str]) -> str:
@@ -116,17 +97,3 @@ def _signals(text: str) -> str:
         return f"({match[1]})" if _STOPPING.search(normalize("NFKC", match[1])) else match[0]
 
     return _MARKER.sub("< ", _NO_CI.sub(r"(\1)", _DIRECTIVE.sub(apart, text)))
-
-
-def _capped(text: str, limit: int, harmless: Callable[[str, str], str]) -> str:
-    """The harmless text, of a beginning that is short enough where it is not so altogether."""
-    done = harmless(text, "") if len(text) <= limit else ""
-    if len(text) <= limit and len(done) <= limit:
-        return done
-    note = _CUT.format(limit=limit)
-    kept = min(len(text), limit)
-    while True:
-        done = harmless(text[:kept], note)
-        if len(done) <= limit:
-            return done
-        kept = min(kept * limit * 9 // (len(done) * 10), kept - 1)
