@@ -31,8 +31,8 @@ _CUT = f"(Cut here: the text was longer than {BODY_CHARS:,} characters.)"
 _DEEPEST = 20
 """Levels of nested blocks. A list is two."""
 _MOST_READINGS = 4
-_LONG_CHARS = 100
-"""A paragraph of fewer characters might be a command or a declaration: those that bots obey are short."""
+_LONG_BYTES = 100
+"""A paragraph of fewer bytes might be a command or a declaration: those that bots obey are short."""
 _REMEMBERED_CHARS = 40
 """Of what stands before: a word like `closes` and what is between it and a number."""
 
@@ -61,6 +61,8 @@ _RULES = {"": "---", "text-align:left": ":--", "text-align:center": ":-:", "text
 _MARKS = {"em": "_", "strong": "**", "s": "~~"}
 _BLANKS = re.compile(r"\s+")
 _TASK = re.compile(r"\s*(\[[ xX]\]) (?=.*\S)")
+_TITLE = re.compile(r"\*\*([^*]*[^*#\s])\*\*")
+_ALERT = re.compile(r"\[!(NOTE|TIP|IMPORTANT|WARNING|CAUTION)\](?=\s)", re.IGNORECASE)
 # What would begin a block at the start of a line: https://spec.commonmark.org/0.31.2/#leaf-blocks and lists.
 _BLOCK_START = re.compile(r"^([0-9]{1,9}(?=[.)](?:\s|$))|)([-+=>#:]|(?<=[0-9])[.)])")
 # `Token: value` at the start of a line is a trailer to git, and `type(scope): ...` to programs that make releases.
@@ -278,7 +280,15 @@ class _Page:
         else:
             pieces = self._pieces(next(tokens))
             next(tokens)
-        words = "".join(piece.text for piece in pieces).strip()
+        words = "".join(piece.text for piece in pieces)
+        if is_marked and pieces and (alert := _ALERT.match(pieces[0].text)):
+            label = [_Piece("mark", mark="**", opens=True), _Piece("text", f"{alert[1].title()}:")]
+            pieces = [
+                *label,
+                _Piece("mark", mark="**"),
+                _Piece("text", pieces[0].text[alert.end() :]),
+                *pieces[1:],
+            ]
         task = _TASK.match(pieces[0].text) if begins_item and pieces else None
         if task:
             self.words.append(task[1])
@@ -290,8 +300,9 @@ class _Page:
         if is_marked:
             return _Block("paragraph", [line], needs_gap=not token.hidden)
         is_sentence = line[0] in "`*_~[<" or (line[0].isalpha() and not line[0].islower())
-        if len(words) < _LONG_CHARS or not is_sentence:
-            return _Block("set apart", [line])
+        if len(words.encode()) < _LONG_BYTES or not is_sentence:
+            title = _TITLE.fullmatch(line)
+            return _Block("heading", [f"#### {title[1]}"]) if title else _Block("set apart", [line])
         return _Block("paragraph", [_LABEL.sub(r"\g<0>\\", line)], needs_gap=not token.hidden)
 
     def _list(
