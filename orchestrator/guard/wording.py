@@ -12,17 +12,12 @@ from orchestrator.guard.visible_text import without_unseen
 from orchestrator.guard.wording_markdown import Hosts, harmless_markdown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Collection, Iterable
 
 INLINE_CHARS = 300
-BODY_CHARS = 40_000
-"""GitHub takes 65,536; a template and the program's own words need room."""
-
-_CUT = "(Cut here: the text was longer than {limit:,} characters.)"
-
 # Words in brackets that stop checks: https://docs.github.com/en/actions/how-tos/manage-workflow-runs/skip-workflow-runs
 # has five; other services put their own name beside `skip`, or another word beside `ci`.
-_DIRECTIVE = re.compile(r"[\[\uFF3B\uFE47]([ \t]*\w+(?:[ \t_-]+\w+){1,3}[ \t]*)[\]\uFF3D\uFE48]")
+_DIRECTIVE = re.compile(r"[\[\uFF3B\uFE47]([ \t]*\w+(?:[ \t:_-]+\w+){1,3}[ \t]*)[\]\uFF3D\uFE48]")
 _STOPPING = re.compile(r"(?<![^\W_])(?:skip|no|ci)(?![^\W_])", re.IGNORECASE)
 _NO_CI = re.compile(r"\*{3}(NO_CI)\*{3}", re.IGNORECASE)
 # The mark by which a caller knows its own texts again; a model may not write it, in code neither.
@@ -78,10 +73,7 @@ class Wording:
         def change(words: str) -> str:
             return self._closing(_signals(words), issue)
 
-        def harmless(part: str, note: str) -> str:
-            return harmless_markdown(part, self._hosts, change, is_quoted=is_quoted, note=note)
-
-        return _capped(without_unseen(text), BODY_CHARS, harmless)
+        return harmless_markdown(without_unseen(text), self._hosts, change, is_quoted=is_quoted)
 
     def _closing(self, text: str, issue: int | None) -> str:
         def apart(match: re.Match[str]) -> str:
@@ -105,17 +97,3 @@ def _signals(text: str) -> str:
         return f"({match[1]})" if _STOPPING.search(normalize("NFKC", match[1])) else match[0]
 
     return _MARKER.sub("< ", _NO_CI.sub(r"(\1)", _DIRECTIVE.sub(apart, text)))
-
-
-def _capped(text: str, limit: int, harmless: Callable[[str, str], str]) -> str:
-    """The harmless text, of a beginning that is short enough where it is not so altogether."""
-    done = harmless(text, "") if len(text) <= limit else ""
-    if len(text) <= limit and len(done) <= limit:
-        return done
-    note = _CUT.format(limit=limit)
-    kept = min(len(text), limit)
-    while True:
-        done = harmless(text[:kept], note)
-        if len(done) <= limit:
-            return done
-        kept = min(kept * limit * 9 // (len(done) * 10), kept - 1)

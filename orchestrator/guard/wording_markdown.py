@@ -14,7 +14,7 @@ import functools
 import re
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.guard.visible_text import visible_text, without_unseen
 
@@ -25,11 +25,14 @@ if TYPE_CHECKING:
     from markdown_it.rules_block import StateBlock
     from markdown_it.token import Token
 
+BODY_CHARS = 40_000
+"""GitHub takes 65,536; a template and a footer need room."""
+_CUT = f"(Cut here: the text was longer than {BODY_CHARS:,} characters.)"
 _DEEPEST = 20
 """Levels of nested blocks. A list is two."""
 _MOST_READINGS = 4
-_LONG_CHARS = 100
-"""A paragraph of fewer characters might be a command or a declaration: those that bots obey are short."""
+_LONG_BYTES = 100
+"""A paragraph of fewer bytes might be a command or a declaration: those that bots obey are short."""
 _REMEMBERED_CHARS = 40
 """Of what stands before: a word like `closes` and what is between it and a number."""
 
@@ -56,7 +59,10 @@ _COLOURED = re.compile(
 )
 _RULES = {"": "---", "text-align:left": ":--", "text-align:center": ":-:", "text-align:right": "--:"}
 _MARKS = {"em": "_", "strong": "**", "s": "~~"}
+_BLANKS = re.compile(r"\s+")
 _TASK = re.compile(r"\s*(\[[ xX]\]) (?=.*\S)")
+_TITLE = re.compile(r"\*\*([^*]*[^*#\s])\*\*")
+_ALERT = re.compile(r"\[!(NOTE|TIP|IMPORTANT|WARNING|CAUTION)\](?=\s)", re.IGNORECASE)
 # What would begin a block at the start of a line: https://spec.commonmark.org/0.31.2/#leaf-blocks and lists.
 _BLOCK_START = re.compile(r"^([0-9]{1,9}(?=[.)](?:\s|$))|)([-+=>#:]|(?<=[0-9])[.)])")
 # `Token: value` at the start of a line is a trailer to git, and `type(scope): ...` to programs that make releases.
@@ -95,10 +101,8 @@ class Hosts:
         return self.allow(target) or _RELATIVE.fullmatch(target) is not None
 
 
-def harmless_markdown(
-    text: str, hosts: Hosts, change: Callable[[str], str], *, is_quoted: bool, note: str = ""
-) -> str:
-    """The text, rebuilt from what is allowed.
+def harmless_markdown(text: str, hosts: Hosts, change: Callable[[str], str], *, is_quoted: bool) -> str:
+    """The text, rebuilt from what is allowed, of a beginning that is short enough where it is not so altogether.
 
     Args:
         text: Markdown.
@@ -106,18 +110,22 @@ def harmless_markdown(
         change: what is done to all that can be read, code too. It gets several pieces of a text with NUL between
             them, and keeps those.
         is_quoted: the whole text is one block quote.
-        note: plain words below the text.
     """
 
-    def rebuilt(text: str, note: str = "") -> tuple[str, str]:
+    def rebuilt(text: str, note: str) -> tuple[str, str]:
         page = _Page(hosts, change)
         lines = page.lines(text, note, is_quoted=is_quoted)
         return "\n".join(lines), "".join("".join(page.words).split())
 
+    def as_code(text: str, note: str) -> tuple[str, str]:
+        return "\n".join(
+            _quoted([*_Page(hosts, change).fence(text, "text"), *(["", note] if note else [])])
+        ), ""
+
     try:
-        done = rebuilt(text, note)
+        done = _short_enough(text, rebuilt)
         for _ in range(_MOST_READINGS):
-            again = rebuilt(done[0])
+            again = rebuilt(done[0], "")
             if again == done:
                 return done[0]
             if again[1] != done[1]:
@@ -125,7 +133,17 @@ def harmless_markdown(
             done = again
     except _UnreadableError:
         pass
-    return "\n".join(_quoted([*_Page(hosts, change).fence(text, "text"), *(["", note] if note else [])]))
+    return _short_enough(text, as_code)[0]
+
+
+def _short_enough(text: str, write: Callable[[str, str], tuple[str, str]]) -> tuple[str, str]:
+    kept = min(len(text), BODY_CHARS)
+    note = _CUT if kept < len(text) else ""
+    while True:
+        done = write(text[:kept], note)
+        if len(done[0]) <= BODY_CHARS:
+            return done
+        kept, note = min(kept * BODY_CHARS * 9 // (len(done[0]) * 10), kept - 1), _CUT
 
 
 class _UnreadableError(Exception):
@@ -148,8 +166,7 @@ def _parser() -> MarkdownIt:
     return parser
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(NamedTuple):
     """A part of a line.
 
     Attributes:
@@ -263,11 +280,19 @@ class _Page:
         else:
             pieces = self._pieces(next(tokens))
             next(tokens)
-        words = "".join(piece.text for piece in pieces).strip()
+        words = "".join(piece.text for piece in pieces)
+        if is_marked and pieces and (alert := _ALERT.match(pieces[0].text)):
+            label = [_Piece("mark", mark="**", opens=True), _Piece("text", f"{alert[1].title()}:")]
+            pieces = [
+                *label,
+                _Piece("mark", mark="**"),
+                _Piece("text", pieces[0].text[alert.end() :]),
+                *pieces[1:],
+            ]
         task = _TASK.match(pieces[0].text) if begins_item and pieces else None
         if task:
             self.words.append(task[1])
-            pieces = [replace(pieces[0], text=pieces[0].text[task.end() :]), *pieces[1:]]
+            pieces = [pieces[0]._replace(text=pieces[0].text[task.end() :]), *pieces[1:]]
         line = self._line(pieces)
         line = f"{task[1]} {line}" if task else _BLOCK_START.sub(r"\1\\\2", line)
         if not line:
@@ -275,8 +300,9 @@ class _Page:
         if is_marked:
             return _Block("paragraph", [line], needs_gap=not token.hidden)
         is_sentence = line[0] in "`*_~[<" or (line[0].isalpha() and not line[0].islower())
-        if len(words) < _LONG_CHARS or not is_sentence:
-            return _Block("set apart", [line])
+        if len(words.encode()) < _LONG_BYTES or not is_sentence:
+            title = _TITLE.fullmatch(line)
+            return _Block("heading", [f"#### {title[1]}"]) if title else _Block("set apart", [line])
         return _Block("paragraph", [_LABEL.sub(r"\g<0>\\", line)], needs_gap=not token.hidden)
 
     def _list(
@@ -359,7 +385,7 @@ class _Page:
                 case _:
                     raise _UnreadableError
         return _merged(
-            replace(piece, text=visible_text(piece.text)) if piece.kind == "text" else piece
+            piece._replace(text=visible_text(piece.text)) if piece.kind == "text" else piece
             for piece in _merged(pieces)
         )
 
@@ -390,7 +416,7 @@ class _Page:
             if piece.kind == "text" or (piece.kind == "url" and text != piece.text):
                 done += self._text(text, is_math=is_math, is_linked=is_linked)
             else:
-                done.append(replace(piece, text=text))
+                done.append(piece._replace(text=text))
         return _merged(done)
 
     def _text(self, text: str, *, is_math: bool, is_linked: bool) -> Iterator[_Piece]:
@@ -413,19 +439,20 @@ class _Page:
         return _Piece("url", normal.replace("@", "%40").replace("$", "%24"))
 
     def _line(self, pieces: Sequence[_Piece], *, in_table: bool = False) -> str:
-        """The pieces as one line of Markdown, in which the parser finds them again."""
+        """The pieces as one line of Markdown, with as much emphasis and links as the parser finds in it again."""
         self.words += (piece.text for piece in pieces)
         if in_table:  # Parsers disagree on a backslash before a pipe.
-            pieces = [replace(piece, kind="text") if "\\|" in piece.text else piece for piece in pieces]
+            pieces = [piece._replace(kind="text") if "\\|" in piece.text else piece for piece in pieces]
         for left_out in ((), ("mark",), ("mark", "link")):
             kept = _merged(piece for piece in pieces if piece.kind not in left_out)
             line = "".join(
                 _written(piece, following, in_table=in_table)
                 for piece, following in zip_longest(kept, kept[1:])
             )
-            is_harmless = self.change(line) == line or "link" in left_out
+            if all(piece.kind not in {"mark", "link"} for piece in kept):
+                return line
             read = line.replace("\\|", "|") if in_table else line
-            if is_harmless and self._read(_parser().parseInline(read)[0]) == kept:
+            if self.change(line) == line and self._read(_parser().parseInline(read)[0]) == kept:
                 return line
         raise _UnreadableError
 
@@ -487,14 +514,15 @@ def _merged(pieces: Iterable[_Piece]) -> list[_Piece]:
         is_blank = piece.kind == "code" and not piece.text.strip()
         part = _Piece("text", piece.text) if is_blank else piece
         if part.kind in {"text", "code"} and done and done[-1].kind == part.kind:
-            done[-1] = replace(part, text=done[-1].text + part.text)
+            done[-1] = part._replace(text=done[-1].text + part.text)
         elif part.text or part.kind in {"mark", "link"}:
             done.append(part)
     for place, piece in enumerate(done):
         if piece.kind == "text":
-            text = re.sub(r"\s+", " ", piece.text)
+            text = _BLANKS.sub(" ", piece.text)
             text = text.lstrip() if place == 0 else text
-            done[place] = replace(piece, text=text.rstrip() if place == len(done) - 1 else text)
+            text = text.rstrip() if place == len(done) - 1 else text
+            done[place] = piece if text == piece.text else piece._replace(text=text)
     return [piece for piece in done if piece.text or piece.kind in {"mark", "link"}]
 
 

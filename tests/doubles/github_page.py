@@ -11,7 +11,7 @@ from cmarkgfm.cmark import Options
 _EXTENSIONS = ["table", "autolink", "strikethrough", "tasklist"]
 # Comments on GitHub keep line breaks, and have footnotes.
 _OPTIONS = Options.CMARK_OPT_UNSAFE | Options.CMARK_OPT_HARDBREAKS | Options.CMARK_OPT_FOOTNOTES
-_BLOCKS = frozenset("p h1 h2 h3 h4 h5 h6 li pre td th br".split())
+_BLOCKS = frozenset({"p", "h1", "h2", "h3", "h4", "h5", "h6", "li", "pre", "td", "th", "br"})
 _EMPTY = frozenset({"br", "hr", "input", "img"})
 
 
@@ -77,7 +77,14 @@ class _Reader(HTMLParser):
     def handle_comment(self, data: str) -> None:
         self.page.odd.append(data)
 
-    handle_decl = handle_pi = unknown_decl = handle_comment
+    def handle_decl(self, decl: str) -> None:
+        self.page.odd.append(decl)
+
+    def handle_pi(self, data: str) -> None:
+        self.page.odd.append(data)
+
+    def unknown_decl(self, data: str) -> None:
+        self.page.odd.append(data)
 
 
 def github_page(markdown: str) -> Page:
