@@ -41,7 +41,10 @@ _STARS = re.compile(r"\*{3,}")
 _COMMENT = re.compile(r"<(?=!)")
 _TAG = re.compile(r"<(?=[A-Za-z][A-Za-z0-9-]{0,30}\s[^<>]{0,2000}=)")
 _LINK = re.compile(r"\]\(")
-_URL = re.compile(r"(?<![A-Za-z0-9`])(?:[A-Za-z][A-Za-z0-9+.-]{0,30}://|www\.)[^\s`<>()\[\]]+", re.IGNORECASE)
+_URL = re.compile(
+    r"`[^`]*`|(?<![A-Za-z0-9])((?:[A-Za-z][A-Za-z0-9+.-]{0,30}://|www\.)[^\s`<>()\[\]]+(?<![.,:;!?'\"]))",
+    re.IGNORECASE,
+)
 
 # Signs that stand alone: a bullet, a heading's, what is left of a mention. Brackets and quotes may open a line.
 _SIGNS = re.compile(r"^(?:[!#-&)-/:-@\\-_|-~]+\s+)+")
@@ -144,7 +147,7 @@ def _inert(line: str) -> str:
     """The line without what a forge or a service that reads commits would act on, wherever it stands."""
     line = _DIRECTIVE.sub(r"(\1)", _STARS.sub("**", line))
     line = _ISSUE_URL.sub(r"\g<path> no. \g<number>", line)
-    line = _URL.sub(r"`\g<0>`", line)
+    line = _URL.sub(lambda found: f"`{found[1]}`" if found[1] else found[0], line)
     line = _SIGN.sub(r"\g<0> ", _number(_GH.sub(r"\1 ", line)))
     line = _LINK.sub("] (", _TAG.sub("< ", _COMMENT.sub("< ", line)))
     return _MENTION.sub("@ ", line)

@@ -210,7 +210,7 @@ LIVE = (
     r"(?<![A-Za-z0-9])@\w",
     r"#\w",
     r"(?i)(?<![a-z0-9])gh-[0-9]",
-    r"(?i)\[[^\]]*\b(?:skip|no)\b[^\]]*\]",
+    r"(?i)\[[^\[\]]*\b(?:skip|no)\b[^\[\]]*\]",
     r"(?i)\[[^\]\w]*(?:ci|cf|actions)[ _-]",
     r"\*\*\*",
     r"<!--",
@@ -251,7 +251,7 @@ def trailers(text: str) -> str:
         ("d[my_key] and x[0]", "d(my_key) and x[0]"),
         ("skip-checks&colon; true", "skip-checks - true"),
         ("&amp;amp;#64;victim", "victim"),
-        ("[a](https://evil.example)", "[a] (https://evil.example)"),
+        ("[a](https://evil.example)", "[a] (`https://evil.example`)"),
         ("<!-- hidden --> a", "hidden --> a"),
         ("\u200b\u202e", ""),
         ("&#8203;", ""),
@@ -311,9 +311,9 @@ def test_git_finds_the_programs_trailers_and_no_other(text: str, headline: str) 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("Ask @octocat", "Ask @ octocat"),
-        ("Fixes #7\n\ncloses #8", "Fixes no. 7\n\ncloses no. 8"),
-        ("Signed-off-by: A <a@b.example>", "Signed-off-by - A <a@b.example>"),
+        ("Ask @octocat.", "Ask @ octocat."),
+        ("Fixes #7\n\ncloses #8.", "> Fixes no. 7\n\ncloses no. 8."),
+        ("Signed-off-by: A <a@b.example>", "> Signed-off-by - A <a@b.example>"),
         ("## Why ##\n\nNote: it\nExample:\nis so", "*Why*\n\nNote - it\nExample\nis so"),
         ("- a: b\n- /merge", "- a: b\n- `/merge`"),
         ("see\nhttps://docs.example/x\n10:30 it was", "see\n`https://docs.example/x`\n`10:30` it was"),
@@ -321,14 +321,15 @@ def test_git_finds_the_programs_trailers_and_no_other(text: str, headline: str) 
         ("a\n\n---\n\nb", "a\n\n\n\nb"),
         ("```yaml\nkey: value\n/merge\n```", "key: value\n    `/merge`"),
         ("a <b> & `c`", "a <b> & `c`"),
-        ("&lt;b&gt; &amp; c", "<b> & c"),
+        ("- item\n\n* item", "- item\n\n* item"),
+        ("&lt;b&gt; &amp; c.", "<b> & c."),
         ("> recheck", "> recheck"),
         ("It adds.\n\nbors r+\n\nIt does.", "It adds.\n\n> bors r+\n\nIt does."),
         (
             "I have read the CLA Document and I hereby sign the CLA",
             "> I have read the CLA Document and I hereby sign the CLA",
         ),
-        ("See www.evil.example/x, please.", "See `www.evil.example/x,` please."),
+        ("See www.evil.example/x, please.", "See `www.evil.example/x`, please."),
     ],
 )
 def test_the_words_of_a_commit(text: str, expected: str) -> None:
