@@ -104,7 +104,7 @@ class TestWhatAPullRequestShows:
 
     def test_the_body_begins_with_the_programs_words(self, hosted: Hosted) -> None:
         propose(hosted)
-        ours, rule, words = (hosted.pull.body or "").partition("\n\n---\n\n")
+        ours, rule, words = (hosted.pull.body or "").partition("\n\n***\n\n")
         assert rule
         assert ours.startswith("Fixes #1\n\n<sub>Opened by Pullwright, run ")
         assert "Commands that ran: 2 passed, 0 failed" in ours

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from orchestrator.guard.lines import MESSAGE_CHARS, TITLE_CHARS, in_markdown, message, plain, title
+from orchestrator.guard.wording import Wording
 from orchestrator.workspace.message import clean_message
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ LIVE = (
     r"#\w",
     r"(?i)(?<![a-z0-9])gh-[0-9]",
     r"(?i)\[[^\[\]]*\b(?:skip|no)\b[^\[\]]*\]",
-    r"(?i)\[[^\]\w]*(?:ci|cf|actions)[ _-]",
+    r"(?i)\[[^\](\w]*(?:ci|cf|actions)[ _-]",
     r"\*\*\*",
     r"<!--",
     r"(?i)<img\s+src",
@@ -284,6 +285,7 @@ def test_nothing_is_left_of_a_directive_a_command_or_a_trailer(text: str) -> Non
 @example("+semver: major")
 @example("&am&#112;;#64;x")
 @example("/a`b` c")
+@example("`https://evil.example/x")
 def test_a_title_is_inert_printable_and_stays_as_it_is(text: str) -> None:
     line = title(text)
     assert live(line) == []
@@ -435,3 +437,13 @@ def test_time_is_linear(piece: str) -> None:
     text = piece * (2 * MESSAGE_CHARS // len(piece))
     message(title(text), (text,))
     in_markdown(text, 300)
+
+
+@settings(max_examples=60, deadline=None)
+@given(documents)
+@example("It adds.\n\nSigned-off-by: A <a@b.example>")
+@example("Signed-off-by          : A <a@b.example>\nCo-authored-by: B <b@b.example>")
+def test_a_squashed_pull_request_has_no_trailer_of_the_models(text: str) -> None:
+    body = Wording().text(text, issue=None)
+    assert trailers(clean_message(f"T (#7)\n\n{body}")) == ""
+    assert trailers(f"T (#7)\n\nIt adds.\n\n***\n\n{body}\n\n{OURS}") == OURS
