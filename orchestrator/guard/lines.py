@@ -23,7 +23,7 @@ _NEEDED = frozenset("\u200c\u200d")
 _FOLDED = str.maketrans("\uff20\ufe6b\uff03\ufe5f\uff0f\uff3b\uff3d\uff0a\ufe61\uff40", "@@##/[]**`")
 
 _MENTION = re.compile(r"(?<![A-Za-z0-9])@(?=\w)")
-_NUMBER = re.compile(r"(?<=[A-Za-z0-9])#(?=[0-9])|#(?=[0-9])")
+_NUMBER = re.compile(r"(\w?)#(?=[0-9])")
 _SIGN = re.compile(r"#(?=[\w\[])|\+(?=[A-Za-z]+:)")
 _GH = re.compile(r"(?<![A-Za-z0-9])(GH)-(?=[0-9])", re.IGNORECASE)
 _ISSUE_URL = re.compile(
@@ -41,7 +41,6 @@ _STARS = re.compile(r"\*{3,}")
 _COMMENT = re.compile(r"<(?=!)")
 _TAG = re.compile(r"<(?=[A-Za-z][A-Za-z0-9-]{0,30}\s[^<>]{0,2000}=)")
 _LINK = re.compile(r"\]\(")
-_URL = re.compile(r"(?<![A-Za-z0-9`])(?:[A-Za-z][A-Za-z0-9+.-]{0,30}://|www\.)[^\s`<>()\[\]]+", re.IGNORECASE)
 
 # Signs that stand alone: a bullet, a heading's, what is left of a mention. Brackets and quotes may open a line.
 _SIGNS = re.compile(r"^(?:[!#-&)-/:-@\\-_|-~]+\s+)+")
@@ -111,14 +110,12 @@ def message(headline: str, paragraphs: Iterable[str], last: Iterable[str] = ()) 
         paragraphs: other people's words, as Markdown.
         last: what the program says itself, such as its trailers: it stays as it is and comes last.
     """
-    words = "\n\n".join(
-        filter(
-            None, (_ALONE.sub("> ", "\n".join(_message_lines(_words(text))).strip()) for text in paragraphs)
-        )
-    )
+    texts = ("\n".join(_message_lines(_words(text))).strip() for text in paragraphs)
+    words = "\n\n".join(_ALONE.sub("> ", text) for text in texts if text)
     if len(words) > MESSAGE_CHARS:
         note = _CUT.format(limit=MESSAGE_CHARS)
-        words = f"{words[: MESSAGE_CHARS - len(note) - 2].rpartition(chr(10))[0].rstrip()}\n\n{note}".strip()
+        kept, _, _ = words[: MESSAGE_CHARS - len(note) - 2].rpartition("\n")
+        words = f"{kept.rstrip()}\n\n{note}".strip()
     return "\n\n".join(filter(None, (headline, words, *last)))
 
 
@@ -144,16 +141,21 @@ def _inert(line: str) -> str:
     """The line without what a forge or a service that reads commits would act on, wherever it stands."""
     line = _DIRECTIVE.sub(r"(\1)", _STARS.sub("**", line))
     line = _ISSUE_URL.sub(r"\g<path> no. \g<number>", line)
-    line = _URL.sub(r"`\g<0>`", line)
-    line = _SIGN.sub(r"\g<0> ", _number(_GH.sub(r"\1 ", line)))
+    line = _NUMBER.sub(lambda found: f"{found[1]} no. ".lstrip(), _GH.sub(r"\1 ", line))
+    line = _SIGN.sub(r"\g<0> ", line)
     line = _LINK.sub("] (", _TAG.sub("< ", _COMMENT.sub("< ", line)))
-    return _MENTION.sub("@ ", line)
+    line = _MENTION.sub("@ ", line)
+    return re.sub(r"\S+", _address, line) if "://" in line or "www." in line.lower() else line
 
 
-def _number(line: str) -> str:
-    return _NUMBER.sub(
-        lambda found: " no. " if found.start() and line[found.start() - 1].isalnum() else "no. ", line
-    )
+def _address(word: re.Match[str]) -> str:
+    """A word as it is, or as code where a forge would make a link of it."""
+    text = word[0].replace("`", "")
+    if "://" not in text and "www." not in text.lower():
+        return word[0]
+    begun = text.lstrip("([{<\"'")
+    address = begun.rstrip(")]}>\"'.,:;!?")
+    return f"{text[: len(text) - len(begun)]}`{address}`{begun[len(address) :]}"
 
 
 def _begun(line: str) -> str:
