@@ -11,6 +11,7 @@ import codecs
 import json
 import re
 from bisect import bisect_right
+from functools import cached_property
 from itertools import accumulate, compress
 from struct import Struct
 from typing import TYPE_CHECKING
@@ -36,6 +37,7 @@ _SAMPLES = 512
 _AROUND_BYTES = 256
 """So far from an escape a part of the same value is looked for."""
 _BLOCK_BYTES = 4096
+_MOST_KNOWN = 20_000
 _MIN_DISTINCT = 4
 _MARGIN_CHARS = 3
 _MIN_RANDOM_CHARS = 6
@@ -259,8 +261,7 @@ class ValueIndex:
             for window, spelling in set(_spellings(stretch)):
                 folded = _fold(spelling.encode("utf-8", "surrogatepass"))
                 # Ten letters of one word are anybody's word.
-                anybodys = (_COUNTING, *words) if spelling in plain else (_COUNTING,)
-                self._windows[window].learn_parts(folded, anybodys)
+                self._windows[window].learn_parts(folded, words if spelling in plain else ())
 
     def spans(self, data: bytes) -> Iterator[Span]:
         """Where the UTF-8 text holds a value or a part of one; spans may overlap and cut a character."""
@@ -331,7 +332,9 @@ class _Windows:
         self._size, self._gram = window, gram
         self._numbers_only = numbers_only
         self._step = window - gram + 1
-        self._windows: set[bytes] = set()
+        self._own: set[bytes] = set()
+        self._texts: list[bytes] = []
+        self._known: dict[bytes, bool] = {}
         self._wholes: dict[bytes, list[tuple[bytes, int]]] = {}
         self._sample = Struct(f"{gram}s{self._step - gram}x" * _SAMPLES)
 
@@ -345,13 +348,29 @@ class _Windows:
 
     def learn_parts(self, folded: bytes, anybodys: Sequence[bytes]) -> None:
         """Find each window of a text that is none of another text."""
-        windows = {folded[at : at + self._size] for at in range(len(folded) - self._size + 1)}
-        self._windows.update(
-            window
-            for window in windows
-            if len(set(window)) >= _MIN_DISTINCT and not any(window in text for text in anybodys)
-        )
-        self.grams.update(folded[at : at + self._gram] for at in range(len(folded) - self._gram + 1))
+        places = range(len(folded) - self._size + 1)
+        if not places:
+            return
+        if anybodys:
+            windows = {folded[at : at + self._size] for at in places}
+            self._own |= {window for window in windows if not any(window in text for text in anybodys)}
+        else:
+            self._texts.append(folded)
+        self.grams |= {folded[at : at + self._gram] for at in range(len(folded) - self._gram + 1)}
+
+    @cached_property
+    def _joined(self) -> bytes:
+        return b"\n".join(self._texts)
+
+    def _gives_away(self, window: bytes) -> bool:
+        known = self._known.get(window)
+        if known is None:
+            if len(self._known) > _MOST_KNOWN:
+                self._known.clear()
+            known = len(set(window)) >= _MIN_DISTINCT and window not in _COUNTING
+            known = known and len(window) == self._size and (window in self._own or window in self._joined)
+            self._known[window] = known
+        return known
 
     def spans(self, text: bytes) -> Iterator[Span]:
         """Where the folded text holds one."""
@@ -378,7 +397,7 @@ class _Windows:
         hits = [
             first
             for first in range(max(at - self._step + 1, 0), at + 1)
-            if text[first : first + self._size] in self._windows
+            if self._gives_away(text[first : first + self._size])
         ]
         if hits:
             yield hits[0], hits[-1] + self._size  # all of them hold the gram, so they overlap

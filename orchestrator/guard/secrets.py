@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 from orchestrator.guard.secret_patterns import PatternIndex
@@ -37,8 +38,15 @@ class Redactor:
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        self._values = ValueIndex(values, harmless=REPLACEMENT)
-        self._patterns = PatternIndex()
+        self._known = tuple(values)
+
+    @cached_property
+    def _values(self) -> ValueIndex:  # made when it is needed first: that takes a while
+        return ValueIndex(self._known, harmless=REPLACEMENT)
+
+    @cached_property
+    def _patterns(self) -> PatternIndex:
+        return PatternIndex()
 
     def redact(self, text: str) -> str:
         """The text with every secret replaced by `REPLACEMENT`."""
