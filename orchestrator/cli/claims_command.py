@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.arguments import given_settings
 from orchestrator.cli.exit_codes import DONE, NOTHING
-from orchestrator.cli.text import one_line
+from orchestrator.cli.text import as_json_text, one_line
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ForgeError
 from orchestrator.worker.task_states import Kind
@@ -87,7 +86,7 @@ def release(found: Claims, key: str, out: TextIO, *, as_json: bool) -> int:
     shown = found.show(key)
     released = found.release(key, _BY_HAND, shown) if shown is not None else None
     if as_json:
-        print(json.dumps({"kind": "release", "task": key, "released": released is not None}), file=out)
+        print(as_json_text({"kind": "release", "task": key, "released": released is not None}), file=out)
     elif released is None:
         print(f"nobody holds {one_line(key)}", file=out)
     else:
@@ -119,7 +118,7 @@ def write_json(states: Sequence[TaskState], now: datetime, times: LeaseTimes, ou
     for state in states:
         if state.claim is not None:
             fields = _fields(state.claim, now, times) | {"task_state": str(state.kind)}
-            print(json.dumps(fields), file=out)
+            print(as_json_text(fields), file=out)
 
 
 def _row(state: TaskState, record: ClaimRecord, now: datetime, times: LeaseTimes) -> tuple[str, ...]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.exit_codes import DONE
-from orchestrator.cli.text import clean
+from orchestrator.cli.text import as_json_text, clean
 from orchestrator.config import load
 from orchestrator.config.keys import VARIABLES, masked
 from orchestrator.config.settings import KEYS, description
@@ -59,7 +58,7 @@ def _as_json(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> str:
         }
         for key in KEYS
     }
-    return json.dumps({"settings": settings, "keys": key_states(environ), "home": str(home.root)}, indent=2)
+    return as_json_text({"settings": settings, "keys": key_states(environ), "home": str(home.root)}, indent=2)
 
 
 def _as_text(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> str:

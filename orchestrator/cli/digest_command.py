@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 import os
 import re
 import sys
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.cli.digest_send import as_message, comment, send, webhook_of
 from orchestrator.cli.digest_text import Words, as_markdown, run_as_markdown
 from orchestrator.cli.exit_codes import DONE, FAILED
-from orchestrator.cli.text import clean
+from orchestrator.cli.text import as_json_text, clean
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError
 from orchestrator.journal.digest import make_digest
@@ -48,12 +47,12 @@ def digest(options: argparse.Namespace) -> int:
     """
     home, clock = Home.of(os.environ), SystemClock()
     redactor = _redactor()
-    words = Words(redactor.redact, _wording())
+    words = Words(redactor.redact)
     if options.run is not None:
         if options.post is not None or options.since is not None:
             raise ConfigurationError("digest --run prints one run: leave out --since and --post")
         note = note_run(find_run(home, options.run))
-        _print(json.dumps(_run_fields(note, redactor)) if options.json else run_as_markdown(note, words))
+        _print(as_json_text(_run_fields(note, redactor)) if options.json else run_as_markdown(note, words))
         return DONE
     number = _issue(options.post)
     if number is not None and not options.repo:
@@ -62,7 +61,7 @@ def digest(options: argparse.Namespace) -> int:
     since = since_time(options.since or _DEFAULT_SINCE, now)
     found = make_digest(home, since, now, _label(options.repo))
     text = clean(as_markdown(found, words))
-    _print(json.dumps(_fields(found, redactor)) if options.json else text)
+    _print(as_json_text(_fields(found, redactor)) if options.json else text)
     if number is not None:
         print(f"pullwright: the digest is at {comment(options.repo, number, text, clock)}", file=sys.stderr)
     return _send(text, clock)
@@ -124,13 +123,6 @@ def _redactor() -> Redactor:
     from orchestrator.guard.secrets import Redactor
 
     return Redactor(secret_values(os.environ))
-
-
-def _wording() -> Any:
-    from orchestrator.guard.wording import Wording
-
-    wording = Wording(())
-    return lambda text: wording.text(text, issue=None)
 
 
 def _print(text: str) -> None:

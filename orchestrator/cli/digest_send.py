@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,7 +54,7 @@ def webhook_of(environ: Mapping[str, str]) -> str | None:
 
 def as_message(markdown: str) -> str:
     """The text for a chat: nobody is called, nothing is a tag, cut at the end of a line."""
-    text = html.unescape(markdown).translate(_NO_TAGS).replace("\\|", "|")
+    text = markdown.translate(_NO_TAGS)
     if len(text) <= MOST_CHARS:
         return text
     kept = text[: MOST_CHARS - 2]

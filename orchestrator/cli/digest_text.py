@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.lines import money
-from orchestrator.cli.text import clean, counted, one_line, shortened
+from orchestrator.cli.text import clean, counted, shortened
+from orchestrator.contracts.fence import one_line
 from orchestrator.core.commands import Commands
+from orchestrator.guard.lines import in_markdown
 from orchestrator.worker.task_states import Kind, kind_of_outcome
 
 if TYPE_CHECKING:
@@ -30,19 +32,18 @@ _LINK = re.compile(r"(?:https?|file)://[A-Za-z0-9._~:/?#@!$&'*+,;=%-]+")
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Makes text harmless: without secrets, then without what a forge or a browser would act on."""
+    """Makes text harmless: without secrets, and without what a forge, a chat or a browser would act on."""
 
     redact: Callable[[str], str]
-    harmless: Callable[[str], str]
 
     def line(self, text: str, most_chars: int = _MOST_CHARS) -> str:
         """One line, to stand behind a word of ours."""
         # Redacted again: what is taken away may have stood between the letters of a secret.
-        return self.redact(self.harmless(one_line(self.redact(clean(text)), most_chars))).replace("|", "\\|")
+        return self.redact(in_markdown(self.redact(clean(text)), most_chars))
 
     def code(self, text: str) -> str:
         """A name or path as code."""
-        return f"`{self.redact(one_line(self.redact(text))).replace('`', '%60').replace('|', '%7C')}`"
+        return f"`{self.redact(one_line(self.redact(text), limit=_MOST_CHARS))}`"
 
     def link(self, url: str) -> str:
         """An address of ours, or nothing if it is none."""
@@ -135,7 +136,7 @@ def _section(title: str, items: list[str]) -> str:
 
 
 def _outcome(run: RunNote) -> str:
-    return one_line(run.outcome.replace("_", " ")) if re.fullmatch(r"[a-z_]{1,30}", run.outcome) else "ended"
+    return run.outcome.replace("_", " ") if re.fullmatch(r"[a-z_]{1,30}", run.outcome) else "ended"
 
 
 def _what(run: RunNote, words: Words) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -14,7 +13,7 @@ from orchestrator.assembly.doctor import diagnose
 from orchestrator.assembly.doctor_findings import State
 from orchestrator.cli.arguments import given_settings
 from orchestrator.cli.exit_codes import DONE, FAILED
-from orchestrator.cli.text import clean
+from orchestrator.cli.text import as_json_text, clean
 
 if TYPE_CHECKING:
     import argparse
@@ -124,5 +123,5 @@ def _json(result: Result, _before: str) -> None:
         "found": result.finding.found,
         "fix": result.finding.fix or None,
     }
-    sys.stdout.write(f"{json.dumps(record)}\n")
+    sys.stdout.write(f"{as_json_text(record)}\n")
     sys.stdout.flush()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
 
 from orchestrator.cli.exit_codes import DONE
-from orchestrator.cli.text import clean, one_line
+from orchestrator.cli.text import as_json_text, clean, one_line
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import PullwrightError
@@ -98,6 +97,12 @@ def write_text(forges: Sequence[ListedForge], out: TextIO, states: States = _unk
     print(text or "no pull requests and no questions", file=out)
 
 
+def asked(body: str) -> str:
+    """The question itself, without what the program says above it. Before it was quoted, all of it was one text."""
+    quoted = [line.removeprefix(">") for line in body.splitlines() if line.startswith(">")]
+    return "\n".join(quoted) or body
+
+
 def _block(forge: ListedForge, states: States) -> list[str]:
     try:
         name, requests, questions = forge.repository().clone_url, forge.pull_requests(), forge.questions()
@@ -116,7 +121,7 @@ def _block(forge: ListedForge, states: States) -> list[str]:
         if (state := of_pull.get(request.number)) is not None:
             lines += _task_lines(state, name, "      ")
     for question in _waiting(questions, known):
-        lines.append(f"  ?{question.number}  {one_line(question.body, _MAX_LINE_CHARS)}")
+        lines.append(f"  ?{question.number}  {one_line(asked(question.body), _MAX_LINE_CHARS)}")
         lines.append(f"      {one_line(question.url, _MAX_LINE_CHARS)}")
     for state in known or ():
         if state.pull is None and state.kind is not Kind.OPEN:
@@ -150,7 +155,7 @@ def write_json(forges: Sequence[ListedForge], out: TextIO, states: States = _unk
     """A line for each pull request with its task's state, each open question, and each other task that is known."""
     for forge in forges:
         for record in _records(forge, states):
-            print(json.dumps(record), file=out)
+            print(as_json_text(record), file=out)
 
 
 def _records(forge: ListedForge, states: States) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import signal
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.arguments import given_settings
 from orchestrator.cli.exit_codes import INTERRUPTED, for_error
 from orchestrator.cli.outcome import WholeRun, print_result
+from orchestrator.cli.text import as_json_text
 from orchestrator.core.cycle_events import Paused
 from orchestrator.core.errors import PullwrightError
 from orchestrator.core.events import Warned
@@ -145,7 +145,7 @@ def _listen_to_signals(
 def _report(program: Program, result: CycleResult, *, as_json: bool) -> None:
     if as_json:
         clean = program.redactor.redact_value(result.to_json())
-        print(json.dumps(clean, ensure_ascii=False), flush=True)
+        print(as_json_text(clean), flush=True)
     else:
         print_result(result, program.redactor.redact, program.commands, dry_run=program.dry_run)
 
@@ -160,5 +160,5 @@ def _refuse(error: PullwrightError, *, as_json: bool) -> int:
     if as_json:
         from orchestrator.cycle.result import CycleResult
 
-        print(json.dumps(CycleResult(None, error=said).to_json(), ensure_ascii=False))
+        print(as_json_text(CycleResult(None, error=said).to_json()))
     return for_error(error)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import sys
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.exit_codes import DONE
 from orchestrator.cli.lines import Narrator, amounts, duration, mending, money
-from orchestrator.cli.text import one_line, shortened
+from orchestrator.cli.text import as_json_text, one_line, shortened
 from orchestrator.core.cycle_events import TaskTaken
 from orchestrator.core.events import PlanAccepted, ReplyReceived, ReplyRejected, ToolCallEnded, TurnStarted
 from orchestrator.core.messages import Usage
@@ -48,7 +47,7 @@ def show(options: argparse.Namespace) -> int:
     run = read_run(find_run(home, options.run or LAST))
     if options.json:
         for record in run.records:
-            sys.stdout.write(f"{json.dumps(record.data)}\n")
+            sys.stdout.write(f"{as_json_text(record.data)}\n")
         return DONE
     from rich.console import Console
 
@@ -141,7 +140,7 @@ def _write_list(home: Home, *, as_json: bool) -> None:
         started = found.started.isoformat(timespec="seconds") if found.started else None
         if as_json:
             record = {"run": found.id, "started": started, "outcome": found.outcome, "task": found.task}
-            sys.stdout.write(f"{json.dumps({**record, 'usd': found.usd})}\n")
+            sys.stdout.write(f"{as_json_text({**record, 'usd': found.usd})}\n")
         else:
             when = found.started.strftime("%Y-%m-%d %H:%M") if found.started else "-" * 16
             cost = "unknown" if found.usd is None else money(found.usd)

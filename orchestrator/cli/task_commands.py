@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.arguments import given_settings
 from orchestrator.cli.exit_codes import DONE, NOTHING
-from orchestrator.cli.text import clean
+from orchestrator.cli.text import as_json_text, clean
 from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -108,4 +107,4 @@ def write(decided: Decided, command: str, out: TextIO, *, as_json: bool) -> None
         "pull": after.pull.number if after.pull is not None else None,
         "said": decided.words,
     }
-    print(json.dumps(redactor.redact_value(fields)), file=out)
+    print(as_json_text(redactor.redact_value(fields)), file=out)

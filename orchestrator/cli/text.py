@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import re
+from typing import Any
+
+from orchestrator.guard.lines import printable
 
 # ECMA-48: control sequences, and strings such as a window's title or a link.
 _SEQUENCE = re.compile(
     r"\x1b\[[0-?]*+[ -/]*+[@-~]?|\x9b[0-?]*+[ -/]*+[@-~]?|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*+(?:\x07|\x1b\\|\x9c)"
 )
 _LINE_END = re.compile(r"\r\n?")
-# C0 and C1 without tab and newline; what changes the direction of text or is not seen; halves of surrogates.
-_UNPRINTABLE = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
-)
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
+# A CI system that shows the output obeys lines of these forms: `::name ...::` of GitHub Actions at a line's start,
+# its older `##[name]` and the `##vso[...]` of Azure Pipelines anywhere, `##teamcity[...]`.
+# https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands
+_LOG_COMMAND = re.compile(r"^([ \t]*:)(?=:)|(##)(?=[A-Za-z]*\[)", re.MULTILINE)
 
 
 def clean(text: str) -> str:
-    """The text without anything that a terminal would obey; newlines and tabs stay."""
-    plain = _SEQUENCE.sub("", _LINE_END.sub("\n", text))
-    return _SURROGATE.sub("\ufffd", _UNPRINTABLE.sub("", plain))
+    """The text without anything that a terminal, or a CI system that keeps its output, would obey.
+
+    Newlines and tabs stay. Of all else only printable characters do.
+    """
+    plain = printable(_SURROGATE.sub("\ufffd", _SEQUENCE.sub("", _LINE_END.sub("\n", text))))
+    return _LOG_COMMAND.sub(r"\g<0> ", plain)
 
 
 def one_line(text: str, most_chars: int = 200) -> str:
@@ -40,6 +46,13 @@ def shortened(text: str, most_lines: int, most_chars_a_line: int = 400) -> list[
     ]
     rest = len(lines) - len(shown)
     return [*shown, f"… {rest:,} more lines"] if rest else shown
+
+
+def as_json_text(value: Any, *, indent: int | None = None) -> str:
+    """JSON in ASCII, which no terminal obeys and no CI system takes for a command (see `clean`)."""
+    import json
+
+    return json.dumps(value, indent=indent).replace("##", "#\\u0023")
 
 
 def counted(count: int, noun: str) -> str:

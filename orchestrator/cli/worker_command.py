@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import signal
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.exit_codes import DONE, FAILED, INTERRUPTED, NOTHING
 from orchestrator.cli.summary import as_json, as_line
-from orchestrator.cli.text import clean, one_line
+from orchestrator.cli.text import as_json_text, clean, one_line
 from orchestrator.cli.worker_members import Members
 from orchestrator.core.clock import SystemClock
 
@@ -132,7 +131,7 @@ class _Work:
                     note_pause(self._home, one.tally.last_run, onward, redact, self._clock)
         if self._options.json:
             shown = self._redactor.redact_value(as_json(member, result, onward, now, once=self._options.once))
-            print(json.dumps(shown, ensure_ascii=False), flush=True)
+            print(as_json_text(shown), flush=True)
         else:
             line = as_line(member, result, onward, now, once=self._options.once)
             print(redact(one_line(line, most_chars=1_000)), flush=True)

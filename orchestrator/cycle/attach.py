@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.contracts.fence import fenced, one_line
+from orchestrator.contracts.fence import fenced
 from orchestrator.core.errors import ForgeError
 from orchestrator.core.events import Warned
 from orchestrator.core.prompts import render
@@ -22,10 +22,9 @@ WEAKENED_LABEL = "tests-weakened"
 """On a pull request whose change weakens tests."""
 
 _HELD_KEY = "held"
-_PATCH_CHARACTERS = 45_000
+_PATCH_CHARACTERS = 50_000
 """GitHub takes 65,536 in a comment; the list of names needs some."""
 _MOST_LISTED = 20
-_REASON_CHARACTERS = 200
 
 
 @dataclass(slots=True)
@@ -71,22 +70,27 @@ class Attachments:
             "cycle/held_changes",
             held=[self._line(item) for item in outcome.held[:_MOST_LISTED]],
             more=max(len(outcome.held) - _MOST_LISTED, 0),
-            patch=fenced(patch) if self._survives(patch, outcome.held_patch) else None,
+            patch=quoted(patch) if self._survives(patch, outcome.held_patch) else None,
             run=self.run,
         )
 
     def _line(self, item: LeftOut) -> tuple[str, str]:
         # A reason may name other files, and a file may have any name.
-        reason = self.guards.wording.text(one_line(item.reason, limit=_REASON_CHARACTERS), issue=None)
-        return shown_path(item.path), reason
+        return shown_path(item.path), self.guards.wording.inline(item.reason)
 
     def _survives(self, patch: str, raw: bytes) -> bool:
         """Whether a comment shows all of the patch as it is: one that is cut or changed does not apply."""
         return (
-            0 < len(patch) <= _PATCH_CHARACTERS
+            bool(patch)
+            and len(quoted(patch)) <= _PATCH_CHARACTERS
             and patch.encode() == raw
             and "\r" not in patch
             and "<!--" not in patch
             and not self.guards.output(patch).removed
             and self.guards.redact(patch) == patch
         )
+
+
+def quoted(text: str) -> str:
+    """The text as a block of code in a quotation: no line of the comment begins with any of it."""
+    return "\n".join(f"> {line}" for line in fenced(text).split("\n"))

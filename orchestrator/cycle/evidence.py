@@ -23,7 +23,12 @@ class Command:
     """A command that a tool ran, on one line, and how it ended."""
 
     text: str
-    status: str
+    passed: bool
+
+    @property
+    def status(self) -> str:
+        """How it ended, in a word."""
+        return "passed" if self.passed else "failed"
 
 
 @dataclass(slots=True)
@@ -49,4 +54,4 @@ class Evidence:
         elif isinstance(event, ToolCallEnded) and event.call_id in self._running:
             text = self._running.pop(event.call_id)
             if event.status in {CallStatus.OK, CallStatus.FAILED}:
-                self.commands.append(Command(text, "passed" if event.status is CallStatus.OK else "failed"))
+                self.commands.append(Command(text, event.status is CallStatus.OK))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from orchestrator.agent.gate import Gate
     from orchestrator.core.changes import FileChange
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 class Wording(Protocol):
     """Makes a model's words harmless where people and robots of the forge read them."""
 
-    def line(self, text: str) -> str:
+    def title(self, text: str) -> str:
         """A title: one line, capped."""
+
+    def inline(self, text: str) -> str:
+        """One line of Markdown to stand behind words of the program, capped."""
 
     def text(self, text: str, *, issue: int | None) -> str:
         """Markdown: capped; `issue` is the one that it may close."""
@@ -27,8 +30,8 @@ class Wording(Protocol):
     def comment(self, text: str, *, issue: int | None) -> str:
         """Markdown for a comment: the same, and every line is quoted (`> `)."""
 
-    def message(self, text: str, *, issue: int | None) -> str:
-        """A commit's message, which is no Markdown."""
+    def message(self, headline: str, paragraphs: Iterable[str], last: Iterable[str] = ()) -> str:
+        """A commit's message, which is no Markdown: title, other people's words, and the program's own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ import hashlib
 from types import NoneType
 from typing import TYPE_CHECKING
 
-from orchestrator.contracts.fence import one_line
 from orchestrator.core.cycle_events import Claimed
 from orchestrator.core.errors import (
     BadReplyError,
@@ -47,7 +46,13 @@ _OF_THE_TASK = (
     ToolError,
 )
 _DIGEST_DIGITS = 12
-_WORDS_CHARACTERS = 300
+_WORDS_CHARACTERS = 2_000
+_ENDED = {
+    Outcome.PROPOSED: "the pull request was updated",
+    Outcome.NO_TASK: "nothing was changed",
+    Outcome.FAILED: "it failed",
+    Outcome.LIMIT: "a limit ended it",
+}
 _SHORT_COMMIT = 10
 
 
@@ -102,13 +107,16 @@ async def _note_round(parts: CycleParts, task: Task, result: CycleResult) -> Non
     pull, goes_on = task.pull, result.outcome in {Outcome.PAUSED, Outcome.INTERRUPTED, Outcome.QUESTION}
     if pull is None or not task.status_marker or goes_on or not (result.rounds or result.commit):
         return
-    words = parts.guards.wording.text(result.reason or result.error or str(result.outcome), issue=task.number)
-    outcome = one_line(
-        " ".join(parts.guards.redact(words).split()), limit=_WORDS_CHARACTERS, keep="`"
-    ).rstrip(".")
-    head = pull.commit[:_SHORT_COMMIT]
-    text = render("cycle/status", kind=str(task.kind), head=head, run=parts.run, outcome=outcome)
-    body = f"{text}\n\n{task.status_marker}"
+    said = (result.reason or result.error or "")[:_WORDS_CHARACTERS]
+    body = render(
+        "cycle/status",
+        kind=str(task.kind),
+        head=pull.commit[:_SHORT_COMMIT],
+        run=parts.run,
+        outcome=_ENDED.get(result.outcome, str(result.outcome)),
+        marker=task.status_marker,
+        words=parts.guards.redact(parts.guards.wording.comment(said, issue=None)),
+    )
     await _on_forge(parts, lambda: parts.forge.ensure_comment(pull.number, STATUS_KEY, body))
 
 

@@ -168,7 +168,7 @@ class Proposer:
     def _harmless(self, title: str, body: str) -> tuple[str, str]:
         """The words as they may leave. What is taken out of them may bring a secret together."""
         wording = self.guards.wording
-        line = wording.line(" ".join(title.split()))
+        line = wording.title(title)
         text = wording.text(body.strip(), issue=self.task.number)
         message = self._message(line, text)
         for name, texts in (("title", (title, line)), ("body", (body, text, message))):
@@ -246,11 +246,9 @@ class Proposer:
         return message
 
     def _message(self, title: str, body: str, commits: str = "") -> str:
-        closing = f"\n\nFixes #{self.task.number}" if self.task.number else ""
-        parts = (title, body.strip()[:_MESSAGE_CHARACTERS].rstrip(), commits)
-        text = "\n\n".join(filter(None, parts))
-        words = self.guards.wording.message(text, issue=self.task.number) + closing
-        return "\n\n".join(filter(None, (words, "\n".join(self.house.trailers))))
+        closing = f"Fixes #{self.task.number}" if self.task.number else ""
+        said = (body.strip()[:_MESSAGE_CHARACTERS], self.guards.wording.text(commits, issue=None))
+        return self.guards.wording.message(title, said, (closing, "\n".join(self.house.trailers)))
 
     def _body(self, body: str, paths: Sequence[str]) -> str:
         if self.house.template is not None:
@@ -266,6 +264,8 @@ class Proposer:
             model=self.model,
             commands=commands[-_MOST_COMMANDS:],
             earlier=max(len(commands) - _MOST_COMMANDS, 0),
+            passed=sum(command.passed for command in commands),
+            failed=sum(not command.passed for command in commands),
             weakened=[one_line(str(finding), limit=_FINDING_CHARACTERS) for finding in self._weakened],
             was_weakened=self._was_weakened,
             unreadable=[
@@ -328,7 +328,7 @@ class Proposer:
         outcome = await asyncio.to_thread(
             self.clone.commit,
             set(self.ledger.touched),
-            self._message(pull.title, ""),
+            self._message(self.guards.wording.title(pull.title), ""),
             include_commands=False,
             screen=Screen(self._secrets, self.guards.protect, self._refusal),
         )

@@ -28,10 +28,10 @@ async def post_question(parts: CycleParts, task: Task, question: str) -> str | N
         Its address; None in a dry run, or where it holds a secret or there is no place for it.
     """
     url, guards = None, parts.guards
-    words = guards.wording.text(question, issue=None)
+    words = guards.wording.comment(question, issue=None)
     # What is taken out of the words may bring a secret together.
     if not parts.manner.dry_run and not any(map(guards.hold_back, (question, words))):
-        has_choices = CHOICE.search(words) is not None
+        has_choices = CHOICE.search(question) is not None
         place = asked_at(task)
         is_folder = parts.repository.startswith("/")  # where nobody can comment
         command = Commands(parts.repository).answer(task.key) if is_folder else ""

@@ -116,6 +116,10 @@ class Task:
         """The hidden line that ends a pull request's body."""
         return f"<!-- pullwright:task:{self.key} -->"
 
+    def is_marked(self, body: str) -> bool:
+        """Whether a body ends with that line. Above it are other people's words, which may look like it."""
+        return body.rstrip().splitlines()[-1:] == [self.marker]
+
 
 def from_issue(issue: Issue, remarks: tuple[Remark, ...] = ()) -> Task:
     """The task that an issue is, and what people said about it."""

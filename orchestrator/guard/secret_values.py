@@ -15,11 +15,11 @@ from struct import Struct
 from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
+from orchestrator.core.secret_names import MIN_SECRET_CHARS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-MIN_VALUE_CHARS = 8
-"""Shorter values are not looked for: they would be found in ordinary words."""
 MIN_PARTED_CHARS = 12
 """Of values as long as this each part counts; shorter ones are looked for as a whole."""
 
@@ -135,7 +135,7 @@ class ValueIndex:
     """Where known values are, in time that grows linearly with the text.
 
     Args:
-        values: the known secrets. Those shorter than `MIN_VALUE_CHARS` are ignored.
+        values: the known secrets. Those shorter than `MIN_SECRET_CHARS` are ignored.
         harmless: a text that is never a find.
     """
 
@@ -146,7 +146,7 @@ class ValueIndex:
         self._exact: set[bytes] = set()
         self._harmless = harmless
         for value in {value.strip() for value in values}:
-            if len(value) >= MIN_VALUE_CHARS:
+            if len(value) >= MIN_SECRET_CHARS:
                 self._learn(value)
         self._grams |= set(self._wholes)
         self._sample = Struct(f"{_GRAM}s{_STEP - _GRAM}x" * _SAMPLES)
@@ -157,7 +157,7 @@ class ValueIndex:
             if spelling in self._harmless:
                 continue
             if len(folded) < _WINDOW:
-                if len(spelling) >= MIN_VALUE_CHARS:
+                if len(spelling) >= MIN_SECRET_CHARS:
                     self._exact.add(spelling.encode("utf-8", "surrogatepass"))
                 continue
             # One of any six neighbouring grams is sampled.

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from orchestrator.guard.secret_patterns import PatternIndex
-from orchestrator.guard.secret_values import MIN_VALUE_CHARS, ValueIndex
+from orchestrator.guard.secret_values import ValueIndex
 
-__all__ = ["MIN_VALUE_CHARS", "REPLACEMENT", "RedactedStream", "Redactor", "map_strings"]
+__all__ = ["REPLACEMENT", "RedactedStream", "Redactor", "map_strings"]
 
 REPLACEMENT = "[redacted]"
 
@@ -31,7 +31,7 @@ class Redactor:
     those stands that the model's commands never see a secret in the first place.
 
     Args:
-        values: the known secrets. Those shorter than `MIN_VALUE_CHARS` are ignored.
+        values: the known secrets. Those shorter than `MIN_SECRET_CHARS` are ignored.
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:

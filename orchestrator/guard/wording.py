@@ -6,16 +6,16 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from orchestrator.guard import lines
 from orchestrator.guard.wording_links import Hosts
 from orchestrator.guard.wording_markdown import harmless_markdown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
-TITLE_CHARS = 200
+INLINE_CHARS = 300
 BODY_CHARS = 40_000
 """GitHub takes 65,536; a template and a footer need room."""
-MESSAGE_CHARS = 20_000
 
 _CUT = "\n\n(Cut here: the text was longer than {limit:,} characters.)"
 _MOST_ROUNDS = 4
@@ -42,11 +42,6 @@ _CLOSING = re.compile(
     r"/(?:issues|pull)/)|(?P<slug>[A-Za-z0-9._-]{1,100}/[A-Za-z0-9._-]{1,100})?\\?#|GH-)(?P<number>[0-9]{1,20})",
     re.IGNORECASE,
 )
-_MENTION = re.compile(r"(?<![A-Za-z0-9])@(?=[A-Za-z0-9])")
-_COMMAND = re.compile(
-    r"^([\s>*+-]{0,20}|[\s>]{0,10}[0-9]{1,9}[.)]\s{1,4})/(?=[A-Za-z][A-Za-z0-9_-]{0,40}(?:\s|$))",
-    re.MULTILINE,
-)
 _DEFAULT_HOSTS = ("github.com",)
 
 
@@ -66,12 +61,13 @@ class Wording:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hosts", Hosts.of(self.hosts))
 
-    def line(self, text: str) -> str:
+    def title(self, text: str) -> str:
         """A title: one line of at most 200 characters. It becomes a commit's message where people squash."""
-        flat = self._plain(" ".join(_seen(text[: 8 * TITLE_CHARS]).split()), None)
-        if len(flat) > TITLE_CHARS:
-            flat = f"{flat[: TITLE_CHARS - 1].rstrip()}…"
-        return flat
+        return lines.title(text)
+
+    def inline(self, text: str) -> str:
+        """A line of at most 300 characters to stand behind the program's own words in Markdown."""
+        return lines.in_markdown(text, INLINE_CHARS)
 
     def text(self, text: str, *, issue: int | None) -> str:
         """Markdown of at most 40,000 characters; `issue` is the one that it may close."""
@@ -88,13 +84,9 @@ class Wording:
         words = self.text(text, issue=issue)
         return "\n".join(f"> {line}".rstrip() for line in words.split("\n")) if words else ""
 
-    def message(self, text: str, *, issue: int | None) -> str:
-        """A commit's message of at most 20,000 characters. It is no Markdown."""
-        return _capped(_seen(text), MESSAGE_CHARS, lambda part: self._plain(part, issue).strip())
-
-    def _plain(self, text: str, issue: int | None) -> str:
-        text = self._closing(self._signals(text), issue)
-        return _COMMAND.sub(r"\1. /", _MENTION.sub("@ ", text))
+    def message(self, headline: str, paragraphs: Iterable[str], last: Iterable[str] = ()) -> str:
+        """A commit's message, which is no Markdown. Only `last` has trailers, and it stays as it is."""
+        return lines.message(headline, paragraphs, last)
 
     def _signals(self, text: str) -> str:
         """Without what programs that read commits and descriptions obey."""

@@ -13,7 +13,7 @@ from orchestrator.redteam.attack import Place
 from orchestrator.redteam.fake_web import FakeWeb
 from orchestrator.redteam.grounds import DEFAULT_BRANCH, PAGE, files_of
 from orchestrator.redteam.off import TrustingForge
-from orchestrator.redteam.planting import branches
+from orchestrator.redteam.planting import references
 
 if TYPE_CHECKING:
     from orchestrator.config import Settings
@@ -32,7 +32,7 @@ def make_forge(
     forge = (TrustingForge if trusting else MemoryForge)(
         NAME,
         str(grounds.repository),
-        lambda branch: branches(grounds.repository).get(branch),
+        lambda branch: references(grounds.repository).get(branch),
         DEFAULT_BRANCH,
         files_of(attack, grounds) if (world.base or base) == DEFAULT_BRANCH else world.default_files,
         {login: Permission(held) for login, held in world.people.items()},

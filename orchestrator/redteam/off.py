@@ -28,7 +28,7 @@ from orchestrator.guard.incoming import Cleaned
 from orchestrator.redteam.obedient import ObedientModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from orchestrator.config import Settings
     from orchestrator.core.messages import Part
@@ -102,7 +102,11 @@ def without(guards: Guards, off: Collection[Defence]) -> Guards:
 class AsWritten:
     """Words that go out as the model wrote them."""
 
-    def line(self, text: str) -> str:
+    def title(self, text: str) -> str:
+        """As it is."""
+        return text
+
+    def inline(self, text: str) -> str:
         """As it is."""
         return text
 
@@ -116,10 +120,9 @@ class AsWritten:
         del issue
         return text
 
-    def message(self, text: str, *, issue: int | None) -> str:
+    def message(self, headline: str, paragraphs: Iterable[str], last: Iterable[str] = ()) -> str:
         """As it is."""
-        del issue
-        return text
+        return "\n\n".join(filter(None, (headline, *paragraphs, *last)))
 
 
 class TrustingForge(MemoryForge):

@@ -38,18 +38,21 @@ def plant_repository(path: Path, default: str, commits: Iterable[Planted]) -> No
     path.mkdir(parents=True)
     options = ("--quiet", "--template=", "--bare", f"--initial-branch={default}")
     HostGit(path).run("init", *options, "--", str(path), doing=_DOING)
+    with (path / "config").open("a", encoding="ascii") as config:  # for each push git would look for rubbish
+        config.write("[receive]\n\tautogc = false\n")
     stream = b"".join(_commit(one) for one in commits)
     # https://git-scm.com/docs/git-fast-import: paths and messages need not pass a command line.
     HostGit(path, path).run("fast-import", "--quiet", doing=_DOING, stdin=stream)
 
 
-def branches(path: Path) -> dict[str, str]:
-    """The commit of every branch, by name."""
-    listed = HostGit(path, path).run(
-        "for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", doing=_DOING
-    )
-    pairs = (line.split(" ", 1) for line in os.fsdecode(listed).splitlines())
-    return {name.removeprefix("refs/heads/"): commit for commit, name in pairs}
+def references(path: Path, below: str = "refs/heads/") -> dict[str, str]:
+    """The object that every reference leads to, by the part of its name that follows `below`.
+
+    Each is a file, as nothing packs them here: https://git-scm.com/docs/gitrepository-layout
+    """
+    folder = path / below
+    names = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
+    return {name: (folder / name).read_text("ascii").strip() for name in names if not name.endswith(".lock")}
 
 
 def changes(path: Path, base: str, tip: str) -> tuple[list[str], str]:
@@ -68,7 +71,7 @@ def hidden(path: Path, base: str) -> dict[str, str]:
         return git.run(*words, doing=_DOING).decode("utf-8", "replace")
 
     found = {}
-    for name in said("for-each-ref", "--format=%(refname)", "refs/pullwright").split():
+    for name in (f"refs/pullwright/{name}" for name in references(path, "refs/pullwright/")):
         pages = filter(None, said("ls-tree", "-r", "-z", "--name-only", name).split("\0"))
         texts = [
             said("log", "--format=%B", f"{base}..{name}"),

@@ -289,7 +289,7 @@ class ByHand:
         me = self.forge.own_login()
         if me is not None:
             return pull.author.lower() == me.lower()
-        return pull.author.endswith("[bot]") and Task(key, "", "", "").marker in pull.body
+        return pull.author.endswith("[bot]") and Task(key, "", "", "").is_marked(pull.body)
 
     def _by_number(self, named: str, states: Mapping[str, TaskState]) -> str | None:
         """The task that `12` or `#12` means: that of our pull request, else the issue's."""

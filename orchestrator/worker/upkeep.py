@@ -41,6 +41,8 @@ _NAME_CHARACTERS = 80
 # a forge lets no HTML comment into a section of our comment, because models' words are there too.
 _STATE = re.compile(r"^\[pullwright:state\]: # '(\{[^\n']*\})'$", re.MULTILINE)
 _HIDDEN = re.compile(r"<!-- pullwright:[^\n]* -->")
+# What the program says above a description, which it knows better than a description tells.
+_OURS = re.compile(r"\A(?:(?!---$).*\n)*?<sub>Opened by Pullwright, (?:(?!---$).*\n)*?---\n", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +267,7 @@ class Upkeep:
         key, issue = key_of(pull.branch) or ("", None)
         title = self._line(pull.title, len(pull.title))
         description = self.clean(
-            _HIDDEN.sub("", pull.body), f"pull request #{pull.number}, description"
+            _OURS.sub("", _HIDDEN.sub("", pull.body), count=1), f"pull request #{pull.number}, description"
         ).strip()
         body = render(
             "worker/upkeep",

@@ -80,8 +80,8 @@ def secrets(commit: Commit) -> list[str]:
 def wording(commit: Commit) -> list[str]:
     """Changes of words; of line ends and double blanks nobody loses anything."""
     subject, _, body = commit.message.strip().partition("\n")
-    found = [] if WORDING.line(subject).split() == subject.split() else ["subject changed"]
-    changed = WORDING.message(body, issue=None).split() != body.split()
+    found = [] if WORDING.title(subject).split() == subject.split() else ["subject changed"]
+    changed = WORDING.message("", (body,)).split() != body.split()
     return [*found, "body changed"] if changed else found
 
 

@@ -168,12 +168,19 @@ class TestWhatAPullRequestIsMadeOf:
         assert len(done.result["pull_request"]["body"]) <= 65_536
         assert done.result["pull_request"]["body"].endswith("<!-- pullwright:task:issue-1 -->")
 
-    def test_what_stands_below_cannot_be_folded_away(self, stage: Stage, repository: Path) -> None:
-        words = "Done.\n\n<details><summary>More</summary>\n\nAll of it.\n\n<del>"
+    @pytest.mark.parametrize(
+        "words",
+        ["Done.\n\n<details><summary>More</summary>\n\nAll of it.\n\n<del>", "<!-- ", "===\nx", "~~~\nx"],
+    )
+    def test_what_the_program_says_stands_above_and_is_not_folded_away(
+        self, stage: Stage, repository: Path, words: str
+    ) -> None:
         stage.script(do(FIX, propose("Fix add", words), FINISH))
         body = stage.run("--repo", str(repository), *TASK).result["pull_request"]["body"]
-        assert body.index("</details>") < body.index("Opened by Pullwright")
-        assert body.index("</del>") < body.index("</details>")
+        ours, _, _ = body.partition("\n\n---\n\n")
+        assert ours.startswith("<sub>Opened by Pullwright, run ")
+        assert ours.endswith(" No command and no test was run.</sub>")
+        assert body.splitlines()[-1].startswith("<!-- pullwright:task:")
 
     def test_a_title_of_nothing_is_no_title(self, stage: Stage, repository: Path) -> None:
         stage.script(do(FIX, propose("\U000e0041\u200b", "It subtracted.")), do(PROPOSE, FINISH))

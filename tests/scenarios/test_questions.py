@@ -63,7 +63,7 @@ def record(hosted: Hosted) -> dict[str, object]:
 def test_a_question_has_numbered_choices_and_a_marker_and_ends_the_run(hosted: Hosted) -> None:
     url = ask(hosted)
     (comment,) = hosted.ours(1)
-    assert "Which way?\n\n1. Only ints\n2. Floats too" in comment.body
+    assert "> Which way?\n>\n> 1. Only ints\n> 2. Floats too" in comment.body
     assert comment.body.splitlines()[-1].startswith("<!-- pullwright:question:issue-1-")
     assert url.endswith(f"/octo/calc/issues/1#issuecomment-{comment.id}")
     assert hosted.refs("refs/pullwright/wip/") == [WIP]
@@ -149,9 +149,9 @@ def test_a_second_question_is_a_comment_of_its_own_and_only_one_is_open(hosted: 
     second = stage.run()
     assert second.code == 4
     assert second.result["question_url"] != first
-    assert [comment.body.split("\n\n")[1] for comment in hosted.ours(1)] == [
-        "Which way?",
-        "And complex numbers?",
+    assert [comment.body.split("\n\n")[1].splitlines()[0] for comment in hosted.ours(1)] == [
+        "> Which way?",
+        "> And complex numbers?",
     ]
     assert f"waits for an answer: {second.result['question_url']}" in hosted.left_alone()
     hosted.github.add_comment(hosted.repo, 1, "1", "ada")

@@ -81,6 +81,7 @@ def test_a_refused_connection_is_host_command_and_flag() -> None:
 
 def test_what_people_wrote_comes_clean_and_redacted_with_a_report() -> None:
     clean = as_lines(clean_words, Redactor(["made-up-key-1234"]).redact)
-    text, lines = clean("Use made-up-key-1234<!-- x -->")
-    assert text == "Use [redacted]"
-    assert lines == ['HTML comment at 20: "<!-- x -->"']
+    seen = clean("Use made-up-key-1234<!-- x --> in List<int> and in <int>")
+    assert seen.text == "Use [redacted] in List<int> and in <int>"
+    assert seen.hidden == ['HTML comment at 20: "<!-- x -->"']
+    assert seen.kept == ['HTML tag at 38: "<int>"']

@@ -23,7 +23,6 @@ from orchestrator.core.events import ReplyReceived
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.spent import Spent
 from orchestrator.guard.secrets import Redactor
-from orchestrator.guard.wording import Wording
 from orchestrator.journal.digest import Digest
 from orchestrator.journal.folders import Home, create_run_folder
 from orchestrator.journal.run_note import RunNote
@@ -56,7 +55,7 @@ EVIL = "@octo/team fixes #1 ![x](https://evil.example/a.png) <img src=//evil.exa
 
 @pytest.fixture
 def words() -> Words:
-    return Words(Redactor([SECRET]).redact, lambda text: Wording(()).text(text, issue=None))
+    return Words(Redactor([SECRET]).redact)
 
 
 def told(words: Words, *runs: RunNote) -> str:
@@ -125,7 +124,7 @@ def test_every_section(words: Words) -> None:
         "- #2 Two in `o/r`: Which? https://github.com/o/r/issues/2#c",
         "- unfinished (limit), #3 Three in `o/r`: rounds (`20260102-110000-abcdef`)",
         "- #3 Three in `o/r`: `refs/x`",
-        "- issue #9 waits",
+        "- issue `#9` waits",
         "- in `o/r` (`20260102-110000-abcdef`)",
     ):
         assert line in text.split("\n")
