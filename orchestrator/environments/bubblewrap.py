@@ -44,6 +44,7 @@ PROXY_PORT = 61_080
 _CAPABILITIES = ("CAP_SETPCAP", "CAP_NET_ADMIN", "CAP_SYS_ADMIN")
 """What `sandbox_init` needs, over its own namespaces only: to build more, and to give up all of it."""
 
+_INIT = Path(__file__).with_name("sandbox_init.py")
 _MAX_DESCRIPTORS = 3
 _INT_BYTES = 4
 _MAX_MESSAGE_BYTES = 4_096
@@ -58,10 +59,12 @@ class Walls:
     Attributes:
         program: bubblewrap.
         filter: of kernel calls, see `seccomp`.
+        init: the script that starts commands inside.
     """
 
     program: str
     filter: bytes
+    init: Path = _INIT
 
 
 class BubblewrapSandbox:
@@ -206,7 +209,7 @@ class OpenBubblewrap:
     def _start(self) -> subprocess.Popen[bytes]:
         self._control, theirs = socket.socketpair()
         self._control.setblocking(False)
-        files = [_memory(Path(__file__).with_name("sandbox_init.py").read_bytes())]
+        files = [_memory(self._sandbox.walls.init.read_bytes())]
         self._said = _memory(b"")
         try:
             words = self._sandbox.words(self._place.root, files)
@@ -341,10 +344,8 @@ class BubblewrapLaunch:
             self.kill()
 
     def kill(self) -> None:
-        """See `Launch`. There are two ways, and either is enough: the handle, and the end of the channel."""
-        if self._gone.is_set():
-            return
-        self._killed = True
+        """See `Launch`. By the handle, whatever was said of its end; and by the channel, while there is no handle."""
+        self._killed = self._killed or not self._gone.is_set()
         with suppress(OSError):
             if self._first >= 0:
                 signal.pidfd_send_signal(self._first, signal.SIGKILL)

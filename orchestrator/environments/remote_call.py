@@ -146,7 +146,9 @@ class RemoteCall:
                 err.close()
                 if process is not None:
                     await _end(process, talk)
-        async with self._ordering:  # an order to kill says which signal it was, maybe later than the end is seen
+        async with (
+            self._ordering
+        ):  # an order to kill says which signal it was, maybe later than the end is seen
             return self._ending(timed_out=timed_out)
 
     async def kill(self, *, grace_seconds: float = GRACE_SECONDS) -> None:
