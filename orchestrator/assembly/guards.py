@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from orchestrator.environments.confinement import Sandbox, SandboxOptions
     from orchestrator.guard.incoming import Cleaned
     from orchestrator.guard.secrets import Redactor
+
+_SET_DUMPABLE = 4
+"""`PR_SET_DUMPABLE` of the kernel's include/uapi/linux/prctl.h."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,17 @@ def choose_sandbox(settings: Settings) -> Sandbox | None:
     from orchestrator.environments.sandbox import find_sandbox
 
     return find_sandbox(sandbox_options(settings))
+
+
+def refuse_tracing(settings: Settings) -> None:
+    """Where commands run without a sandbox, let no program of this user trace this one or read its memory.
+
+    Linux's prctl(2) does it, for programs of root not. Nothing of the kind is known for macOS.
+    """
+    if settings.sandbox == "off" and runs_commands(settings) and sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0)
 
 
 def sandbox_options(settings: Settings) -> SandboxOptions:
