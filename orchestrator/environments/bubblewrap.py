@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from orchestrator.environments.command import Command
-    from orchestrator.environments.confinement import Place, SandboxOptions
+    from orchestrator.environments.confinement import Limits, Place, SandboxOptions
 
 PROXY_PORT = 61_080
 """Above the ports that Linux gives out itself; in a network of its own it is always free."""
@@ -142,8 +142,8 @@ class BubblewrapSandbox:
         words += [word for _, mount in inside for word in mount]
         return [*words, "--remount-ro", "/dev", "--remount-ro", "/", "--"]
 
-    def command_steps(self, root: str) -> list[mounts.Step]:
-        """What is mounted for each command in a place."""
+    def common_steps(self, root: str) -> list[mounts.Step]:
+        """What is mounted for each command in a place, whatever it is."""
         programs = [path for path, _ in self._programs if os.path.exists(path)]  # noqa: PTH110  names
         return mounts.own_mounts(self._covered, self._scratch, [*programs, root])
 
@@ -166,7 +166,6 @@ class OpenBubblewrap:
 
     def __init__(self, sandbox: BubblewrapSandbox, place: Place) -> None:
         self._sandbox, self._place = sandbox, place
-        self._steps: list[mounts.Step] = []
         self._starting = asyncio.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -181,8 +180,7 @@ class OpenBubblewrap:
             path = os.path.join(root, name)  # noqa: PTH118  names, joined as they are
             if missing or self._sandbox.made[path]:
                 made.append(path)
-        self._steps = self._steps or self._sandbox.command_steps(root)
-        request = _request(command, self._sandbox, [*self._steps, *protections])
+        request = _request(command, self._sandbox.options.limits, protections)
         self._sandbox.made.update(made)
         return BubblewrapLaunch(self, self._sandbox, root, request, made)
 
@@ -201,7 +199,7 @@ class OpenBubblewrap:
                 await readable(self._control.fileno())
                 _, handed = receive(self._control)
                 if len(handed) != 1:
-                    raise ToolError(f"the sandbox did not start: {self._complaint()}")
+                    raise ToolError(f"the sandbox did not start: {self.complaint()}")
                 self._first = handed[0]
             rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(descriptors)}i", *descriptors))
             self._control.sendmsg([b"C"], [rights])
@@ -209,13 +207,20 @@ class OpenBubblewrap:
     def _start(self) -> subprocess.Popen[bytes]:
         self._control, theirs = socket.socketpair()
         self._control.setblocking(False)
-        files = [_memory(self._sandbox.walls.init.read_bytes())]
+        walls = self._sandbox.walls
+        common = {
+            "filter": walls.filter,
+            "port": PROXY_PORT,
+            "steps": self._sandbox.common_steps(self._place.root),
+        }
+        script, same = _memory(walls.init.read_bytes()), _memory(marshal.dumps(common))
+        files = [script, same]
         self._said = _memory(b"")
         try:
             words = self._sandbox.words(self._place.root, files)
             python = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-X", "utf8"]
             return subprocess.Popen(  # noqa: S603  our own words
-                [*words, *python, f"/proc/self/fd/{files[0]}", str(theirs.fileno())],
+                [*words, *python, f"/proc/self/fd/{script}", str(theirs.fileno()), str(same)],
                 env={},
                 cwd="/",
                 pass_fds=(*files, theirs.fileno()),
@@ -229,7 +234,8 @@ class OpenBubblewrap:
             for descriptor in files:
                 os.close(descriptor)
 
-    def _complaint(self) -> str:
+    def complaint(self) -> str:
+        """The last line of what it wrote to its standard error."""
         lines = os.pread(self._said, _MAX_MESSAGE_BYTES, 0).decode("utf-8", "replace").splitlines()
         return lines[-1][:_SHOWN_CHARS] if lines else "it said nothing"
 
@@ -322,7 +328,7 @@ class BubblewrapLaunch:
             if said.startswith(b"X"):
                 self._code = int(said[1:])
             elif not self._killed:
-                self._problem = "its sandbox has ended"
+                self._problem = f"its sandbox has ended: {self._opened.complaint()}"
         self._begun.set()
 
     async def _watch_on(self) -> None:
@@ -408,9 +414,8 @@ def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
     return said, handed
 
 
-def _request(command: Command, sandbox: BubblewrapSandbox, steps: Sequence[mounts.Step]) -> bytes:
+def _request(command: Command, limits: Limits, steps: Sequence[mounts.Step]) -> bytes:
     """What `sandbox_init` is to do. Both ends are the same Python, so this is the form that it has built in."""
-    limits = sandbox.options.limits
     values = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_DATA: limits.memory(),  # not RLIMIT_AS: reserved addresses cost nothing, and many programs reserve
@@ -424,10 +429,7 @@ def _request(command: Command, sandbox: BubblewrapSandbox, steps: Sequence[mount
     folder = os.fsencode(command.folder)
     if any(b"\0" in text for text in (*words, folder, *variables, *variables.values())):
         raise ValueError("embedded null byte")
-    asked = {
-        "filter": sandbox.walls.filter, "folder": folder, "limits": values, "port": PROXY_PORT,
-        "steps": [*steps], "variables": variables, "words": words,
-    }  # fmt: skip
+    asked = {"folder": folder, "limits": values, "steps": [*steps], "variables": variables, "words": words}
     return marshal.dumps(asked)
 
 
