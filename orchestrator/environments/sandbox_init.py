@@ -13,7 +13,6 @@ Calls and numbers: clone(2), mount(2), capset(2), prctl(2), netdevice(7) and the
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import fcntl
 import marshal
@@ -24,10 +23,11 @@ import signal
 import socket
 import struct
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
 
+TYPE_CHECKING = False  # typing's own, whose import takes longer than all of this
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any, NoReturn
 
 NEW_MOUNTS, NEW_IPC, NEW_PROCESSES, NEW_NETWORK = 0x20000, 0x8000000, 0x20000000, 0x40000000
 CLONE = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
@@ -43,6 +43,7 @@ MAX_BYTES = 4_096
 MAX_DESCRIPTORS = 1 << 16
 
 libc = ctypes.CDLL(None, use_errno=True)
+python = ctypes.PyDLL(None, use_errno=True)  # a call that keeps the interpreter's lock, as a fork must
 
 
 class First:
@@ -77,8 +78,10 @@ def main() -> None:
             for number in (known.handle, known.channel.fileno()):
                 running[number] = known
                 poll.register(number, select.POLLIN)
-            with contextlib.suppress(OSError):  # then it is tried again when it is needed
+            try:  # noqa: SIM105  the same
                 waiting = First(walls)
+            except OSError:  # then it is tried again when it is needed
+                pass
         elif descriptor == known.handle:
             for number in {descriptor, known.channel.fileno()} & running.keys():
                 del running[number]
@@ -104,14 +107,12 @@ def start(handed: tuple[int, ...], first: First) -> First:
 
 def fork() -> int:
     """Fork into a new process namespace. Unlike unshare(2) it changes nothing for later forks of this process."""
-    ctypes.pythonapi.PyOS_BeforeFork()
-    process = int(ctypes.pythonapi.syscall(CLONE, NEW_PROCESSES | signal.SIGCHLD, 0, 0, 0, 0))
-    if process == 0:
-        ctypes.pythonapi.PyOS_AfterFork_Child()
-    else:
-        ctypes.pythonapi.PyOS_AfterFork_Parent()
+    python.PyOS_BeforeFork()
+    process = int(python.syscall(CLONE, NEW_PROCESSES | signal.SIGCHLD, 0, 0, 0, 0))
+    number = ctypes.get_errno()
+    (python.PyOS_AfterFork_Child if process == 0 else python.PyOS_AfterFork_Parent)()
     if process < 0:
-        raise OSError("no process can be started")
+        raise OSError(number, f"clone: {os.strerror(number)}")
     return process
 
 
@@ -268,8 +269,10 @@ def reason(error: BaseException) -> bytes:
 def send(channel: socket.socket, text: bytes, *descriptors: int) -> None:
     """Send a message and descriptors, which are closed here. The other side may be gone."""
     rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(descriptors)}i", *descriptors))
-    with contextlib.suppress(OSError):
+    try:  # noqa: SIM105  contextlib takes long to load
         channel.sendmsg([text[:MAX_BYTES]], [rights] if descriptors else [])
+    except OSError:
+        pass
     for descriptor in descriptors:
         os.close(descriptor)
 
