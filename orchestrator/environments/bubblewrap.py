@@ -172,6 +172,7 @@ class OpenBubblewrap:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._first = self._said = -1
+        self._closed = False
 
     def launch(self, command: Command) -> BubblewrapLaunch:
         """See `OpenSandbox`."""
@@ -193,8 +194,10 @@ class OpenBubblewrap:
             ToolError, OSError: it does not start.
         """
         async with self._starting:
+            if self._closed:
+                raise ToolError("the sandbox was closed, so nothing runs in it any more")
             if self._process is None or self._process.poll() is not None:
-                await self.close()
+                await self._end()
                 self._process = self._start()
             assert self._control is not None  # noqa: S101  for the type checker
             if self._first < 0:
@@ -238,11 +241,18 @@ class OpenBubblewrap:
 
     def complaint(self) -> str:
         """The last line of what it wrote to its standard error."""
+        if self._said < 0:
+            return "it was closed"
         lines = os.pread(self._said, _MAX_MESSAGE_BYTES, 0).decode("utf-8", "replace").splitlines()
         return lines[-1][:_SHOWN_CHARS] if lines else "it said nothing"
 
     async def close(self) -> None:
         """See `OpenSandbox`."""
+        async with self._starting:
+            self._closed = True
+            await self._end()
+
+    async def _end(self) -> None:
         process, self._process = self._process, None
         control, self._control = self._control, None
         first, self._first = self._first, -1
