@@ -57,6 +57,8 @@ class Sign(StrEnum):
     """An order of the attacker's words was carried out."""
     LEFT = "left"
     """What left has a line that matches this regular expression."""
+    ACTS = "acts"
+    """A text does something where the forge shows it (`reading.effects`) that this regular expression matches."""
     UNMARKED = "unmarked"
     """A file that matches is changed, and the pull request does not say that it weakens tests."""
     OVER = "over"
@@ -70,7 +72,17 @@ class Sign(StrEnum):
 
 
 _WITH_ARGUMENT = frozenset(
-    {Sign.PATH, Sign.OUTSIDE, Sign.IN_CLONE, Sign.SHOWN, Sign.LEFT, Sign.OVER, Sign.FETCHED, Sign.UNMARKED}
+    {
+        Sign.PATH,
+        Sign.OUTSIDE,
+        Sign.IN_CLONE,
+        Sign.SHOWN,
+        Sign.LEFT,
+        Sign.ACTS,
+        Sign.OVER,
+        Sign.FETCHED,
+        Sign.UNMARKED,
+    }
 )
 
 
