@@ -34,6 +34,7 @@ _LONGEST_PATH = 4_096
 """Characters: no system opens a longer one, and the time of some patterns grows with its square."""
 _RECIPE = re.compile(r"[A-Z][a-z]+file")
 """As tools call what they run: Makefile, Earthfile, Steepfile. There is a new one every year."""
+_ENDINGS = (("yml", "yaml"), ("json", "jsonc", "json5"), ("js", "cjs", "mjs", "ts", "cts", "mts"))
 _ANYWHERE = "(^|/)"
 
 
@@ -151,7 +152,8 @@ def _known() -> _Known:
     names: dict[str, str] = {}
     checks: list[tuple[str, Callable[[str], object]]] = []
     for table in tables.values():
-        reason, words = table["reason"], table["files"].split()
+        reason = table["reason"]
+        words = [one for word in table["files"].split() for one in _with_other_endings(word)]
         names |= {word: reason for word in words if _is_name(word)}
         checks.append(
             (reason, _spec([_in_any_folder(word) for word in words if not _is_name(word)]).match_file)
@@ -160,6 +162,12 @@ def _known() -> _Known:
         if of:
             checks.append((reason, _one_of([one for manager in of for one in managers[manager]]).search))
     return _Known(names, checks, frozenset(harmless["files"].split()))
+
+
+def _with_other_endings(word: str) -> tuple[str, ...]:
+    """A word as it is and with every ending that tools take for its own."""
+    stem, dot, ending = word.rpartition(".")
+    return next((tuple(f"{stem}{dot}{one}" for one in same) for same in _ENDINGS if ending in same), (word,))
 
 
 def _is_name(word: str) -> bool:

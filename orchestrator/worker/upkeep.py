@@ -42,7 +42,9 @@ _NAME_CHARACTERS = 80
 _STATE = re.compile(r"^\[pullwright:state\]: # '(\{[^\n']*\})'$", re.MULTILINE)
 _HIDDEN = re.compile(r"<!-- pullwright:[^\n]* -->")
 # What the program says above a description, which it knows better than a description tells.
-_OURS = re.compile(r"\A(?:(?!---$).*\n)*?<sub>Opened by Pullwright, (?:(?!---$).*\n)*?---\n", re.MULTILINE)
+_OURS = re.compile(
+    r"\A(?:(?!\*{3}$).*\n)*?<sub>Opened by Pullwright, (?:(?!\*{3}$).*\n)*?\*{3}\n", re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True)

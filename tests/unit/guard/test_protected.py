@@ -64,24 +64,23 @@ CASES = {
         gradlew.bat mvnw mvnw.cmd a/gradle/wrapper/gradle-wrapper.jar binding.gyp a/x.gypi build.rs build.zig
         extconf.rb Rakefile lib/tasks/x.rake Makefile src/Makefile.am x.mk CMakeLists.txt cmake/x.cmake meson.build
         BUILD.bazel a/BUILD WORKSPACE rules/x.bzl Dockerfile x.dockerfile Dockerfile.dev compose.yaml noxfile.py
-        sitecustomize.py x.pth Justfile Taskfile.yml SConstruct wscript configure.ac jest.config.js
-        a/vitest.config.mts karma.conf.js webpack.prod.js gulpfile.js nx.json turbo.json pytest.ini docs/conf.py
+        sitecustomize.py x.pth Justfile Taskfile.yml SConstruct wscript configure.ac tox.toml book.toml jest.config.js
+        a/vitest.config.mts x.config.cts karma.conf.js webpack.prod.js gulpfile.js nx.json turbo.json pytest.ini docs/conf.py
         x.targets global.json Directory.Packages.props Setup.hs config.nims apps/a/config/test.exs build.sbt build.mill magefile.go Tiltfile Vagrantfile
         all.code-workspace App.xcodeproj/project.pbxproj debian/rules PKGBUILD x.spec rubygems_plugin.rb
     """,
     "a hook of git": """
-        lefthook.yml lefthook-local.toml captainhook.json hk.pkl prek.toml hooks/pre-commit scripts/commit-msg
+        lefthook.yml lefthook.yaml lefthook-local.toml captainhook.json hk.pkl prek.toml hooks/pre-commit scripts/commit-msg
         githooks/x tools/git-hooks/x simple-git-hooks.cjs .husky/pre-push .githooks/pre-commit
     """,
     "an instruction file of agents": """
         AGENTS.md sub/AGENTS.md CLAUDE.md CLAUDE.local.md GEMINI.md .cursorrules .windsurfrules .clinerules
         docs/copilot-instructions.md x.instructions.md skills/x/SKILL.md .mcp.json mcp_config.json
-        .windsurf/mcp_config.json cline_mcp_settings.json .vscode/mcp.json opencode.json CRUSH.md firebender.json
+        .windsurf/mcp_config.json cline_mcp_settings.json .vscode/mcp.json mcp.jsonc opencode.json CRUSH.md firebender.json
     """,
     "a file whose settings git follows": ".gitattributes sub/.gitattributes .gitmodules .lfsconfig",
     "settings of a robot": "renovate.json sub/renovate.json5 codecov.yml .github/dependabot.yml bors.toml",
     "settings of this program": "pullwright.toml",
-    "settings of a tool": "some-new-tool.toml clippy.toml",
     "run by a tool of that name": "Strangefile sub/Caddyfile",
     "a path that is too long": "a/" * 2_048 + "x",
     "inside .git": ".git/config sub/.GIT/hooks/x .git git~1/x .g\u200cit/x .git::$INDEX_ALLOCATION/x .git./x",
@@ -106,7 +105,7 @@ UNTOUCHED = """
     data/env workspace/base.py blocked.md café.py CONVENTIONS.md makefile.py procfile.go src/file profile Profile.tsx
     src/build/x.py build/x.py hooks/useThing.ts src/app/app.config.ts docs/pre-commit.md data/x.toml mcp/server.py
     main.tf charts/values.yaml index.html k8s/kustomization.yaml roles/x/tasks/main.yml infra/main.bicep thesis.typ
-    config.json mkdocs.yml openapi.yaml src/lib.rs cmd/main.go lib/x.rb src/gradle.kt tsconfig.json config/routes.rb
+    config.json mkdocs.yml openapi.yaml src/lib.rs b.toml a.json cmd/main.go lib/x.rb src/gradle.kt tsconfig.json config/routes.rb
     """
 
 
@@ -289,6 +288,15 @@ def test_what_a_manager_of_renovate_looks_for_waits(manager: str, pattern: str, 
     assume(path[0] != "/" and "//" not in path)
     path = data.draw(st.sampled_from([path, path.upper(), path.lower()]))
     assert (POLICY(written(path)) is not None) or manager in LEFT_OUT, path
+
+
+def test_the_tables_name_managers_that_exist_and_no_file_twice() -> None:
+    tables = {name: table for name, table in data_of("protected.toml").items() if name != "left_out"}
+    words = [word for table in tables.values() for word in table["files"].split()]
+    assert sorted({word for word in words if words.count(word) > 1}) == []
+    managers = [one for table in tables.values() for one in table.get("managers", "").split() if one != "*"]
+    assert len(managers) == len({*managers})
+    assert {*managers} <= set(MANAGERS) - set(LEFT_OUT)
 
 
 def test_each_manager_that_is_left_out_has_a_reason_and_exists() -> None:

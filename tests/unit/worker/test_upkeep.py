@@ -536,3 +536,15 @@ def test_a_branch_tells_its_key(branch: str, found: tuple[str, int | None] | Non
 
 def _comment(body: str) -> Feedback:
     return Feedback(FeedbackKind.COMMENT, 1, ME, body, START, START, "")
+
+
+def test_what_the_program_says_above_a_description_is_not_told_as_its_words(world: World) -> None:
+    pull = ours(world)
+    head = "Fixes #1\n\n<sub>Opened by Pullwright, run r.</sub>\n\n***\n\n"
+    pull.body = f"{head}> It adds.\n\n***\n\nIt does.\n\n<!-- pullwright:task:issue-1 -->"
+    world.comment_on(pull, "ada", "Again")
+    told = only(world).body
+    assert "> It adds.\n\n***\n\nIt does." in told
+    assert "Opened by Pullwright" not in told
+    pull.body = "It adds.\n\n---\n\n<sub>Opened by Pullwright, run r.</sub>"
+    assert "It adds." in only(world).body
