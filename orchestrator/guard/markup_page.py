@@ -23,6 +23,13 @@ _DRAWN = frozenset({"geojson", "math", "mermaid", "stl", "topojson"})
 """Code that GitHub shows as a picture, without its comments and properties. Source:
 https://docs.github.com/en/get-started/writing-on-github/working-with-advanced-formatting/creating-diagrams"""
 
+_NAME = r"[A-Za-z][A-Za-z0-9-]*+"
+# https://spec.commonmark.org/0.31.2/#raw-html. Repeats are possessive, or end where no second try can run on.
+TAG = (
+    rf"<(?:(?P<name>{_NAME})(?P<attributes>(?:\s++[A-Za-z_:][A-Za-z0-9_.:-]*+"
+    r"(?:\s*+=\s*+(?:[^\s\"'=<>`]++|'[^']*+'|\"[^\"]*+\"))?+)*+)\s*+/?"
+    rf"|/(?P<close>{_NAME})\s*+)>"
+)
 _FOOTNOTE = re.compile(r"^[ \t>*+\-\d.)]*+\[\^(?P<label>[^\]\r\n]++)\]:", re.MULTILINE)
 _INDENTED = re.compile(r" {0,3}\t| {4}")
 _LONG_BLOCK = re.compile(r"(?i)```|~~~|<(?:[!?]|pre|script|style|textarea)")
@@ -88,11 +95,12 @@ def _parser() -> MarkdownIt:
 
 @functools.cache
 def _lazy_tag() -> re.Pattern[str]:
-    """A line that begins with a tag which does not begin a block of HTML everywhere."""
+    """A line that is a tag alone, of the kind that begins a block of HTML where no paragraph is."""
     from markdown_it.common.html_blocks import block_names
 
-    always = "|".join([*block_names, "source", "pre", "script", "style", "textarea"])
-    return re.compile(rf"(?i)\n[ \t>]*+<(?!/?(?:{always})(?:[ \t\n>]|/>)|[!?])")
+    always = "|".join([*block_names, "source"])
+    begins_block = rf"<(?:/?(?:{always})|pre|script|style|textarea)(?:[ \t\n>]|/>)"
+    return re.compile(rf"(?im)\n[ \t>]*+(?!{begins_block}){TAG}[ \t]*+$", re.ASCII)
 
 
 def is_drawn(info: str) -> bool:

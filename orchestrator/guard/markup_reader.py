@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from orchestrator.guard.hidden_characters import may_hide
-from orchestrator.guard.markup_page import Mark, is_drawn
+from orchestrator.guard.markup_page import TAG, Mark, is_drawn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,13 +21,7 @@ ATTRIBUTE = (  # https://html.spec.whatwg.org/multipage/parsing.html#before-attr
     r"[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s>\"'][^\s>]*+|(?=>))|(?!\s*+=))"
 )
 # Repeats are possessive, or end where no second try can run on: time is linear.
-_NAME = r"[A-Za-z][A-Za-z0-9-]*+"
-_STRICT_TAG = re.compile(  # https://spec.commonmark.org/0.31.2/#raw-html
-    rf"<(?:(?P<name>{_NAME})(?P<attributes>(?:\s++[A-Za-z_:][A-Za-z0-9_.:-]*+"
-    r"(?:\s*+=\s*+(?:[^\s\"'=<>`]++|'[^']*+'|\"[^\"]*+\"))?+)*+)\s*+/?"
-    rf"|/(?P<close>{_NAME})\s*+)>",
-    re.ASCII,
-)
+_STRICT_TAG = re.compile(TAG, re.ASCII)
 _LOOSE_TAG = re.compile(
     rf"<(?:(?P<name>[A-Za-z][^\s/>]*+)|/(?P<close>[A-Za-z][^\s/>]*+))(?P<attributes>(?:[\s/]++|{ATTRIBUTE})*+)>",
     re.ASCII,
