@@ -127,4 +127,5 @@ def test_bodies_of_earlier_versions_are_known_again() -> None:
         f"It adds.\n\nFixes #7\n\n---\n\n<sub>Opened by Pullwright</sub>\n\n{TASK.marker}\n"
     )
     assert TASK.is_marked(f"It adds.\r\n\r\n{TASK.marker}\r\n")
+    assert not TASK.is_marked(f"It adds.\n\n{TASK.marker}\n\nMore of somebody's words.")
     assert not TASK.is_marked("")
