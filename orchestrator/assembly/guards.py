@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from orchestrator.config import Settings
     from orchestrator.core.events import Emit
-    from orchestrator.environments.confinement import Sandbox, SandboxOptions
+    from orchestrator.environments.confinement import Connect, Sandbox, SandboxOptions
     from orchestrator.guard.incoming import Cleaned
     from orchestrator.guard.secrets import Redactor
 
@@ -105,8 +106,12 @@ def open_rules(settings: Settings) -> str:
     return f"the * of {shown}{more} may grant any other program, and {held} holds what that does"
 
 
-def choose_sandbox(settings: Settings) -> Sandbox | None:
+def choose_sandbox(settings: Settings, connect: Connect | None = None) -> Sandbox | None:
     """The sandbox for commands; None where none can run, or where a person typed that there is to be none.
+
+    Args:
+        settings: see there.
+        connect: opens connections to allowed hosts, in the place of those to public addresses.
 
     Raises:
         SandboxMissingError: this machine has none.
@@ -116,7 +121,7 @@ def choose_sandbox(settings: Settings) -> Sandbox | None:
         return None
     from orchestrator.environments.sandbox import find_sandbox
 
-    return find_sandbox(sandbox_options(settings))
+    return find_sandbox(dataclasses.replace(sandbox_options(settings), connect=connect))
 
 
 def sandbox_options(settings: Settings) -> SandboxOptions:

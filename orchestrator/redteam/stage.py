@@ -157,7 +157,7 @@ async def _run(  # noqa: PLR0913, PLR0917  one story, its facts
         home=Home(grounds.folder / "state"),
         redactor=redactor,
         guards=lambda rules: without(make(rules), off),
-        sandbox=choose_sandbox(settings),
+        sandbox=choose_sandbox(settings, grounds.sink.connect),
         clock=SystemClock(),
         relay=Relay(evidence.events.append),
         stop=Stop(),
