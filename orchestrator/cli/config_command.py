@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.cli.exit_codes import DONE
 from orchestrator.cli.text import as_json_text, clean
 from orchestrator.config import load
-from orchestrator.config.keys import VARIABLES, masked
+from orchestrator.config.keys import VARIABLES
 from orchestrator.config.settings import KEYS, description
 from orchestrator.config.sources import Kind
+from orchestrator.core.masking import masked
 from orchestrator.journal.folders import Home
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from orchestrator.cli.lines import Narrator, amounts, duration, mending, money
 from orchestrator.cli.text import as_json_text, one_line, shortened
 from orchestrator.core.cycle_events import TaskTaken
 from orchestrator.core.events import PlanAccepted, ReplyReceived, ReplyRejected, ToolCallEnded, TurnStarted
-from orchestrator.core.messages import Usage
 from orchestrator.journal.codec import UnknownRecord
+from orchestrator.journal.costs import cost_of_all
 from orchestrator.journal.folders import Home
 from orchestrator.journal.reader import LAST, find_run, read_run, responses, runs, summarise
 
@@ -120,10 +120,8 @@ def _redactor() -> Redactor:
 
 def _totals(run: Run) -> str:
     replies = responses(run)
-    usage = sum((reply.usage for reply in replies), Usage())
-    prices = [reply.usd for reply in replies]
-    usd = None if None in prices else sum(price for price in prices if price is not None)
-    return f"{_counted(len(replies), 'reply', 'replies')}, {amounts(usage.total_tokens, usd)}, {_took(run.records)}"
+    spent = cost_of_all(replies)
+    return f"{_counted(len(replies), 'reply', 'replies')}, {amounts(spent.tokens, spent.usd)}, {_took(run.records)}"
 
 
 def _counted(number: int, one: str, more: str) -> str:

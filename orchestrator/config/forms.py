@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from orchestrator.core.git_names import is_branch_name
+
 
 def _address(value: str) -> str:
     parts = urlsplit(value)
@@ -19,9 +21,7 @@ def _address(value: str) -> str:
 
 
 def _branch(value: str) -> str:
-    # https://git-scm.com/docs/git-check-ref-format
-    bad = re.search(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^[-/.]|^@$|/\.|[/.]$|\.lock(?:/|$)", value)
-    if bad:
+    if not is_branch_name(value):
         raise ValueError
     return value
 

@@ -33,8 +33,6 @@ VARIABLES: dict[str, tuple[str, ...]] = {
 """Which variables hold the key for what; the first that is set counts."""
 
 _MAX_KEY_FILE_BYTES = 100_000
-_SHOWN_CHARS = 4
-_MIN_CHARS_TO_SHOW = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +69,6 @@ class ApiKeys:
             name: _first(environ, variables) for name, variables in VARIABLES.items() if name != "github_app"
         }
         return cls(**plain, github_app=_app_key(environ))
-
-
-def masked(value: str) -> str:
-    """A key so that its owner knows it again and nobody else learns it."""
-    text = value.strip()
-    if "\n" in text or len(text) <= _MIN_CHARS_TO_SHOW:
-        return "set"
-    return f"set, ends in …{text[-_SHOWN_CHARS:]}"
 
 
 def secret_values(environ: Environment) -> list[str]:

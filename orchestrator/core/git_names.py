@@ -1,4 +1,4 @@
-"""Says which names a file system may take for git's own folder and files, however they are spelled.
+"""Says which names a file system may take for git's own folder and files, and which names branches may have.
 
 Git's own checks are `is_ntfs_dotgit` and `is_ntfs_dot_generic` (https://github.com/git/git/blob/master/path.c)
 and `is_hfs_dotgit` (`utf8.c`). What git refuses is refused here, and more: every compatible form of a letter,
@@ -30,6 +30,11 @@ _SHORT_OF = {
 }
 _SHORT_CHARS = 8
 _SHORT_GIT = re.compile(r"git|gi[0-9a-f]{4}")
+# What `git check-ref-format` refuses of a branch (https://git-scm.com/docs/git-check-ref-format), so that no
+# process is needed to ask. A test compares the answers.
+_BAD_IN_BRANCH = re.compile(
+    r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^[-/]|/$|\.$|(?:^|/)\.|\.lock(?:/|$)|^@$|^HEAD$"
+)
 
 
 def is_git_name(name: str, of: str = GIT_FOLDER) -> bool:
@@ -57,6 +62,11 @@ def folded_name(name: str) -> str:
         plain = plain.translate(_LETTERS)
     plain = plain.partition(":")[0].strip(" ").rstrip(" .") or plain
     return _of_git(plain) if "~" in plain else plain
+
+
+def is_branch_name(text: str) -> bool:
+    """Whether git would accept the text as a branch's name."""
+    return bool(text) and _BAD_IN_BRANCH.search(text) is None
 
 
 def _of_git(plain: str) -> str:

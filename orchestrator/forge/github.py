@@ -15,6 +15,7 @@ from orchestrator.core.errors import (
     ForgeNotFoundError,
     ForgeUnavailableError,
 )
+from orchestrator.core.masking import without
 from orchestrator.forge.address import (
     DEFAULT_API_URL,
     NOT_GITHUB,
@@ -155,7 +156,7 @@ class _PyGithubLine:
                 f"cannot {request.doing}: {self._host} sends us to another server: is --github-url right?"
             ) from None
         if self._secret and status >= HTTPStatus.MULTIPLE_CHOICES:
-            text = text.replace(self._secret, "***")  # a proxy may echo what it refuses
+            text = without(text, self._secret)  # a proxy may echo what it refuses
         return Reply(status, {name.lower(): str(value) for name, value in headers.items()}, text)
 
     def close(self) -> None:

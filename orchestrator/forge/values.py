@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from orchestrator.core.masking import REPLACEMENT
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -19,7 +21,7 @@ class Credential:
     password: str
 
     def __repr__(self) -> str:
-        return f"Credential(host={self.host!r}, username={self.username!r}, password='***')"
+        return f"Credential(host={self.host!r}, username={self.username!r}, password={REPLACEMENT!r})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
+from orchestrator.core.masking import REPLACEMENT
 from orchestrator.guard.secret_patterns import PatternIndex
 from orchestrator.guard.secret_values import ValueIndex
 
 __all__ = ["REPLACEMENT", "RedactedStream", "Redactor", "map_strings"]
-
-REPLACEMENT = "[redacted]"
 
 _WORD = re.compile(rb"[A-Za-z]{3,24}")
 _MAX_DEPTH = 200
@@ -26,12 +25,15 @@ class Redactor:
     Of a value of twelve characters or more, any twelve are found that are not just its words
     (`https://host/` of a URL, `sk-ant-` of a key); a shorter one is found as a whole. Found is
     what has the same letters and digits in the same order, whatever stands between them, in small
-    letters or capitals, as it is, reversed, in base64 or base32 at any alignment, in hexadecimal,
-    as numbers of bytes, URL-encoded, or escaped. What overlaps is replaced as one.
+    letters or capitals, as it is, reversed, or in the encodings of `secret_values`; and all that
+    once more where `secret_decoding` undoes escapes, dumps and other forms of letters. Of base85
+    and of words of several bytes in a dump, what is found is all of a value but its edges. What
+    overlaps is replaced as one.
 
-    Not found is what needs more than reading to be undone: rotated letters, look-alike letters of
-    other alphabets, compression, encryption, fewer than twelve characters at a time. Against
-    those stands that the model's commands never see a secret in the first place.
+    Not found is what needs more than reading to be undone: rotated letters other than rot13,
+    look-alike letters of other alphabets, compression, encryption, base58, one encoding inside
+    another, fewer than twelve characters at a time. Against those stands that the model's
+    commands never see a secret in the first place.
 
     Args:
         values: the known secrets. Those shorter than `MIN_SECRET_CHARS` are ignored.

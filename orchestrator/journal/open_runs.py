@@ -26,9 +26,9 @@ from orchestrator.core.locks import keeper, try_lock, wait_for_lock
 from orchestrator.core.messages import Usage
 from orchestrator.core.spent import Spent
 from orchestrator.journal.codec import UnknownRecord
+from orchestrator.journal.costs import Unanswered, cost_of_all
 from orchestrator.journal.folders import JOURNAL_FILE
 from orchestrator.journal.reader import read_run, responses
-from orchestrator.journal.unanswered import Unanswered
 from orchestrator.journal.writer import append_last
 
 if TYPE_CHECKING:
@@ -244,7 +244,6 @@ def _told(run: Run) -> OpenRun | None:
     if any(isinstance(event, CycleEnded) for event in events):
         return None
     replies = responses(run)
-    prices = [reply.usd for reply in replies]
     cloned = _last(run, Cloned)
     saved = tuple(event for event in events if isinstance(event, WorkSaved))
     return OpenRun(
@@ -261,7 +260,7 @@ def _told(run: Run) -> OpenRun | None:
         conversation=tuple(_conversation(run)),
         rounds=sum(isinstance(event, TurnStarted) for event in events),
         usage=sum((reply.usage for reply in replies), Usage()),
-        usd=None if None in prices else sum(price for price in prices if price is not None),
+        usd=cost_of_all(replies).usd,
         saved=saved,
         touched=_touched(saved[-1]) if saved else frozenset(),
         question=_last(run, QuestionAsked),

@@ -12,6 +12,7 @@ from orchestrator.core.cycle_events import CycleEnded, TaskTaken
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import ReplyReceived, SubagentEvent
 from orchestrator.journal.codec import TYPE_KEY, UnknownRecord, decode
+from orchestrator.journal.costs import cost_of_all
 from orchestrator.journal.folders import JOURNAL_FILE
 from orchestrator.journal.writer import FORMAT, HEADER_TYPE
 
@@ -148,14 +149,14 @@ def summarise(folder: Path) -> Summary:
     except JournalError:
         return Summary(folder.name, None, "damaged", "", None)
     outcome, task = "unfinished", ""
-    prices = [reply.usd for reply in responses(run)]
-    usd = None if None in prices else sum(price for price in prices if price is not None)
     for event in run.events:
         if isinstance(event, TaskTaken):
             task = event.title
         elif isinstance(event, CycleEnded):
             outcome = str(event.result.get("outcome", outcome))
-    return Summary(run.id, run.records[0].at if run.records else None, outcome, task, usd)
+    return Summary(
+        run.id, run.records[0].at if run.records else None, outcome, task, cost_of_all(responses(run)).usd
+    )
 
 
 def _lines(path: Path) -> tuple[list[dict[str, Any]], bool]:

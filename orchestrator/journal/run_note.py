@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -32,6 +31,7 @@ from orchestrator.core.events import (
 )
 from orchestrator.core.spent import Spent
 from orchestrator.journal.codec import UnknownRecord, decode
+from orchestrator.journal.costs import cost_of
 from orchestrator.journal.folders import JOURNAL_FILE
 from orchestrator.journal.open_runs import is_alive
 from orchestrator.journal.pauses import Pause
@@ -164,7 +164,7 @@ class _Notes:
             case PlanAccepted() if event.plan.strip():
                 self.plan = event.plan
             case ReplyReceived():
-                self.costs[event.model] = self.costs.get(event.model, Spent()) + _cost(event)
+                self.costs[event.model] = self.costs.get(event.model, Spent()) + cost_of(event)
             case ToolCallStarted():
                 self.calls[event.call_id] = _written(event)
             case ToolCallEnded() if event.status is CallStatus.OK:
@@ -230,17 +230,6 @@ def _event(line: bytes) -> Event | None:
     except (ValueError, RecursionError, JournalError):
         return None
     return None if isinstance(event, UnknownRecord) else event
-
-
-def _cost(reply: ReplyReceived) -> Spent:
-    """What a reply cost. Servers say how many tokens there were; none of them may win money back."""
-    usd, usage = reply.usd, reply.usage
-    known = usd is not None and math.isfinite(usd)
-    return Spent(
-        max(usd, 0.0) if usd is not None and known else None,
-        max(usage.input_tokens, 0) + max(usage.output_tokens, 0),
-        rounds=1,
-    )
 
 
 def _written(call: ToolCallStarted) -> tuple[str, ...]:

@@ -17,9 +17,9 @@ from orchestrator.core.events import ReplyReceived, SubagentEvent, TurnStarted, 
 from orchestrator.core.locks import LONGEST_WAIT_SECONDS, keeper, wait_for_lock_async
 from orchestrator.core.spent import Spent
 from orchestrator.journal.codec import TYPE_KEY, UnknownRecord, decode
+from orchestrator.journal.costs import Unanswered, cost_of
 from orchestrator.journal.folders import JOURNAL_FILE
 from orchestrator.journal.open_runs import is_alive
-from orchestrator.journal.unanswered import Unanswered
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -36,6 +36,7 @@ _SECONDS_A_MINUTE = 60.0
 _STAMP = re.compile(rb'\{"seq":\d+,"at":"([0-9T:.+-]{25,32})"')
 _KINDS = (TurnStarted, WaitStarted, ReplyReceived, Reserved, CycleEnded)
 _MARKS = tuple(f'"type":"{kind.__name__}"'.encode() for kind in _KINDS)
+_REPLY = _MARKS[_KINDS.index(ReplyReceived)]
 
 
 @asynccontextmanager
@@ -143,12 +144,13 @@ class _Account:
         except (ValueError, RecursionError):
             return
         self.ended = self.ended or data.get(TYPE_KEY) == CycleEnded.__name__
-        if event := _event(data):
+        event = _event(data)
+        if event is not None:
             self.reserved = event if isinstance(event, Reserved) else self.reserved
             self.unanswered.take(event, at)
         if (told := _unanswered(data)) is not None:
             self.unanswered = Unanswered()  # the run itself knew better
-        self._count(at, _reply(data) or told or Spent())
+        self._count(at, _reply(event, line) or told or Spent())
 
     def _count(self, at: datetime, cost: Spent) -> None:
         if at.date() == self.day:
@@ -186,23 +188,13 @@ class _Account:
         return max(seconds, 0.0) / _SECONDS_A_MINUTE
 
 
-def _reply(data: dict[str, Any]) -> Spent | None:
-    """What a reply cost: of the session or of one that it started."""
-    while data.get(TYPE_KEY) == SubagentEvent.__name__ and isinstance(data.get("event"), dict):
-        data = data["event"]
-    if data.get(TYPE_KEY) != ReplyReceived.__name__:
-        return None
-    usage = data.get("usage")
-    tokens = (
-        [usage.get(name) for name in ("input_tokens", "output_tokens")] if isinstance(usage, dict) else []
-    )
-    usd = data.get("usd")
-    # Servers say how many tokens there were; none of them may win money back.
-    return Spent(
-        max(float(usd), 0.0) if isinstance(usd, int | float) and math.isfinite(usd) else None,
-        sum(max(count, 0) for count in tokens if isinstance(count, int)),
-        rounds=1,
-    )
+def _reply(event: Event | None, line: bytes) -> Spent | None:
+    """What a reply cost: of the session or of one that it started. Nobody knows it of one that cannot be read."""
+    if event is None and _REPLY in line:
+        return Spent(None, rounds=1)
+    while isinstance(event, SubagentEvent):
+        event = event.event
+    return cost_of(event) if isinstance(event, ReplyReceived) else None
 
 
 def _unanswered(data: dict[str, Any]) -> Spent | None:

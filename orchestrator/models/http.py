@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from orchestrator.core.errors import ConfigurationError, ModelError, ProviderError
-from orchestrator.core.secret_names import MIN_SECRET_CHARS
+from orchestrator.core.masking import without_bytes
 from orchestrator.models.base import Completed, Relaxed, Restarted, Waiting
 from orchestrator.models.connection import Connection
 from orchestrator.models.exchange import (
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_RELAXATIONS = 5
-_HIDDEN = b"[key]"
 
 
 class HttpModel:
@@ -256,8 +255,7 @@ class HttpModel:
 
     def _without_key(self, raw: bytes) -> bytes:
         """What a server sent, before anything is cut out of it: some echo the key in their errors."""
-        hides = len(self._key) >= MIN_SECRET_CHARS  # a shorter one is for a server that wants none
-        return raw.replace(self._key.encode(), _HIDDEN) if hides else raw
+        return without_bytes(raw, self._key)
 
     def _redacted(self, failure: ModelError) -> ModelError:
         """The HTTP library names the header that it cannot send."""

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConnectionFailedError, ProviderError
 from orchestrator.core.messages import Message
 from orchestrator.models.base import Request
@@ -63,7 +64,7 @@ def look_for(  # noqa: PLR0913  who, where, by which protocol, and how long
     url = _url(ref, api_url, wire)
     headers = dict(wire.encode(Request("", [Message.user("?")]), stream=False).headers)
     headers |= wire.credentials(key) if key else {}
-    local = urlsplit(url).hostname in {"localhost", "127.0.0.1", "::1"}
+    local = is_loopback(urlsplit(url).hostname or "")
     try:
         with httpx2.Client(timeout=seconds, trust_env=not local) as client:
             status, said_headers, body = read_list(client, url, headers, host_of(url))

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 from orchestrator import __version__
 from orchestrator.core.errors import ConfigurationError, ToolError
+from orchestrator.core.masking import without, without_bytes
 from orchestrator.web.addresses import Address, bracketed, joined, parse_address, public_ips, system_resolver
 from orchestrator.web.base import Page
 from orchestrator.web.content import kind_of, page_text
@@ -139,7 +140,7 @@ class HttpWeb:
         address = parse_address(engine.url, self._allowed_private)
         status, data = await self._within(address.host, self._ask(engine, address, query, max_results))
         try:
-            reply = json.loads(data.replace(self._key.encode(), b"[key]"))
+            reply = json.loads(without_bytes(data, self._key))
         except (ValueError, RecursionError):
             reply = None
         if status != HTTPStatus.OK:
@@ -194,7 +195,7 @@ class HttpWeb:
             failure = f"{host} sent a body that cannot be unpacked"
         except httpx2.TransportError as error:
             said = " ".join(str(error).split())[:200] or type(error).__name__
-            failure = f"{host} cannot be reached or broke off: {self._without_key(said)}"
+            failure = f"{host} cannot be reached or broke off: {without(said, self._key)}"
         raise ToolError(failure)
 
     async def _follow(self, address: Address) -> Page:
@@ -297,9 +298,6 @@ class HttpWeb:
             self._tls = httpx2.create_ssl_context()
         timeout = httpx2.Timeout(self._options.seconds, connect=self._options.connect_seconds)
         return httpx2.AsyncClient(verify=self._tls, trust_env=False, follow_redirects=False, timeout=timeout)
-
-    def _without_key(self, text: str) -> str:
-        return text.replace(self._key, "[key]") if self._key else text
 
 
 def _no_page(address: Address, status: int) -> ToolError:

@@ -8,10 +8,11 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, RemoteRefusedError
+from orchestrator.core.git_names import is_branch_name
 from orchestrator.cycle.tasks import BRANCH_FOLDERS
 from orchestrator.workspace.claim_record import CLAIMS, claim_ref
 from orchestrator.workspace.failures import printable
-from orchestrator.workspace.names import in_the_way, is_branch_name, is_commit_id
+from orchestrator.workspace.names import in_the_way, is_commit_id
 from orchestrator.workspace.swap import HIDDEN
 from orchestrator.workspace.wip import WORK, wip_ref
 

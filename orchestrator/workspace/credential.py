@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.masking import REPLACEMENT, without
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +40,7 @@ class GitCredential:
     password: str
 
     def __repr__(self) -> str:
-        return f"GitCredential(host={self.host!r}, username={self.username!r}, password='***')"
+        return f"GitCredential(host={self.host!r}, username={self.username!r}, password={REPLACEMENT!r})"
 
     def suits(self, authority: str) -> bool:
         """Whether this is for the server `name` or `name:port` of a URL."""
@@ -69,10 +70,7 @@ class GitCredential:
     def redact(self, text: str) -> str:
         """The text without the password in the forms in which git or curl could print it."""
         basic = base64.b64encode(f"{self.username}:{self.password}".encode()).decode("ascii")
-        for form in (self.password, quote(self.password, safe=""), basic):
-            if form:
-                text = text.replace(form, "***")
-        return text
+        return without(text, self.password).replace(basic, REPLACEMENT)
 
 
 def write_helper(folder: Path) -> Path:

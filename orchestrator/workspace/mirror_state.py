@@ -8,8 +8,9 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from orchestrator.core.git_names import is_branch_name
 from orchestrator.workspace.failures import error_for
-from orchestrator.workspace.names import is_branch_name, is_commit_id, plain_branch
+from orchestrator.workspace.names import is_commit_id, plain_branch
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,27 +6,18 @@ import re
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.git_names import is_branch_name
 from orchestrator.workspace.failures import printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-# What `git check-ref-format` refuses of a branch (https://git-scm.com/docs/git-check-ref-format), so that no
-# process is needed to ask. A test compares the answers.
-_BAD_IN_BRANCH = re.compile(
-    r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^[-/]|/$|\.$|(?:^|/)\.|\.lock(?:/|$)|^@$|^HEAD$"
-)
 
 
 def is_commit_id(text: str) -> bool:
     """Whether the text is a full object id, SHA-1 or SHA-256."""
     return _COMMIT.fullmatch(text) is not None
-
-
-def is_branch_name(text: str) -> bool:
-    """Whether git would accept the text as a branch's name."""
-    return bool(text) and _BAD_IN_BRANCH.search(text) is None
 
 
 def in_the_way(name: str, there: Collection[str], *, below: bool = True) -> str | None:

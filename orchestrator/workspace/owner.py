@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.git_names import is_branch_name
 from orchestrator.core.locks import try_lock
 from orchestrator.workspace.failures import storage_errors
-from orchestrator.workspace.names import is_branch_name, is_commit_id
+from orchestrator.workspace.names import is_commit_id
 from orchestrator.workspace.removal import remove_folder
 
 FOLDER_PREFIX = "pullwright-"

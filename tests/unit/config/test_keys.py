@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.config.keys import ApiKeys, masked, secret_values
+from orchestrator.config.keys import ApiKeys, secret_values
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.masking import masked
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -502,8 +502,8 @@ async def test_the_key_shows_nowhere(caplog: pytest.LogCaptureFixture) -> None:
     for error in errors:
         assert error.__context__ is None
         assert KEY not in "".join(traceback.format_exception(error))
-    assert "[key]" in str(errors[0])
-    assert "[key]" in str(errors[1])
+    assert "[redacted]" in str(errors[0])
+    assert "[redacted]" in str(errors[1])
     assert KEY not in caplog.text
     for place in range(470, 500, 3):  # where a long message is cut
         long = {"message": "x" * place + KEY, "type": "invalid_request_error"}

@@ -136,7 +136,7 @@ async def test_the_key_is_nowhere_but_in_its_header(name: str, caplog: pytest.Lo
     )
     with WebServer({"/search": echo, "/page": Answer(headers={"Content-Type": "text/plain"})}) as site:
         access = at(site, ENGINES[name])
-        with pytest.raises(ToolError, match=r"\[key\]") as raised:
+        with pytest.raises(ToolError, match=r"\[redacted\]") as raised:
             await access.search("x", 1)
         await access.fetch(f"{site.url}/page")
     asked, page = site.requests

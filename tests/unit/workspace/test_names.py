@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.workspace.names import is_branch_name, is_commit_id
+from orchestrator.core.git_names import is_branch_name
+from orchestrator.workspace.names import is_commit_id
 from orchestrator.workspace.selection import link_stays
 
 

@@ -1,15 +1,16 @@
-"""What requests may have cost to which a journal has no reply: they failed, or the process died over them."""
+"""What a journal says of costs: of each reply, and of requests to which it has none, which may have cost as well."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.core.events import ReplyReceived, SubagentEvent, TurnStarted, WaitStarted
 from orchestrator.core.spent import Spent
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
     from orchestrator.core.events import Event
@@ -56,6 +57,17 @@ class Unanswered:
     def total(self) -> Spent:
         """The sum of it all."""
         return sum((spent for _at, spent in self.all), Spent())
+
+
+def cost_of(reply: ReplyReceived) -> Spent:
+    """What a reply cost. Servers say how many tokens there were; none of them may win money back."""
+    tokens = max(reply.usage.input_tokens, 0) + max(reply.usage.output_tokens, 0)
+    return replace(_spent(tokens, reply.usd), rounds=1)
+
+
+def cost_of_all(replies: Iterable[ReplyReceived]) -> Spent:
+    """What replies cost together."""
+    return sum(map(cost_of, replies), Spent())
 
 
 def _spent(tokens: int, usd: float | None) -> Spent:
