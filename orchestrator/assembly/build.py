@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.assembly.around import Around
 from orchestrator.assembly.demo import as_demo, make_demo
 from orchestrator.assembly.forge import choose_site, commands_for
-from orchestrator.assembly.guards import NAME_COMMANDS, GuardMaker, choose_sandbox, open_rules
+from orchestrator.assembly.guards import NAME_COMMANDS, GuardMaker, choose_sandbox, open_rules, refuse_tracing
 from orchestrator.assembly.model import choose_model
 from orchestrator.assembly.program import Program
 from orchestrator.assembly.relay import Relay
@@ -97,6 +97,7 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     guards(settings)  # a rule that makes no sense is said now
     if found := open_rules(settings):
         relay(Warned(f"{found}: {NAME_COMMANDS}"))
+    refuse_tracing(settings)
     site = choose_site(errand.repository, around, writes=not errand.dry_run)
     return Program(
         repository=site.label,

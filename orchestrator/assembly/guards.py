@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -33,6 +34,8 @@ NAME_COMMANDS = "write whole commands in place of *, or accept it"
 
 _MOST_KEPT = 20
 """Lines about what stays in one text. A person who wants to see all of it opens its source."""
+_SET_DUMPABLE = 4
+"""`PR_SET_DUMPABLE` of the kernel's include/uapi/linux/prctl.h."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,17 @@ def choose_sandbox(settings: Settings, connect: Connect | None = None) -> Sandbo
     from orchestrator.environments.sandbox import find_sandbox
 
     return find_sandbox(dataclasses.replace(sandbox_options(settings), connect=connect))
+
+
+def refuse_tracing(settings: Settings) -> None:
+    """Where commands run without a sandbox, let no program of this user trace this one or read its memory.
+
+    Linux's prctl(2) does it, for programs of root not. Nothing of the kind is known for macOS.
+    """
+    if settings.sandbox == "off" and runs_commands(settings) and sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0)
 
 
 def sandbox_options(settings: Settings) -> SandboxOptions:

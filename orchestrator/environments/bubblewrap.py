@@ -1,8 +1,20 @@
-"""The sandbox of Linux: bubblewrap, told name by name what a command sees (https://github.com/containers/bubblewrap)."""
+"""The sandbox of Linux: bubblewrap, told name by name what a command sees (https://github.com/containers/bubblewrap).
+
+Bubblewrap is started once for a place. In its walls `sandbox_init` starts each command in further namespaces, which
+no other command has, and from outside this program holds a handle on each command's first process. That process's
+end is the end of everything that the command started: the kernel ends a process namespace with its first process.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import marshal
 import os
+import resource
+import signal
+import socket
+import struct
+import subprocess
 import sys
 from collections import Counter
 from contextlib import suppress
@@ -12,17 +24,33 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
 from orchestrator.environments import mounts
-from orchestrator.environments.cell import PROXY_PORT, Cell
+from orchestrator.environments.command import shell
+from orchestrator.environments.control_group import make_group
 from orchestrator.environments.hosts import host_rule
+from orchestrator.environments.pipes import readable
 from orchestrator.environments.proxy import Proxy
 from orchestrator.environments.readable import granted, is_above, program_folders, refuse_root
 from orchestrator.environments.toolchains import toolchains
+from orchestrator.environments.watch import INTERVAL_SECONDS, Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from orchestrator.environments.command import Command
     from orchestrator.environments.confinement import Place, SandboxOptions
+
+PROXY_PORT = 61_080
+"""Above the ports that Linux gives out itself; in a network of its own it is always free."""
+
+_CAPABILITIES = ("CAP_SETPCAP", "CAP_NET_ADMIN", "CAP_SYS_ADMIN")
+"""What `sandbox_init` needs, over its own namespaces only: to build more, and to give up all of it."""
+
+_INIT = Path(__file__).with_name("sandbox_init.py")
+_MAX_DESCRIPTORS = 3
+_INT_BYTES = 4
+_MAX_MESSAGE_BYTES = 4_096
+_SHOWN_CHARS = 300
+_KILLED = -int(signal.SIGKILL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +60,12 @@ class Walls:
     Attributes:
         program: bubblewrap.
         filter: of kernel calls, see `seccomp`.
-        no_nested: whether this bubblewrap and kernel can forbid user namespaces inside.
+        init: the script that starts commands inside.
     """
 
     program: str
     filter: bytes
-    no_nested: bool
+    init: Path = _INIT
 
 
 class BubblewrapSandbox:
@@ -55,8 +83,8 @@ class BubblewrapSandbox:
     name = "bubblewrap"
 
     def __init__(self, walls: Walls, options: SandboxOptions, inherited: Mapping[str, str]) -> None:
-        self._walls = walls
-        self._options = options
+        self.walls = walls
+        self.options = options
         self._inherited = dict(inherited)
         self._rules = [host_rule(text) for text in options.hosts]
         more = granted(options.readable, inherited)
@@ -65,14 +93,11 @@ class BubblewrapSandbox:
         rustup = [os.path.dirname(path) for path in readable if path.endswith("/.rustup/toolchains")]  # noqa: PTH120  names
         self._tools = {**({"RUSTUP_HOME": rustup[0]} if rustup else {}), **tools.variables}
         self._programs = mounts.programs(readable)
-        folders, copies = mounts.etc()
-        launcher = Path(__file__).with_name("launcher.py").read_bytes()
-        self._copies = {**copies, **mounts.accounts(), mounts.LAUNCHER: launcher}
-        self._fixed = [
-            *_namespaces(walls), *mounts.proc(), *mounts.system(inherited), *folders,
-            *mounts.scratch(options.limits.scratch_bytes, tools.private),
-        ]  # fmt: skip
-        self._made: Counter[str] = Counter()
+        self._scratch = mounts.scratch(options.limits.scratch_bytes, tools.private)
+        self._covered = mounts.covered_in_proc()
+        self._folders, copies = mounts.etc()
+        self._copies = {**copies, **mounts.accounts()}
+        self.made: Counter[str] = Counter()
 
     def variables(self) -> Mapping[str, str]:
         """See `Sandbox`. What is on this machine itself needs no proxy: inside, that is the sandbox."""
@@ -84,76 +109,296 @@ class BubblewrapSandbox:
         """See `Sandbox`."""
         return self._tools
 
-    def launch(self, command: Command, place: Place) -> Cell:
+    def open(self, place: Place) -> OpenBubblewrap:
         """See `Sandbox`."""
         problem = refuse_root(place.root, self._inherited)
         if problem:
             raise ToolError(problem)
-        files: list[int] = []
+        return OpenBubblewrap(self, place)
 
-        def file(content: bytes) -> str:
+    def proxy(self) -> Proxy:
+        """A way to the network for one command."""
+        return Proxy(self._rules, self.options.connect)
+
+    def words(self, root: str, files: list[int]) -> list[str]:
+        """The program and its mounts for a place, without what it is to start; `files` gets what it reads."""
+        outside = [(path, words) for path, words in self._programs if not is_above(root, path)]
+        inside = [(path, words) for path, words in self._programs if is_above(root, path)]
+        words = [
+            *_namespaces(self.walls),
+            "--proc",
+            "/proc",
+            "--dev",
+            "/dev",
+            *mounts.system(self._inherited),
+        ]
+        words += [*self._folders, "--dir", "/run"]
+        for path, (_, mode) in self._scratch.items():
+            words += ["--perms", mode, "--dir", path]
+        for path, content in self._copies.items():
             files.append(_memory(content))
-            return str(files[-1])
+            words += ["--perms", "0444", "--file", str(files[-1]), path]
+        words += [word for _, mount in outside for word in mount]
+        words += ["--bind", root, root]
+        words += [word for _, mount in inside for word in mount]
+        return [*words, "--remount-ro", "/dev", "--remount-ro", "/", "--"]
 
-        try:
-            walls, made = self._around(place, file)
-            copies = [
-                word
-                for path, text in self._copies.items()
-                for word in ("--perms", "0444", "--file", file(text), path)
-            ]
-            calls = file(self._walls.filter)
-        except BaseException:
-            for descriptor in files:
-                os.close(descriptor)
-            raise
-        ends = ["--remount-ro", "/dev", "--remount-ro", "/", "--seccomp", calls, "--"]
-        self._made.update(made)
+    def command_steps(self, root: str) -> list[mounts.Step]:
+        """What is mounted for each command in a place."""
+        programs = [path for path, _ in self._programs if os.path.exists(path)]  # noqa: PTH110  names
+        return mounts.own_mounts(self._covered, self._scratch, [*programs, root])
 
-        def build(channel: int) -> Sequence[str]:
-            python = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-X", "utf8"]
-            return [
-                *self._fixed, *copies, *walls, *ends, *python, mounts.LAUNCHER, str(channel), str(PROXY_PORT),
-            ]  # fmt: skip
-
-        return Cell(
-            command,
-            root=place.root,
-            limits=self._options.limits,
-            proxy=Proxy(self._rules, self._options.connect),
-            build=build,
-            files=files,
-            at_end=lambda: self._take_away(made),
-        )
-
-    def _around(self, place: Place, file: Callable[[bytes], str]) -> tuple[list[str], list[str]]:
-        """The mounts of one clone (programs, itself, what is protected in it), and folders made for them.
-
-        Raises:
-            ToolError: what is to be protected is a link.
-        """
-        outside = [words for path, words in self._programs if not is_above(place.root, path)]
-        inside = [words for path, words in self._programs if is_above(place.root, path)]
-        words = [word for mount in outside for word in mount]
-        words += ["--bind", place.root, place.root]
-        words += [word for mount in inside for word in mount]
-        made: list[str] = []
-        for name in place.protected:
-            mount, copy, missing = mounts.protection(place.root, name)
-            words += mount if copy is None else [mount[0], file(copy), *mount[1:]]
-            path = os.path.join(place.root, name)  # noqa: PTH118  names, joined as they are
-            if missing or self._made[path]:
-                made.append(path)
-        return words, made
-
-    def _take_away(self, made: Sequence[str]) -> None:
+    def take_away(self, made: Sequence[str]) -> None:
         """Remove the empty folders that were made to be covered, with the last command that has them."""
-        self._made.subtract(made)
+        self.made.subtract(made)
         for path in made:
-            if self._made[path] <= 0:
-                del self._made[path]
+            if self.made[path] <= 0:
+                del self.made[path]
                 with suppress(OSError):  # it is not empty, or not there: the mount was never made
                     os.rmdir(path)  # noqa: PTH106  a name
+
+
+class OpenBubblewrap:
+    """An `OpenSandbox`: one bubblewrap and the `sandbox_init` in it, started with the first command.
+
+    It ends with this program: the kernel kills bubblewrap with its parent, and `sandbox_init` ends when its socket is
+    closed. Nothing that a command does reaches either of them, for they are in process namespaces above its own.
+    """
+
+    def __init__(self, sandbox: BubblewrapSandbox, place: Place) -> None:
+        self._sandbox, self._place = sandbox, place
+        self._steps: list[mounts.Step] = []
+        self._starting = asyncio.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._first = self._said = -1
+
+    def launch(self, command: Command) -> BubblewrapLaunch:
+        """See `OpenSandbox`."""
+        root, made, protections = self._place.root, [], []
+        for name in self._place.protected:
+            steps, missing = mounts.protection(root, name)
+            protections += steps
+            path = os.path.join(root, name)  # noqa: PTH118  names, joined as they are
+            if missing or self._sandbox.made[path]:
+                made.append(path)
+        self._steps = self._steps or self._sandbox.command_steps(root)
+        request = _request(command, self._sandbox, [*self._steps, *protections])
+        self._sandbox.made.update(made)
+        return BubblewrapLaunch(self, self._sandbox, root, request, made)
+
+    async def send(self, descriptors: Sequence[int]) -> None:
+        """Send a request to `sandbox_init`, started before if it does not run.
+
+        Raises:
+            ToolError, OSError: it does not start.
+        """
+        async with self._starting:
+            if self._process is None or self._process.poll() is not None:
+                await self.close()
+                self._process = self._start()
+            assert self._control is not None  # noqa: S101  for the type checker
+            if self._first < 0:
+                await readable(self._control.fileno())
+                _, handed = receive(self._control)
+                if len(handed) != 1:
+                    raise ToolError(f"the sandbox did not start: {self._complaint()}")
+                self._first = handed[0]
+            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(descriptors)}i", *descriptors))
+            self._control.sendmsg([b"C"], [rights])
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._control, theirs = socket.socketpair()
+        self._control.setblocking(False)
+        files = [_memory(self._sandbox.walls.init.read_bytes())]
+        self._said = _memory(b"")
+        try:
+            words = self._sandbox.words(self._place.root, files)
+            python = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-X", "utf8"]
+            return subprocess.Popen(  # noqa: S603  our own words
+                [*words, *python, f"/proc/self/fd/{files[0]}", str(theirs.fileno())],
+                env={},
+                cwd="/",
+                pass_fds=(*files, theirs.fileno()),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._said,
+                start_new_session=True,
+            )
+        finally:
+            theirs.close()
+            for descriptor in files:
+                os.close(descriptor)
+
+    def _complaint(self) -> str:
+        lines = os.pread(self._said, _MAX_MESSAGE_BYTES, 0).decode("utf-8", "replace").splitlines()
+        return lines[-1][:_SHOWN_CHARS] if lines else "it said nothing"
+
+    async def close(self) -> None:
+        """See `OpenSandbox`."""
+        process, self._process = self._process, None
+        control, self._control = self._control, None
+        first, self._first = self._first, -1
+        said, self._said = self._said, -1
+        if control is not None:
+            control.close()
+        if process is not None:
+            with suppress(ProcessLookupError):
+                if first >= 0:
+                    signal.pidfd_send_signal(first, signal.SIGKILL)
+                else:
+                    process.kill()
+            await asyncio.to_thread(process.wait)
+        for descriptor in (first, said):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+class BubblewrapLaunch:
+    """A `Launch`: a request to `sandbox_init`, its answers, and the handle on the command's first process."""
+
+    def __init__(
+        self,
+        opened: OpenBubblewrap,
+        sandbox: BubblewrapSandbox,
+        root: str,
+        request: bytes,
+        made: Sequence[str],
+    ) -> None:
+        self._opened, self._sandbox = opened, sandbox
+        self._root, self._request, self._made = root, request, made
+        self._proxy = sandbox.proxy()
+        self._channel: socket.socket | None = None
+        self._sent = self._killed = False
+        self._first = -1
+        self._listener: socket.socket | None = None
+        limits = sandbox.options.limits
+        self._group = make_group(limits.memory()) if limits.grouped else None
+        self._watch: Watch | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._problem = ""
+        self._code = _KILLED
+        self._begun, self._gone = asyncio.Event(), asyncio.Event()
+
+    @property
+    def killed_for(self) -> str:
+        """See `Launch`."""
+        return self._watch.reason if self._watch else ""
+
+    @property
+    def refused_hosts(self) -> tuple[str, ...]:
+        """See `Launch`."""
+        return self._proxy.refused
+
+    async def start(self, stdout: int, stderr: int) -> None:
+        """See `Launch`."""
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel.setblocking(False)
+        file = _memory(self._request)
+        entrance = os.open(os.devnull, os.O_WRONLY) if self._group is None else os.dup(self._group.entrance)
+        try:
+            await self._opened.send((file, stdout, stderr, theirs.fileno(), entrance))
+        finally:
+            theirs.close()
+            os.close(file)
+            os.close(entrance)
+        self._sent = True
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._channel.fileno(), self._receive)
+        await self._begun.wait()
+        if self._listener is not None:
+            await self._proxy.serve(self._listener)
+            self._listener = None
+            self._watching = loop.create_task(self._watch_on())
+
+    def _receive(self) -> None:
+        """Take one answer."""
+        assert self._channel is not None  # noqa: S101  for the type checker
+        said, handed = receive(self._channel)
+        if said == b"S":
+            self._close_group()
+            return
+        if said == b"R" and len(handed) == _MAX_DESCRIPTORS:
+            self._first, proc, listener = handed
+            self._watch = Watch(proc, self._root, self._sandbox.options.limits, group=self._group)
+            self._group = None
+            self._listener = socket.socket(fileno=listener)
+        elif said.startswith(b"E"):
+            self._problem = said[1:].decode("utf-8", "replace")
+        else:
+            asyncio.get_running_loop().remove_reader(self._channel.fileno())
+            self._gone.set()
+            if said.startswith(b"X"):
+                self._code = int(said[1:])
+            elif not self._killed:
+                self._problem = "its sandbox has ended"
+        self._begun.set()
+
+    async def _watch_on(self) -> None:
+        await asyncio.sleep(INTERVAL_SECONDS)  # there is nothing to see before
+        assert self._watch is not None  # noqa: S101  for the type checker
+        await self._watch.run(self.kill)
+
+    async def ended(self) -> int:
+        """See `Launch`."""
+        if self._sent:
+            await self._gone.wait()
+        if self._problem and not self._killed:
+            raise ToolError(f"the command could not be started: {self._problem}")
+        return self._code
+
+    def terminate(self) -> None:
+        """See `Launch`."""
+        if self._watch is None or not self._watch.terminate():
+            self.kill()
+
+    def kill(self) -> None:
+        """See `Launch`. By the handle, whatever was said of its end; and by the channel, while there is no handle."""
+        self._killed = self._killed or not self._gone.is_set()
+        with suppress(OSError):
+            if self._first >= 0:
+                signal.pidfd_send_signal(self._first, signal.SIGKILL)
+        with suppress(OSError):
+            if self._channel is not None:
+                self._channel.shutdown(socket.SHUT_WR)
+
+    async def close(self) -> None:
+        """See `Launch`."""
+        self.kill()
+        try:
+            if self._sent:
+                await self._gone.wait()
+            if self._first >= 0:
+                await readable(self._first)  # which the kernel says of it when all is gone
+        finally:
+            self._let_go()
+        if self._watching is not None:
+            await asyncio.gather(self._watching, return_exceptions=True)
+        await self._proxy.close()
+
+    def _close_group(self) -> None:
+        group, self._group = self._group, None
+        if group is not None:
+            group.close()
+
+    def _let_go(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+        self._close_group()
+        if self._watch is not None:
+            self._watch.close()
+        if self._listener is not None:
+            self._listener.close()
+        if self._channel is not None:
+            if self._sent and not self._gone.is_set():
+                asyncio.get_running_loop().remove_reader(self._channel.fileno())
+            self._channel.close()
+            self._channel = None
+        first, self._first = self._first, -1
+        if first >= 0:
+            os.close(first)
+        made, self._made = self._made, ()
+        self._sandbox.take_away(made)
 
 
 def proxy_variables(port: int) -> dict[str, str]:
@@ -164,11 +409,62 @@ def proxy_variables(port: int) -> dict[str, str]:
     return {spelled: value for name, value in names.items() for spelled in (name, name.lower())}
 
 
+def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
+    """A message and its descriptors; an empty one where the other side is gone."""
+    try:
+        said, ancillary, _, _ = channel.recvmsg(
+            _MAX_MESSAGE_BYTES, socket.CMSG_SPACE(_MAX_DESCRIPTORS * _INT_BYTES), socket.MSG_CMSG_CLOEXEC
+        )
+    except OSError:
+        return b"", []
+    handed: list[int] = []
+    for _, _, data in ancillary:
+        handed += struct.unpack(f"{len(data) // _INT_BYTES}i", data)
+    return said, handed
+
+
+def _request(command: Command, sandbox: BubblewrapSandbox, steps: Sequence[mounts.Step]) -> bytes:
+    """What `sandbox_init` is to do. Both ends are the same Python, so this is the form that it has built in."""
+    limits = sandbox.options.limits
+    values = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_DATA: limits.memory(),  # not RLIMIT_AS: reserved addresses cost nothing, and many programs reserve
+        resource.RLIMIT_FSIZE: limits.file_bytes,
+        resource.RLIMIT_NOFILE: limits.open_files,
+    }
+    if _counts_by_namespace():
+        values[resource.RLIMIT_NPROC] = limits.processes
+    variables = {os.fsencode(name): os.fsencode(value) for name, value in command.variables.items()}
+    words = [os.fsencode(word) for word in (shell(), "-c", command.line)]
+    folder = os.fsencode(command.folder)
+    if any(b"\0" in text for text in (*words, folder, *variables, *variables.values())):
+        raise ValueError("embedded null byte")
+    asked = {
+        "filter": sandbox.walls.filter, "folder": folder, "limits": values, "port": PROXY_PORT,
+        "steps": [*steps], "variables": variables, "words": words,
+    }  # fmt: skip
+    return marshal.dumps(asked)
+
+
+def _counts_by_namespace() -> bool:
+    """Since Linux 5.14 a user's processes are counted for each user namespace, before for the whole machine."""
+    major, minor = os.uname().release.split(".")[:2]
+    digits = "".join(char for char in minor if char.isdigit())
+    return (int(major), int(digits or 0)) >= (5, 14)
+
+
 def _namespaces(walls: Walls) -> list[str]:
-    words = [walls.program, "--unshare-user", "--unshare-all", "--die-with-parent", "--new-session"]
-    words += ["--disable-userns"] if walls.no_nested else []
+    words = [
+        walls.program,
+        "--unshare-user",
+        "--unshare-all",
+        "--as-pid-1",
+        "--die-with-parent",
+        "--new-session",
+    ]
     words += ["--uid", str(os.getuid()), "--gid", str(os.getgid())]  # else git takes the clone for another's
-    return [*words, "--cap-drop", "ALL", "--clearenv", "--hostname", mounts.HOST_NAME, "--chdir", "/"]
+    words += ["--cap-drop", "ALL", *(word for name in _CAPABILITIES for word in ("--cap-add", name))]
+    return [*words, "--clearenv", "--hostname", mounts.HOST_NAME, "--chdir", "/"]
 
 
 def _memory(content: bytes) -> int:

@@ -5,22 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
 from orchestrator.environments.base import ExecResult
 from orchestrator.environments.kept import Decoded, KeptText
-from orchestrator.environments.pipes import PipeReader, open_pipe
-from orchestrator.environments.starting import start_program
+from orchestrator.environments.pipes import open_pipes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from orchestrator.core.clock import Clock
-    from orchestrator.environments.confinement import Launch, Place, Sandbox
+    from orchestrator.environments.confinement import Launch, OpenSandbox
 
 GRACE_SECONDS = 2.0
 """Between SIGTERM and SIGKILL."""
@@ -31,10 +30,8 @@ START_SECONDS = 20.0
 DRAIN_SECONDS = 0.5
 """How long output is awaited after the command's end, if a process that left its group holds the pipe."""
 
-_SHOWN_CHARS = 500
+SHELLS = ("/bin/bash", "/bin/sh")
 _SHELL_SIGNAL_BASE = 128
-_BASH = "/bin/bash"
-_SH = "/bin/sh"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,26 +51,87 @@ class Command:
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Bare:
-    """A `Launch` without walls: the shell runs as this user does."""
+class ProgramLaunch:
+    """A `Launch` of a program of this machine in a process group of its own; what leaves the group is not ended.
 
-    argv: tuple[str, ...]
-    variables: Mapping[str, str]
-    pass_fds: tuple[int, ...] = ()
-    killed_for: str = ""
-    refused_hosts: tuple[str, ...] = ()
+    Args:
+        argv: the program and its arguments.
+        command: its folder and variables.
+    """
 
-    async def started(self, kill: Callable[[], None]) -> str:  # noqa: ARG002  the protocol's
+    def __init__(self, argv: Sequence[str], command: Command) -> None:
+        self.argv, self._command = argv, command
+        self._process: subprocess.Popen[bytes] | None = None
+        self._handle = -1
+        self._ended = asyncio.Event()
+
+    @property
+    def killed_for(self) -> str:
         """See `Launch`."""
         return ""
 
-    def terminate(self) -> bool:
-        """See `Launch`: its process group is asked."""
-        return False
+    @property
+    def refused_hosts(self) -> tuple[str, ...]:
+        """See `Launch`."""
+        return ()
+
+    async def start(self, stdout: int, stderr: int) -> None:
+        """See `Launch`."""
+        self._process = subprocess.Popen(  # noqa: S603, ASYNC220  a shell, as asked; it takes a millisecond
+            self.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            cwd=self._command.folder,
+            env=self._command.variables,
+            start_new_session=True,
+        )
+        loop = asyncio.get_running_loop()
+        if hasattr(os, "pidfd_open"):
+            try:
+                self._handle = os.pidfd_open(self._process.pid)
+            except OSError:
+                self._take_end()
+                raise
+            loop.add_reader(self._handle, self._take_end)
+        else:
+            waiting = asyncio.to_thread(os.waitid, os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+            loop.create_task(waiting).add_done_callback(lambda _: self._take_end())
+
+    def _take_end(self) -> None:
+        """End its group, and take its exit code: until then its number is nobody else's."""
+        assert self._process is not None  # noqa: S101  for the type checker
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+        if self._handle >= 0:
+            asyncio.get_running_loop().remove_reader(self._handle)
+            os.close(self._handle)
+        self._ended.set()
+
+    async def ended(self) -> int:
+        """See `Launch`."""
+        if self._process is None:
+            return -signal.SIGKILL
+        await self._ended.wait()
+        return self._process.wait()
+
+    def terminate(self) -> None:
+        """See `Launch`."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """See `Launch`."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, number)
 
     async def close(self) -> None:
         """See `Launch`."""
+        self.kill()
+        await self.ended()
 
 
 class RunningCommand:
@@ -83,7 +141,7 @@ class RunningCommand:
         command: what to run.
         clock: measures how long it takes.
         on_output: gets the output as it comes.
-        walls: the sandbox, and what it leaves open; None runs it as this user does.
+        walls: the sandbox; None runs it as this user does.
     """
 
     def __init__(
@@ -91,72 +149,56 @@ class RunningCommand:
         command: Command,
         clock: Clock,
         on_output: Callable[[str], None] | None,
-        walls: tuple[Sandbox, Place] | None = None,
+        walls: OpenSandbox | None = None,
     ) -> None:
         self._command = command
         self._clock = clock
         self._walls = walls
-        self._launch: Launch | None = None
-        self._terminated = False
         self._stdout, self._stderr, self._both = KeptText(), KeptText(), KeptText()
         self._shared = (self._both.add, on_output) if on_output else (self._both.add,)
-        self._process: asyncio.subprocess.Process | None = None
-        self._killed = False
-        self._stopped = False
+        self._running: Launch | None = None
+        self._terminated = self._stopped = False
 
     async def run(self) -> ExecResult:
-        """Run it to its end, and end what it left behind in its process group.
+        """Run it to its end, and end what it left behind.
 
         Raises:
             ToolError: it could not be started.
         """
-        launch = self._prepare()
         try:
-            return await self._run(launch)
-        finally:
-            await launch.close()
-
-    def _prepare(self) -> Launch:
-        if self._walls is None:
-            shell = _BASH if Path(_BASH).exists() else _SH
-            return Bare((shell, "-c", self._command.line), self._command.variables)
-        sandbox, place = self._walls
-        try:
-            return sandbox.launch(self._command, place)
-        except (OSError, ValueError) as error:
+            launch = self._launch()
+            try:
+                return await self._run(launch)
+            finally:
+                await launch.close()
+        except (
+            OSError,
+            ValueError,
+        ) as error:  # too long, a NUL character, no processes left, the folder is gone
             raise _not_started(error) from error
+
+    def _launch(self) -> Launch:
+        if self._walls is not None:
+            return self._walls.launch(self._command)
+        return ProgramLaunch((shell(), "-c", self._command.line), self._command)
 
     async def _run(self, launch: Launch) -> ExecResult:
         began = self._clock.monotonic()
-        out, out_end = await self._pipe(self._stdout)
+        out, err = open_pipes(self._taker(self._stdout), self._taker(self._stderr))
         try:
-            err, err_end = await self._pipe(self._stderr)
-        except BaseException:
-            out.close()
-            os.close(out_end)
-            raise
-        try:
-            process = self._process = await self._start(launch, out_end, err_end)
-            if self._stopped:  # while it was being started
-                self.signal_group(signal.SIGKILL)
-            problem, timed_out = await self._await_end(process, launch)
-            self.signal_group(signal.SIGKILL)
-            await asyncio.wait([out.ended, err.ended], timeout=DRAIN_SECONDS)
+            code, timed_out = await self._to_its_end(launch, out.writing, err.writing)
+            launch.kill()
+            if not (out.drain() and err.drain()):
+                await asyncio.wait([out.ended, err.ended], timeout=DRAIN_SECONDS)
         finally:
-            self.signal_group(signal.SIGKILL)
+            launch.kill()
             out.close()
             err.close()
-            if self._process is not None:
-                await self._process.wait()
-        await asyncio.gather(out.ended, err.ended)
-        if problem and not (timed_out or self._stopped or launch.killed_for):
-            said = " ".join(self._stderr.text()[-_SHOWN_CHARS:].split())
-            raise ToolError(f"the command could not be started: {problem}{f' ({said})' if said else ''}")
         return ExecResult(
             stdout=self._stdout.text(),
             stderr=self._stderr.text(),
             output=self._both.text(),
-            exit_code=self._exit_code(process.returncode),
+            exit_code=self._exit_code(code),
             timed_out=timed_out,
             duration_ms=round((self._clock.monotonic() - began) * 1_000),
             refused_hosts=launch.refused_hosts,
@@ -166,82 +208,51 @@ class RunningCommand:
     async def stop(self) -> None:
         """End it from outside: SIGTERM, 2 seconds, SIGKILL; at once where it is only being started."""
         self._stopped = True
-        if self._process is not None:
-            await self._end(self._process)
+        if self._running is not None:
+            await self._end(self._running)
 
-    def _exit_code(self, code: int | None) -> int:
+    def _exit_code(self, code: int) -> int:
         """A sandbox adds 128 to a signal's number, as an exit may too; what we sent ourselves is known."""
-        if code is None:
-            return -signal.SIGKILL
         ours = self._terminated and code == _SHELL_SIGNAL_BASE + signal.SIGTERM
         return -signal.SIGTERM if ours else code
 
-    def signal_group(self, number: signal.Signals) -> None:
-        """Send a signal to the command and everything that it started and that stayed in its group."""
-        if self._process is None or self._killed:  # once dead, its number may be another group's
-            return
-        self._killed = number == signal.SIGKILL
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, number)
-
-    async def _pipe(self, kept: KeptText) -> tuple[PipeReader, int]:
+    def _taker(self, kept: KeptText) -> tuple[Callable[[bytes], None], Callable[[], None]]:
         text = Decoded((kept.add, *self._shared))
-        return await open_pipe(text.take, text.finish)
+        return text.take, text.finish
 
-    async def _start(self, launch: Launch, stdout: int, stderr: int) -> asyncio.subprocess.Process:
-        self._launch = launch
+    async def _to_its_end(self, launch: Launch, stdout: int, stderr: int) -> tuple[int, bool]:
+        """Its exit code, and whether its time was over."""
         try:
-            return await start_program(
-                *launch.argv,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                cwd=self._command.folder,
-                env=launch.variables,
-                pass_fds=launch.pass_fds,
-            )
-        except (
-            OSError,
-            ValueError,
-        ) as error:  # too long, a NUL character, no processes left, the folder is gone
-            raise _not_started(error) from error
-        finally:
-            os.close(stdout)
-            os.close(stderr)
-
-    async def _await_end(self, process: asyncio.subprocess.Process, launch: Launch) -> tuple[str, bool]:
-        """Why it did not start, if so, and whether its time was over."""
-        problem = ""
-        try:
-            async with asyncio.timeout(START_SECONDS):
-                problem = await launch.started(lambda: self.signal_group(signal.SIGKILL))
-            if problem:
-                self.signal_group(signal.SIGKILL)
+            try:
+                async with asyncio.timeout(START_SECONDS):
+                    await launch.start(stdout, stderr)
+            finally:
+                os.close(stdout)
+                os.close(stderr)
+            self._running = launch
+            if self._stopped:  # while it was being started
+                launch.kill()
             async with asyncio.timeout(self._command.timeout_ms / 1_000):
-                await process.wait()
+                return await launch.ended(), False
         except TimeoutError:
-            await self._end(process)
-            return problem, True
+            return await self._end(launch), True
         except asyncio.CancelledError:
-            await self._end(process)  # gently too: it may have something to put back
+            await self._end(launch)  # gently too: it may have something to put back
             raise
-        return problem, False
 
-    async def _end(self, process: asyncio.subprocess.Process) -> None:
-        self._terminate()
+    async def _end(self, launch: Launch) -> int:
+        self._terminated = True
+        launch.terminate()
         with suppress(TimeoutError):
             async with asyncio.timeout(GRACE_SECONDS):
-                await process.wait()
-        self.signal_group(signal.SIGKILL)
-        await process.wait()
+                return await launch.ended()
+        launch.kill()
+        return await launch.ended()
 
-    def _terminate(self) -> None:
-        """Ask the command to end. A sandbox's own program must not get the signal: with it, all dies at once."""
-        self._terminated = True
-        if self._walls is None:
-            self.signal_group(signal.SIGTERM)
-        elif self._launch is None or not self._launch.terminate():
-            self.signal_group(signal.SIGKILL)
+
+def shell() -> str:
+    """The shell that runs commands."""
+    return SHELLS[0] if os.path.exists(SHELLS[0]) else SHELLS[1]  # noqa: PTH110  one stat
 
 
 def _not_started(error: OSError | ValueError) -> ToolError:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping
 
     from orchestrator.environments.command import Command
 
@@ -83,19 +83,7 @@ class Place:
 
 
 class Launch(Protocol):
-    """One command on its way through a sandbox, from its program to its end. Used once."""
-
-    @property
-    def argv(self) -> Sequence[str]:
-        """The program to start and its arguments. Nothing secret is in them."""
-
-    @property
-    def variables(self) -> Mapping[str, str]:
-        """The variables of that program, which are not the command's."""
-
-    @property
-    def pass_fds(self) -> Sequence[int]:
-        """Descriptors that the program inherits."""
+    """One command, from its start to its end. Used once."""
 
     @property
     def killed_for(self) -> str:
@@ -105,21 +93,43 @@ class Launch(Protocol):
     def refused_hosts(self) -> tuple[str, ...]:
         """Each connection that was not allowed, once: see `ExecResult.refused_hosts`."""
 
-    async def started(self, kill: Callable[[], None]) -> str:
-        """Called when the program runs: hand the command over and watch it.
+    async def start(self, stdout: int, stderr: int) -> None:
+        """Start it, and watch it from then on. The descriptors stay the caller's.
 
-        Args:
-            kill: ends everything at once.
-
-        Returns:
-            why it could not be started, or nothing.
+        Raises:
+            ToolError, OSError, ValueError: it cannot be started.
         """
 
-    def terminate(self) -> bool:
-        """Send SIGTERM to everything inside. False: nobody there can be asked."""
+    async def ended(self) -> int:
+        """Wait for its end; the exit code, negative where a signal ended it. Several may wait.
+
+        Raises:
+            ToolError: it could not be started, as turned out since.
+        """
+
+    def terminate(self) -> None:
+        """Ask it to end, with SIGTERM; where nobody can be asked, it is killed."""
+
+    def kill(self) -> None:
+        """End it and what it started, at once. Doing it again, or after its end, is no error."""
 
     async def close(self) -> None:
-        """Let go of everything. Closing twice is no error."""
+        """Kill, wait until nothing is left that can be waited for, and let go of everything."""
+
+
+class OpenSandbox(Protocol):
+    """Walls around the commands of one place."""
+
+    def launch(self, command: Command) -> Launch:
+        """Make ready to run a command.
+
+        Raises:
+            ToolError: it cannot be run in this place.
+            ValueError: a text of it has a NUL character or is not valid Unicode.
+        """
+
+    async def close(self) -> None:
+        """End everything inside and let go of it. Closing twice is no error."""
 
 
 class Sandbox(Protocol):
@@ -135,10 +145,9 @@ class Sandbox(Protocol):
     def tools(self) -> Mapping[str, str]:
         """The variables of languages' tools (`toolchains`), whose folders are there inside."""
 
-    def launch(self, command: Command, place: Place) -> Launch:
-        """Make ready to run a command.
+    def open(self, place: Place) -> OpenSandbox:
+        """Make ready for commands in a place. Nothing is started yet.
 
         Raises:
-            ToolError: it cannot be run in this place.
-            ValueError: a text of it has a NUL character or is not valid Unicode.
+            ToolError: no command may run in this place.
         """

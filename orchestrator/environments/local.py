@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from orchestrator.core.clock import Clock
+    from orchestrator.environments.confinement import OpenSandbox
 
 
 class LocalEnvironment:
@@ -81,6 +82,8 @@ class LocalEnvironment:
         self._own_repository = own_repository
         self._looks_for_sandbox = sandbox == "auto"
         self._sandbox = None if isinstance(sandbox, str) else sandbox
+        self._opened: OpenSandbox | None = None
+        self._given: dict[str, str] | None = None
         self._finding = asyncio.Lock()
         self._on_refused = on_refused
         self._tree = ConfinedTree(Path(root), submodules=submodules)
@@ -98,6 +101,8 @@ class LocalEnvironment:
         """End running commands (SIGTERM, 2 s, SIGKILL) and let go of the folder."""
         self._closed = True
         await asyncio.gather(*(command.stop() for command in self._running))
+        if self._opened is not None:
+            await self._opened.close()
         self._tree.close()
 
     def working_directory(self) -> str:
@@ -163,11 +168,14 @@ class LocalEnvironment:
         """
         if timeout_ms <= 0:
             raise ToolError(f"the time-out must be over 0 ms, not {timeout_ms}")
-        folder = await asyncio.to_thread(self._folder, working_dir or ".")
+        folder = self._folder(working_dir or ".")
         sandbox = await self._found_sandbox()
-        variables = {**self._variables(sandbox), **(env or {})}
-        walls = None if sandbox is None else (sandbox, Place(self._tree.root, self._protected))
-        result = await self._run(Command(command, folder, variables, timeout_ms), on_output, walls)
+        if self._given is None:
+            self._given = self._variables(sandbox)
+        variables = {**self._given, **(env or {})}
+        if sandbox is not None and self._opened is None:
+            self._opened = sandbox.open(Place(self._tree.root, self._protected))
+        result = await self._run(Command(command, folder, variables, timeout_ms), on_output, self._opened)
         if self._on_refused is not None:
             for host in result.refused_hosts:
                 self._on_refused(host, command)
@@ -194,7 +202,7 @@ class LocalEnvironment:
         self,
         command: Command,
         on_output: Callable[[str], None] | None = None,
-        walls: tuple[Sandbox, Place] | None = None,
+        walls: OpenSandbox | None = None,
     ) -> ExecResult:
         if self._closed:
             raise ToolError("the environment was closed, so nothing runs in it any more")
@@ -255,5 +263,5 @@ def _check_arguments(
         check_kind("inherited", inherited, Mapping, "variables by name")
     if isinstance(submodules, str) or not isinstance(submodules, Collection):
         check_kind("submodules", submodules, tuple, "a collection of paths")
-    if sandbox not in ("auto", "off") and not callable(getattr(sandbox, "launch", None)):
+    if sandbox not in ("auto", "off") and not callable(getattr(sandbox, "open", None)):
         raise ConfigurationError(f"sandbox must be auto, off or a Sandbox, not {sandbox!r}")

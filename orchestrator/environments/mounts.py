@@ -1,11 +1,11 @@
-"""The mounts of a bubblewrap sandbox, in its own words. Each bind costs half a millisecond of every command's start."""
+"""The mounts of a sandbox: those of a session in the words of bubblewrap, those of a command as steps of `sandbox_init`."""
 
 from __future__ import annotations
 
 import os
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.errors import ToolError
 from orchestrator.environments.readable import (
@@ -19,14 +19,22 @@ from orchestrator.environments.readable import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+Step: TypeAlias = "tuple[Any, ...]"
+"""What `sandbox_init` does before a command, by name, with arguments; texts are bytes."""
+
 HOME = "/home/sandbox"
-LAUNCHER = "/run/launcher.py"
 HOST_NAME = "sandbox"
 _SMALL_BYTES = 16 << 20
 _SHARED_BYTES = 256 << 20
 _COPIED_BYTES = 128 << 10
 _POINTER_BYTES = 4_096
 _PLAIN_MODE = 0o444
+_FIRST_NUMBER = 100
+"""Of descriptors that are mounted; a sandbox's first process has no such high ones."""
+
+# mount(2) and the kernel's include/uapi/linux/mount.h
+_READ_ONLY, _PLAIN, _NO_PROGRAMS, _BIND, _RECURSIVE, _PRIVATE = 1, 2 | 4, 8, 4096, 16384, 1 << 18
+_CHANGE = 32 | _BIND
 _TELLING = frozenset({"kallsyms", "kcore", "key-users", "keys", "kmsg", "sched_debug", "timer_list"})
 """Files of `/proc` that speak of the machine and are readable by everybody or by root."""
 
@@ -59,31 +67,64 @@ def etc() -> tuple[list[str], dict[str, bytes]]:
     return words, copies
 
 
-def proc() -> list[str]:
-    """A new `/proc` that is read-only: root may write to it without any capability, as it asks for the user.
-
-    What only root may read of the machine is covered where this is root.
-    """
-    words = ["--proc", "/proc", "--dev", "/dev"]
+def covered_in_proc() -> list[str]:
+    """Files of `/proc` that no command may read: what speaks of the machine, and what only root may where this is root."""
     root = os.getuid() == 0
+    found = []
     for entry in sorted(Path("/proc").iterdir()):
         if entry.name.isdigit():  # a process, maybe gone by now
             continue
         mode = entry.lstat().st_mode
         if stat.S_ISREG(mode) and (entry.name in _TELLING or (root and stat.S_IMODE(mode) != _PLAIN_MODE)):
-            words += ["--ro-bind-try", "/dev/null", str(entry)]
-    return [*words, "--remount-ro", "/proc"]
+            found.append(str(entry))
+    return found
 
 
-def scratch(size: int, more: Sequence[str] = ()) -> list[str]:
-    """Private folders in memory that may be written to: the usual ones, and those of tools; `size` in bytes."""
-    sizes = {"/dev/shm": _SHARED_BYTES, "/tmp": size, "/var/tmp": size, HOME: size}  # noqa: S108  private
-    own = {HOME, *more}
-    words: list[str] = []
-    for folder, most in {**sizes, **dict.fromkeys(sorted(more), size)}.items():
-        mode = "0700" if folder in own else "1777"
-        words += ["--perms", mode, "--size", str(most), "--tmpfs", folder]
-    return words
+def scratch(size: int, more: Sequence[str] = ()) -> dict[str, tuple[int, str]]:
+    """Private folders in memory that may be written to, outer ones first: their bytes and mode.
+
+    Args:
+        size: in bytes, of each.
+        more: those of tools.
+    """
+    own = {HOME: (size, "0700"), **dict.fromkeys(sorted(more), (size, "0700"))}
+    return {"/dev/shm": (_SHARED_BYTES, "1777"), "/tmp": (size, "1777"), "/var/tmp": (size, "1777"), **own}  # noqa: S108  private
+
+
+def own_mounts(
+    covered: Sequence[str], folders: Mapping[str, tuple[int, str]], kept: Sequence[str]
+) -> list[Step]:
+    """A `/proc` and scratch folders of the command's own.
+
+    That `/proc` is read-only: root may write to it without any capability, as it asks for the user. Before that
+    the command is made the first to end where the machine is out of memory.
+
+    Args:
+        covered: files of `/proc`.
+        folders: see `scratch`.
+        kept: mounts that are there already; those below a scratch folder are put into the new one.
+    """
+    inside = [path for path in kept if any(is_above(folder, path) for folder in folders)]
+    inside = [path for path in inside if not any(path != up and is_above(up, path) for up in inside)]
+    steps: list[Step] = [("mount", None, b"/", None, _RECURSIVE | _PRIVATE, None)]
+    steps += [("open", os.fsencode(path), _FIRST_NUMBER + place) for place, path in enumerate(inside)]
+    steps += [
+        ("mount", b"proc", b"/proc", b"proc", _PLAIN | _NO_PROGRAMS, None),
+        ("file", b"/proc/self/oom_score_adj", b"1000"),
+    ]
+    steps += [("mount", b"/dev/null", os.fsencode(path), None, _BIND, None) for path in covered]
+    steps.append(("mount", None, b"/proc", None, _CHANGE | _READ_ONLY | _PLAIN | _NO_PROGRAMS, None))
+    for folder, (size, mode) in folders.items():
+        path, options = os.fsencode(folder), f"mode={mode},size={size}".encode()
+        steps += [("folder", path), ("mount", b"tmpfs", path, b"tmpfs", _PLAIN, options)]
+    for place, name in enumerate(inside):
+        path = os.fsencode(name)
+        if os.path.isdir(path):  # noqa: PTH112  a name
+            steps.append(("folder", path))
+        else:
+            steps += [("folder", os.path.dirname(path)), ("file", path, b"")]  # noqa: PTH120  a name
+        steps.append(("mount", _handle(_FIRST_NUMBER + place), path, None, _BIND | _RECURSIVE, None))
+    return steps
 
 
 def programs(readable: Sequence[str]) -> list[tuple[str, list[str]]]:
@@ -118,16 +159,15 @@ def accounts() -> dict[str, bytes]:
     return {path: text.encode() for path, text in texts.items()}
 
 
-def protection(root: str, name: str) -> tuple[list[str], bytes | None, bool]:
+def protection(root: str, name: str) -> tuple[list[Step], bool]:
     """How a `.git` of the clone stays as it is.
 
     That of the root is mounted read-only. Further down a command may have put a link in the place of
-    a folder, and a mount follows links to whatever they name on the host: so nothing of the host is
-    mounted there, but an empty folder, or a copy of the file that leads to the repository.
+    a folder, so nothing is mounted there but an empty folder, or a copy of the file that leads to the
+    repository; and nothing is mounted on what is a link by then.
 
     Returns:
-        the mount (the number of a copy's descriptor goes after its first word), the copy's content,
-        and whether the folder is not there and will be made for the mount.
+        the steps, and whether the folder is not there and will be made for the mount.
 
     Raises:
         ToolError: it is a link.
@@ -135,19 +175,38 @@ def protection(root: str, name: str) -> tuple[list[str], bytes | None, bool]:
     path = os.path.join(root, name)  # noqa: PTH118  names, joined as they are
     above = os.path.dirname(path)  # noqa: PTH120  a name
     if os.path.realpath(above) != above or not os.path.isdir(above):  # noqa: PTH112  a name
-        return [], None, False  # a link or nothing: no repository is reached through it that is not elsewhere
-    nothing = ["--perms", "0555", "--tmpfs", path, "--remount-ro", path]
+        return [], False  # a link or nothing: no repository is reached through it that is not elsewhere
+    place = os.fsencode(path)
+    target = _handle(_FIRST_NUMBER)
+    hold: Step = ("open", place, _FIRST_NUMBER)
+    nothing: Step = ("mount", b"tmpfs", target, b"tmpfs", _PLAIN | _READ_ONLY, b"mode=555")
+    fixed: Step = ("mount", None, place, None, _CHANGE | _READ_ONLY | _PLAIN | _no_programs(root), None)
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
-        return (nothing, None, True) if os.access(above, os.W_OK) else ([], None, False)
+        return ([("folder", place), hold, nothing], True) if os.access(above, os.W_OK) else ([], False)
     if stat.S_ISLNK(mode):
         raise ToolError(f"{name} is a symbolic link, so a sandbox cannot protect it; no command runs here")
     if above == root:
-        return ["--ro-bind", path, path], None, False
+        return [hold, ("mount", target, target, None, _BIND, None), fixed], False
     if stat.S_ISDIR(mode):
-        return nothing, None, False
-    return ["--ro-bind-data", path], _pointer(path, name), False
+        return [hold, nothing], False
+    copy = b"/dev/shm/copy"
+    made: list[Step] = [
+        ("file", copy, _pointer(path, name)),
+        hold,
+        ("mount", copy, target, None, _BIND, None),
+    ]
+    return [*made, fixed, ("remove", copy)], False
+
+
+def _handle(number: int) -> bytes:
+    return b"/proc/self/fd/%d" % number
+
+
+def _no_programs(root: str) -> int:
+    """What a mount of this disk keeps whatever is asked of it."""
+    return _NO_PROGRAMS if os.statvfs(root).f_flag & os.ST_NOEXEC else 0
 
 
 def _pointer(path: str, name: str) -> bytes:

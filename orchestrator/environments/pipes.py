@@ -1,4 +1,4 @@
-"""Pipes whose reading end is let go when we say so, even while some process still holds the other end."""
+"""Waiting for descriptors, and pipes whose reading end is let go when we say so, whoever still holds the other end."""
 
 from __future__ import annotations
 
@@ -9,49 +9,91 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_PIECE_BYTES = 1 << 16
+_PIECES = 16
+"""As many as a pipe can hold, unless root makes it larger: pipe(7)."""
 
-class PipeReader(asyncio.Protocol):
-    """Hands on one pipe's bytes as they come. `ended` is set when the pipe is closed, by whoever.
+
+class PipeReader:
+    """Hands on a new pipe's bytes as they come.
 
     Args:
         take: gets each piece.
         finish: called once, at the end.
+
+    Attributes:
+        writing: the descriptor to write to, which the caller closes.
+        ended: set when the pipe is closed, by whoever.
     """
 
     def __init__(self, take: Callable[[bytes], None], finish: Callable[[], None]) -> None:
         self._take, self._finish = take, finish
-        self._transport: asyncio.BaseTransport | None = None
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+        self._reading, self.writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        self._loop.add_reader(self._reading, self.read)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.BaseProtocol`."""
-        self._transport = transport
+    def read(self) -> bool:
+        """Take a piece of what is there now. False: nothing is, or no more will be."""
+        if self.ended.done():
+            return False
+        try:
+            piece = os.read(self._reading, _PIECE_BYTES)
+        except BlockingIOError:
+            return False
+        if piece:
+            self._take(piece)
+        else:
+            self.close()
+        return bool(piece)
 
-    def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
-        self._take(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  the protocol's
-        """See `asyncio.BaseProtocol`."""
-        self._finish()
-        if not self.ended.done():
-            self.ended.set_result(None)
+    def drain(self) -> bool:
+        """Take what was written before now; whether that was all there will ever be."""
+        for _ in range(_PIECES):
+            if not self.read():
+                break
+        return self.ended.done()
 
     def close(self) -> None:
-        """Let go of the reading end; `ended` is set soon after."""
-        if self._transport is not None:
-            self._transport.close()
+        """Let go of the reading end. Doing it again is no error."""
+        if not self.ended.done():
+            self._loop.remove_reader(self._reading)
+            os.close(self._reading)
+            self._finish()
+            self.ended.set_result(None)
 
 
-async def open_pipe(take: Callable[[bytes], None], finish: Callable[[], None]) -> tuple[PipeReader, int]:
-    """A new pipe: what reads it, and the descriptor to write to, which the caller closes."""
-    ours, theirs = os.pipe()
+def open_pipes(
+    out: tuple[Callable[[bytes], None], Callable[[], None]],
+    err: tuple[Callable[[bytes], None], Callable[[], None]],
+) -> tuple[PipeReader, PipeReader]:
+    """Two pipes, or none; see `PipeReader` for the arguments of each.
+
+    Raises:
+        OSError: too many files are open.
+    """
+    first = PipeReader(*out)
     try:
-        _, reader = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: PipeReader(take, finish),
-            open(ours, "rb", buffering=0),  # noqa: PTH123, SIM115, ASYNC230  a descriptor; the transport closes it
-        )
-    except BaseException:  # cancelled in between: nobody else knows the descriptor
-        os.close(theirs)
+        return first, PipeReader(*err)
+    except OSError:
+        first.close()
+        os.close(first.writing)
         raise
-    return reader, theirs
+
+
+async def readable(descriptor: int) -> None:
+    """Wait until a descriptor can be read. That of a process (`os.pidfd_open`) can be read when the process has ended."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def come() -> None:
+        loop.remove_reader(descriptor)
+        if not ready.done():  # cancelled meanwhile
+            ready.set_result(None)
+
+    loop.add_reader(descriptor, come)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(descriptor)

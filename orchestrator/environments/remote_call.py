@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from orchestrator.core.errors import ToolError
 from orchestrator.environments.command import DRAIN_SECONDS, GRACE_SECONDS
 from orchestrator.environments.marked import Marked
-from orchestrator.environments.pipes import open_pipe
+from orchestrator.environments.pipes import open_pipes
 from orchestrator.environments.starting import start_program
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ class RemoteCall:
         self._ended = asyncio.Event()
         self._given_up = False
         self._killed_by: signal.Signals | None = None
+        self._ordering = asyncio.Lock()
 
     async def run(self, seconds: float) -> Ending:
         """Run it; after `seconds` it is ended as by `kill`.
@@ -122,16 +123,10 @@ class RemoteCall:
         Raises:
             ToolError: the other side cannot be reached, or was lost before the script ended.
         """
-        out, out_end = await open_pipe(self._out.add, self._out.end)
-        try:
-            err, err_end = await open_pipe(self._err.add, self._lost_sight)
-        except BaseException:  # cancelled in between
-            out.close()
-            os.close(out_end)
-            raise
+        out, err = open_pipes((self._out.add, self._out.end), (self._err.add, self._lost_sight))
         timed_out, process, talk = False, None, None
         try:
-            process = await start(self._carrier, bootstrap(self._outer()), (out_end, err_end))
+            process = await start(self._carrier, bootstrap(self._outer()), (out.writing, err.writing))
             talk = asyncio.create_task(self._talk(process))
             async with asyncio.timeout(CONNECT_SECONDS):
                 await self._greeted.wait()
@@ -151,8 +146,10 @@ class RemoteCall:
                 err.close()
                 if process is not None:
                     await _end(process, talk)
-        await asyncio.gather(out.ended, err.ended)
-        return self._ending(timed_out=timed_out)
+        async with (
+            self._ordering
+        ):  # an order to kill says which signal it was, maybe later than the end is seen
+            return self._ending(timed_out=timed_out)
 
     async def kill(self, *, grace_seconds: float = GRACE_SECONDS) -> None:
         """End the process group there: SIGTERM, the time of grace, SIGKILL; 0 is SIGKILL at once."""
@@ -161,8 +158,9 @@ class RemoteCall:
             self._killed_by = signal.SIGTERM if grace_seconds else signal.SIGKILL
             line = _KILL_LINE.format(group=self._group, tenths=round(grace_seconds * 10))
             with suppress(ToolError, TimeoutError):
-                if await order(self._carrier, line, KILL_SECONDS) == _DIED_OF_KILL:
-                    self._killed_by = signal.SIGKILL
+                async with self._ordering:
+                    if await order(self._carrier, line, KILL_SECONDS) == _DIED_OF_KILL:
+                        self._killed_by = signal.SIGKILL
         self._greeted.set()
         self._ended.set()
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.core.errors import SandboxMissingError
+from orchestrator.core.clock import SystemClock
+from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.environments.bubblewrap import BubblewrapSandbox, Walls
 from orchestrator.environments.confinement import Place, SandboxOptions
-from orchestrator.environments.mounts import LAUNCHER
 from orchestrator.environments.seatbelt import SeatbeltSandbox
 from orchestrator.environments.seccomp import syscall_filter
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from orchestrator.environments.confinement import Sandbox
 
-PROBE_SECONDS = 20.0
+PROBE_MS = 20_000
 _OFF = "or type --sandbox off to run commands without one"
 _SETTINGS = (
     ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"),
@@ -69,12 +70,11 @@ def find_sandbox(
         )
     complaint = ""
     for program in _programs(variables) if programs is None else programs:
-        for no_nested in (True, False):
-            sandbox = BubblewrapSandbox(Walls(program, calls, no_nested), options, variables)
-            said = _try(sandbox)
-            if not said:
-                return sandbox
-            complaint = complaint or said
+        sandbox = BubblewrapSandbox(Walls(program, calls), options, variables)
+        said = _try(sandbox)
+        if not said:
+            return sandbox
+        complaint = complaint or said
     raise SandboxMissingError(_what_to_do(complaint))
 
 
@@ -90,30 +90,25 @@ def _programs(inherited: Mapping[str, str]) -> Iterator[str]:
 
 
 def _try(sandbox: BubblewrapSandbox) -> str:
-    """Start the launcher's interpreter in the sandbox; what went wrong, or nothing."""
-    from orchestrator.environments.command import Command
-
-    with tempfile.TemporaryDirectory() as folder:
+    """Run a command in the sandbox; what went wrong, or nothing."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as thread:
         root = os.path.realpath(folder)
-        cell = sandbox.launch(Command("true", root, {}, 1), Place(root))
-        words = list(cell.argv[: -len((LAUNCHER, "socket", "port"))])
-        try:
-            ran = subprocess.run(  # noqa: S603  our own words
-                [*words, "-c", "pass"],
-                env={},
-                cwd="/",
-                pass_fds=cell.pass_fds,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=PROBE_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return str(error)
-        finally:
-            cell.abandon()
-    said = ran.stderr.decode("utf-8", "replace").strip().splitlines()
-    return "" if ran.returncode == 0 else (said[-1] if said else f"exit code {ran.returncode}")
+        return thread.submit(
+            lambda: asyncio.run(_run(sandbox, root))
+        ).result()  # in a thread: a loop may run here
+
+
+async def _run(sandbox: BubblewrapSandbox, root: str) -> str:
+    from orchestrator.environments.command import Command, RunningCommand
+
+    opened = sandbox.open(Place(root))
+    try:
+        ran = await RunningCommand(Command("true", root, {}, PROBE_MS), SystemClock(), None, opened).run()
+    except ToolError as error:
+        return str(error)
+    finally:
+        await opened.close()
+    return "" if ran.exit_code == 0 else (ran.output.strip() or f"exit code {ran.exit_code}")
 
 
 def _what_to_do(complaint: str) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import sys
 import tempfile
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
 from orchestrator.core.locks import try_lock
 from orchestrator.environments.bubblewrap import proxy_variables
-from orchestrator.environments.cell import Cell
+from orchestrator.environments.command import ProgramLaunch, shell
 from orchestrator.environments.hosts import host_rule
 from orchestrator.environments.proxy import Proxy
 from orchestrator.environments.readable import granted, program_folders, refuse_root
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from orchestrator.environments.command import Command
-    from orchestrator.environments.confinement import Place, SandboxOptions
+    from orchestrator.environments.confinement import Limits, Place, SandboxOptions
 
 _SYSTEM = (
     "/System", "/usr", "/bin", "/sbin", "/Library/Apple", "/Library/Developer", "/private/var/db/timezone",
@@ -127,49 +127,98 @@ class SeatbeltSandbox:
         """See `Sandbox`."""
         return self._tools
 
-    def launch(self, command: Command, place: Place) -> Cell:
+    def open(self, place: Place) -> OpenSeatbelt:
         """See `Sandbox`."""
         problem = refuse_root(place.root, self._inherited)
         if problem:
             raise ToolError(problem)
+        return OpenSeatbelt(self, place)
+
+    def launch(self, command: Command, place: Place) -> SeatbeltLaunch:
+        """Make ready to run a command in a place; see `OpenSandbox`."""
         with ExitStack() as undo:
             scratch = Scratch()
             undo.callback(scratch.remove)
-            cell = self._cell(command, place, scratch)
-            undo.pop_all()  # from here on the cell removes it
-        return cell
-
-    def _cell(self, command: Command, place: Place, folder: Scratch) -> Cell:
-        scratch = folder.path
-        listener = socket.create_server(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-        home = {"HOME": scratch, "TMPDIR": scratch, **proxy_variables(port)}
-        readable = [*self._readable, str(Path(__file__).with_name("launcher.py"))]
-        try:
+            listener = undo.enter_context(socket.create_server(("127.0.0.1", 0)))
+            port = listener.getsockname()[1]
+            home = {"HOME": scratch.path, "TMPDIR": scratch.path, **proxy_variables(port)}
             rules = profile(
-                root=place.root, protected=place.protected, readable=readable, scratch=scratch, port=port
+                root=place.root,
+                protected=place.protected,
+                readable=self._readable,
+                scratch=scratch.path,
+                port=port,
             )
-        except ToolError:
-            listener.close()
-            raise
+            undo.pop_all()  # from here on the launch lets go of them
+        confined = replace(command, variables={**command.variables, **home})
+        words = [
+            "/usr/bin/sandbox-exec",
+            "-p",
+            rules,
+            *limited(self._options.limits),
+            shell(),
+            "-c",
+            command.line,
+        ]
+        return SeatbeltLaunch(words, confined, Proxy(self._rules, self._options.connect), listener, scratch)
 
-        def build(channel: int) -> Sequence[str]:
-            interpreter = os.path.realpath(sys.executable)
-            script = str(Path(__file__).with_name("launcher.py"))
-            return [
-                "/usr/bin/sandbox-exec", "-p", rules, interpreter, "-I", "-S", script, str(channel),
-            ]  # fmt: skip
 
-        return Cell(
-            command,
-            root=place.root,
-            limits=self._options.limits,
-            proxy=Proxy(self._rules, self._options.connect),
-            build=build,
-            listener=listener,
-            more_variables=home,
-            at_end=folder.remove,
-        )
+class OpenSeatbelt:
+    """An `OpenSandbox`: every command has its own rules, so nothing is kept between them."""
+
+    def __init__(self, sandbox: SeatbeltSandbox, place: Place) -> None:
+        self._sandbox, self._place = sandbox, place
+
+    def launch(self, command: Command) -> SeatbeltLaunch:
+        """See `OpenSandbox`."""
+        return self._sandbox.launch(command, self._place)
+
+    async def close(self) -> None:
+        """See `OpenSandbox`."""
+
+
+class SeatbeltLaunch(ProgramLaunch):
+    """A `Launch` with a proxy and a folder for temporary files beside it."""
+
+    def __init__(
+        self, argv: Sequence[str], command: Command, proxy: Proxy, listener: socket.socket, scratch: Scratch
+    ) -> None:
+        super().__init__(argv, command)
+        self._proxy, self._listener, self._scratch = proxy, listener, scratch
+
+    @property
+    def refused_hosts(self) -> tuple[str, ...]:
+        """See `Launch`."""
+        return self._proxy.refused
+
+    async def start(self, stdout: int, stderr: int) -> None:
+        """See `Launch`."""
+        await self._proxy.serve(self._listener)
+        await super().start(stdout, stderr)
+
+    async def close(self) -> None:
+        """See `Launch`."""
+        try:
+            await super().close()
+            await self._proxy.close()
+        finally:
+            self._listener.close()
+            self._scratch.remove()
+
+
+def limited(limits: Limits) -> list[str]:
+    """The words before a program and its arguments that start it with limits, where they are not lower already.
+
+    Units of `ulimit`: POSIX for `-f`, and what all shells agree on.
+    """
+    values = {
+        "-c": 0,
+        "-d": limits.memory() // 1_024,
+        "-f": limits.file_bytes // 512,
+        "-n": limits.open_files,
+    }
+    lines = [f"ulimit {option} {value} 2>/dev/null || :" for option, value in values.items()]
+    return ["/bin/sh", "-c", "; ".join([*lines, 'exec nice -n 10 "$@"']), "sh"]
 
 
 def _quoted(path: str) -> str:

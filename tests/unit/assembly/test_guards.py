@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -85,3 +88,26 @@ def test_what_people_wrote_comes_clean_and_redacted_with_a_report() -> None:
     assert seen.text == "Use [redacted] in List<int> and in <int>"
     assert seen.hidden == ['HTML comment at 20: "<!-- x -->"']
     assert seen.kept == ['HTML tag at 38: "<int>"']
+
+
+TRACEABLE = """
+import ctypes, sys
+from orchestrator.assembly.guards import refuse_tracing
+from orchestrator.config import Settings
+
+refuse_tracing(Settings(permission=sys.argv[1], sandbox=sys.argv[2]))
+print(ctypes.CDLL(None).prctl(3))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it is Linux's")
+@pytest.mark.parametrize(
+    ("permission", "sandbox", "traceable"),
+    [("dangerous", "off", "0"), ("safe", "off", "1"), ("dangerous", "auto", "1")],
+)
+def test_beside_commands_without_a_sandbox_nobody_traces_this_program(
+    permission: str, sandbox: str, traceable: str
+) -> None:
+    words = [sys.executable, "-c", TRACEABLE, permission, sandbox]
+    ran = subprocess.run(words, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == traceable

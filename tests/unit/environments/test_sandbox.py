@@ -86,7 +86,6 @@ FILES = [
     Attack("writes to the root folder", "echo x > /pullwright-test && echo WON", bare=False, gentle="test -w / && echo WON"),
     Attack("writes to the device folder", "echo x > /dev/pullwright-test && echo WON", bare=False,
            gentle="test -w /dev && echo WON"),
-    Attack("changes the launcher of the next command", "echo x >> /run/launcher.py && echo WON", bare=False),
     Attack("opens kernel settings for writing", python(OPENS.format(paths=[
         "/proc/sys/kernel/core_pattern", "/proc/sys/vm/drop_caches", "/proc/sys/kernel/modprobe",
         "/proc/sysrq-trigger", "/proc/irq/default_smp_affinity", "/proc/sys/fs/binfmt_misc/register",
@@ -146,7 +145,7 @@ POWERS = [
         number = {"x86_64": 310, "aarch64": 270}[os.uname().machine]
         word = ctypes.create_string_buffer(b"word")
         piece = (ctypes.c_size_t * 2)(ctypes.addressof(word), 4)
-        print("WON" if libc.syscall(number, os.getpid(), piece, 1, piece, 1, 0) == 4 else ctypes.get_errno())
+        print("WON" if libc.syscall(number, os.getpid(), piece, 1, piece, 1, ctypes.c_long(0)) == 4 else ctypes.get_errno())
     """)),
     Attack("makes a user namespace", "unshare -Ur true && echo WON"),
     Attack("makes one by clone", python("""
@@ -199,7 +198,7 @@ NETWORK = [
         socket.socket(socket.AF_UNIX).connect("{out}/socket")
         print("WON")
     """)),
-    Attack("finds anything of the host's in /run", "ls -A /run /var/run | grep -v -e '^launcher.py$' -e : | grep -q . && echo WON"),
+    Attack("finds anything of the host's in /run", "ls -A /run /var/run | grep -v : | grep -q . && echo WON"),
     Attack("asks for cloud credentials", python("""
         import socket
         socket.create_connection(("169.254.169.254", 80), 2)

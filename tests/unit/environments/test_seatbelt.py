@@ -110,12 +110,12 @@ def test_a_command_leaves_nothing_and_what_it_locks_is_left_to_the_sweep(tempora
 async def test_a_command_may_write_beside_its_mark_only(temporary: Path, tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
-    cell = SeatbeltSandbox(SandboxOptions(), {}).launch(Command("true", str(root), {}, 1), Place(str(root)))
+    launch = SeatbeltSandbox(SandboxOptions(), {}).launch(Command("true", str(root), {}, 1), Place(str(root)))
     (folder,) = temporary.iterdir()
-    rules = cell.argv[2].splitlines()
+    rules = launch.argv[2].splitlines()
     assert f'(allow file-write* (subpath "{root}") (subpath "{folder}/home"))' in rules
     assert not any(f'"{folder}"' in line or "owner" in line for line in rules)
-    await cell.close()
+    await launch.close()
     assert list(temporary.iterdir()) == []
 
 

@@ -1,0 +1,271 @@
+"""The first process of a sandbox: starts each command in namespaces of its own, and says how it ended.
+
+It is a script for `python -I -S`, and no command can see it. Its argument is the number of a socket. Each message
+there is a request with five descriptors: a file with the request itself (`bubblewrap.py` writes it), the command's
+two outputs, a channel, and the entrance of a control group. When the socket is closed, everything here ends; when a
+channel is shut down, its command is killed. On the channel come `S` where it could not enter the group, `R` with three
+descriptors (the command's first process, its `/proc`, the proxy's listening socket), or `E` and why it could not be
+started; in the end `X` and the exit code. By then nothing of the command is left: the code is that of the first process
+of a process namespace, which ends after all others.
+
+Calls and numbers: clone(2), mount(2), capset(2), prctl(2), netdevice(7) and the kernel's `include/uapi/linux`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import marshal
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NEW_MOUNTS, NEW_IPC, NEW_PROCESSES, NEW_NETWORK = 0x20000, 0x8000000, 0x20000000, 0x40000000
+SET_DUMPABLE, SET_SECCOMP, DROP_BOUND, NO_NEW_PRIVILEGES, AMBIENT, CLEAR_ALL = 4, 22, 24, 38, 47, 4
+SECCOMP_FILTER = 2
+CAPABILITIES = (8, 12, 21)  # SETPCAP, NET_ADMIN, SYS_ADMIN: all that this process was given
+CAPABILITIES_VERSION = 0x20080522
+GET_FLAGS, SET_FLAGS, IS_UP = 0x8913, 0x8914, 1  # of a network device
+NICENESS = 10  # what watches from outside must get its turn among thousands
+IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)  # by Python, and a program would inherit it
+SIGNALLED = 128  # and the signal's number, as shells say it
+MAX_BYTES = 4_096
+MAX_DESCRIPTORS = 1 << 16
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Started:
+    """A command: its first process's number here and handle, and the channel to who asked for it."""
+
+    def __init__(self, process: int, channel: socket.socket) -> None:
+        self.process, self.channel = process, channel
+        self.handle = os.pidfd_open(process)
+
+
+def main() -> None:
+    """Serve until the socket is closed."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.set_inheritable(False)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # which the kernel does not deliver to a first process
+    own = os.open("/proc/self/ns/pid", os.O_RDONLY)
+    send(control, b"R", os.pidfd_open(os.getpid()))
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    running: dict[int, Started] = {}
+    while True:
+        descriptor = poll.poll()[0][0]  # one at a time: the numbers of closed ones are given out again
+        known = running.get(descriptor)
+        if known is None:
+            started = start(own, *receive(control))
+            if started is not None:
+                for number in (started.handle, started.channel.fileno()):
+                    running[number] = started
+                    poll.register(number, select.POLLIN)
+        elif descriptor == known.handle:
+            for number in {descriptor, known.channel.fileno()} & running.keys():
+                del running[number]
+                poll.unregister(number)
+            os.close(descriptor)
+            _, status = os.waitpid(known.process, 0)
+            send(known.channel, b"X%d" % os.waitstatus_to_exitcode(status))
+            known.channel.close()
+        else:  # nothing is ever said on a channel: it was shut down
+            del running[descriptor]
+            poll.unregister(descriptor)
+            signal.pidfd_send_signal(known.handle, signal.SIGKILL)
+
+
+def start(own: int, request: int, out: int, err: int, channel_number: int, group: int) -> Started | None:  # noqa: PLR0913, PLR0917  one request
+    """Fork the first process of a new process namespace. `own` is that of this one, as an open file."""
+    channel = socket.socket(fileno=channel_number)
+    try:
+        with open(request, "rb") as file:
+            asked = marshal.load(file)  # noqa: S302  from this program itself
+        call(libc.unshare, NEW_PROCESSES)
+        try:
+            process = os.fork()
+            if process == 0:
+                be_first(asked, out, err, channel, group)
+        finally:
+            call(libc.setns, own, NEW_PROCESSES)
+    except OSError as error:
+        send(channel, b"E" + reason(error))
+        channel.close()
+        return None
+    finally:
+        os.close(out)
+        os.close(err)
+        os.close(group)
+    return Started(process, channel)
+
+
+def be_first(asked: dict[str, Any], out: int, err: int, channel: socket.socket, group: int) -> NoReturn:
+    """Be the first process of a command, and end as the command does."""
+    code = 126
+    try:
+        if not come_in(group):
+            send(channel, b"S")
+        close_all_but(0, 1, 2, out, err, channel.fileno())
+        code = first_process(asked, out, err, channel)
+    except BaseException as error:  # noqa: BLE001  whatever it is, nothing may run on without walls
+        send(channel, b"E" + reason(error))
+    finally:
+        os._exit(code)
+
+
+def come_in(group: int) -> bool:
+    """Come into the control group whose file this is, with all that is started from here on."""
+    with contextlib.suppress(OSError):
+        os.write(group, b"0")
+        return True
+    return False
+
+
+def first_process(asked: dict[str, Any], out: int, err: int, channel: socket.socket) -> int:
+    """Build the walls, start the command, and wait for its end. What is left of it ends with this process."""
+    call(libc.unshare, NEW_MOUNTS | NEW_NETWORK | NEW_IPC)
+    for name, *arguments in asked["steps"]:
+        STEPS[name](*arguments)
+    handed = (
+        os.pidfd_open(os.getpid()),
+        os.open("/proc", os.O_RDONLY | os.O_DIRECTORY),
+        listener(asked["port"]),
+    )
+    drop_powers(asked["filter"])
+    send(channel, b"R", *handed)
+    command = spawn(asked, out, err, channel)
+    os.closerange(0, MAX_DESCRIPTORS)
+    while True:
+        ended, status = os.wait()
+        if ended == command:
+            return os.WEXITSTATUS(status) if os.WIFEXITED(status) else SIGNALLED + os.WTERMSIG(status)
+
+
+def spawn(asked: dict[str, Any], out: int, err: int, channel: socket.socket) -> int:
+    """Start the command with its limits, and only its own descriptors. Its parent's are the same then."""
+    for number, descriptor in enumerate((os.open("/dev/null", os.O_RDONLY), out, err)):
+        os.dup2(descriptor, number)
+    close_all_but(0, 1, 2, channel.fileno())
+    os.chdir(asked["folder"])
+    os.setsid()
+    os.nice(NICENESS)
+    for number, value in asked["limits"].items():
+        _, most = resource.getrlimit(number)
+        allowed = value if most == resource.RLIM_INFINITY else min(value, most)
+        resource.setrlimit(number, (allowed, allowed))
+    path, *words = asked["words"]
+    words.insert(0, os.path.basename(path))  # noqa: PTH119  a name
+    return os.posix_spawn(path, words, asked["variables"], setpgroup=0, setsigdef=IGNORED)
+
+
+def write(path: bytes, content: bytes) -> None:
+    """Write a file, and make it where it is not there."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o444)
+    os.write(descriptor, content)
+    os.close(descriptor)
+
+
+def open_as(path: bytes, number: int) -> None:
+    """Hold on to a folder or a file, to mount it or on it. A link is held itself: nothing can be mounted on it."""
+    os.dup2(os.open(path, os.O_PATH | os.O_NOFOLLOW), number, inheritable=False)
+
+
+def mount(source: bytes | None, target: bytes, kind: bytes | None, flags: int, data: bytes | None) -> None:
+    """Mount something: the call of this name, of section 2 of the manual."""
+    call(libc.mount, source, target, kind, flags, data)
+
+
+STEPS: dict[str, Callable[..., object]] = {
+    "mount": mount,
+    "open": open_as,
+    "folder": lambda path: os.makedirs(path, exist_ok=True),  # noqa: PTH103  bytes
+    "file": write,
+    "remove": os.unlink,
+}
+
+
+def listener(port: int) -> int:
+    """A listening socket on this network's own loopback device, which is off at first."""
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    device = struct.pack("16sh14x", b"lo", 0)
+    flags = struct.unpack("16sh14x", fcntl.ioctl(found, GET_FLAGS, device))[1]
+    fcntl.ioctl(found, SET_FLAGS, struct.pack("16sh14x", b"lo", flags | IS_UP))
+    found.bind(("127.0.0.1", port))
+    found.listen(64)
+    return found.detach()
+
+
+def drop_powers(program: bytes) -> None:
+    """Give up every capability for ever, be traced by nobody, and let the kernel filter calls."""
+    prctl(SET_DUMPABLE, 0)
+    for capability in CAPABILITIES:
+        prctl(DROP_BOUND, capability)
+    prctl(AMBIENT, CLEAR_ALL)
+    call(libc.capset, struct.pack("=Ii", CAPABILITIES_VERSION, 0), bytes(24))
+    prctl(NO_NEW_PRIVILEGES, 1)
+    code = ctypes.create_string_buffer(program, len(program))
+    described = ctypes.create_string_buffer(struct.pack("@HP", len(program) // 8, ctypes.addressof(code)))
+    prctl(SET_SECCOMP, SECCOMP_FILTER, ctypes.addressof(described))
+
+
+def prctl(*arguments: int) -> None:
+    """Change this process: the call of this name, of section 2 of the manual."""
+    call(libc.prctl, *(ctypes.c_ulong(number) for number in (*arguments, 0, 0, 0, 0)[:5]))
+
+
+def call(function: Any, *arguments: object) -> None:
+    """Call a function of the C library.
+
+    Raises:
+        OSError: it says that it failed.
+    """
+    if function(*arguments) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{function.__name__}: {os.strerror(number)}")
+
+
+def reason(error: BaseException) -> bytes:
+    """Why something failed."""
+    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).encode("utf-8", "replace")
+
+
+def send(channel: socket.socket, text: bytes, *descriptors: int) -> None:
+    """Send a message and descriptors, which are closed here. The other side may be gone."""
+    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(descriptors)}i", *descriptors))
+    with contextlib.suppress(OSError):
+        channel.sendmsg([text[:MAX_BYTES]], [rights] if descriptors else [])
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def receive(control: socket.socket) -> tuple[int, int, int, int, int]:
+    """The five descriptors of the next request. Ends everything where none comes any more."""
+    text, ancillary, _, _ = control.recvmsg(1, socket.CMSG_SPACE(20), socket.MSG_CMSG_CLOEXEC)
+    if not text:
+        os._exit(0)
+    request, out, err, channel, group = struct.unpack("5i", ancillary[0][2])
+    return request, out, err, channel, group
+
+
+def close_all_but(*kept: int) -> None:
+    """Close every other descriptor."""
+    low = 0
+    for descriptor in sorted(kept):
+        if low < descriptor:
+            os.closerange(low, descriptor)
+        low = descriptor + 1
+    os.closerange(low, MAX_DESCRIPTORS)
+
+
+if __name__ == "__main__":
+    main()
