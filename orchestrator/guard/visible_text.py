@@ -32,6 +32,8 @@ def without_unseen(text: str) -> str:
 
     Character references stay: this is for code, where they stand for themselves.
     """
+    if text.isascii() and text.isprintable():
+        return text
     from orchestrator.guard.hidden_characters import every_invisible, hidden_characters
 
     text = _CONTROL.sub("", _LINE_END.sub("\n", text))

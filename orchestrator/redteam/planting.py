@@ -14,19 +14,24 @@ if TYPE_CHECKING:
 
 _PLAIN = ("-U0", "--text", "--no-renames", "--no-ext-diff", "--no-textconv")
 _DOING = "cannot plant the repository of an attack"
-_WHO = "Ada <ada@example.com> 1767225600 +0000"
+_TIME = "1767225600 +0000"
 _FILE, _PROGRAM, _LINK = "100644", "100755", "120000"
 
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A branch's one commit."""
+    """A branch's one commit, on top of the branch `start` if it names one that was planted before.
+
+    `email` is its author's.
+    """
 
     branch: str
     subject: str
     files: Mapping[str, str]
     links: Mapping[str, str] = field(default_factory=dict)
     programs: Iterable[str] = ()
+    start: str = ""
+    email: str = "ada@example.com"
 
 
 def plant_repository(path: Path, default: str, commits: Iterable[Planted]) -> None:
@@ -85,10 +90,13 @@ def hidden(path: Path, base: str) -> dict[str, str]:
 
 def _commit(one: Planted) -> bytes:
     subject = one.subject.encode("utf-8", "surrogateescape")
+    who = f"Ada <{one.email}> {_TIME}"
     parts = [
-        f"commit refs/heads/{one.branch}\nauthor {_WHO}\ncommitter {_WHO}\n".encode(),
+        f"commit refs/heads/{one.branch}\nauthor {who}\ncommitter {who}\n".encode(),
         b"data %d\n%b\n" % (len(subject), subject),
     ]
+    if one.start:
+        parts.append(f"from refs/heads/{one.start}\n".encode())
     programs = set(one.programs)
     parts += [_entry(_PROGRAM if name in programs else _FILE, name, text) for name, text in one.files.items()]
     parts += [_entry(_LINK, name, target) for name, target in one.links.items()]

@@ -165,6 +165,7 @@ class Backlog:
             self._warn,
             self.commands,
             skips=self.wanted == Wanted(),
+            quotes_strangers=self.comments_policy == "quoted",
         )
         return Reading(look, screen, self.comments_policy)
 

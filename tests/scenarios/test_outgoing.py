@@ -177,7 +177,7 @@ class TestWhatAPullRequestIsMadeOf:
     ) -> None:
         stage.script(do(FIX, propose("Fix add", words), FINISH))
         body = stage.run("--repo", str(repository), *TASK).result["pull_request"]["body"]
-        ours, _, _ = body.partition("\n\n---\n\n")
+        ours, _, _ = body.partition("\n\n***\n\n")
         assert ours.startswith("<sub>Opened by Pullwright, run ")
         assert ours.endswith(" No command and no test was run.</sub>")
         assert body.splitlines()[-1].startswith("<!-- pullwright:task:")
