@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from orchestrator.environments.command import Command
-    from orchestrator.environments.confinement import Place, SandboxOptions
+    from orchestrator.environments.confinement import Limits, Place, SandboxOptions
 
 PROXY_PORT = 61_080
 """Above the ports that Linux gives out itself; in a network of its own it is always free."""
@@ -143,8 +143,8 @@ class BubblewrapSandbox:
         words += [word for _, mount in inside for word in mount]
         return [*words, "--remount-ro", "/dev", "--remount-ro", "/", "--"]
 
-    def command_steps(self, root: str) -> list[mounts.Step]:
-        """What is mounted for each command in a place."""
+    def common_steps(self, root: str) -> list[mounts.Step]:
+        """What is mounted for each command in a place, whatever it is."""
         programs = [path for path, _ in self._programs if os.path.exists(path)]  # noqa: PTH110  names
         return mounts.own_mounts(self._covered, self._scratch, [*programs, root])
 
@@ -167,11 +167,11 @@ class OpenBubblewrap:
 
     def __init__(self, sandbox: BubblewrapSandbox, place: Place) -> None:
         self._sandbox, self._place = sandbox, place
-        self._steps: list[mounts.Step] = []
         self._starting = asyncio.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._first = self._said = -1
+        self._closed = False
 
     def launch(self, command: Command) -> BubblewrapLaunch:
         """See `OpenSandbox`."""
@@ -182,8 +182,7 @@ class OpenBubblewrap:
             path = os.path.join(root, name)  # noqa: PTH118  names, joined as they are
             if missing or self._sandbox.made[path]:
                 made.append(path)
-        self._steps = self._steps or self._sandbox.command_steps(root)
-        request = _request(command, self._sandbox, [*self._steps, *protections])
+        request = _request(command, self._sandbox.options.limits, protections)
         self._sandbox.made.update(made)
         return BubblewrapLaunch(self, self._sandbox, root, request, made)
 
@@ -194,15 +193,17 @@ class OpenBubblewrap:
             ToolError, OSError: it does not start.
         """
         async with self._starting:
+            if self._closed:
+                raise ToolError("the sandbox was closed, so nothing runs in it any more")
             if self._process is None or self._process.poll() is not None:
-                await self.close()
+                await self._end()
                 self._process = self._start()
             assert self._control is not None  # noqa: S101  for the type checker
             if self._first < 0:
                 await readable(self._control.fileno())
                 _, handed = receive(self._control)
                 if len(handed) != 1:
-                    raise ToolError(f"the sandbox did not start: {self._complaint()}")
+                    raise ToolError(f"the sandbox did not start: {self.complaint()}")
                 self._first = handed[0]
             rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(descriptors)}i", *descriptors))
             self._control.sendmsg([b"C"], [rights])
@@ -210,13 +211,20 @@ class OpenBubblewrap:
     def _start(self) -> subprocess.Popen[bytes]:
         self._control, theirs = socket.socketpair()
         self._control.setblocking(False)
-        files = [_memory(self._sandbox.walls.init.read_bytes())]
+        walls = self._sandbox.walls
+        common = {
+            "filter": walls.filter,
+            "port": PROXY_PORT,
+            "steps": self._sandbox.common_steps(self._place.root),
+        }
+        script, same = _memory(walls.init.read_bytes()), _memory(marshal.dumps(common))
+        files = [script, same]
         self._said = _memory(b"")
         try:
             words = self._sandbox.words(self._place.root, files)
             python = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-X", "utf8"]
             return subprocess.Popen(  # noqa: S603  our own words
-                [*words, *python, f"/proc/self/fd/{files[0]}", str(theirs.fileno())],
+                [*words, *python, f"/proc/self/fd/{script}", str(theirs.fileno()), str(same)],
                 env={},
                 cwd="/",
                 pass_fds=(*files, theirs.fileno()),
@@ -230,12 +238,20 @@ class OpenBubblewrap:
             for descriptor in files:
                 os.close(descriptor)
 
-    def _complaint(self) -> str:
+    def complaint(self) -> str:
+        """The last line of what it wrote to its standard error."""
+        if self._said < 0:
+            return "it was closed"
         lines = os.pread(self._said, _MAX_MESSAGE_BYTES, 0).decode("utf-8", "replace").splitlines()
         return lines[-1][:_SHOWN_CHARS] if lines else "it said nothing"
 
     async def close(self) -> None:
         """See `OpenSandbox`."""
+        async with self._starting:
+            self._closed = True
+            await self._end()
+
+    async def _end(self) -> None:
         process, self._process = self._process, None
         control, self._control = self._control, None
         first, self._first = self._first, -1
@@ -297,7 +313,7 @@ class BubblewrapLaunch:
         file = _memory(self._request)
         entrance = os.open(os.devnull, os.O_WRONLY) if self._group is None else os.dup(self._group.entrance)
         try:
-            await self._opened.send((file, stdout, stderr, theirs.fileno(), entrance))
+            await self._opened.send((file, stdout, stderr, entrance, theirs.fileno()))
         finally:
             theirs.close()
             os.close(file)
@@ -331,7 +347,7 @@ class BubblewrapLaunch:
             if said.startswith(b"X"):
                 self._code = int(said[1:])
             elif not self._killed:
-                self._problem = "its sandbox has ended"
+                self._problem = f"its sandbox has ended: {self._opened.complaint()}"
         self._begun.set()
 
     async def _watch_on(self) -> None:
@@ -423,9 +439,8 @@ def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
     return said, handed
 
 
-def _request(command: Command, sandbox: BubblewrapSandbox, steps: Sequence[mounts.Step]) -> bytes:
+def _request(command: Command, limits: Limits, steps: Sequence[mounts.Step]) -> bytes:
     """What `sandbox_init` is to do. Both ends are the same Python, so this is the form that it has built in."""
-    limits = sandbox.options.limits
     values = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_DATA: limits.memory(),  # not RLIMIT_AS: reserved addresses cost nothing, and many programs reserve
@@ -439,10 +454,7 @@ def _request(command: Command, sandbox: BubblewrapSandbox, steps: Sequence[mount
     folder = os.fsencode(command.folder)
     if any(b"\0" in text for text in (*words, folder, *variables, *variables.values())):
         raise ValueError("embedded null byte")
-    asked = {
-        "filter": sandbox.walls.filter, "folder": folder, "limits": values, "port": PROXY_PORT,
-        "steps": [*steps], "variables": variables, "words": words,
-    }  # fmt: skip
+    asked = {"folder": folder, "limits": values, "steps": [*steps], "variables": variables, "words": words}
     return marshal.dumps(asked)
 
 

@@ -1,19 +1,19 @@
 """The first process of a sandbox: starts each command in namespaces of its own, and says how it ended.
 
-It is a script for `python -I -S`, and no command can see it. Its argument is the number of a socket. Each message
-there is a request with five descriptors: a file with the request itself (`bubblewrap.py` writes it), the command's
-two outputs, a channel, and the entrance of a control group. When the socket is closed, everything here ends; when a
-channel is shut down, its command is killed. On the channel come `S` where it could not enter the group, `R` with three
-descriptors (the command's first process, its `/proc`, the proxy's listening socket), or `E` and why it could not be
-started; in the end `X` and the exit code. By then nothing of the command is left: the code is that of the first process
-of a process namespace, which ends after all others.
+It is a script for `python -I -S`, and no command can see it. Its arguments are the numbers of a socket and of a file
+with what is the same for all commands. Each message on the socket is a request with five descriptors: a file with
+the request itself, the command's two outputs, the entrance of a control group, and a channel. When the socket is
+closed, everything here ends; when a channel is shut down, its command is killed. On the channel come `S` where it may
+not enter the group, `R` with three descriptors (the command's first process, its `/proc`, the proxy's listening
+socket), or `E` and why it could not be started; in the end `X` and the exit code. By then nothing of the command is
+left: the code is that of the first process of a process namespace, which ends after all others. `bubblewrap.py` is the
+other side of this, and writes both files.
 
 Calls and numbers: clone(2), mount(2), capset(2), prctl(2), netdevice(7) and the kernel's `include/uapi/linux`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import fcntl
 import marshal
@@ -24,12 +24,14 @@ import signal
 import socket
 import struct
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
 
+TYPE_CHECKING = False  # typing's own, whose import takes longer than all of this
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any, NoReturn
 
 NEW_MOUNTS, NEW_IPC, NEW_PROCESSES, NEW_NETWORK = 0x20000, 0x8000000, 0x20000000, 0x40000000
+CLONE = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
 SET_DUMPABLE, SET_SECCOMP, DROP_BOUND, NO_NEW_PRIVILEGES, AMBIENT, CLEAR_ALL = 4, 22, 24, 38, 47, 4
 SECCOMP_FILTER = 2
 CAPABILITIES = (8, 12, 21)  # SETPCAP, NET_ADMIN, SYS_ADMIN: all that this process was given
@@ -42,35 +44,45 @@ MAX_BYTES = 4_096
 MAX_DESCRIPTORS = 1 << 16
 
 libc = ctypes.CDLL(None, use_errno=True)
+python = ctypes.PyDLL(None, use_errno=True)  # a call that keeps the interpreter's lock, as a fork must
 
 
-class Started:
-    """A command: its first process's number here and handle, and the channel to who asked for it."""
+class First:
+    """A command's first process, made before there is a command: its number here and handle, and the ways to it."""
 
-    def __init__(self, process: int, channel: socket.socket) -> None:
-        self.process, self.channel = process, channel
-        self.handle = os.pidfd_open(process)
+    def __init__(self, walls: dict[str, Any]) -> None:
+        self.orders, theirs = socket.socketpair()
+        self.channel = self.orders  # until there is one
+        self.process = fork()
+        if self.process == 0:
+            be_first(walls, theirs)
+        theirs.close()
+        self.handle = os.pidfd_open(self.process)
 
 
 def main() -> None:
     """Serve until the socket is closed."""
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
+    walls = load(int(sys.argv[2]))
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # which the kernel does not deliver to a first process
-    own = os.open("/proc/self/ns/pid", os.O_RDONLY)
+    waiting: First | None = First(walls)
     send(control, b"R", os.pidfd_open(os.getpid()))
     poll = select.poll()
     poll.register(control, select.POLLIN)
-    running: dict[int, Started] = {}
+    running: dict[int, First] = {}
     while True:
         descriptor = poll.poll()[0][0]  # one at a time: the numbers of closed ones are given out again
         known = running.get(descriptor)
         if known is None:
-            started = start(own, *receive(control))
-            if started is not None:
-                for number in (started.handle, started.channel.fileno()):
-                    running[number] = started
-                    poll.register(number, select.POLLIN)
+            known, waiting = start(receive(control), waiting or First(walls)), None
+            for number in (known.handle, known.channel.fileno()):
+                running[number] = known
+                poll.register(number, select.POLLIN)
+            try:  # noqa: SIM105  the same
+                waiting = First(walls)
+            except OSError:  # then it is tried again when it is needed
+                pass
         elif descriptor == known.handle:
             for number in {descriptor, known.channel.fileno()} & running.keys():
                 del running[number]
@@ -85,65 +97,82 @@ def main() -> None:
             signal.pidfd_send_signal(known.handle, signal.SIGKILL)
 
 
-def start(own: int, request: int, out: int, err: int, channel_number: int, group: int) -> Started | None:  # noqa: PLR0913, PLR0917  one request
-    """Fork the first process of a new process namespace. `own` is that of this one, as an open file."""
-    channel = socket.socket(fileno=channel_number)
-    try:
-        with open(request, "rb") as file:
-            asked = marshal.load(file)  # noqa: S302  from this program itself
-        call(libc.unshare, NEW_PROCESSES)
-        try:
-            process = os.fork()
-            if process == 0:
-                be_first(asked, out, err, channel, group)
-        finally:
-            call(libc.setns, own, NEW_PROCESSES)
-    except OSError as error:
-        send(channel, b"E" + reason(error))
-        channel.close()
-        return None
-    finally:
-        os.close(out)
-        os.close(err)
-        os.close(group)
-    return Started(process, channel)
+def start(handed: tuple[int, ...], first: First) -> First:
+    """Hand a request over to a first process; where that is dead, its end says so."""
+    *rest, channel = handed
+    send(first.orders, b"C", *rest, os.dup(channel))
+    first.orders.close()
+    first.channel = socket.socket(fileno=channel)
+    return first
 
 
-def be_first(asked: dict[str, Any], out: int, err: int, channel: socket.socket, group: int) -> NoReturn:
+def fork() -> int:
+    """Fork into a new process namespace. Unlike unshare(2) it changes nothing for later forks of this process."""
+    python.PyOS_BeforeFork()
+    process = int(python.syscall(CLONE, NEW_PROCESSES | signal.SIGCHLD, 0, 0, 0, 0))
+    number = ctypes.get_errno()
+    (python.PyOS_AfterFork_Child if process == 0 else python.PyOS_AfterFork_Parent)()
+    if process < 0:
+        raise OSError(number, f"clone: {os.strerror(number)}")
+    return process
+
+
+def be_first(walls: dict[str, Any], orders: socket.socket) -> NoReturn:
     """Be the first process of a command, and end as the command does."""
-    code = 126
+    problem, code = b"", 126
+    handed: tuple[int, ...] = ()
     try:
+        close_all_but(0, 1, 2, orders.fileno())
+        try:
+            handed = prepare(walls)
+        except Exception as error:  # noqa: BLE001  it is told when somebody asks
+            problem = reason(error)
+        request, out, err, group, number = receive(orders)
+        orders.close()
+        channel = socket.socket(fileno=number)
         if not come_in(group):
             send(channel, b"S")
-        close_all_but(0, 1, 2, out, err, channel.fileno())
-        code = first_process(asked, out, err, channel)
-    except BaseException as error:  # noqa: BLE001  whatever it is, nothing may run on without walls
-        send(channel, b"E" + reason(error))
+        try:
+            code = 126 if problem else first_process(walls, load(request), (out, err), channel, handed)
+        except Exception as error:  # noqa: BLE001  the same
+            problem = reason(error)
+        if problem:
+            send(channel, b"E" + problem)
     finally:
-        os._exit(code)
+        os._exit(code)  # whatever it is, nothing runs on without walls
 
 
 def come_in(group: int) -> bool:
     """Come into the control group whose file this is, with all that is started from here on."""
-    with contextlib.suppress(OSError):
+    try:
         os.write(group, b"0")
-        return True
-    return False
+    except OSError:
+        return False
+    finally:
+        os.close(group)
+    return True
 
 
-def first_process(asked: dict[str, Any], out: int, err: int, channel: socket.socket) -> int:
-    """Build the walls, start the command, and wait for its end. What is left of it ends with this process."""
+def prepare(walls: dict[str, Any]) -> tuple[int, ...]:
+    """Build the walls that are the same for all commands; the descriptors for who watches from outside."""
     call(libc.unshare, NEW_MOUNTS | NEW_NETWORK | NEW_IPC)
-    for name, *arguments in asked["steps"]:
-        STEPS[name](*arguments)
-    handed = (
-        os.pidfd_open(os.getpid()),
-        os.open("/proc", os.O_RDONLY | os.O_DIRECTORY),
-        listener(asked["port"]),
-    )
-    drop_powers(asked["filter"])
+    take(walls["steps"])
+    proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
+    return os.pidfd_open(os.getpid()), proc, listener(walls["port"])
+
+
+def first_process(
+    walls: dict[str, Any],
+    asked: dict[str, Any],
+    outputs: tuple[int, int],
+    channel: socket.socket,
+    handed: tuple[int, ...],
+) -> int:
+    """Start the command and wait for its end. What is left of it ends with this process."""
+    take(asked["steps"])
+    drop_powers(walls["filter"])
     send(channel, b"R", *handed)
-    command = spawn(asked, out, err, channel)
+    command = spawn(asked, outputs, channel)
     os.closerange(0, MAX_DESCRIPTORS)
     while True:
         ended, status = os.wait()
@@ -151,9 +180,15 @@ def first_process(asked: dict[str, Any], out: int, err: int, channel: socket.soc
             return os.WEXITSTATUS(status) if os.WIFEXITED(status) else SIGNALLED + os.WTERMSIG(status)
 
 
-def spawn(asked: dict[str, Any], out: int, err: int, channel: socket.socket) -> int:
+def take(steps: list[tuple[Any, ...]]) -> None:
+    """Do one thing after another."""
+    for name, *arguments in steps:
+        STEPS[name](*arguments)
+
+
+def spawn(asked: dict[str, Any], outputs: tuple[int, int], channel: socket.socket) -> int:
     """Start the command with its limits, and only its own descriptors. Its parent's are the same then."""
-    for number, descriptor in enumerate((os.open("/dev/null", os.O_RDONLY), out, err)):
+    for number, descriptor in enumerate((os.open("/dev/null", os.O_RDONLY), *outputs)):
         os.dup2(descriptor, number)
     close_all_but(0, 1, 2, channel.fileno())
     os.chdir(asked["folder"])
@@ -234,6 +269,12 @@ def call(function: Any, *arguments: object) -> None:
         raise OSError(number, f"{function.__name__}: {os.strerror(number)}")
 
 
+def load(descriptor: int) -> dict[str, Any]:
+    """Read a file of this program's."""
+    with open(descriptor, "rb") as file:
+        return dict(marshal.load(file))  # noqa: S302  the same program wrote it
+
+
 def reason(error: BaseException) -> bytes:
     """Why something failed."""
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__).encode("utf-8", "replace")
@@ -242,8 +283,10 @@ def reason(error: BaseException) -> bytes:
 def send(channel: socket.socket, text: bytes, *descriptors: int) -> None:
     """Send a message and descriptors, which are closed here. The other side may be gone."""
     rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(descriptors)}i", *descriptors))
-    with contextlib.suppress(OSError):
+    try:  # noqa: SIM105  contextlib takes long to load
         channel.sendmsg([text[:MAX_BYTES]], [rights] if descriptors else [])
+    except OSError:
+        pass
     for descriptor in descriptors:
         os.close(descriptor)
 
@@ -253,8 +296,8 @@ def receive(control: socket.socket) -> tuple[int, int, int, int, int]:
     text, ancillary, _, _ = control.recvmsg(1, socket.CMSG_SPACE(20), socket.MSG_CMSG_CLOEXEC)
     if not text:
         os._exit(0)
-    request, out, err, channel, group = struct.unpack("5i", ancillary[0][2])
-    return request, out, err, channel, group
+    request, out, err, group, channel = struct.unpack("5i", ancillary[0][2])
+    return request, out, err, group, channel
 
 
 def close_all_but(*kept: int) -> None:

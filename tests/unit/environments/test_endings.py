@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.core.errors import ToolError
 from orchestrator.environments.bubblewrap import BubblewrapSandbox, Walls
 from orchestrator.environments.confinement import SandboxOptions
 from orchestrator.environments.local import LocalEnvironment
@@ -210,3 +211,41 @@ async def test_a_sandbox_that_has_ended_is_made_again(tmp_path: Path) -> None:
             os.kill(number, signal.SIGKILL)
             select.select([os.pidfd_open(number)], [], [])
     await environment.cleanup()
+
+
+async def test_closing_while_commands_are_being_started_leaves_nothing(tmp_path: Path) -> None:
+    """Closed after each number of steps of the event loop."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for steps in range(0, 40, 3):
+        environment = LocalEnvironment(tmp_path, sandbox=this_machines_sandbox())
+        tasks = [asyncio.create_task(environment.exec_command("sleep 600", timeout_ms=MS)) for _ in range(2)]
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        await environment.cleanup()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(one, ToolError) or one.exit_code < 0 for one in ended), ended  # type: ignore[union-attr]
+    assert alive(str(tmp_path)) == []
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_command_cancelled_while_it_is_being_started_leaves_nothing(
+    times: int, mark: str, tmp_path: Path
+) -> None:
+    """Cancelled after each number of steps of the event loop, once or twice."""
+    environment = LocalEnvironment(tmp_path, sandbox=this_machines_sandbox())
+    await environment.exec_command("true", timeout_ms=MS)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for steps in range(12):
+        task = asyncio.create_task(environment.exec_command(f"exec -a {mark} sleep 600", timeout_ms=MS))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        if times > 1:
+            await asyncio.sleep(0)
+            task.cancel()
+        await asyncio.wait([task])
+    assert (await environment.exec_command("echo on", timeout_ms=MS)).stdout == "on\n"
+    await environment.cleanup()
+    assert alive(mark) == []
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before

@@ -13,9 +13,9 @@ import pytest
 
 from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.environments.command import Command
-from orchestrator.environments.confinement import Place, SandboxOptions
+from orchestrator.environments.confinement import Limits, Place, SandboxOptions
 from orchestrator.environments.sandbox import find_sandbox
-from orchestrator.environments.seatbelt import Scratch, SeatbeltSandbox, profile
+from orchestrator.environments.seatbelt import Scratch, SeatbeltSandbox, limited, profile
 from orchestrator.workspace.sweep import sweep
 
 
@@ -132,3 +132,20 @@ def test_no_place_for_temporary_files_is_said(temporary: Path) -> None:
     temporary.rmdir()
     with pytest.raises(ToolError, match="no place for temporary files"):
         Scratch()
+
+
+def test_what_stands_before_a_command_limits_it_and_is_gone_then() -> None:
+    limits = Limits(memory_bytes=1 << 30, file_bytes=1 << 20, open_files=50)
+    line = "ulimit -c; ulimit -d; ulimit -f; ulimit -n; nice; ps -o comm= -p $$; exit 7"
+    words = [*limited(limits), "/bin/bash", "-c", line]
+    ran = subprocess.run(words, capture_output=True, text=True, check=False)
+    told = ["0", str(1 << 20), "1024", "50", str(os.nice(0) + 10), "bash"]  # in KiB
+    assert (ran.stdout.split(), ran.stderr, ran.returncode) == (told, "", 7)
+
+
+def test_a_limit_that_is_lower_already_stays() -> None:
+    words = [*limited(Limits(open_files=1 << 20)), "/bin/bash", "-c", "ulimit -n"]
+    ran = subprocess.run(
+        ["/bin/bash", "-c", 'ulimit -n 60; exec "$@"', "bash", *words], capture_output=True, check=True
+    )
+    assert ran.stdout == b"60\n"
