@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.assembly.around import Around
 from orchestrator.assembly.demo import as_demo, make_demo
 from orchestrator.assembly.forge import choose_site, commands_for
-from orchestrator.assembly.guards import (
-    NAME_COMMANDS,
-    GuardMaker,
-    choose_sandbox,
-    open_rules,
-    refuse_tracing,
-)
+from orchestrator.assembly.guards import NAME_COMMANDS, GuardMaker, choose_sandbox, open_rules, refuse_tracing
 from orchestrator.assembly.model import choose_model
 from orchestrator.assembly.program import Program
 from orchestrator.assembly.relay import Relay

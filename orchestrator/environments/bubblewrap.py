@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from orchestrator.environments.command import Command
     from orchestrator.environments.confinement import Limits, Place, SandboxOptions
-    from orchestrator.environments.control_group import ControlGroup
 
 PROXY_PORT = 61_080
 """Above the ports that Linux gives out itself; in a network of its own it is always free."""
@@ -289,7 +288,8 @@ class BubblewrapLaunch:
         self._sent = self._killed = False
         self._first = -1
         self._listener: socket.socket | None = None
-        self._group: ControlGroup | None = None
+        limits = sandbox.options.limits
+        self._group = make_group(limits.memory()) if limits.grouped else None
         self._watch: Watch | None = None
         self._watching: asyncio.Task[None] | None = None
         self._problem = ""
@@ -311,14 +311,13 @@ class BubblewrapLaunch:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel.setblocking(False)
         file = _memory(self._request)
-        limits = self._sandbox.options.limits
-        self._group = make_group(limits.memory()) if limits.grouped else None
-        entrance = (self._group.entrance,) if self._group is not None else ()
+        entrance = os.open(os.devnull, os.O_WRONLY) if self._group is None else os.dup(self._group.entrance)
         try:
-            await self._opened.send((file, stdout, stderr, *entrance, theirs.fileno()))
+            await self._opened.send((file, stdout, stderr, entrance, theirs.fileno()))
         finally:
             theirs.close()
             os.close(file)
+            os.close(entrance)
         self._sent = True
         loop = asyncio.get_running_loop()
         loop.add_reader(self._channel.fileno(), self._receive)
@@ -332,13 +331,13 @@ class BubblewrapLaunch:
         """Take one answer."""
         assert self._channel is not None  # noqa: S101  for the type checker
         said, handed = receive(self._channel)
-        if said in {b"R", b"G"} and len(handed) == _MAX_DESCRIPTORS:
+        if said == b"S":
+            self._close_group()
+            return
+        if said == b"R" and len(handed) == _MAX_DESCRIPTORS:
             self._first, proc, listener = handed
-            group, self._group = self._group, None
-            if group is not None and said == b"R":  # nobody came in
-                group.close()
-                group = None
-            self._watch = Watch(proc, self._root, self._sandbox.options.limits, group=group)
+            self._watch = Watch(proc, self._root, self._sandbox.options.limits, group=self._group)
+            self._group = None
             self._listener = socket.socket(fileno=listener)
         elif said.startswith(b"E"):
             self._problem = said[1:].decode("utf-8", "replace")
@@ -393,14 +392,17 @@ class BubblewrapLaunch:
             await asyncio.gather(self._watching, return_exceptions=True)
         await self._proxy.close()
 
+    def _close_group(self) -> None:
+        group, self._group = self._group, None
+        if group is not None:
+            group.close()
+
     def _let_go(self) -> None:
         if self._watching is not None:
             self._watching.cancel()
+        self._close_group()
         if self._watch is not None:
             self._watch.close()
-        if self._group is not None:
-            self._group.close()
-            self._group = None
         if self._listener is not None:
             self._listener.close()
         if self._channel is not None:

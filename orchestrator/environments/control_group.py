@@ -15,8 +15,6 @@ from pathlib import Path
 
 _PREFIX = "pullwright"
 _numbers = itertools.count()
-_left: set[Path] = set()
-"""Groups of this program in which a process was still ending when they were closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +40,12 @@ _V1 = _Version(
 _V2 = _Version(("memory.max",), {"memory.swap.max": "0", "memory.oom.group": "1"}, "memory.events")
 
 
+_known: dict[tuple[str, str], tuple[Path, _Version]] = {}
+"""Where groups can be made, which is found by trying; that takes longer than all the rest."""
+_left: set[Path] = set()
+"""Groups of this program in which a process was still ending when they were closed."""
+
+
 class ControlGroup:
     """A group. It is empty until a process comes in; those that it starts then are in it too.
 
@@ -62,14 +66,6 @@ class ControlGroup:
         except BaseException:
             self.close()
             raise
-
-    def add(self, process: int) -> None:
-        """Take a process in.
-
-        Raises:
-            OSError: it is not there, or this user may not.
-        """
-        os.write(self.entrance, str(process).encode())
 
     def was_full(self) -> bool:
         """Whether the kernel ended a process because the limit was reached."""
@@ -101,15 +97,16 @@ def make_group(
         own: where the kernel says in which groups this program is.
         root: where groups are mounted.
     """
-    for parent, version in _parents(Path(own), Path(root)):
+    known = _known.pop((own, root), None)
+    for parent, version in [known] if known else _parents(Path(own), Path(root)):
         folder = parent / f"{_PREFIX}-{os.getpid()}-{next(_numbers)}"
-        try:
-            _sweep(parent)
-            folder.mkdir()
-        except OSError:
-            continue
         with suppress(OSError):
-            return ControlGroup(folder, version, limit)
+            folder.mkdir()
+            group = ControlGroup(folder, version, limit)
+            if not known:
+                _sweep(parent)
+            _known[own, root] = parent, version
+            return group
     return None
 
 

@@ -1,12 +1,13 @@
 """The first process of a sandbox: starts each command in namespaces of its own, and says how it ended.
 
 It is a script for `python -I -S`, and no command can see it. Its arguments are the numbers of a socket and of a file
-with what is the same for all commands. Each message on the socket is a request with four descriptors: a file with
-the request itself, the command's two outputs, and a channel; before the channel may be the `cgroup.procs` of a control
-group. When the socket is closed, everything here ends; when a channel is shut down, its command is killed. On the
-channel come `R`, or `G` from within the group, with three descriptors (the command's first process, its `/proc`, the
-proxy's listening socket), or `E` and why it could not be started; in the end `X` and the exit code. By then nothing of the command is left: the code is that of the first process of a process namespace,
-which ends after all others. `bubblewrap.py` is the other side of this, and writes both files.
+with what is the same for all commands. Each message on the socket is a request with five descriptors: a file with
+the request itself, the command's two outputs, the entrance of a control group, and a channel. When the socket is
+closed, everything here ends; when a channel is shut down, its command is killed. On the channel come `S` where it may
+not enter the group, `R` with three descriptors (the command's first process, its `/proc`, the proxy's listening
+socket), or `E` and why it could not be started; in the end `X` and the exit code. By then nothing of the command is
+left: the code is that of the first process of a process namespace, which ends after all others. `bubblewrap.py` is the
+other side of this, and writes both files.
 
 Calls and numbers: clone(2), mount(2), capset(2), prctl(2), netdevice(7) and the kernel's `include/uapi/linux`.
 """
@@ -40,7 +41,6 @@ NICENESS = 10  # what watches from outside must get its turn among thousands
 IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)  # by Python, and a program would inherit it
 SIGNALLED = 128  # and the signal's number, as shells say it
 MAX_BYTES = 4_096
-MOST_HANDED = 5
 MAX_DESCRIPTORS = 1 << 16
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -127,19 +127,30 @@ def be_first(walls: dict[str, Any], orders: socket.socket) -> NoReturn:
             handed = prepare(walls)
         except Exception as error:  # noqa: BLE001  it is told when somebody asks
             problem = reason(error)
-        request, out, err, *entrance, number = receive(orders)
+        request, out, err, group, number = receive(orders)
         orders.close()
         channel = socket.socket(fileno=number)
+        if not come_in(group):
+            send(channel, b"S")
         try:
-            if not problem:
-                said = b"G" if entrance and enter(entrance[0]) else b"R"
-                code = first_process(walls, load(request), (out, err), channel, (said, *handed))
+            code = 126 if problem else first_process(walls, load(request), (out, err), channel, handed)
         except Exception as error:  # noqa: BLE001  the same
             problem = reason(error)
         if problem:
             send(channel, b"E" + problem)
     finally:
         os._exit(code)  # whatever it is, nothing runs on without walls
+
+
+def come_in(group: int) -> bool:
+    """Come into the control group whose file this is, with all that is started from here on."""
+    try:
+        os.write(group, b"0")
+    except OSError:
+        return False
+    finally:
+        os.close(group)
+    return True
 
 
 def prepare(walls: dict[str, Any]) -> tuple[int, ...]:
@@ -155,27 +166,18 @@ def first_process(
     asked: dict[str, Any],
     outputs: tuple[int, int],
     channel: socket.socket,
-    told: tuple[Any, ...],
+    handed: tuple[int, ...],
 ) -> int:
     """Start the command and wait for its end. What is left of it ends with this process."""
     take(asked["steps"])
     drop_powers(walls["filter"])
-    send(channel, *told)
+    send(channel, b"R", *handed)
     command = spawn(asked, outputs, channel)
     os.closerange(0, MAX_DESCRIPTORS)
     while True:
         ended, status = os.wait()
         if ended == command:
             return os.WEXITSTATUS(status) if os.WIFEXITED(status) else SIGNALLED + os.WTERMSIG(status)
-
-
-def enter(group: int) -> bool:
-    """Come into a control group by its file `cgroup.procs`, before anything is started; whether that may be."""
-    try:
-        os.write(group, b"0")
-    except OSError:
-        return False
-    return True
 
 
 def take(steps: list[tuple[Any, ...]]) -> None:
@@ -289,13 +291,13 @@ def send(channel: socket.socket, text: bytes, *descriptors: int) -> None:
         os.close(descriptor)
 
 
-def receive(control: socket.socket) -> tuple[int, ...]:
-    """The descriptors of the next request. Ends everything where none comes any more."""
-    text, ancillary, _, _ = control.recvmsg(1, socket.CMSG_SPACE(MOST_HANDED * 4), socket.MSG_CMSG_CLOEXEC)
+def receive(control: socket.socket) -> tuple[int, int, int, int, int]:
+    """The five descriptors of the next request. Ends everything where none comes any more."""
+    text, ancillary, _, _ = control.recvmsg(1, socket.CMSG_SPACE(20), socket.MSG_CMSG_CLOEXEC)
     if not text:
         os._exit(0)
-    data = ancillary[0][2]
-    return struct.unpack(f"{len(data) // 4}i", data)
+    request, out, err, group, channel = struct.unpack("5i", ancillary[0][2])
+    return request, out, err, group, channel
 
 
 def close_all_but(*kept: int) -> None:

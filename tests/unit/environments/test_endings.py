@@ -146,7 +146,9 @@ async def test_a_first_process_that_lies_is_killed_by_its_handle(mark: str, tmp_
     """As if an attack on it had succeeded: it says that the command has ended well, and everything lives on."""
     honest = Walls("", b"").init.read_text(encoding="utf-8")
     lying = tmp_path / "init.py"
-    lying.write_text(honest.replace("send(channel, *told)", 'send(channel, *told); send(channel, b"X0")'))
+    lying.write_text(
+        honest.replace('send(channel, b"R", *handed)', 'send(channel, b"R", *handed); send(channel, b"X0")')
+    )
     calls = syscall_filter(os.uname().machine)
     assert calls is not None
     root = tmp_path / "clone"

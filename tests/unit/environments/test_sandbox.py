@@ -145,7 +145,7 @@ POWERS = [
         number = {"x86_64": 310, "aarch64": 270}[os.uname().machine]
         word = ctypes.create_string_buffer(b"word")
         piece = (ctypes.c_size_t * 2)(ctypes.addressof(word), 4)
-        print("WON" if libc.syscall(number, os.getpid(), piece, 1, piece, 1, 0) == 4 else ctypes.get_errno())
+        print("WON" if libc.syscall(number, os.getpid(), piece, 1, piece, 1, ctypes.c_long(0)) == 4 else ctypes.get_errno())
     """)),
     Attack("makes a user namespace", "unshare -Ur true && echo WON"),
     Attack("makes one by clone", python("""
