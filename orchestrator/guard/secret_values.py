@@ -41,8 +41,11 @@ _MOST_KNOWN = 20_000
 _MIN_DISTINCT = 4
 _MARGIN_CHARS = 3
 _MIN_RANDOM_CHARS = 6
-_COUNTING = b"01234567890123456789 98765432109876543210"
-"""Digits in order are in many texts."""
+_DIGITS = b"01234567890123456789"
+_COUNTING = b" ".join(
+    (_DIGITS, _DIGITS[::-1], _DIGITS.hex().encode(), b"".join(b"%d" % byte for byte in _DIGITS))
+)
+"""Digits in order are in many texts, and so are their numbers."""
 _RARELY_CHARS = 400
 
 # Characters without width, whose bytes are left out on both sides of the comparison.
