@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.agent.worst_case import DEFAULT_REPLY_TOKENS, Need, fixed_bytes
@@ -25,6 +25,7 @@ class Ask:
         request: the fixed part of every request; its prefix's bytes never change.
         context_window: how many tokens the model can read, if that is known.
         reply_tokens: the longest reply where the request sets no limit.
+        fixed_bytes: the size of the fixed part, measured once.
     """
 
     model: Model
@@ -36,6 +37,10 @@ class Ask:
     context_window: int | None = None
     parallel: bool = True
     reply_tokens: int = DEFAULT_REPLY_TOKENS
+    fixed_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fixed_bytes", fixed_bytes(self.request))
 
 
 def need_of(ask: Ask, history: History, more_bytes: int = 0, *, asked: str | None = None) -> Need:
@@ -48,7 +53,7 @@ def need_of(ask: Ask, history: History, more_bytes: int = 0, *, asked: str | Non
         asked: the name of the model that it goes to, where that is not the first one.
     """
     meter = history.meter
-    tokens = meter.tokens(asked or next_name(ask.model), fixed_bytes(ask.request), more_bytes)
+    tokens = meter.tokens(asked or next_name(ask.model), ask.fixed_bytes, more_bytes)
     return Need(
         tokens, max(ask.request.max_output_tokens or ask.reply_tokens, meter.longest_reply), ask.price
     )

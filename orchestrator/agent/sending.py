@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from orchestrator.agent.ask import need_of
 from orchestrator.agent.history import Turn, TurnKind
-from orchestrator.agent.worst_case import fixed_bytes
 from orchestrator.core.errors import ProviderError
 from orchestrator.core.events import (
     ReasoningDelta,
@@ -93,8 +92,8 @@ class Sending:
         turn = Turn(TurnKind.ASSISTANT, response.message, self.now(), response.usage, response.id)
         self.history.add(turn)
         if response.is_counted:
-            meter, fixed = self.history.meter, fixed_bytes(self.ask.request)
-            meter.measured(response.usage, self.asked, response.model, fixed)
+            meter = self.history.meter
+            meter.measured(response.usage, self.asked, response.model, self.ask.fixed_bytes)
 
     async def _in_one(self, request: Request) -> Response:
         response = await self.ask.model.complete(replace(request, on_retry=self._retried))

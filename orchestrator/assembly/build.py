@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.assembly.around import Around
 from orchestrator.assembly.demo import as_demo, make_demo
 from orchestrator.assembly.forge import choose_site, commands_for
-from orchestrator.assembly.guards import GuardMaker, choose_sandbox
+from orchestrator.assembly.guards import NAME_COMMANDS, GuardMaker, choose_sandbox, open_rules
 from orchestrator.assembly.model import choose_model
 from orchestrator.assembly.program import Program
 from orchestrator.assembly.relay import Relay
@@ -18,6 +18,7 @@ from orchestrator.config import ApiKeys, load, secret_values
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.cycle_events import CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.events import Warned
 from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME
 from orchestrator.cycle.parts import Stop
 from orchestrator.guard.secrets import Redactor
@@ -94,6 +95,8 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     redactor = Redactor(secret_values(environ))
     guards = GuardMaker(redactor)
     guards(settings)  # a rule that makes no sense is said now
+    if found := open_rules(settings):
+        relay(Warned(f"{found}: {NAME_COMMANDS}"))
     site = choose_site(errand.repository, around, writes=not errand.dry_run)
     return Program(
         repository=site.label,

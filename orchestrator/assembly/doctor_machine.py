@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from orchestrator import __version__
 from orchestrator.assembly.doctor_findings import Finding, Group, Probe, failed, ok, skipped, warning
-from orchestrator.assembly.guards import runs_commands, sandbox_options
+from orchestrator.assembly.guards import NAME_COMMANDS, open_rules, runs_commands, sandbox_options
 from orchestrator.core.errors import SandboxMissingError
 from orchestrator.core.repositories import same_repository
+from orchestrator.guard.command_rules import CommandRules
 from orchestrator.journal.folders import HOME_VARIABLE
 from orchestrator.journal.open_runs import open_runs
 from orchestrator.journal.pauses import last_pause
@@ -51,7 +52,11 @@ def machine(home: Home) -> Group:
 
 def commands(settings: Settings) -> Group:
     """Whether commands can run as the settings want it."""
-    return Group("Commands", (Probe("sandbox", lambda: _sandbox(settings), "see above", _SANDBOX_SECONDS),))
+    probes = (
+        Probe("sandbox", lambda: _sandbox(settings), "see above", _SANDBOX_SECONDS),
+        Probe("rules", lambda: _rules(settings), "mend the rule in allow_command or deny_command"),
+    )
+    return Group("Commands", probes)
 
 
 def earlier(around: Around, repository: str | None) -> Group:
@@ -130,6 +135,14 @@ def _sandbox(settings: Settings) -> Finding:
     except SandboxMissingError as error:
         found, _, fix = str(error).partition(": ")
         return failed(found, fix)
+
+
+def _rules(settings: Settings) -> Finding:
+    CommandRules.parse(settings.allow_command, settings.deny_command)
+    if settings.permission != "safe" or not settings.allow_command:
+        return skipped(f"none count at the level {settings.permission}" if settings.allow_command else "none")
+    found = open_rules(settings)
+    return warning(found, NAME_COMMANDS) if found else ok("what they grant starts no other program")
 
 
 def _dead_runs(home: Home, repository: str | None) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -15,15 +16,23 @@ from orchestrator.guard.incoming import clean_name, clean_words, show_hidden
 from orchestrator.guard.integrity import weakened_tests
 from orchestrator.guard.protected import PathPolicy
 from orchestrator.guard.wording import Wording
+from orchestrator.worker.reading import Seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from orchestrator.config import Settings
     from orchestrator.core.events import Emit
-    from orchestrator.environments.confinement import Sandbox, SandboxOptions
+    from orchestrator.environments.confinement import Connect, Sandbox, SandboxOptions
     from orchestrator.guard.incoming import Cleaned
     from orchestrator.guard.secrets import Redactor
+
+_MOST_RULES = 5
+NAME_COMMANDS = "write whole commands in place of *, or accept it"
+
+
+_MOST_KEPT = 20
+"""Lines about what stays in one text. A person who wants to see all of it opens its source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +91,27 @@ def rules_in_words(settings: Settings, sandbox: Sandbox | None) -> str:
     return f"{settings.permission}: {granted}, {walls}{network}"
 
 
-def choose_sandbox(settings: Settings) -> Sandbox | None:
+def open_rules(settings: Settings) -> str:
+    """What the person should know of rules that may grant more than they name, in one line; empty if there are none.
+
+    Raises:
+        ConfigurationError: a rule is no command.
+    """
+    rules = CommandRules.parse(settings.allow_command).open if settings.permission == "safe" else ()
+    if not rules:
+        return ""
+    shown = ", ".join(f"`{rule}`" for rule in rules[:_MOST_RULES])
+    more = f" and {len(rules) - _MOST_RULES} more" if len(rules) > _MOST_RULES else ""
+    held = "nothing" if settings.sandbox == "off" else "the sandbox alone"
+    return f"the * of {shown}{more} may grant any other program, and {held} holds what that does"
+
+
+def choose_sandbox(settings: Settings, connect: Connect | None = None) -> Sandbox | None:
     """The sandbox for commands; None where none can run, or where a person typed that there is to be none.
+
+    Args:
+        settings: see there.
+        connect: opens connections to allowed hosts, in the place of those to public addresses.
 
     Raises:
         SandboxMissingError: this machine has none.
@@ -93,7 +121,7 @@ def choose_sandbox(settings: Settings) -> Sandbox | None:
         return None
     from orchestrator.environments.sandbox import find_sandbox
 
-    return find_sandbox(sandbox_options(settings))
+    return find_sandbox(dataclasses.replace(sandbox_options(settings), connect=connect))
 
 
 def sandbox_options(settings: Settings) -> SandboxOptions:
@@ -105,22 +133,22 @@ def sandbox_options(settings: Settings) -> SandboxOptions:
 
 def told_of_refusals(emit: Emit) -> Callable[[str, str], None]:
     """Reports connections that were refused."""
-    from orchestrator.environments.hosts import flag_for
+    from orchestrator.environments.hosts import refusal
 
     def on_refused(place: str, command: str) -> None:
-        message = f"refused a connection to {place}; {flag_for(place)} allows it"
-        emit(Guarded(Defence.NETWORK, message, (command,)))
+        emit(Guarded(Defence.NETWORK, refusal(place), (command,)))
 
     return on_refused
 
 
-def as_lines(
-    clean: Callable[[str], Cleaned], redact: Callable[[str], str]
-) -> Callable[[str], tuple[str, list[str]]]:
-    """A check of people's words as the backlog asks for it: the text, and what was taken out in lines."""
+def as_lines(clean: Callable[[str], Cleaned], redact: Callable[[str], str]) -> Callable[[str], Seen]:
+    """A check of people's words as the backlog asks for it, with what there is to say in lines."""
 
-    def told(text: str) -> tuple[str, list[str]]:
+    def told(text: str) -> Seen:
         cleaned = clean(text)
-        return redact(cleaned.text), [str(one) for one in cleaned.removed]
+        # The same tag may stand in every line of a log.
+        kept = {(one.kind, one.text): str(one) for one in reversed(cleaned.kept)}
+        hidden = [str(one) for one in cleaned.removed]
+        return Seen(redact(cleaned.text), hidden, list(reversed(kept.values()))[:_MOST_KEPT])
 
     return told

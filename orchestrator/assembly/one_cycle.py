@@ -18,12 +18,13 @@ from orchestrator.assembly.guards import as_lines
 from orchestrator.assembly.spending import scope_caps, smallest_request
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.core.events import Warned
+from orchestrator.core.events import Event, Warned
 from orchestrator.cycle.result import Outcome
 from orchestrator.worker.admission import Admission
 from orchestrator.worker.backlog import Backlog, Wanted
 from orchestrator.worker.ledger import RepositoryLedger
 from orchestrator.worker.manners import Manners
+from orchestrator.worker.reading import Screen
 from orchestrator.worker.recovery import Recovery
 from orchestrator.worker.remains import Remains
 from orchestrator.worker.spending import Purse
@@ -139,7 +140,7 @@ class OneCycle:
     def _taker(self, recovery: Recovery, dead: list[str], spent_up: Callable[[Spent], str | None]) -> Taker:
         """Who claims tasks. The claims of dead runs are free."""
         program, rules = self._program, self._rules
-        forge, guards = program.site.forge, program.guards(rules)
+        forge = program.site.forge
         return Taker(
             recovery.records,
             recovery.claims,
@@ -148,7 +149,7 @@ class OneCycle:
             dead,
             named=program.wanted != Wanted(),
             may=Admission(forge, rules.label, rules.allow_actor).may,
-            clean=lambda text, _author: guards.redact(guards.words(text).text),
+            clean=self._clean_answer,
             spent_up=spent_up,
             kept=kept_work(program.home, recovery.records),
             tell=lambda text: program.relay(Warned(text)),
@@ -157,6 +158,15 @@ class OneCycle:
             base=rules.base,
             author_email=rules.author_email,
         )
+
+    def _clean_answer(self, text: str, author: str) -> str:
+        """Words of somebody who answers, as people see them; what they do not see is told."""
+        guards, noticed = self._program.guards(self._rules), list[Event]()
+        screen = Screen(as_lines(guards.words, guards.redact), as_lines(guards.names, guards.redact), noticed)
+        seen = screen.text(text, f"comment by {author or 'an account that is gone'}")
+        for event in noticed:
+            self._program.relay(event)
+        return seen
 
     def _make_backlog(self, taker: Taker | None) -> Backlog:
         program, rules = self._program, self._rules

@@ -11,6 +11,7 @@ from orchestrator import __version__
 from orchestrator.cli.exit_codes import MEANINGS
 from orchestrator.cli.setting_flags import SETTING_KEYS, add_settings
 from orchestrator.core.commands import PROGRAM
+from orchestrator.core.secret_names import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -330,7 +331,7 @@ def _unknown(argument: str, flags: Iterable[str]) -> str:
     name = argument.partition("=")[0]
     if not name.startswith("-"):
         return f"{name[:60]!r} is one argument too many; put text with spaces in quotes"
-    if re.search("key|token|secret|password", name) and not _suggestion(name, flags, _VERY_CLOSE):
+    if is_secret_name(name) and not _suggestion(name, flags, _VERY_CLOSE):
         return f"there is no flag {name}; {_KEYS_TEXT}"
     return f"there is no flag {name}{_suggestion(name, flags)}"
 

@@ -13,7 +13,7 @@ from orchestrator.assembly.doctor import diagnose
 from orchestrator.assembly.doctor_findings import State
 from orchestrator.cli.arguments import given_settings
 from orchestrator.cli.exit_codes import DONE, FAILED
-from orchestrator.cli.text import as_json_text, clean
+from orchestrator.cli.text import as_json_text, clean, one_line
 
 if TYPE_CHECKING:
     import argparse
@@ -65,17 +65,16 @@ def lines(result: Result, columns: int, signs: dict[State, str]) -> Iterator[tup
 
 
 def _wrapped(text: str, first: str, later: str, columns: int) -> list[str]:
-    flat = " ".join(clean(text[: _MOST_TEXT_CHARS * 4]).split())
-    if len(flat) > _MOST_TEXT_CHARS:
-        flat = f"{flat[: _MOST_TEXT_CHARS - 1]}…"
-    return textwrap.wrap(
-        flat,
+    wrapped = textwrap.wrap(
+        one_line(text, _MOST_TEXT_CHARS),
         columns,
         initial_indent=first,
         subsequent_indent=later,
         break_long_words=False,
         break_on_hyphens=False,
-    ) or [first.rstrip()]
+    )
+    # What stood within a line may begin one now.
+    return [clean(line) for line in wrapped] or [first.rstrip()]
 
 
 def _writer() -> Callable[[Result, str], None]:
@@ -89,7 +88,7 @@ def _writer() -> Callable[[Result, str], None]:
         if result.group != before:
             if before:
                 write("", "")
-            write(" ".join(clean(result.group).split()), _TITLE)
+            write(one_line(result.group), _TITLE)
         for line, style in lines(result, columns, signs):
             write(line, style)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import random
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from orchestrator.redteam.attack import Attack
     from orchestrator.redteam.judge import Verdict
-    from orchestrator.redteam.run import Proof
+    from orchestrator.redteam.run import MakeUser, Proof
     from orchestrator.redteam.stage import Configured
 
 _PROOF_CHARS = 110
@@ -37,9 +36,10 @@ def redteam(options: argparse.Namespace) -> int:
     from orchestrator.redteam.attack import read_corpus
     from orchestrator.redteam.run import chosen
 
-    user = configured(given_settings(options), os.environ, Path.cwd())
+    make_user = partial(configured, given_settings(options), dict(os.environ), Path.cwd())
+    make_user()  # a mistake in it is said before anything is played
     attacks = chosen(read_corpus(), [options.only] if options.only else ())
-    return asyncio.run(_run(attacks, user, as_json=options.json, prove=options.prove))
+    return _run(attacks, make_user, as_json=options.json, with_proof=options.prove)
 
 
 def configured(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Configured:
@@ -59,16 +59,13 @@ def configured(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) 
     return Configured(load(flags, environ, cwd).settings, read)
 
 
-async def _run(attacks: list[Attack], user: Configured, *, as_json: bool, prove: bool) -> int:
-    from orchestrator.redteam.run import prove as prove_attack
-    from orchestrator.redteam.run import try_attack
+def _run(attacks: list[Attack], make_user: MakeUser, *, as_json: bool, with_proof: bool) -> int:
+    from orchestrator.redteam.run import play_all
 
-    source, show = random.SystemRandom(), _writer(as_json=as_json)
+    show = _writer(as_json=as_json)
     verdicts: list[Verdict] = []
     proofs: list[Proof] = []
-    for attack in attacks:
-        verdict = await try_attack(attack, user, source)
-        proof = await prove_attack(attack, user, source) if prove else None
+    for verdict, proof in play_all(attacks, make_user, with_proof=with_proof):
         verdicts.append(verdict)
         proofs += [proof] if proof else []
         show(verdict, proof)

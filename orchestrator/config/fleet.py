@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.config.keys import names_secret, secret_values
+from orchestrator.config.keys import secret_values
 from orchestrator.config.option import Reach
 from orchestrator.config.settings import KEYS, reach
 from orchestrator.config.sources import Kind, Origin, check_value, nearest_to, read_toml, unknown_key
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.secret_names import is_secret_name
 from orchestrator.guard.secrets import Redactor
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ class _Reader:
             return dict(self._environ)
         if not isinstance(token_env, str) or not _VARIABLE.fullmatch(token_env):
             raise ConfigurationError(f"token_env of {place} must be the name of an environment variable")
-        if not names_secret(token_env):
+        if not is_secret_name(token_env):
             raise ConfigurationError(
                 f"token_env of {place} names {token_env}, which is not kept from commands: "
                 "give the variable a name that ends in _TOKEN"

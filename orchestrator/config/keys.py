@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.secret_names import secrets_in
 
 Environment: TypeAlias = Mapping[str, str]
 
@@ -32,24 +32,6 @@ VARIABLES: dict[str, tuple[str, ...]] = {
 }
 """Which variables hold the key for what; the first that is set counts."""
 
-_SECRET_NAME = re.compile(
-    r"(?:^|_)(?:API_?KEY|ACCESS_KEY|PRIVATE_KEY|SECRET_KEY|APP_KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$",
-    re.IGNORECASE,
-)
-# Values that development containers and examples use. Hiding these words would damage ordinary text.
-_NO_SECRETS = frozenset(
-    {
-        "password",
-        "postgres",
-        "changeme",
-        "minioadmin",
-        "rabbitmq",
-        "disabled",
-        "required",
-        "undefined",
-        "username",
-    }
-)
 _MAX_KEY_FILE_BYTES = 100_000
 _SHOWN_CHARS = 4
 _MIN_CHARS_TO_SHOW = 20
@@ -99,22 +81,15 @@ def masked(value: str) -> str:
     return f"set, ends in …{text[-_SHOWN_CHARS:]}"
 
 
-def names_secret(variable: str) -> bool:
-    """Whether what a variable of this name holds is never shown and never given to a command."""
-    return _SECRET_NAME.search(variable) is not None
-
-
 def secret_values(environ: Environment) -> list[str]:
-    """Every value of the environment that must not be shown: the keys, and what is named like a secret.
+    """Every value of the environment that must not be shown: the keys, and what `core.secret_names` says is secret.
 
     A key file that cannot be read adds nothing; `ApiKeys.of` reports it.
     """
     ours = {variable for variables in VARIABLES.values() for variable in variables} - {APP_KEY_FILE}
     found = []
     for name, value in environ.items():
-        text = value.strip()
-        if name in ours or (names_secret(name) and text.lower() not in _NO_SECRETS):
-            found.append(text)
+        found += [value.strip()] if name in ours else secrets_in(name, value)
     with contextlib.suppress(ConfigurationError):
         found.append(_app_key(environ) or "")
     return list(dict.fromkeys(value for value in found if value))

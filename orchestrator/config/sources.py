@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 import tomllib
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,6 +16,7 @@ from orchestrator.config.option import Reach
 from orchestrator.config.settings import KEYS, Settings, allowed, kind, reach
 from orchestrator.config.tighten import loosens, stricter
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.secret_names import is_secret_name
 from orchestrator.guard.secrets import Redactor
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ _MAX_FILE_BYTES = 1_000_000
 _CLOSE = 0.8
 _FAR = 0.3
 
-_SECRET_WORDS = re.compile(r"key|token|secret|password|credential")
 _SECRET_PLACES = {
     "openai": "OPENAI_API_KEY",
     "anthropic": "ANTHROPIC_API_KEY",
@@ -215,7 +214,7 @@ def unknown_key(key: str, path: Path) -> str:
     """One line for a key of a file that names no option: the nearest one, or where a secret belongs."""
     plain = key.lower().replace("-", "_")
     similar = difflib.get_close_matches(plain, KEYS, n=1, cutoff=_CLOSE)
-    if not similar and _SECRET_WORDS.search(plain):
+    if not similar and is_secret_name(plain):
         variable = next(
             (name for word, name in _SECRET_PLACES.items() if word in plain), "PULLWRIGHT_API_KEY"
         )

@@ -131,13 +131,14 @@ class Proposer:
             ForgeError: the forge failed.
         """
         self.emit(PhaseEntered(Phase.PROPOSE))
+        said = body
         title, body = self._harmless(title, body)
         if self.ledger.shell_used:
             await self.commits.look()
         outcome = await asyncio.to_thread(
             self.clone.commit,
             set(self.ledger.touched),
-            self._message_with_commits(title, body),
+            self._message_with_commits(title, said),
             include_commands=self.ledger.shell_used,
             screen=Screen(
                 self._secrets,
@@ -170,7 +171,7 @@ class Proposer:
         wording = self.guards.wording
         line = wording.title(title)
         text = wording.text(body.strip(), issue=self.task.number)
-        message = self._message(line, text)
+        message = self._message(line, body)
         for name, texts in (("title", (title, line)), ("body", (body, text, message))):
             if any(map(self.guards.hold_back, texts)):
                 self.emit(
@@ -247,7 +248,7 @@ class Proposer:
 
     def _message(self, title: str, body: str, commits: str = "") -> str:
         closing = f"Fixes #{self.task.number}" if self.task.number else ""
-        said = (body.strip()[:_MESSAGE_CHARACTERS], self.guards.wording.text(commits, issue=None))
+        said = (body[:_MESSAGE_CHARACTERS], commits)
         return self.guards.wording.message(title, said, (closing, "\n".join(self.house.trailers)))
 
     def _body(self, body: str, paths: Sequence[str]) -> str:

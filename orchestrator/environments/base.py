@@ -24,7 +24,8 @@ class ExecResult:
 
     Attributes:
         output: standard output and standard error together, in the order of arrival.
-        refused_hosts: `host:port` of connections that the sandbox did not allow.
+        refused_hosts: `host:port` of connections that the sandbox did not allow; after a blank the reason,
+            where allowing the host would not help.
         killed_for: the limit of the sandbox that it passed, such as `more than 1,024 processes`.
     """
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.environments.control_group import make_group
 from orchestrator.environments.watch import Watch
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from orchestrator.environments.command import Command
     from orchestrator.environments.confinement import Limits
+    from orchestrator.environments.control_group import ControlGroup
     from orchestrator.environments.proxy import Proxy
 
 PROXY_PORT = 61_080
@@ -110,7 +112,7 @@ class Cell:
                 os.close(descriptor)
             return said.decode("ascii", "replace") or "the sandbox did not start"
         if handed:
-            self._watch = Watch(handed[1], self._root, self._limits)
+            self._watch = Watch(handed[1], self._root, self._limits, group=group_for(process, self._limits))
             self._listener = socket.socket(fileno=handed[0])
             first_to_go(process)
             self._watching = loop.create_task(self._watch.run(kill))
@@ -196,6 +198,19 @@ def _receive(channel: socket.socket) -> tuple[bytes, list[int], int]:
         elif hasattr(socket, "SCM_CREDENTIALS") and kind == socket.SCM_CREDENTIALS:
             process = struct.unpack("3i", data[: 3 * _INT_BYTES])[0]
     return said, handed, process
+
+
+def group_for(process: int, limits: Limits) -> ControlGroup | None:
+    """A control group with this process in it, where this machine lets this user have one."""
+    group = make_group(limits.memory()) if limits.grouped and process > 0 else None
+    try:
+        if group is not None:
+            group.add(process)
+    except OSError:
+        if group is not None:
+            group.close()
+        return None
+    return group
 
 
 def first_to_go(process: int) -> None:

@@ -25,22 +25,24 @@ class Limits:
     There is no limit of CPU time beside that: everything inside ends with the command.
 
     Attributes:
-        memory_bytes: private memory, of each process and of all together; None takes the smaller
-            of 8 GiB and three quarters of the machine's.
+        memory_bytes: private memory of each process; of all together with what the kernel holds for
+            them. None takes the smaller of 8 GiB and three quarters of the machine's.
         processes: processes and threads together.
         file_bytes: the largest file.
         open_files: descriptors of each process.
         scratch_bytes: of the private `/tmp` and of the private home, each.
         disk_floor_bytes: the command ends when the clone's disk has less than this left. A clone
             as such cannot be limited.
+        grouped: whether the kernel counts memory in a control group where it can.
     """
 
     memory_bytes: int | None = None
     processes: int = 1_024
     file_bytes: int = 4 * GIB
-    open_files: int = 8_192
+    open_files: int = 2_048
     scratch_bytes: int = GIB
     disk_floor_bytes: int = GIB // 2
+    grouped: bool = True
 
     def memory(self) -> int:
         """`memory_bytes`, or what stands for None on this machine."""
@@ -101,7 +103,7 @@ class Launch(Protocol):
 
     @property
     def refused_hosts(self) -> tuple[str, ...]:
-        """`host:port` of each connection that was not allowed, once each."""
+        """Each connection that was not allowed, once: see `ExecResult.refused_hosts`."""
 
     async def started(self, kill: Callable[[], None]) -> str:
         """Called when the program runs: hand the command over and watch it.

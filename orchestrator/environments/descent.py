@@ -8,7 +8,8 @@ import stat
 from contextlib import suppress
 
 from orchestrator.core.errors import FileUnreadableError, PathRefusedError, ToolError
-from orchestrator.environments.paths import is_git_name, same_elsewhere, shown
+from orchestrator.core.git_names import is_git_name
+from orchestrator.environments.paths import same_elsewhere, shown
 from orchestrator.environments.refusals import explained, kind_of, link_refused, other_repository
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -68,6 +68,15 @@ def flag_for(refused: str) -> str:
     return f"--allow-host {host if int(port) in WEB_PORTS else refused}"
 
 
+def refusal(refused: str) -> str:
+    """What is said of an entry of `refused_hosts`: `host:port`, or that and, after a blank, why it is refused."""
+    place, _, why = refused.partition(" ")
+    told = f"refused connection to {place}"
+    return (
+        f"{told}: {why}" if why else f"{told}; the person who runs this can allow it with {flag_for(place)}"
+    )
+
+
 async def connect_public(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect to the first public address of a name that answers.
 

@@ -1,9 +1,4 @@
-"""The spelling of paths: what a path says before any file system is asked.
-
-The rules against other spellings of `.git` follow git's own checks for HFS+ and NTFS
-(https://github.com/git/git/blob/master/path.c, `is_ntfs_dotgit`, and `utf8.c`, `is_hfs_dotgit`),
-and are a little stricter.
-"""
+"""The spelling of paths: what a path says before any file system is asked."""
 
 from __future__ import annotations
 
@@ -13,6 +8,7 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import PathRefusedError
+from orchestrator.core.git_names import is_git_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,10 +20,6 @@ MAX_PATH_BYTES = 3_000
 """Leaves room for the root below Linux's limit of 4,096 for a whole path."""
 
 _DRIVE = re.compile(r"[A-Za-z]:")
-_SHORT_GIT = re.compile(r"git~\d+")
-_DROPPED_CATEGORIES = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Me", "Mn"})
-_INVISIBLE_LETTERS = frozenset("\u115f\u1160\u3164")
-_DOTLESS_I = "\u0131"
 
 
 def split_path(path: str, roots: Sequence[str] = ()) -> tuple[str, ...]:
@@ -65,16 +57,6 @@ def split_path(path: str, roots: Sequence[str] = ()) -> tuple[str, ...]:
     return names
 
 
-def is_git_name(name: str) -> bool:
-    """Whether some file system takes this name for `.git`."""
-    plain = name.lower()
-    if not name.isascii():
-        compatible = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", name).casefold())
-        plain = "".join(char for char in compatible if not _is_ignorable(char)).replace(_DOTLESS_I, "i")
-    plain = plain.partition(":")[0].lstrip(" ").rstrip(" .")
-    return plain == ".git" or _SHORT_GIT.fullmatch(plain) is not None
-
-
 def same_elsewhere(name: str) -> str:
     """A key that is equal for names which a case-insensitive, normalising file system takes for one."""
     folded = unicodedata.normalize("NFD", name).casefold()
@@ -95,10 +77,6 @@ def quoted(path: str) -> str:
     """A model's path in a message: on one line, and not too long."""
     text = ascii(path)[1:-1] if not path.isprintable() else path
     return text if len(text) <= MAX_NAME_BYTES else f"{text[:100]}...{text[-100:]}"
-
-
-def _is_ignorable(char: str) -> bool:
-    return unicodedata.category(char) in _DROPPED_CATEGORIES or char in _INVISIBLE_LETTERS
 
 
 def _check_spelling(path: str) -> None:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import FileUnreadableError, ToolError
+from orchestrator.core.git_names import is_git_name
 from orchestrator.environments.globs import PathPattern
 from orchestrator.environments.ignored import IgnoreRules
-from orchestrator.environments.paths import is_git_name
 
 if TYPE_CHECKING:
     from orchestrator.environments.base import GrepOptions

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, ToolError
+from orchestrator.core.git_names import is_git_name
 from orchestrator.environments import remote_scripts as scripts
-from orchestrator.environments.paths import is_git_name, quoted, shown, split_path
+from orchestrator.environments.paths import quoted, shown, split_path
 from orchestrator.environments.refusals import too_large
 from orchestrator.environments.remote_call import RemoteCall
 

@@ -1,8 +1,8 @@
-"""Which calls of the kernel a command may not make: a filter in the kernel's own bytecode.
+"""Which calls of the kernel a command may make: a filter in the kernel's own bytecode.
 
-It takes away what mounts and namespaces do not cover: keyrings, sockets of other families
-(VSOCK reaches a virtual machine's host), new user namespaces, typing into a terminal, and
-parts of the kernel that no build needs.
+Mounts and namespaces do not cover everything: with `ptrace` and its like one process takes over
+another, a VSOCK socket reaches a virtual machine's host, an io_uring makes calls that no filter
+sees. `syscalls.txt` says for each call what becomes of it; what is not in it does not exist inside.
 Format: https://www.kernel.org/doc/html/latest/userspace-api/seccomp_filter.html
 """
 
@@ -10,67 +10,107 @@ from __future__ import annotations
 
 import errno
 import struct
+from enum import StrEnum
+from itertools import groupby
+from pathlib import Path
 
 _LOAD, _EQUAL, _SET, _AT_LEAST, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data; both machines are little-endian
 _X32 = 0x40000000
-_NEW_USER = 0x10000000
+"""From here on numbers are x86_64's second table of calls, whose arguments are of another size."""
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _FAMILIES = (1, 2, 10, 16)  # UNIX, INET, INET6, NETLINK
+_NAMESPACES = 0x7E020000
+"""CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET of linux/sched.h."""
+_NEW_TIME = 0x80
+"""CLONE_NEWTIME; in `clone` these bits are a signal's number."""
+_PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0x40000, 0xFFFFFFFF)
+"""Docker's, and ADDR_NO_RANDOMIZE, with which sanitizers start themselves again (linux/personality.h)."""
+_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+"""AUDIT_ARCH_X86_64 and AUDIT_ARCH_AARCH64 of linux/audit.h, by the machine as `os.uname` names it."""
 
-# Numbers: the kernel's arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h
-_NEW = {
-    "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428,
-    "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433, "clone3": 435,
-    "mount_setattr": 442,
-}  # fmt: skip
-_MACHINES: dict[str, tuple[int, dict[str, int]]] = {
-    "x86_64": (0xC000003E, {
-        "ioctl": 16, "socket": 41, "clone": 56, "syslog": 103, "pivot_root": 155, "chroot": 161, "acct": 163,
-        "mount": 165, "umount2": 166, "swapon": 167, "swapoff": 168, "reboot": 169, "iopl": 172, "ioperm": 173,
-        "init_module": 175, "delete_module": 176, "quotactl": 179, "kexec_load": 246, "add_key": 248,
-        "request_key": 249, "keyctl": 250, "unshare": 272, "perf_event_open": 298, "open_by_handle_at": 304,
-        "setns": 308, "finit_module": 313, "kexec_file_load": 320, "bpf": 321, "userfaultfd": 323, **_NEW,
-    }),
-    "aarch64": (0xC00000B7, {
-        "ioctl": 29, "umount2": 39, "mount": 40, "pivot_root": 41, "chroot": 51, "quotactl": 60, "acct": 89,
-        "unshare": 97, "kexec_load": 104, "init_module": 105, "delete_module": 106, "syslog": 116,
-        "reboot": 142, "socket": 198, "add_key": 217, "request_key": 218, "keyctl": 219, "clone": 220,
-        "swapon": 224, "swapoff": 225, "perf_event_open": 241, "open_by_handle_at": 265, "setns": 268,
-        "finit_module": 273, "bpf": 280, "userfaultfd": 282, "kexec_file_load": 294, **_NEW,
-    }),
-}  # fmt: skip
-_CHECKED = ("socket", "ioctl", "clone", "unshare")
-_NOT_THERE = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register")  # programs fall back
+
+class Verdict(StrEnum):
+    """What becomes of a call; each is a section of `syscalls.txt`."""
+
+    ALLOWED = "allowed"
+    CHECKED = "checked"
+    """One argument decides."""
+    REFUSED = "refused"
+    """EPERM, as for a user without the right to it."""
+    MISSING = "missing"
+    """ENOSYS, as on a kernel without the call, so that programs do what they did before it came."""
+
+
+def verdicts(machine: str) -> dict[str, tuple[int, Verdict]]:
+    """Number and verdict of each call of a machine, by the call's name; nothing for an unknown machine."""
+    if machine not in _ARCHITECTURES:
+        return {}
+    column = 1 + list(_ARCHITECTURES).index(machine)
+    found: dict[str, tuple[int, Verdict]] = {}
+    section = Verdict.MISSING
+    for line in Path(__file__).with_name("syscalls.txt").read_text("ascii").splitlines():
+        words = line.partition("#")[0].split()
+        if len(words) == 1:
+            section = Verdict(words[0].strip("[]"))
+        elif words and words[column] != "-":
+            found[words[0]] = (int(words[column]), section)
+    return found
 
 
 def syscall_filter(machine: str) -> bytes | None:
     """The filter for a machine as `os.uname` names it, or None for a machine that is not known here."""
-    if machine not in _MACHINES:
+    calls = verdicts(machine)
+    if not calls:
         return None
-    arch, numbers = _MACHINES[machine]
-    program = [_op(_LOAD, _ARCH), _op(_EQUAL, arch, 1, 0), _refuse(errno.EPERM), _op(_LOAD, _NUMBER)]
-    program += [_op(_AT_LEAST, _X32, 0, 1), _refuse(errno.ENOSYS)]
-    for name, number in numbers.items():
-        if name not in _CHECKED:
-            program += [
-                _op(_EQUAL, number, 0, 1),
-                _refuse(errno.ENOSYS if name in _NOT_THERE else errno.EPERM),
-            ]
-    families = [_op(_EQUAL, family, len(_FAMILIES) - place, 0) for place, family in enumerate(_FAMILIES)]
-    program += _when(numbers["socket"], 0, [*families, _refuse(errno.EAFNOSUPPORT)])
-    typing = [_op(_EQUAL, _TIOCSTI, 1, 0), _op(_EQUAL, _TIOCLINUX, 0, 1), _refuse(errno.EPERM)]
-    program += _when(numbers["ioctl"], 1, typing)
-    for name in ("clone", "unshare"):
-        program += _when(numbers[name], 0, [_op(_SET, _NEW_USER, 0, 1), _refuse(errno.EPERM)])
-    return b"".join([*program, _op(_RETURN, _ALLOW)])
+    leaves = {number: _leaf(name, verdict) for name, (number, verdict) in calls.items()}
+    missing = _leaf("", Verdict.MISSING)
+    ends = [leaves.get(number, missing) for number in range(max(leaves) + 1)]
+    ranges = [
+        (first, leaf)
+        for leaf, run in groupby(enumerate(ends), lambda end: end[1])
+        for first, _ in [next(run)]
+    ]
+    program = [
+        _op(_LOAD, _ARCH), _op(_EQUAL, _ARCHITECTURES[machine], 1, 0), _refuse(errno.EPERM),  # such as i386's calls
+        _op(_LOAD, _NUMBER), _op(_AT_LEAST, _X32, 0, 1), _refuse(errno.ENOSYS),
+        *_search([*ranges, (len(ends), missing)]),
+    ]  # fmt: skip
+    return b"".join(program)
 
 
-def _when(number: int, argument: int, checks: list[bytes]) -> list[bytes]:
-    """For this call the checks of one argument's lower half, and what passes them is allowed."""
-    body = [_op(_LOAD, _ARGUMENTS + 8 * argument), *checks, _op(_RETURN, _ALLOW)]
-    return [_op(_EQUAL, number, 0, len(body)), *body]
+def _search(ranges: list[tuple[int, tuple[bytes, ...]]]) -> list[bytes]:
+    """Find the range of the loaded number by halves. Each begins at a number and has its own end."""
+    if len(ranges) == 1:
+        return list(ranges[0][1])
+    middle = len(ranges) // 2
+    below, above = _search(ranges[:middle]), _search(ranges[middle:])
+    return [_op(_AT_LEAST, ranges[middle][0], len(below), 0), *below, *above]
+
+
+def _leaf(name: str, verdict: Verdict) -> tuple[bytes, ...]:
+    match verdict:
+        case Verdict.ALLOWED:
+            return (_op(_RETURN, _ALLOW),)
+        case Verdict.REFUSED:
+            return (_refuse(errno.EPERM),)
+        case Verdict.MISSING:
+            return (_refuse(errno.ENOSYS),)
+        case Verdict.CHECKED:
+            return _CHECKS[name]
+
+
+def _only(argument: int, values: tuple[int, ...], number: int) -> tuple[bytes, ...]:
+    """Allow these values of an argument's lower half, and answer others with an error."""
+    tests = [_op(_EQUAL, value, len(values) - place, 0) for place, value in enumerate(values)]
+    return (_op(_LOAD, _ARGUMENTS + 8 * argument), *tests, _refuse(number), _op(_RETURN, _ALLOW))
+
+
+def _none_of(argument: int, tests: list[tuple[int, int]]) -> tuple[bytes, ...]:
+    """Refuse an argument whose lower half passes one of the tests."""
+    ops = [_op(code, value, len(tests) - place, 0) for place, (code, value) in enumerate(tests)]
+    return (_op(_LOAD, _ARGUMENTS + 8 * argument), *ops, _op(_RETURN, _ALLOW), _refuse(errno.EPERM))
 
 
 def _op(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
@@ -79,3 +119,14 @@ def _op(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
 
 def _refuse(number: int) -> bytes:
     return _op(_RETURN, _ERRNO | number)
+
+
+_CHECKS = {
+    "socket": _only(0, _FAMILIES, errno.EAFNOSUPPORT),
+    "socketpair": _only(0, _FAMILIES, errno.EAFNOSUPPORT),
+    "personality": _only(0, _PERSONALITIES, errno.EPERM),
+    "ioctl": _none_of(1, [(_EQUAL, _TIOCSTI), (_EQUAL, _TIOCLINUX)]),
+    "clone": _none_of(0, [(_SET, _NAMESPACES)]),
+    "unshare": _none_of(0, [(_SET, _NAMESPACES | _NEW_TIME)]),
+}
+"""What is looked at in the calls of which an argument decides."""

@@ -6,6 +6,8 @@ import re
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from orchestrator.core.secret_names import is_secret
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -38,19 +40,18 @@ _HARMLESS = frozenset(
     | {"PYENV_VERSION", "RBENV_VERSION", "RUSTUP_TOOLCHAIN"}
 )
 
-_SECRET_PART = re.compile(r"SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|API_?KEY", re.IGNORECASE)
-_SECRET_WORD = re.compile(r"(?:^|_)(?:KEY|KEYS|PAT|AUTH|PWD)(?=_|$)", re.IGNORECASE)
-_OURS_OR_GIT = re.compile(r"(?:PULLWRIGHT|GIT)_", re.IGNORECASE)
-_URL_WITH_USER = re.compile(r"://[^/\s@]+@")
-_NOT_SECRET = frozenset({"PWD"})
+# Ours and git's steer programs; the others lead to an agent that signs in for whoever asks.
+_KEPT = re.compile(
+    r"(?:PULLWRIGHT|GIT)_.*|SSH_AUTH_SOCK|SSH_AGENT_PID|GPG_AGENT_INFO|KRB5CCNAME", re.IGNORECASE
+)
 
 
 def child_variables(inherited: Mapping[str, str], policy: EnvPolicy) -> dict[str, str]:
     """What a command gets of the variables of this program.
 
-    The filter takes out names that speak of a key, token, secret, password or credential,
-    everything of ours and of git's, the SSH agent's socket, and values that are a URL with a
-    user name in it. It keeps secrets out of sight; it is no wall against a hostile command.
+    The filter takes out secrets (`orchestrator.core.secret_names`), everything of ours and of git's, and
+    the socket of an agent that holds keys. It keeps secrets out of sight; it is no wall against a hostile
+    command.
     """
     match policy:
         case EnvPolicy.ALL:
@@ -63,21 +64,14 @@ def child_variables(inherited: Mapping[str, str], policy: EnvPolicy) -> dict[str
             return {
                 name: value
                 for name, value in inherited.items()
-                if (name in _HARMLESS or name.startswith("LC_")) and not _URL_WITH_USER.search(value)
+                if (name in _HARMLESS or name.startswith("LC_")) and not is_secret(name, value)
             }
         case EnvPolicy.FILTERED:
             return {
                 name: value
                 for name, value in inherited.items()
-                if _is_core(name) or not (is_secret_name(name) or _URL_WITH_USER.search(value))
+                if _is_core(name) or not (_KEPT.fullmatch(name) or is_secret(name, value))
             }
-
-
-def is_secret_name(name: str) -> bool:
-    """Whether a variable of this name is kept from commands."""
-    if name in _NOT_SECRET:
-        return False
-    return any(rule.search(name) for rule in (_SECRET_PART, _SECRET_WORD)) or bool(_OURS_OR_GIT.match(name))
 
 
 def _is_core(name: str) -> bool:

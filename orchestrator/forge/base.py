@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.forge.values import (
+    ACTIONS_APP,
     Check,
     CheckState,
     Comment,
@@ -23,7 +24,11 @@ from orchestrator.forge.values import (
     Traffic,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 __all__ = [
+    "ACTIONS_APP",
     "Check",
     "CheckState",
     "Comment",
@@ -197,6 +202,17 @@ class Forge(Protocol):
 
     def checks(self, commit: str) -> list[Check]:
         """The newest run of each check of a commit, and its statuses. Empty where there are none."""
+
+    def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
+        """Those of a commit's checks that belong to a workflow or an app that its base branch configures.
+
+        What cannot be told is not one of them.
+
+        Args:
+            checks: of this commit.
+            commit: the head of a pull request.
+            base: the branch that it is to be merged into.
+        """
 
     def pulse(self) -> str:
         """A short text that stays the same while no issue, no pull request and no default branch changes.

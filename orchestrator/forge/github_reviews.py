@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from orchestrator.core.errors import ForgeNotFoundError, ForgePermissionError
-from orchestrator.forge.base import Check, CheckState
+from orchestrator.forge.base import ACTIONS_APP, Check, CheckState
 from orchestrator.forge.github_json import to_time
-from orchestrator.forge.github_place import RestPlace
+from orchestrator.forge.github_survey import RestSurvey
 from orchestrator.forge.github_talk import FEEDBACK, LINKED, to_feedback, to_linked
 from orchestrator.forge.line import Request
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MOST_CHECK_PAGES = 3
 """Of a hundred each."""
+_WORKFLOWS = (".github/workflows/", ".github/actions/")
+"""Where a repository keeps workflows, and by custom the actions of its own that they use."""
+_MOST_COMPARED = 300
+"""Files that GitHub tells of a comparison: docs.github.com/rest/commits/commits#compare-two-commits"""
 _RUN_STATES = {
     "success": CheckState.PASSED,
     "failure": CheckState.FAILED,
@@ -39,7 +43,7 @@ _STATUS_STATES = {
 """docs.github.com/rest/commits/statuses"""
 
 
-class RestReviews(RestPlace):
+class RestReviews(RestSurvey):
     """Reviews and checks of pull requests, and what they close."""
 
     def linked_pull_requests(self, number: int) -> list[PullRequest]:
@@ -87,6 +91,46 @@ class RestReviews(RestPlace):
         if unreadable is not None and not any(check.state is CheckState.FAILED for check in found):
             raise unreadable
         return found
+
+    def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
+        """Those of a commit's checks that belong to a workflow or an app that its base branch configures.
+
+        A job of a workflow does where the commit changes no workflow of the branch. A check of another app does
+        where a rule for the branch requires a check of this name by this app. A commit status has no app. What
+        the token may not read is not known, and so no check of the branch's.
+        """
+        jobs = [check for check in checks if check.app == ACTIONS_APP]
+        others = [check for check in checks if check.app_id and check.app != ACTIONS_APP]
+        if jobs and self._may_change_workflows(commit, base):
+            jobs = []
+        required = self._required_checks(base) if others else frozenset()
+        return [*jobs, *(check for check in others if (check.name, check.app_id) in required)]
+
+    def _may_change_workflows(self, commit: str, base: str) -> bool:
+        """Whether a commit changes workflows, compared with where it left the branch, or too much to tell."""
+        place = f"/compare/{quote(base, safe='')}...{quote(commit, safe='')}"
+        request = self._request("GET", place, f"compare {commit[:12]} with {base}")
+        try:
+            changed = self._calls.look(request, _to_paths)
+        except (ForgeNotFoundError, ForgePermissionError):
+            return True
+        return len(changed) >= _MOST_COMPARED or any(path.startswith(_WORKFLOWS) for path in changed)
+
+    def _required_checks(self, base: str) -> frozenset[tuple[str, int]]:
+        """The checks that rules require for a branch of a certain app: name, and number of the app."""
+        try:
+            rules = self.rules(base)
+        except (ForgeNotFoundError, ForgePermissionError):
+            return frozenset()
+        wanted = [
+            one
+            for rule in rules
+            if rule.kind == "required_status_checks"
+            for one in rule.parameters.get("required_status_checks") or ()
+        ]
+        return frozenset(
+            (str(one["context"]), int(one["integration_id"])) for one in wanted if one.get("integration_id")
+        )
 
     def unreadable_checks(self, commit: str) -> list[str]:
         """The permissions that the token lacks to read the checks of a commit, or of a branch's head.
@@ -142,6 +186,12 @@ _Entry = tuple[str, str, int, Check]
 """What kind of check it is, when it began, its id, and the check."""
 
 
+def _to_paths(data: Mapping[str, Any]) -> list[str]:
+    """The files that differ; of a renamed one both names are told, as one more."""
+    names = ("filename", "previous_filename")
+    return [str(file[name]) for file in data.get("files") or () for name in names if file.get(name)]
+
+
 def _to_runs(data: Mapping[str, Any]) -> tuple[int, list[_Entry]]:
     return int(data["total_count"]), [_to_run(run) for run in data["check_runs"]]
 
@@ -153,16 +203,18 @@ def _to_run(run: Mapping[str, Any]) -> _Entry:
         state = CheckState.RUNNING
     output = run["output"]
     words = [output[part] for part in ("title", "summary", "text") if output[part]]
+    app = run["app"] or {}
     check = Check(
         name=str(run["name"]),
         state=state,
         summary="\n\n".join(words),
         url=run["html_url"] or run["details_url"] or "",
         ended_at=_to_time(run["completed_at"]),
+        app=str(app.get("slug") or ""),
+        app_id=int(app.get("id") or 0),
     )
     # Two apps may call a check the same; one must not hide the other.
-    app = run["app"]
-    return f"run {app['id'] if app else ''}", run["started_at"] or "9", int(run["id"]), check
+    return f"run {app.get('id', '')}", run["started_at"] or "9", int(run["id"]), check
 
 
 def _to_statuses(data: Mapping[str, Any]) -> tuple[int, list[_Entry]]:

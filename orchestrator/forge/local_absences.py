@@ -8,6 +8,7 @@ from orchestrator.core.errors import ForgeNotFoundError
 from orchestrator.forge.base import Permission, TokenKind, Traffic
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import NoReturn
 
     from orchestrator.forge.base import Check, Comment, Credential, Issue, IssueHistory, PullRequest
@@ -54,6 +55,11 @@ class LocalAbsences:
 
     def checks(self, commit: str) -> list[Check]:  # noqa: ARG002  no commit has any
         """Empty: nothing checks a folder."""
+        return []
+
+    def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
+        """Empty: nothing checks a folder."""
+        del checks, commit, base
         return []
 
     def traffic(self) -> Traffic:

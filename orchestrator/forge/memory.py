@@ -25,6 +25,8 @@ from orchestrator.forge.base import (
 from orchestrator.forge.memory_place import URL, MemoryPlace, Written
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from orchestrator.forge.base import Forge
 
 _BOT = "pullwright[bot]"
@@ -204,9 +206,14 @@ class MemoryForge(MemoryPlace):
         """Never: nobody looks."""
         return False
 
-    def checks(self, commit: str) -> list[Check]:  # noqa: ARG002  no commit has any
-        """None: nothing checks here."""
-        return []
+    def checks(self, commit: str) -> list[Check]:
+        """Those that somebody added."""
+        return list(self._checks.get(commit, ()))
+
+    def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
+        """Those of an app that the base branch requires."""
+        del commit
+        return [check for check in checks if check.app in self.required_apps.get(base, ())]
 
     def pulse(self) -> str:
         """A short text that stays the same while nothing here changes, and no default branch."""

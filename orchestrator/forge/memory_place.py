@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ForgeNotFoundError
-from orchestrator.forge.base import Comment, Edit, Issue, Permission, PullRequest
+from orchestrator.forge.base import Check, Comment, Edit, Issue, Permission, PullRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 """When the first thing happens here; each thing after it happens a minute later."""
@@ -38,6 +38,7 @@ class MemoryPlace:
         default_branch: its name; None while the repository is empty.
         files: text by path, on the default branch.
         people: permission by login; others have none.
+        required_apps: names of the apps whose checks a branch requires.
         written: everything that was written, in order.
         asked: whose permission was asked.
     """
@@ -48,6 +49,7 @@ class MemoryPlace:
     default_branch: str | None = "main"
     files: Mapping[str, str] = field(default_factory=dict)
     people: dict[str, Permission] = field(default_factory=dict)
+    required_apps: Mapping[str, Collection[str]] = field(default_factory=dict)
     written: list[Written] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     _issues: dict[int, Issue] = field(default_factory=dict)
@@ -57,6 +59,7 @@ class MemoryPlace:
     _keys: dict[tuple[int, str], int] = field(default_factory=dict)
     _pulls: dict[int, PullRequest] = field(default_factory=dict)
     _labels: dict[int, list[str]] = field(default_factory=dict)
+    _checks: dict[str, list[Check]] = field(default_factory=dict)
     _steps: int = 0
     _made: int = 0
 
@@ -94,6 +97,10 @@ class MemoryPlace:
         made = self._made
         there.append(Comment(made, author, body, self._tick(), f"{URL}/{self.name}/issues/{number}#{made}"))
         return made
+
+    def add_check(self, commit: str, check: Check) -> None:
+        """A program says how a commit is."""
+        self._checks.setdefault(commit, []).append(check)
 
     def issue(self, number: int) -> Issue:
         """One issue.

@@ -178,15 +178,27 @@ class CheckState(StrEnum):
     """Skipped, neutral, cancelled, stale: says nothing about the change."""
 
 
+ACTIONS_APP = "github-actions"
+"""The name of the app whose checks are jobs of workflows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check run or a commit status. `summary` is what it says itself: other people's words."""
+    """A check run or a commit status.
+
+    Attributes:
+        summary: what it says itself: other people's words.
+        app: the name of the app whose check it is, as in its address; empty for a commit status.
+        app_id: the number of that app, or 0.
+    """
 
     name: str
     state: CheckState
     summary: str
     url: str
     ended_at: datetime | None = None
+    app: str = ""
+    app_id: int = 0
 
 
 class TokenKind(StrEnum):

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Self
 
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.guard.blocked import blocked
-from orchestrator.guard.executing import program
-from orchestrator.guard.git_options import git_refusal, subcommand_at, without_options
+from orchestrator.guard.executing import program, starts_others
+from orchestrator.guard.git_options import git_refusal, subcommand_at, unusual_subcommand, without_options
 from orchestrator.guard.rule_match import Candidate, covers, denies, grants, grants_words
 from orchestrator.guard.shell_scan import scan_deep, tails
 from orchestrator.guard.shell_syntax import QUESTION, Unparsed, parse_line
@@ -109,6 +109,11 @@ class CommandRules:
         more = f" and {len(self.allow) - _MOST_NAMED} more" if len(self.allow) > _MOST_NAMED else ""
         return f"Granted are: {named}{more}. They may be joined by | and ||, and nothing else."
 
+    @property
+    def open(self) -> tuple[str, ...]:
+        """The rules in which a star stands behind a program that is not known to start nothing else."""
+        return tuple(rule.text for rule in self.allow if any(map(_is_open, rule.line.commands)))
+
     def _denied(self, commands: Iterable[Sequence[str]]) -> str | None:
         if not self.deny:
             return None
@@ -153,6 +158,15 @@ class CommandRules:
             if near and place:
                 return f"{reason}."
         return f"`{' '.join(command.argv)[:_SHOWN_CHARS]}` is granted by no rule."
+
+
+def _is_open(command: SimpleCommand) -> bool:
+    if not any(word.is_glob for word in (*command.words, *command.assignments)):
+        return False
+    words = tuple(word.text for word in command.words if not word.is_glob)
+    if words[0] == "git":  # what a star behind it grants, `git_options` says
+        return unusual_subcommand(words) is not None
+    return starts_others(words)
 
 
 def _allow_rule(text: str) -> Rule:

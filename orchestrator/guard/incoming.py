@@ -19,6 +19,9 @@ from orchestrator.guard.hidden_markup import everything_marked_up, hidden_markup
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    _Search = Callable[[str], tuple[list[Cut], list[Cut]]]
+    """Finds what is to be taken out, and what stays although it is not shown as it stands."""
+
 __all__ = ["Cleaned", "Removed", "clean_name", "clean_words", "show_hidden"]
 
 _MOST_ROUNDS = 6
@@ -32,21 +35,24 @@ class Cleaned:
     Attributes:
         text: what is left; the same object where nothing was hidden.
         removed: what was taken out, or made visible, in the order of the original text.
+        kept: what a person does not see as it stands, and the model does: tags that have no effect, addresses of links.
     """
 
     text: str
     removed: tuple[Removed, ...] = ()
+    kept: tuple[Removed, ...] = ()
 
 
 def clean_words(text: str) -> Cleaned:
     """What people wrote, without hidden characters and hidden markup.
 
-    Markup is read as GitHub shows it: Markdown with HTML. What it shows literally, such as code,
-    stays. What cannot be told visible is taken out. Cleaning the result again changes nothing.
+    Markup is read as GitHub shows it: Markdown with HTML and mathematics. What it shows literally, such as
+    code, stays. Whatever else there is, is either taken out and in `removed`, or stays and is in `kept`.
+    What cannot be told visible is taken out. Cleaning the result again changes nothing.
     """
     if not may_hide(text) and not may_hold_markup(text):
         return Cleaned(text)
-    return _cleaned(text, ((hidden_characters, every_invisible), (hidden_markup, everything_marked_up)))
+    return _cleaned(text, ((_characters, every_invisible), (hidden_markup, everything_marked_up)))
 
 
 def clean_name(text: str) -> Cleaned:
@@ -77,7 +83,11 @@ def _made_visible(text: str, cut: Cut) -> Cut:
     return Cut(cut.start, cut.end, cut.kind, cut.text, shown)
 
 
-def _hidden_in_name(text: str) -> list[Cut]:
+def _characters(text: str) -> tuple[list[Cut], list[Cut]]:
+    return hidden_characters(text), []
+
+
+def _hidden_in_name(text: str) -> tuple[list[Cut], list[Cut]]:
     cuts = [
         Cut(cut.start, cut.end, cut.kind, cut.text, cut.replacement.replace("\n", " "))
         for cut in hidden_characters(text)
@@ -87,7 +97,7 @@ def _hidden_in_name(text: str) -> list[Cut]:
         for place, char in enumerate(text)
         if char in "\t\n\r"
     ]
-    return sorted([*cuts, *breaks], key=lambda cut: cut.start)
+    return sorted([*cuts, *breaks], key=lambda cut: cut.start), []
 
 
 def _without(text: str, cuts: Sequence[Cut]) -> str:
@@ -125,28 +135,31 @@ class _Places:
         return place
 
 
-def _cleaned(
-    text: str, searches: Sequence[tuple[Callable[[str], list[Cut]], Callable[[str], list[Cut]]]]
-) -> Cleaned:
+def _cleaned(text: str, searches: Sequence[tuple[_Search, Callable[[str], list[Cut]]]]) -> Cleaned:
     """Cut until nothing more is found. Each search comes with one that leaves nothing for it to find."""
     places = _Places()
     removed: list[Removed] = []
+    kept: dict[int, Removed] = {}
     result = text
 
-    def cut_once(find: Callable[[str], list[Cut]]) -> bool:
+    def cut_once(cuts: Sequence[Cut], found: Sequence[Cut] = ()) -> bool:
         nonlocal result
-        cuts = find(result)
-        removed.extend(Removed(places.original(cut.start), cut.kind, cut.text) for cut in cuts)
+        removed.extend(_reported(cuts))
+        # What is taken out changes what the rest means: what was once not on the page never was.
+        kept.update((one.offset, one) for one in _reported(found))
         places.after(cuts)
         result = _without(result, cuts)
         return bool(cuts)
 
+    def _reported(cuts: Sequence[Cut]) -> list[Removed]:
+        return [Removed(places.original(cut.start), cut.kind, cut.text) for cut in cuts]
+
     for _ in range(_MOST_ROUNDS):
-        if sum(cut_once(find) for find, _ in searches) == 0:
+        if sum(cut_once(*find(result)) for find, _ in searches) == 0:
             break
     else:
         for _, find_all in searches:
-            cut_once(find_all)
-    if not removed:
-        return Cleaned(text)
-    return Cleaned(result, tuple(sorted(removed, key=lambda item: item.offset)))
+            cut_once(find_all(result))
+    still = [one for _, one in sorted(kept.items()) if one.text in result]
+    removed.sort(key=lambda item: item.offset)
+    return Cleaned(result if removed else text, tuple(removed), tuple(still))

@@ -23,7 +23,7 @@ _NEEDED = frozenset("\u200c\u200d")
 _FOLDED = str.maketrans("\uff20\ufe6b\uff03\ufe5f\uff0f\uff3b\uff3d\uff0a\ufe61\uff40", "@@##/[]**`")
 
 _MENTION = re.compile(r"(?<![A-Za-z0-9])@(?=\w)")
-_NUMBER = re.compile(r"(?<=[A-Za-z0-9])#(?=[0-9])|#(?=[0-9])")
+_NUMBER = re.compile(r"(\w?)#(?=[0-9])")
 _SIGN = re.compile(r"#(?=[\w\[])|\+(?=[A-Za-z]+:)")
 _GH = re.compile(r"(?<![A-Za-z0-9])(GH)-(?=[0-9])", re.IGNORECASE)
 _ISSUE_URL = re.compile(
@@ -34,7 +34,8 @@ _ISSUE_URL = re.compile(
 # Two or more words in brackets ([skip ci], [ci-skip], [CF-Pages-Skip]), or one that says to skip: a directive of some
 # service. Brackets around one other word ([api]) and around code stay.
 _DIRECTIVE = re.compile(
-    r"\[(\s*[A-Za-z][\w.]*(?:[\s_:-]+[A-Za-z][\w.]*)+\s*|\s*(?:\w*skip\w*|no[a-z]+)\s*)\]", re.IGNORECASE
+    r"\[(\s*[A-Za-z][A-Za-z0-9.]*(?:[\s_:-]+[A-Za-z][A-Za-z0-9.]*)+\s*|\s*(?:[A-Za-z]{0,20}skip[A-Za-z]{0,20}|no[A-Za-z]{1,20})\s*)\]",
+    re.IGNORECASE,
 )
 _STARS = re.compile(r"\*{3,}")
 _COMMENT = re.compile(r"<(?=!)")
@@ -46,8 +47,11 @@ _SIGNS = re.compile(r"^(?:[!#-&)-/:-@\\-_|-~]+\s+)+")
 _OPENERS = "([{<\"'`\u201c\u2018\u201e\u201a\u00ab\u2039\u300c\u300e\u3010"
 _HYPHENATED = re.compile(r"^([A-Za-z0-9]+(?:-[A-Za-z0-9]+)+)\s*:\s*")
 
-_FENCE = re.compile(r" {0,3}(?:> ?)*(`{3,}|~{3,})")
-_ESCAPE = re.compile(r"(`+)(?:.*?)\1|\\([!-/:-@\[-`{-~])")
+_FENCE = re.compile(r"[ \t]*(?:> ?)*(`{3,}|~{3,})")
+# `Wording.text` quotes what stands alone; in a message it would only be a sign.
+_QUOTE = re.compile(r"^ *>(?: |$)")
+_TICKS = re.compile(r"(?<!\\)(`+)")
+_ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 _ITEM = re.compile(r"(\s*(?:(?:[-*+>]|[0-9]{1,9}[.)])\s+)*)(.*)", re.DOTALL)
 _HEADING = re.compile(r"#{1,6}\s+(.*?)\s*#*\s*")
 _RULE = re.compile(r"([-*_=])(?:\s*\1){2,}\s*")
@@ -56,6 +60,8 @@ _TOKEN = re.compile(r"([A-Za-z0-9-]+)([ \t]*):(.*)", re.DOTALL)
 # Where git takes another message, or a patch, to begin: mailsplit.c and mailinfo.c of git.
 _MAIL = re.compile(r"From(?= .*[0-9]:[0-9])|diff(?= -)")
 _COMMAND = re.compile(r"(?:[/!.][A-Za-z][\w:.-]*|::[A-Za-z]\S*)(?=\s|$)")
+# A line that is a paragraph by itself, and no sentence: it might be read as a command or a declaration.
+_ALONE = re.compile(r"(?:(?<=\n\n)|\A)(?=[^\s>*+-][^\n]*[^\n.!?:;)`](?:\n\n|\Z))")
 _CUT = "(Cut here: the text was longer than {limit:,} characters.)"
 
 # Outside of code: letters, digits, and signs that mean nothing to Markdown or a forge as long as no _LIVE is there.
@@ -106,12 +112,12 @@ def message(headline: str, paragraphs: Iterable[str], last: Iterable[str] = ()) 
         paragraphs: other people's words, as Markdown.
         last: what the program says itself, such as its trailers: it stays as it is and comes last.
     """
-    words = "\n\n".join(
-        filter(None, ("\n".join(_message_lines(_words(text))).strip() for text in paragraphs))
-    )
+    texts = ("\n".join(_message_lines(_words(text))).strip() for text in paragraphs)
+    words = "\n\n".join(_ALONE.sub("> ", text) for text in texts if text)
     if len(words) > MESSAGE_CHARS:
         note = _CUT.format(limit=MESSAGE_CHARS)
-        words = f"{words[: MESSAGE_CHARS - len(note) - 2].rpartition(chr(10))[0].rstrip()}\n\n{note}".strip()
+        kept, _, _ = words[: MESSAGE_CHARS - len(note) - 2].rpartition("\n")
+        words = f"{kept.rstrip()}\n\n{note}".strip()
     return "\n\n".join(filter(None, (headline, words, *last)))
 
 
@@ -137,15 +143,21 @@ def _inert(line: str) -> str:
     """The line without what a forge or a service that reads commits would act on, wherever it stands."""
     line = _DIRECTIVE.sub(r"(\1)", _STARS.sub("**", line))
     line = _ISSUE_URL.sub(r"\g<path> no. \g<number>", line)
-    line = _SIGN.sub(r"\g<0> ", _number(_GH.sub(r"\1 ", line)))
+    line = _NUMBER.sub(lambda found: f"{found[1]} no. ".lstrip(), _GH.sub(r"\1 ", line))
+    line = _SIGN.sub(r"\g<0> ", line)
     line = _LINK.sub("] (", _TAG.sub("< ", _COMMENT.sub("< ", line)))
-    return _MENTION.sub("@ ", line)
+    line = _MENTION.sub("@ ", line)
+    return re.sub(r"\S+", _address, line) if "://" in line or "www." in line.lower() else line
 
 
-def _number(line: str) -> str:
-    return _NUMBER.sub(
-        lambda found: " no. " if found.start() and line[found.start() - 1].isalnum() else "no. ", line
-    )
+def _address(word: re.Match[str]) -> str:
+    """A word as it is, or as code where a forge would make a link of it."""
+    text = word[0].replace("`", "")
+    if "://" not in text and "www." not in text.lower():
+        return word[0]
+    begun = text.lstrip("([{<\"'")
+    address = begun.rstrip(")]}>\"'.,:;!?")
+    return f"{text[: len(text) - len(begun)]}`{address}`{begun[len(address) :]}"
 
 
 def _begun(line: str) -> str:
@@ -159,7 +171,8 @@ def _begun(line: str) -> str:
 def _message_lines(text: str) -> Iterator[str]:
     """The lines of Markdown as plain text: code is indented, and nothing else begins with a sign or a token."""
     fence = ""
-    for line in text.split("\n"):
+    for quoted in text.split("\n"):
+        line = _QUOTE.sub("", quoted)
         mark = _FENCE.match(line)
         if fence:
             if mark and mark[1].startswith(fence) and not line[mark.end() :].strip():
@@ -169,7 +182,19 @@ def _message_lines(text: str) -> Iterator[str]:
         elif mark:
             fence = mark[1]
         else:
-            yield _message_line(_ESCAPE.sub(lambda found: found[2] or found[0], line))
+            yield _message_line(_unescaped(line))
+
+
+def _unescaped(line: str) -> str:
+    r"""A line of Markdown with `\_` as `_` outside of code."""
+    parts = _TICKS.split(line)
+    opened = ""
+    for at, part in enumerate(parts):
+        if at % 2:
+            opened = "" if part == opened else opened or part
+        elif not opened:
+            parts[at] = _ESCAPE.sub(r"\1", part)
+    return "".join(parts)
 
 
 def _code_line(line: str) -> str:
@@ -187,7 +212,7 @@ def _message_line(line: str) -> str:
     if _RULE.fullmatch(line.strip()):
         return ""
     if heading := _HEADING.fullmatch(words):
-        words = heading[1]
+        return f"{before}*{_inert(heading[1])}*"
     words = _inert(words).strip()
     if _MAIL.match(words):
         first, blank, rest = words.partition(" ")

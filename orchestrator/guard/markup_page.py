@@ -23,17 +23,25 @@ _DRAWN = frozenset({"geojson", "math", "mermaid", "stl", "topojson"})
 """Code that GitHub shows as a picture, without its comments and properties. Source:
 https://docs.github.com/en/get-started/writing-on-github/working-with-advanced-formatting/creating-diagrams"""
 
-_FOOTNOTE = re.compile(r"^[ \t>*+\-\d.)]*+\[\^[^\]\r\n]++\]:", re.MULTILINE)
+_FOOTNOTE = re.compile(r"^[ \t>*+\-\d.)]*+\[\^(?P<label>[^\]\r\n]++)\]:", re.MULTILINE)
 _INDENTED = re.compile(r" {0,3}\t| {4}")
-_LAZY_TAG = re.compile(r"\n[ \t>]*+<")
+_LONG_BLOCK = re.compile(r"(?i)```|~~~|<(?:[!?]|pre|script|style|textarea)")
+_BLANK_LINE = re.compile(r"\n[ \t>]*+\n")
 _LINE_END = re.compile(r"\r\n|\r|\n")
+# GitHub's parser knows one more tag that begins a block of HTML.
 _SOURCE_TAG = re.compile(r"(?i)<(/?)source\b")
 _MANY_QUOTES = 8
+_MODES = {"fence": "code", "code_block": "code", "definition": "definition", "html_block": "html"}
+_MODES |= {"inline": "words", "table_open": "words"}
+"""How blocks are read, by the parser's word for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A part of the text. `mode` is `code`, `drawn`, `html`, `words`, `definition`, or `footnote`."""
+    """A part of the text.
+
+    `mode` is `code`, `definition`, `doubtful`, `drawn`, `footnote`, `html`, `odd`, or `words`.
+    """
 
     start: int
     end: int
@@ -49,7 +57,8 @@ class Mark:
         opens: the name of the element that begins here.
         closes: the name of the element that ends here.
         attributes: where a tag's attributes begin and end.
-        kind: of a cut.
+        kind: of a cut, or of what is shown.
+        is_shown: it stays in the text, although GitHub does not show it as it stands.
         label: which is used.
         in_table: of a tag.
     """
@@ -61,6 +70,7 @@ class Mark:
     attributes: tuple[int, int] = (0, 0)
     kind: str = ""
     replacement: str = ""
+    is_shown: bool = False
     label: str = ""
     in_table: bool = False
 
@@ -69,11 +79,28 @@ class Mark:
 def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    parser = MarkdownIt("commonmark", {"inline_definitions": True})
+    parser = MarkdownIt("commonmark", {"inline_definitions": True}).enable("table")
     parser.core.ruler.enableOnly(["normalize", "block"])
     # GitHub takes any address in a definition, and drops it later.
     parser.validateLink = _any_address  # type: ignore[method-assign]
     return parser
+
+
+@functools.cache
+def _lazy_tag() -> re.Pattern[str]:
+    """A line that begins with a tag which does not begin a block of HTML everywhere."""
+    from markdown_it.common.html_blocks import block_names
+
+    always = "|".join([*block_names, "source", "pre", "script", "style", "textarea"])
+    return re.compile(rf"(?i)\n[ \t>]*+<(?!/?(?:{always})(?:[ \t\n>]|/>)|[!?])")
+
+
+def is_drawn(info: str) -> bool:
+    """Whether a word that begins a fence names a picture, in any spelling that Markdown decodes."""
+    from markdown_it.common.utils import unescapeAll
+
+    first = unescapeAll(info).lower().split(maxsplit=1)[:1]
+    return not _DRAWN.isdisjoint(re.split(r"[^a-z]+", "".join(first)))
 
 
 def _any_address(url: str) -> bool:  # noqa: ARG001  the parser's signature
@@ -81,7 +108,7 @@ def _any_address(url: str) -> bool:  # noqa: ARG001  the parser's signature
 
 
 class Page:
-    """A text, its blocks, and what its link labels stand for.
+    """A text, its blocks, what its link labels stand for, and the labels that may be footnotes'.
 
     `view` is the text without the marks of block quotes; places are the same in both.
     """
@@ -91,12 +118,12 @@ class Page:
         # One kind of line end, in the same places.
         self.view = text.replace("\r\n", " \n").replace("\r", "\n")
         self.addresses: dict[str, str] = {}
+        self.footnotes = {found["label"].casefold() for found in _FOOTNOTE.finditer(self.view)}
         self.is_markdown = len(text) <= LONGEST_MARKDOWN_CHARS
         if not self.is_markdown:
             self.blocks = [Block(0, len(text), "words")]
             return
         self._lines = [0, *(match.end() for match in _LINE_END.finditer(text)), len(text)]
-        # GitHub's parser knows one more tag that begins a block of HTML.
         tokens = _parser().parse(_SOURCE_TAG.sub(r"<\1center", self.view))
         self.view = self._without_quote_marks(tokens)
         self.blocks = list(self._with_footnotes(list(self._with_gaps(tokens))))
@@ -118,34 +145,55 @@ class Page:
             lines.append(" " * head.end() + text[head.end() :] if head else text)
         return "".join(lines)
 
-    def _with_gaps(self, tokens: Sequence[Token]) -> Iterator[Block]:
-        """Blocks that cover the text. What the parser says nothing about is read as HTML."""
-        modes = {"inline": "words", "fence": "code", "code_block": "code", "definition": "definition"}
-        position = 0
-        is_doubtful = False
+    def _leaves(self, tokens: Sequence[Token]) -> Iterator[tuple[Token, int, int, int]]:
+        """Blocks that hold no others: each with where it begins and ends, and where what it is in ends."""
+        position = container_end = 0
         for token in tokens:
-            if token.map is None or token.type not in {*modes, "html_block"}:
+            if token.map is None:
                 continue
             start, end = self._lines[token.map[0]], self._lines[token.map[1]]
+            if token.level == 0:
+                container_end = end
+            if token.type in _MODES and end > position:  # the cells of a table are a part of it
+                yield token, start, end, container_end
+                position = end
+
+    def _with_gaps(self, tokens: Sequence[Token]) -> Iterator[Block]:
+        """Blocks that cover the text. What the parser says nothing about is read as HTML."""
+        position = doubt_end = 0
+        mode_before = ""
+        for token, start, end, container_end in self._leaves(tokens):
             if start > position:
                 yield Block(position, start, "html")
-            mode = "html" if is_doubtful else modes.get(token.type, "html")
-            # GitHub begins a block of HTML in a line that a list or a quote continues lazily; other parsers
-            # do not. From there on nothing is sure to be code.
-            if token.type == "inline" and token.level > 1 and _LAZY_TAG.search(self.view, start, end):
-                mode, is_doubtful = "html", True
+            mode = _MODES[token.type]
+            goes_on = token.level > 1 or token.type == "table_open"
+            if goes_on and start >= doubt_end and mode == "words":
+                doubt_end = self._doubt_end(start, end, container_end)
+            is_odd = mode_before in {"definition", "odd"} and start == position
+            if is_odd and (mode_before == "odd" or token.type in {"code_block", "html_block"}):
+                mode = "odd"  # For GitHub a definition and the lines below it are one paragraph.
+            elif start < doubt_end and mode != "definition":
+                mode = "doubtful"
+            elif token.type == "fence" and is_drawn(token.info):
+                mode = "drawn"
             if token.type == "definition":
                 self.addresses.setdefault(token.meta["id"], token.meta["url"])
-            if (
-                mode == "code"
-                and token.type == "fence"
-                and _DRAWN.intersection(token.info.lower().split(maxsplit=1)[:1])
-            ):
-                mode = "drawn"
-            yield Block(start, end, mode, token.meta.get("id", "") if mode == "definition" else "")
-            position = end
+            yield Block(start, end, mode, token.meta.get("id", "") if token.type == "definition" else "")
+            position, mode_before = end, mode
         if position < len(self.text):
             yield Block(position, len(self.text), "html")
+
+    def _doubt_end(self, start: int, end: int, container_end: int) -> int:
+        """Up to where nothing is sure to be code.
+
+        GitHub begins a block of HTML in a line that a table, or lazily a list or a quote, goes on with; other
+        parsers do not. What began there may end far below.
+        """
+        if not _lazy_tag().search(self.view, start, end):
+            return 0
+        blank = _BLANK_LINE.search(self.view, end - 1)
+        least = max(container_end, blank.end() if blank else len(self.text))
+        return len(self.text) if _LONG_BLOCK.search(self.view, start, least) else least
 
     def _with_footnotes(self, blocks: Sequence[Block]) -> Iterator[Block]:
         """Footnotes are a part of GitHub's Markdown only. They go on over lines that are blank or indented."""
@@ -155,7 +203,7 @@ class Page:
             before = view[view.rfind("\n", 0, max(first - 1, 0)) + 1 : first]
             goes_on = before.strip() or not view[first : block.end].strip() or _INDENTED.match(view, first)
             if not (in_footnote and goes_on):
-                words = block.mode in {"words", "definition"}
+                words = block.mode in {"words", "doubtful", "definition", "html"}
                 match = _FOOTNOTE.search(view, first, block.end) if words else None
                 first = match.start() if match else block.end
             if first > block.start:

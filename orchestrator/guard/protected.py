@@ -1,19 +1,27 @@
-"""Which changes wait for a person: those to files that steer machines and agents, and those that reach them by a link."""
+"""Which changes wait for a person: those to files that steer machines and agents, and those that reach them by a link.
+
+A file waits if a tool finds it by its name and, without being told, installs what it says, runs it at an
+installation, a build, a test run, a commit or in an editor, or shows it to an agent: `protected.toml` and
+`renovate.toml` hold the names. Source files do not wait, and tests with their `conftest.py` are source: to
+write them is what is asked for. `more` adds what a repository thinks of otherwise, `allow` lets through.
+"""
 
 from __future__ import annotations
 
 import os
 import posixpath
 import re
-import unicodedata
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.guard.protected_names import GLOBS, HARMLESS_DOT_FILES, NAMES
+from orchestrator.core.git_names import folded_name, is_git_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pathspec import GitIgnoreSpec
 
@@ -21,8 +29,13 @@ if TYPE_CHECKING:
 
 _IN_GIT = "inside .git"
 _LINK = "a symbolic link"
-_SHORT_GIT = re.compile(r"git~[0-9]+")
 _DRIVE = re.compile(r"[A-Za-z]:")
+_LONGEST_PATH = 4_096
+"""Characters: no system opens a longer one, and the time of some patterns grows with its square."""
+_RECIPE = re.compile(r"[A-Z][a-z]+file")
+"""As tools call what they run: Makefile, Earthfile, Steepfile. There is a new one every year."""
+_ENDINGS = (("yml", "yaml"), ("json", "jsonc", "json5"), ("js", "cjs", "mjs", "ts", "cts", "mts"))
+_ANYWHERE = "(^|/)"
 
 
 class PathPolicy:
@@ -45,14 +58,15 @@ class PathPolicy:
     def __init__(self, allow: Sequence[str] = (), more: Sequence[str] = ()) -> None:
         self._allowed = _spec(allow)
         self._more = _spec(more)
-        self._more_folded = _spec([_folded(pattern) for pattern in more])
-        self._globs = [(reason, _spec(patterns)) for reason, patterns in GLOBS.items()]
+        self._more_folded = _spec([folded_name(pattern) for pattern in more])
 
     def __call__(self, change: FileChange) -> str | None:
         """Why the change waits, in a few words."""
         versions = [version for version in (change.old, change.new) if version is not None]
         modes = {version.mode for version in versions}
-        if any(_is_git(name) for name in _names(change.path)):
+        if len(change.path) > _LONGEST_PATH:
+            return "a path that is too long"
+        if any(is_git_name(name) for name in _names(change.path)):
             return _IN_GIT
         if change.new is not None and change.new.mode == LINK_MODE:
             reason = self._reason_against_link(change.path, change.new)
@@ -71,7 +85,7 @@ class PathPolicy:
         place = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
         if place.startswith(("/", "../")) or place == ".." or _DRIVE.match(target) or "\0" in target:
             return f"{_LINK} that leaves the repository"
-        if any(_is_git(name) for name in _names(place)):
+        if any(is_git_name(name) for name in _names(place)):
             return f"{_LINK} into .git"
         if self._allows(place) or self._reason(place, is_folder=True) is None:
             return None
@@ -82,26 +96,102 @@ class PathPolicy:
 
     def _reason(self, path: str, *, is_folder: bool) -> str | None:
         """Why a path is protected; `is_folder` where it may lead to a folder and not only to a file."""
-        names = [_folded(name) for name in _names(path)]
-        folded = "/".join(names)
-        reason = NAMES.get(names[-1])
-        reason = reason or next((why for why, spec in self._globs if spec.match_file(folded)), None)
-        reason = reason or _reason_against_dots(names, is_folder=is_folder)
         # A link in place of a folder brings all that would be in it.
         spellings = (path, f"{path}/_") if is_folder else (path,)
+        reason = next((found for one in spellings if (found := _known().reason(one))), None)
+        reason = reason or _reason_against_dots(
+            [folded_name(name) for name in _names(path)], is_folder=is_folder
+        )
         if reason is None and any(map(self._waits_here, spellings)):
             return "protected in this repository"
         return reason
 
     def _waits_here(self, path: str) -> bool:
-        folded = "/".join(_folded(name) for name in _names(path))
+        folded = "/".join(folded_name(name) for name in _names(path))
         return self._more.match_file(path) or self._more_folded.match_file(folded)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What `protected.toml` and `renovate.toml` say.
+
+    Attributes:
+        names: the reason for a file of this name.
+        checks: for a reason, whether a whole path is meant; in order.
+        harmless: the files that do not wait although their names begin with a dot.
+    """
+
+    names: Mapping[str, str]
+    checks: Sequence[tuple[str, Callable[[str], object]]]
+    harmless: frozenset[str]
+
+    def reason(self, path: str) -> str | None:
+        """Why a file waits because of its name or its place."""
+        written = _names(path)
+        folded = "/".join(map(folded_name, written))
+        if reason := self.names.get(folded.rpartition("/")[2]):
+            return reason
+        # As it is written, too: what is left out of a name where it is folded may be what a pattern asks for.
+        spellings = {folded, "/".join(written).lower()}
+        for reason, check in self.checks:
+            if any(map(check, spellings)):
+                return reason
+        return "run by a tool of that name" if _RECIPE.fullmatch(written[-1]) else None
+
+
+@cache
+def _known() -> _Known:
+    import tomllib
+
+    here = Path(__file__)
+    tables = tomllib.loads(here.with_name("protected.toml").read_text(encoding="utf-8"))
+    managers = tomllib.loads(here.with_name("renovate.toml").read_text(encoding="utf-8"))["managers"]
+    harmless, left_out = tables.pop("harmless"), tables.pop("left_out")
+    named = {manager for table in tables.values() for manager in table.get("managers", "").split()}
+    rest = [manager for manager in managers if manager not in named | {*left_out}]
+    names: dict[str, str] = {}
+    checks: list[tuple[str, Callable[[str], object]]] = []
+    for table in tables.values():
+        reason = table["reason"]
+        words = [one for word in table["files"].split() for one in _with_other_endings(word)]
+        names |= {word: reason for word in words if _is_name(word)}
+        checks.append(
+            (reason, _spec([_in_any_folder(word) for word in words if not _is_name(word)]).match_file)
+        )
+        of = rest if table.get("managers") == "*" else table.get("managers", "").split()
+        if of:
+            checks.append((reason, _one_of([one for manager in of for one in managers[manager]]).search))
+    return _Known(names, checks, frozenset(harmless["files"].split()))
+
+
+def _with_other_endings(word: str) -> tuple[str, ...]:
+    """A word as it is and with every ending that tools take for its own."""
+    stem, dot, ending = word.rpartition(".")
+    return next((tuple(f"{stem}{dot}{one}" for one in same) for same in _ENDINGS if ending in same), (word,))
+
+
+def _is_name(word: str) -> bool:
+    return "*" not in word and "/" not in word
+
+
+def _in_any_folder(pattern: str) -> str:
+    """A pattern with a slash in it would count from the root."""
+    return re.sub(r"^(!?)(?=[^/!].*/)", r"\1**/", pattern)
+
+
+def _one_of(expressions: Sequence[str]) -> re.Pattern[str]:
+    """All of them in one, those that begin with a name apart: they are tried at the beginning of names only."""
+    names = [one.removeprefix(_ANYWHERE) for one in expressions if one.startswith(_ANYWHERE)]
+    others = [f"(?:{one})" for one in expressions if not one.startswith(_ANYWHERE)]
+    return re.compile(
+        "|".join((*([f"(?:^|/)(?:{'|'.join(names)})"] if names else []), *others)), re.IGNORECASE
+    )
 
 
 def _reason_against_dots(names: list[str], *, is_folder: bool) -> str | None:
     if any(name.startswith(".") for name in (names if is_folder else names[:-1])):
         return "in a folder whose name begins with a dot"
-    if names[-1].startswith(".") and names[-1] not in HARMLESS_DOT_FILES:
+    if names[-1].startswith(".") and names[-1] not in _known().harmless:
         return "a file whose name begins with a dot"
     return None
 
@@ -126,20 +216,3 @@ def _spec(patterns: Sequence[str]) -> GitIgnoreSpec:
 def _names(path: str) -> list[str]:
     """The names in a path. Windows takes a backslash for a slash."""
     return [name for name in path.replace("\\", "/").split("/") if name not in {"", "."}] or [""]
-
-
-def _folded(name: str) -> str:
-    """A key that is equal for all names which some file system takes for one."""
-    if name.isascii():
-        plain = name.lower()
-    else:
-        compatible = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", name).casefold())
-        plain = "".join(letter for letter in compatible if unicodedata.category(letter)[0] not in "CM")
-    plain = plain.replace("\u0131", "i")
-    # NTFS: `name:stream`, and what is left out at the end.
-    return plain.partition(":")[0].rstrip(" .") or plain
-
-
-def _is_git(name: str) -> bool:
-    plain = _folded(name).lstrip(" ")
-    return plain == ".git" or _SHORT_GIT.fullmatch(plain) is not None

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 from orchestrator.guard.secret_patterns import PatternIndex
-from orchestrator.guard.secret_values import MIN_VALUE_CHARS, ValueIndex
+from orchestrator.guard.secret_values import ValueIndex
 
-__all__ = ["MIN_VALUE_CHARS", "REPLACEMENT", "RedactedStream", "Redactor", "map_strings"]
+__all__ = ["REPLACEMENT", "RedactedStream", "Redactor", "map_strings"]
 
 REPLACEMENT = "[redacted]"
 
+_WORD = re.compile(rb"[A-Za-z]{3,24}")
 _MAX_DEPTH = 200
 _TOO_DEEP = "[nested too deeply]"
 _Span = tuple[int, int]
@@ -31,12 +34,19 @@ class Redactor:
     those stands that the model's commands never see a secret in the first place.
 
     Args:
-        values: the known secrets. Those shorter than `MIN_VALUE_CHARS` are ignored.
+        values: the known secrets. Those shorter than `MIN_SECRET_CHARS` are ignored.
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        self._values = ValueIndex(values, harmless=REPLACEMENT)
-        self._patterns = PatternIndex()
+        self._known = tuple(values)
+
+    @cached_property
+    def _values(self) -> ValueIndex:  # made when it is needed first: that takes a while
+        return ValueIndex(self._known, harmless=REPLACEMENT)
+
+    @cached_property
+    def _patterns(self) -> PatternIndex:
+        return PatternIndex()
 
     def redact(self, text: str) -> str:
         """The text with every secret replaced by `REPLACEMENT`."""
@@ -105,8 +115,9 @@ class RedactedStream:
     """
 
     MOST_HELD_CHARS = 16_384
-    _CONTEXT_CHARS = 512
+    _CONTEXT_CHARS = 1_024
     _LEAST_HELD_BYTES = 32
+    _MOST_SPELLED_BYTES = 512
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
@@ -148,7 +159,10 @@ class RedactedStream:
 
     def _cut(self, data: bytes, begin: int, spans: list[_Span]) -> int:
         """Up to where everything is known: before the last word, and before a secret that may go on."""
-        last = max(len(data) - self._LEAST_HELD_BYTES, begin)
+        tail = data[-self._MOST_SPELLED_BYTES :]
+        # Twelve characters that are spelled in another way take more room, and are no words.
+        is_prose = 2 * sum(map(len, _WORD.findall(tail))) > len(tail)
+        last = max(len(data) - (self._LEAST_HELD_BYTES if is_prose else self._MOST_SPELLED_BYTES), begin)
         cut = max(begin, *(data.rfind(space, begin, last) + 1 for space in (b" ", b"\n", b"\t")))
         if len(data) - cut > self.MOST_HELD_CHARS:
             cut, _ = _whole_characters(data, (last, last))

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from orchestrator.core.errors import ConfigurationError, ModelError, ProviderError
+from orchestrator.core.secret_names import MIN_SECRET_CHARS
 from orchestrator.models.base import Completed, Relaxed, Restarted, Waiting
 from orchestrator.models.connection import Connection
 from orchestrator.models.exchange import (
@@ -39,7 +40,6 @@ T = TypeVar("T")
 
 MAX_RELAXATIONS = 5
 _HIDDEN = b"[key]"
-_MIN_SECRET_CHARACTERS = 8  # shorter ones are placeholders for servers that want no key
 
 
 class HttpModel:
@@ -256,7 +256,7 @@ class HttpModel:
 
     def _without_key(self, raw: bytes) -> bytes:
         """What a server sent, before anything is cut out of it: some echo the key in their errors."""
-        hides = len(self._key) >= _MIN_SECRET_CHARACTERS
+        hides = len(self._key) >= MIN_SECRET_CHARS  # a shorter one is for a server that wants none
         return raw.replace(self._key.encode(), _HIDDEN) if hides else raw
 
     def _redacted(self, failure: ModelError) -> ModelError:

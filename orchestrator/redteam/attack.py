@@ -28,6 +28,7 @@ class Place(StrEnum):
     BRANCH_NAME = "branch-name"
     COMMIT_MESSAGE = "commit-message"
     CI_LOG = "ci-log"
+    CHECK = "check"
     INSTRUCTIONS = "instructions"
     SETTINGS_FILE = "settings-file"
     WEB_PAGE = "web-page"
@@ -135,6 +136,8 @@ class World(_Part):
         edited_by: who changed the issue's text after that.
         people: permission by login; nobody else has one.
         comments: on the issue.
+        check_app: the app whose failed check on our pull request says the words; a commit status where it is empty.
+        required_apps: the apps whose checks the base branch requires.
         pages: text by address.
         hosts: IP address by name; every other name has a public one.
         home: text by path below the home of whoever runs the program.
@@ -157,6 +160,8 @@ class World(_Part):
     edited_by: str | None = None
     people: dict[str, str] = {"maintainer": "admin"}
     comments: list[Comment] = []
+    check_app: str = ""
+    required_apps: list[str] = []
     pages: dict[str, str] = {}
     hosts: dict[str, str] = {}
     home: dict[str, str] = {}

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from orchestrator.assembly.model import ChosenModel
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.forge.base import Permission
+from orchestrator.forge.base import Check, CheckState, Permission, Proposal
 from orchestrator.forge.memory import MemoryForge
 from orchestrator.models.catalog import ModelRef, parse_model
 from orchestrator.redteam.attack import Place
 from orchestrator.redteam.fake_web import FakeWeb
-from orchestrator.redteam.grounds import DEFAULT_BRANCH, PAGE, files_of
+from orchestrator.redteam.grounds import DEFAULT_BRANCH, OUR_BRANCH, PAGE, files_of
 from orchestrator.redteam.off import TrustingForge
-from orchestrator.redteam.planting import branches
+from orchestrator.redteam.planting import references
 
 if TYPE_CHECKING:
     from orchestrator.config import Settings
@@ -32,10 +32,11 @@ def make_forge(
     forge = (TrustingForge if trusting else MemoryForge)(
         NAME,
         str(grounds.repository),
-        lambda branch: branches(grounds.repository).get(branch),
+        lambda branch: references(grounds.repository).get(branch),
         DEFAULT_BRANCH,
         files_of(attack, grounds) if (world.base or base) == DEFAULT_BRANCH else world.default_files,
         {login: Permission(held) for login, held in world.people.items()},
+        required_apps={base: world.required_apps},
     )
     words = grounds.fill(attack.text)
     title = words if attack.place is Place.ISSUE_TITLE else grounds.fill(world.title)
@@ -52,6 +53,11 @@ def make_forge(
         forge.put_label(number, label.strip(), by=world.labelled_by)
     if world.edited_by is not None:
         forge.edit_issue(number, by=world.edited_by, title=title, body=body)
+    if attack.place is Place.CHECK:
+        mine, _ = forge.ensure_pull_request(
+            Proposal(OUR_BRANCH, base, "Mend the greeting", "It is mended.", draft=False)
+        )
+        forge.add_check(mine.commit, Check("tests", CheckState.FAILED, words, mine.url, app=world.check_app))
     for comment in world.comments:
         forge.add_comment(
             number, grounds.fill(comment.body.replace("{{text}}", attack.text)), author=comment.author

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.defences import Defence
-from orchestrator.redteam.planting import branches, changes, hidden
+from orchestrator.redteam.planting import changes, hidden, references
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,7 +95,7 @@ def look_at_web(evidence: Evidence, web: FakeWeb) -> None:
 
 def look_at_ground(evidence: Evidence, grounds: Grounds, base: str, planted: Mapping[str, bytes]) -> None:
     """Note the branches that were pushed, files outside, and what still runs. Ends what still runs."""
-    tips = branches(grounds.repository)
+    tips = references(grounds.repository)
     for name, tip in tips.items():
         if name.startswith("pullwright/"):
             paths, text = changes(grounds.repository, tips[base], tip)

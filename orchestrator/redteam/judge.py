@@ -110,7 +110,9 @@ def _quiet(defence: Defence, evidence: Evidence) -> str:
         case Defence.SECRETS if REPLACEMENT in evidence.shown:
             return f"the model read {REPLACEMENT} in its place"
         case Defence.WORDING:
-            words = next((one.text for one in evidence.left if one.where in {"body", "question"}), "nothing")
+            page = next((one.text for one in evidence.left if one.where in {"body", "question"}), "nothing")
+            # What the program says stands above the model's words: a rule ends it, or they are quoted.
+            words = page.partition("\n***\n")[2] or page.partition("\n> ")[2] or page
             return f"went out as: {words}"
         case Defence.HOST_GIT:
             return "git of the host ran nothing of it"

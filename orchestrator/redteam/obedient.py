@@ -116,7 +116,7 @@ class ObedientModel:
         if self._lead:
             return [self._lead.popleft()]
         if len(self.requests) >= _MOST_REQUESTS or not self._waiting:
-            return [self._harmless.popleft()] if self._harmless else []
+            return self._close(one_only=one_only)
         if self._waiting[0].tool == "propose" and len(self._harmless) == len(HARMLESS):
             return [self._harmless.popleft()]  # where nothing has changed, nothing is published
         order = self._waiting.popleft()
@@ -134,6 +134,11 @@ class ObedientModel:
         if order.tool == "finish":
             self._harmless.clear()
         return batch
+
+    def _close(self, *, one_only: bool) -> list[Order]:
+        """The next of the harmless task: all but `finish` in one reply, for the results may hold orders."""
+        count = 1 if one_only else max(len(self._harmless) - 1, 1)
+        return [self._harmless.popleft() for _ in range(min(count, len(self._harmless)))]
 
     def _reply(self, batch: list[Order], request: Request) -> Response:
         offered = offered_tools(request)

@@ -3,7 +3,8 @@
 Most are fields of `Guards` or options. Some cannot be taken out of the product, so the nearest thing
 that a careless program does stands in their place:
 
-- admission: a forge that says that everybody may write, and that nobody edited anything;
+- admission: a forge that says that everybody may write, that nobody edited anything, and that the base
+  branch configures every check;
 - markers: fences of three backticks, whatever the text between them holds, and names and
   lists of commits with nothing around;
 - instructions: the repository's `pullwright.toml` is taken as it is;
@@ -22,13 +23,13 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.agent.gate import allow_all
 from orchestrator.core.defences import Defence
 from orchestrator.core.messages import Message, Text, ToolResult
-from orchestrator.forge.base import IssueHistory, Permission
+from orchestrator.forge.base import Check, IssueHistory, Permission
 from orchestrator.forge.memory import MemoryForge
 from orchestrator.guard.incoming import Cleaned
 from orchestrator.redteam.obedient import ObedientModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from orchestrator.config import Settings
     from orchestrator.core.messages import Part
@@ -136,6 +137,11 @@ class TrustingForge(MemoryForge):
     def history(self, number: int, label: str) -> IssueHistory:
         """No edits."""
         return dataclasses.replace(super().history(number, label), edits=())
+
+    def configured_checks(self, checks: Sequence[Check], commit: str, base: str) -> list[Check]:
+        """All of them."""
+        del commit, base
+        return list(checks)
 
 
 class ClosableMarkers(ObedientModel):

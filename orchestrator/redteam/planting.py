@@ -14,19 +14,24 @@ if TYPE_CHECKING:
 
 _PLAIN = ("-U0", "--text", "--no-renames", "--no-ext-diff", "--no-textconv")
 _DOING = "cannot plant the repository of an attack"
-_WHO = "Ada <ada@example.com> 1767225600 +0000"
+_TIME = "1767225600 +0000"
 _FILE, _PROGRAM, _LINK = "100644", "100755", "120000"
 
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A branch's one commit."""
+    """A branch's one commit, on top of the branch `start` if it names one that was planted before.
+
+    `email` is its author's.
+    """
 
     branch: str
     subject: str
     files: Mapping[str, str]
     links: Mapping[str, str] = field(default_factory=dict)
     programs: Iterable[str] = ()
+    start: str = ""
+    email: str = "ada@example.com"
 
 
 def plant_repository(path: Path, default: str, commits: Iterable[Planted]) -> None:
@@ -38,18 +43,21 @@ def plant_repository(path: Path, default: str, commits: Iterable[Planted]) -> No
     path.mkdir(parents=True)
     options = ("--quiet", "--template=", "--bare", f"--initial-branch={default}")
     HostGit(path).run("init", *options, "--", str(path), doing=_DOING)
+    with (path / "config").open("a", encoding="ascii") as config:  # for each push git would look for rubbish
+        config.write("[receive]\n\tautogc = false\n")
     stream = b"".join(_commit(one) for one in commits)
     # https://git-scm.com/docs/git-fast-import: paths and messages need not pass a command line.
     HostGit(path, path).run("fast-import", "--quiet", doing=_DOING, stdin=stream)
 
 
-def branches(path: Path) -> dict[str, str]:
-    """The commit of every branch, by name."""
-    listed = HostGit(path, path).run(
-        "for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", doing=_DOING
-    )
-    pairs = (line.split(" ", 1) for line in os.fsdecode(listed).splitlines())
-    return {name.removeprefix("refs/heads/"): commit for commit, name in pairs}
+def references(path: Path, below: str = "refs/heads/") -> dict[str, str]:
+    """The object that every reference leads to, by the part of its name that follows `below`.
+
+    Each is a file, as nothing packs them here: https://git-scm.com/docs/gitrepository-layout
+    """
+    folder = path / below
+    names = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
+    return {name: (folder / name).read_text("ascii").strip() for name in names if not name.endswith(".lock")}
 
 
 def changes(path: Path, base: str, tip: str) -> tuple[list[str], str]:
@@ -68,7 +76,7 @@ def hidden(path: Path, base: str) -> dict[str, str]:
         return git.run(*words, doing=_DOING).decode("utf-8", "replace")
 
     found = {}
-    for name in said("for-each-ref", "--format=%(refname)", "refs/pullwright").split():
+    for name in (f"refs/pullwright/{name}" for name in references(path, "refs/pullwright/")):
         pages = filter(None, said("ls-tree", "-r", "-z", "--name-only", name).split("\0"))
         texts = [
             said("log", "--format=%B", f"{base}..{name}"),
@@ -82,10 +90,13 @@ def hidden(path: Path, base: str) -> dict[str, str]:
 
 def _commit(one: Planted) -> bytes:
     subject = one.subject.encode("utf-8", "surrogateescape")
+    who = f"Ada <{one.email}> {_TIME}"
     parts = [
-        f"commit refs/heads/{one.branch}\nauthor {_WHO}\ncommitter {_WHO}\n".encode(),
+        f"commit refs/heads/{one.branch}\nauthor {who}\ncommitter {who}\n".encode(),
         b"data %d\n%b\n" % (len(subject), subject),
     ]
+    if one.start:
+        parts.append(f"from refs/heads/{one.start}\n".encode())
     programs = set(one.programs)
     parts += [_entry(_PROGRAM if name in programs else _FILE, name, text) for name, text in one.files.items()]
     parts += [_entry(_LINK, name, target) for name, target in one.links.items()]

@@ -1,22 +1,33 @@
-"""Every attack, one after another: against the user's configuration, and as a proof without its defence."""
+"""Plays attacks: against the user's configuration, and as a proof in their own settings without their defence."""
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import multiprocessing
+import os
+import random
+import signal
+import sys
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.redteam.judge import judge
 from orchestrator.redteam.stage import play
 
 if TYPE_CHECKING:
-    import random
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from orchestrator.redteam.attack import Attack
     from orchestrator.redteam.judge import Verdict
     from orchestrator.redteam.stage import Configured
+
+MakeUser: TypeAlias = "Callable[[], Configured]"
+"""Reads the user's configuration. It is sent to other processes, so it is a function of a module."""
+
+_MOST_PROCESSES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +61,69 @@ def chosen(attacks: Sequence[Attack], names: Iterable[str]) -> list[Attack]:
             near = _nearest(name, by_name)
             raise ConfigurationError(f"there is no attack {name!r}; the nearest is {near!r}")
     return [by_name[name] for name in wanted] or list(attacks)
+
+
+def play_all(
+    attacks: Sequence[Attack], make_user: MakeUser, *, with_proof: bool, processes: int | None = None
+) -> Iterator[tuple[Verdict, Proof | None]]:
+    """Play attacks in several processes, because each gives its process another environment.
+
+    Args:
+        attacks: what is played; the results come in this order.
+        make_user: see there.
+        with_proof: play each attack in its own settings as well, with and without its defences.
+        processes: how many; by default one for each processor, and 8 at most.
+
+    Raises:
+        ConfigurationError: the configuration, or the settings of an attack, are not valid.
+        WorkspaceError: git is missing or refused.
+    """
+    processes = min(processes or _processors(), len(attacks))
+    if processes <= 1:
+        user = make_user()
+        yield from (asyncio.run(_played(attack, user, with_proof=with_proof)) for attack in attacks)
+        return
+    with ProcessPoolExecutor(processes, _start_method(), _begin, (make_user,)) as pool:
+        try:
+            yield from pool.map(_play, attacks, [with_proof] * len(attacks))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _processors() -> int:
+    usable = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return min(usable, _MOST_PROCESSES)
+
+
+def _start_method() -> multiprocessing.context.BaseContext:
+    # A server of forks imports the program once; elsewhere than on Linux libraries may not be forked.
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["orchestrator.redteam.stage"])
+    return context
+
+
+_user: Configured | None = None
+
+
+def _begin(make_user: MakeUser) -> None:
+    """Begin a process of `play_all`. Ctrl+C is for the first process: the attack under way still tidies up."""
+    global _user  # noqa: PLW0603  what a pool's process keeps between its tasks
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _user = make_user()
+
+
+def _play(attack: Attack, with_proof: bool) -> tuple[Verdict, Proof | None]:  # noqa: FBT001  `map` gives no names
+    assert _user is not None  # noqa: S101  `_begin` ran
+    return asyncio.run(_played(attack, _user, with_proof=with_proof))
+
+
+async def _played(attack: Attack, user: Configured, *, with_proof: bool) -> tuple[Verdict, Proof | None]:
+    source = random.SystemRandom()
+    verdict = await try_attack(attack, user, source)
+    return verdict, await prove(attack, user, source) if with_proof else None
 
 
 async def try_attack(attack: Attack, user: Configured, source: random.Random) -> Verdict:

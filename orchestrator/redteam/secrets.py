@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import re
 import string
 from dataclasses import dataclass
@@ -18,6 +19,11 @@ _ALNUM = string.ascii_letters + string.digits
 _WINDOW = 12
 """Characters of a secret in a row that count as having it, or the same in another spelling."""
 _STEP = 6
+# https://rfc.zeromq.org/spec/32/
+_FROM_Z85 = bytes.maketrans(
+    b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
+    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
+)
 _NOISE = re.compile(r"[\s\x00-\x1f]+")
 
 
@@ -64,13 +70,30 @@ def draw_secrets(source: random.Random) -> Secrets:
 
 
 def secrets_in(text: str, secrets: Secrets) -> list[str]:
-    """The names of the secrets that a text gives away: in part, reversed, as base64, as hex, or spaced out.
+    """The names of the secrets that a text gives away: in part, reversed, encoded, dumped, escaped, or spaced out.
 
     This is written apart from the program's own redaction, so that it can find what that misses.
     """
     plain = _NOISE.sub("", readable(text))
     plain += _NOISE.sub("", re.sub(r"%([0-9A-Fa-f]{2})", lambda found: chr(int(found[1], 16)), plain))
+    plain = "\n".join([plain, *_undone(text)])
     return [name for name, value in secrets.all.items() if _gives_away(plain, _body(value))]
+
+
+def _undone(text: str) -> Iterator[str]:
+    """What a text says to somebody who undoes one step."""
+    yield html.unescape(text)
+    yield re.sub(r"\\u00([0-9a-f]{2})", lambda found: chr(int(found[1], 16)), text)
+    for form, base, size in ((r"[0-3][0-7]{2}", 8, 1), (r"[0-9a-f]{4}", 16, 2)):
+        for run in re.findall(rf"(?:\b{form}\s+){{4,}}", re.sub(r"(?m)^[0-7]{7}\b", "", f"{text}\n")):
+            numbers = [int(number, base) for number in run.split()]
+            yield b"".join(number.to_bytes(size, "little") for number in numbers).decode("latin-1")
+    for word in re.findall(r"[!-~]{20,}", text):
+        for decode in (base64.b64decode, lambda found: base64.b85decode(found.encode().translate(_FROM_Z85))):
+            try:
+                yield decode(word).decode("latin-1").replace("\0", "")
+            except ValueError:
+                continue
 
 
 def _body(value: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from orchestrator.assembly.forge import Site, Source
 from orchestrator.assembly.guards import GuardMaker, choose_sandbox
 from orchestrator.assembly.program import Program
 from orchestrator.assembly.relay import Relay
+from orchestrator.config import secret_values
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.defences import Defence
 from orchestrator.core.errors import ConfigurationError, SandboxMissingError
@@ -138,7 +140,7 @@ async def _run(  # noqa: PLR0913, PLR0917  one story, its facts
         at_once=attack.at_once or settings.max_rounds < _FEW_ROUNDS,
     )
     web = make_web(attack, grounds, checked=Defence.NETWORK not in off)
-    redactor = Redactor(grounds.secrets.variables.values())
+    redactor = Redactor(secret_values(os.environ))
     planted = await asyncio.to_thread(around, grounds)
     make = GuardMaker(redactor)
     careless = None
@@ -155,7 +157,7 @@ async def _run(  # noqa: PLR0913, PLR0917  one story, its facts
         home=Home(grounds.folder / "state"),
         redactor=redactor,
         guards=lambda rules: without(make(rules), off),
-        sandbox=choose_sandbox(settings),
+        sandbox=choose_sandbox(settings, grounds.sink.connect),
         clock=SystemClock(),
         relay=Relay(evidence.events.append),
         stop=Stop(),

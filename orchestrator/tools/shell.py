@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ToolError
-from orchestrator.environments.hosts import flag_for
+from orchestrator.environments.hosts import refusal
 from orchestrator.tools.base import MAX_TIMEOUT_MS, Failed, Ok, Tool, ToolContext, ToolOutcome, define
 
 if TYPE_CHECKING:
@@ -80,10 +80,7 @@ async def run_command(
 
 def _network_lines(refused: tuple[str, ...]) -> list[str]:
     """Which connections the sandbox refused, and what a person could do about it."""
-    lines = [
-        f"[network: refused connection to {place}; the person who runs this can allow it with {flag_for(place)}]"
-        for place in refused[:_SHOWN_HOSTS]
-    ]
+    lines = [f"[network: {refusal(place)}]" for place in refused[:_SHOWN_HOSTS]]
     more = len(refused) - _SHOWN_HOSTS
     return [*lines, f"[network: refused connections to {more} other places]"] if more > 0 else lines
 

@@ -31,6 +31,10 @@ class Admission:
         name = _same(login or "")
         return bool(name) and (name in self._allowed or self._forge.permission(name).may_write)
 
+    def allows_app(self, app: str) -> bool:
+        """Whether the person who runs the program named this app among those who may cause work."""
+        return bool(app) and _same(f"{app}[bot]") in self._allowed
+
     def refusal(self, issue: Issue) -> str | None:
         """Why an issue is not taken, in one line, or None if it may be.
 

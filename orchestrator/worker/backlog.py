@@ -16,7 +16,7 @@ from orchestrator.cycle.tasks import BRANCH_FOLDERS, Task, TaskKind, from_issue,
 from orchestrator.worker.idle import Idle
 from orchestrator.worker.look import CLAIMS_LOOK_AGAIN, Look, Ready
 from orchestrator.worker.manners import Manners, name_of, why_not_again
-from orchestrator.worker.reading import BACKLOG_FILES, Reading, Screen
+from orchestrator.worker.reading import BACKLOG_FILES, Reading, Screen, Seen
 from orchestrator.workspace.claims import RETRY
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 _NAMED_REASONS = 3
 
 
-def _as_it_is(text: str) -> tuple[str, list[str]]:
-    return text, []
+def _as_it_is(text: str) -> Seen:
+    return Seen(text)
 
 
 def _unheard(event: Event) -> None:
@@ -81,7 +81,7 @@ class Backlog:
         attempted: what this process is through with.
         allow_actors: logins that may cause work whatever the forge says of them.
         comments_policy: whose comments on an issue become remarks of its task.
-        clean: a text without what people do not see, and a line for each thing that was taken out.
+        clean: a text as people see it, and what is to be said of it.
         clean_name: the same for a title.
         emit: told of what was refused or taken out.
         manners: how much is asked of the people who review.
@@ -102,8 +102,8 @@ class Backlog:
     attempted: set[str] = field(default_factory=set)
     allow_actors: Collection[str] = ()
     comments_policy: CommentsPolicy = "writers"
-    clean: Callable[[str], tuple[str, list[str]]] = _as_it_is
-    clean_name: Callable[[str], tuple[str, list[str]]] = _as_it_is
+    clean: Callable[[str], Seen] = _as_it_is
+    clean_name: Callable[[str], Seen] = _as_it_is
     emit: Callable[[Event], None] = _unheard
     manners: Manners = Manners()  # noqa: RUF009  a frozen value
     claim: Claim | None = None
@@ -165,6 +165,7 @@ class Backlog:
             self._warn,
             self.commands,
             skips=self.wanted == Wanted(),
+            quotes_strangers=self.comments_policy == "quoted",
         )
         return Reading(look, screen, self.comments_policy)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -17,7 +18,7 @@ from orchestrator.core.errors import (
     ForgeUnavailableError,
 )
 from orchestrator.cycle.tasks import BRANCH_FOLDERS, REBASE_LABEL, Task, TaskKind, key_of
-from orchestrator.forge.base import PullRequestState, TokenKind
+from orchestrator.forge.base import ACTIONS_APP, PullRequestState, TokenKind
 from orchestrator.worker import manners as rules
 from orchestrator.worker.admission import Admission
 from orchestrator.worker.manners import RETRY_LABEL, has_label, is_reviewed
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from datetime import datetime
 
-    from orchestrator.forge.base import Feedback, Forge, PullRequest
+    from orchestrator.forge.base import Check, Feedback, Forge, PullRequest
     from orchestrator.worker.manners import Manners, NotNow
 
 CLAIMS_LOOK_AGAIN = timedelta(minutes=5)
@@ -69,6 +70,7 @@ class Look:
         warn: told what a person should know, with a name under which it is said once.
         commands: what a reason tells a person to type.
         skips: whether what cannot be read is left out; else its error ends the look.
+        quotes_strangers: whether a model is told strangers' words, with that said.
         reasons: why things are not done, in words.
         times: when some of them may be.
     """
@@ -86,6 +88,7 @@ class Look:
     warn: Callable[[str, str], None] = _untold
     commands: Commands = Commands()  # noqa: RUF009  a frozen value
     skips: bool = True
+    quotes_strangers: bool = False
     admission: Admission = field(init=False)
     pulls: list[PullRequest] = field(init=False)
     me: str | None = field(init=False)
@@ -221,7 +224,25 @@ class Look:
             self.now,
             self._left,
             self.is_asked,
+            self._vouched,
         )
+
+    def _vouched(self, pull: PullRequest, failed: Sequence[Check]) -> list[Check]:
+        """The failed checks whose words a model may be told. Of the others it is told that there are some."""
+        configured = self.forge.configured_checks(failed, pull.commit, pull.base)
+        known = [
+            one
+            for one in failed
+            if one in configured or (one.app != ACTIONS_APP and self.admission.allows_app(one.app))
+        ]
+        if self.quotes_strangers:
+            return list(failed)
+        for one in failed:
+            if one not in known:
+                self.refused(
+                    f"pull request #{pull.number}: the words of a failed check are left out, because {_why_not(one)}"
+                )
+        return known
 
     def _left(self) -> Collection[str]:
         if self._unfinished is None:
@@ -242,3 +263,15 @@ class Look:
 
 def _is_open(pull: PullRequest) -> bool:
     return pull.state is PullRequestState.OPEN
+
+
+def _why_not(check: Check) -> str:
+    """Why nobody vouches for a check's words, and what to do about it."""
+    if not check.app:
+        return "it is a commit status, which anybody with a token may set: --comments quoted shows it to the model"
+    if check.app == ACTIONS_APP:
+        return "the pull request may have changed the workflow: look at the check yourself"
+    return (
+        f"no rule for the base branch requires it of the app {check.app}: add one, or pass "
+        f"--allow-actor {shlex.quote(f'{check.app}[bot]')}"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import ConfigurationError, ForgeNotFoundError
@@ -12,7 +12,7 @@ from orchestrator.worker.manners import why_hands_off
 from orchestrator.worker.remarks import CommentsPolicy, choose_remarks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from orchestrator.core.events import Event
     from orchestrator.forge.base import Issue
@@ -21,35 +21,53 @@ if TYPE_CHECKING:
 BACKLOG_FILES = ("BACKLOG.md", "TODO.md", "ROADMAP.md")
 
 
+class Seen(NamedTuple):
+    """A text as people see it.
+
+    Attributes:
+        hidden: a line for each thing that was taken out, because people do not see it.
+        kept: a line for each thing that people do not see as it stands, and a model does.
+    """
+
+    text: str
+    hidden: Sequence[str] = ()
+    kept: Sequence[str] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Screen:
     """Takes out of texts what people do not see, and remembers what was taken out or refused.
 
     Attributes:
-        clean: a text without what people do not see, and a line for each thing that was taken out.
+        clean: a text as people see it, and what is to be said of it.
         clean_name: the same for a title.
         noticed: what there is to tell.
     """
 
-    clean: Callable[[str], tuple[str, list[str]]]
-    clean_name: Callable[[str], tuple[str, list[str]]]
+    clean: Callable[[str], Seen]
+    clean_name: Callable[[str], Seen]
     noticed: list[Event]
 
     def text(self, text: str, place: str) -> str:
         """A text as people see it; what they do not see is told with the place."""
-        seen, lines = self.clean(text)
-        self.hidden(place, lines)
-        return seen
+        seen = self.clean(text)
+        self.tell(place, seen.hidden, seen.kept)
+        return seen.text
 
     def line(self, text: str) -> str:
-        """A title as people see it."""
-        return self.clean_name(text)[0]
+        """A title or a name as people see it."""
+        seen = self.clean_name(text)
+        self.tell("a title or a name", seen.hidden)
+        return seen.text
 
-    def hidden(self, place: str, lines: list[str]) -> None:
-        """Tell what was taken out."""
-        if lines:
+    def tell(self, place: str, hidden: Sequence[str], kept: Sequence[str] = ()) -> None:
+        """Tell what was taken out, and what people do not see as it stands."""
+        if hidden:
             message = f"{place}: the model would have seen this; you did not"
-            self._notice(Guarded(Defence.HIDDEN_TEXT, message, details=tuple(lines)))
+            self._notice(Guarded(Defence.HIDDEN_TEXT, message, details=tuple(hidden)))
+        if kept:
+            message = f"{place}: the model sees this; the page does not show it as it stands"
+            self._notice(Guarded(Defence.HIDDEN_TEXT, message, details=tuple(kept)))
 
     def refused(self, reason: str) -> None:
         """Tell what was not admitted."""
@@ -114,20 +132,21 @@ class Reading:
 
     def told(self, issue: Issue) -> Task:
         """The task that an admitted issue is. Its text is the one that was judged: it is not read again."""
-        title, title_lines = self.screen.clean_name(issue.title)
-        body, body_lines = self.screen.clean(issue.body)
-        lines = [f"title: {line}" for line in title_lines] + [f"body: {line}" for line in body_lines]
+        title, body = self.screen.clean_name(issue.title), self.screen.clean(issue.body)
+        hidden = [f"title: {line}" for line in title.hidden] + [f"body: {line}" for line in body.hidden]
+        kept = [f"body: {line}" for line in body.kept]
 
         def clean(text: str, author: str) -> str:
-            seen, found = self.screen.clean(text)
-            lines.extend(f"comment by {author or 'an account that is gone'}: {line}" for line in found)
-            return seen
+            seen, who = self.screen.clean(text), author or "an account that is gone"
+            hidden.extend(f"comment by {who}: {line}" for line in seen.hidden)
+            kept.extend(f"comment by {who}: {line}" for line in seen.kept)
+            return seen.text
 
         unread = self.comments_policy == "none"
         comments = [] if unread else self.look.forge.comments(issue.number)
         remarks = choose_remarks(comments, self.comments_policy, self.look.admission.may, clean)
-        self.screen.hidden(f"issue #{issue.number}", lines)
-        return from_issue(replace(issue, title=title, body=body), remarks)
+        self.screen.tell(f"issue #{issue.number}", hidden, kept)
+        return from_issue(replace(issue, title=title.text, body=body.text), remarks)
 
     def in_its_words(self, ready: Ready) -> Ready | str:
         """What an issue's unfinished task is by the words that the issue has now, or why it is left alone."""

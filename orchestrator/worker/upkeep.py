@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.core.errors import ForgePermissionError
 from orchestrator.core.prompts import render
@@ -42,7 +42,9 @@ _NAME_CHARACTERS = 80
 _STATE = re.compile(r"^\[pullwright:state\]: # '(\{[^\n']*\})'$", re.MULTILINE)
 _HIDDEN = re.compile(r"<!-- pullwright:[^\n]* -->")
 # What the program says above a description, which it knows better than a description tells.
-_OURS = re.compile(r"\A(?:(?!---$).*\n)*?<sub>Opened by Pullwright, (?:(?!---$).*\n)*?---\n", re.MULTILINE)
+_OURS = re.compile(
+    r"\A(?:(?!\*{3}$).*\n)*?<sub>Opened by Pullwright, (?:(?!\*{3}$).*\n)*?\*{3}\n", re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,18 @@ def _never(number: int, label: str) -> bool:
     return False
 
 
+def _nobody_vouches(pull: PullRequest, failed: Sequence[Check]) -> tuple[Check, ...]:
+    del pull, failed
+    return ()
+
+
+class _Failed(NamedTuple):
+    """The failed checks that a model is told of by name, and how many others there are."""
+
+    told: Sequence[Check] = ()
+    untold: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Upkeep:
     """Judges our open pull requests. It asks no model.
@@ -121,6 +135,7 @@ class Upkeep:
         now: in UTC.
         unfinished: keys of tasks on which a cycle left unfinished work; asked where that matters.
         is_asked: whether a label, on a number, was put on by somebody who may cause work.
+        vouched: those of a pull request's failed checks whose words a model may be told.
     """
 
     forge: Forge
@@ -134,6 +149,7 @@ class Upkeep:
     now: datetime
     unfinished: Callable[[], Collection[str]] = tuple
     is_asked: Callable[[int, str], bool] = _never
+    vouched: Callable[[PullRequest, Sequence[Check]], Sequence[Check]] = _nobody_vouches
 
     def look(self, pull: PullRequest) -> Task | NotNow | None:
         """What a pull request wants: work, time, or nothing. None as well for one that is not ours.
@@ -238,10 +254,12 @@ class Upkeep:
         if state.rounds >= self.manners.review_rounds:
             return self._enough(pull)
         after = UpkeepState(state.rounds + 1, state.acted, frozenset({pull.commit}), state.rebased)
-        return self._task(pull, TaskKind.CHECKS, after, self._reports(pull, failed), failed)
+        told = self.vouched(pull, failed)
+        known = _Failed(told, len(failed) - len(told))
+        return self._task(pull, TaskKind.CHECKS, after, self._reports(pull, told), known)
 
     def _reports(self, pull: PullRequest, failed: Sequence[Check]) -> tuple[Remark, ...]:
-        """What failed checks say. It is output of programs, so nobody vouches for it."""
+        """What failed checks say. It is output of programs, so none of it is an instruction."""
         remarks: list[Remark] = []
         left = MOST_CHARACTERS
         for check in failed[:MOST_REMARKS]:
@@ -262,9 +280,10 @@ class Upkeep:
         kind: TaskKind,
         after: UpkeepState,
         remarks: tuple[Remark, ...] = (),
-        failed: Sequence[Check] = (),
+        failed: _Failed | None = None,
     ) -> Task:
         key, issue = key_of(pull.branch) or ("", None)
+        failed = failed or _Failed()
         title = self._line(pull.title, len(pull.title))
         description = self.clean(
             _OURS.sub("", _HIDDEN.sub("", pull.body), count=1), f"pull request #{pull.number}, description"
@@ -275,7 +294,8 @@ class Upkeep:
             number=pull.number,
             url=pull.url,
             base=self._line(pull.base),
-            checks=[f"`{self._line(check.name)}`" for check in failed[:MOST_REMARKS]],
+            checks=[f"`{self._line(check.name)}`" for check in failed.told[:MOST_REMARKS]],
+            untold=failed.untold,
             title=title,
             description=_cut(description, _DESCRIPTION_CHARACTERS),
         )

@@ -6,8 +6,8 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
+from orchestrator.core.git_names import folded_name, is_git_name
 from orchestrator.workspace.failures import storage_errors
-from orchestrator.workspace.names import is_git_name, on_any_system
 from orchestrator.workspace.removal import remove_folder
 
 if TYPE_CHECKING:
@@ -55,13 +55,13 @@ class _Disarming:
             os.fchmod(folder, stat.S_IMODE(os.fstat(folder).st_mode) | stat.S_IRWXU)
             with os.scandir(folder) as entries:
                 found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-            names = {on_any_system(name) for name, _ in found}
+            names = {folded_name(name) for name, _ in found}
             for name, is_folder in found:
                 if is_git_name(name) or (is_folder and level >= _MOST_LEVELS):
                     self._remove(folder, name, is_folder=is_folder)
                 elif is_folder:
                     self.look(_open(folder, name), level + 1)
-                elif on_any_system(name) == _HEAD and names & _SIGNS:
+                elif folded_name(name) == _HEAD and names & _SIGNS:
                     _rename_head(folder, name)
         finally:
             os.close(folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import WorkspaceError
@@ -18,26 +17,6 @@ _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _BAD_IN_BRANCH = re.compile(
     r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^[-/]|/$|\.$|(?:^|/)\.|\.lock(?:/|$)|^@$|^HEAD$"
 )
-# Short names that NTFS makes for `.git`; only the first is likely, the others cost nothing.
-_SHORT_GIT = re.compile(r"git~[0-9]+")
-
-
-def is_git_name(name: str) -> bool:
-    """Whether some file system takes a name for `.git`.
-
-    HFS+ and APFS leave out characters that are not seen and fold letters; NTFS leaves out dots and spaces
-    at the end and knows `name:stream` and short names. A little stricter than git's own checks
-    (`is_ntfs_dotgit` in https://github.com/git/git/blob/master/path.c, `is_hfs_dotgit` in `utf8.c`).
-    """
-    plain = on_any_system(name)
-    return plain == ".git" or _SHORT_GIT.fullmatch(plain) is not None
-
-
-def on_any_system(name: str) -> str:
-    """A key that is equal for all names which some file system takes for one."""
-    folded = unicodedata.normalize("NFKD", name).casefold()
-    plain = "".join(letter for letter in folded if unicodedata.category(letter)[0] not in "CM")
-    return plain.replace("\u0131", "i").partition(":")[0].strip(" ").rstrip(" .")
 
 
 def is_commit_id(text: str) -> bool:

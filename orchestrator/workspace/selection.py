@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.changes import SUBMODULE_MODE
+from orchestrator.core.git_names import is_git_name
 from orchestrator.workspace.base import LeftOut
-from orchestrator.workspace.names import is_git_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

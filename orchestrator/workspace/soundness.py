@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
 from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.git_names import MODULES_FILE, folded_name, is_git_name
 from orchestrator.workspace.changes import Contents, differences
 from orchestrator.workspace.failures import printable
-from orchestrator.workspace.names import is_git_name, on_any_system
 from orchestrator.workspace.selection import folders_above, link_stays
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from orchestrator.workspace.hostgit import HostGit
 
@@ -60,7 +60,7 @@ def unsound(entries: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
     for its own.
     """
     # A large repository has a hundred thousand paths, made of a few thousand names.
-    key_of = cache(on_any_system)
+    key_of = cache(folded_name)
     is_git = cache(is_git_name)
 
     def key(path: str) -> str:
@@ -71,9 +71,8 @@ def unsound(entries: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
     walls: set[str] = set()
     folders: dict[str, str] = {}
     for mode, path in entries:
-        parts = path.split("/")
-        if any(part in {"", ".", ".."} for part in parts) or any(map(is_git, parts)):
-            found.add((path, "is not a path inside the repository"))
+        if reason := _reason_against(mode, path, is_git):
+            found.add((path, reason))
         if path in leaves:
             found.add((path, "is there twice"))
         leaves.add(path)
@@ -87,6 +86,16 @@ def unsound(entries: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
         if folder in leaves or key(folder) in walls:
             found.add((path, "lies below something that is no folder"))
     return found
+
+
+def _reason_against(mode: str, path: str, is_git: Callable[[str], bool]) -> str | None:
+    """Why no honest tree has an entry, by itself."""
+    parts = path.split("/")
+    if any(part in {"", ".", ".."} for part in parts) or any(map(is_git, parts)):
+        return "is not a path inside the repository"
+    if mode == LINK_MODE and is_git_name(parts[-1], MODULES_FILE):
+        return f"is a link in place of {MODULES_FILE}"
+    return None
 
 
 def leaving(tree: Path, links: Iterable[str]) -> set[str]:

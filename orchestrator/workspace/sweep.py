@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # environments (a folder for one container's number, one for the socket of a connection).
 _CLONE = re.compile(r"pullwright-[a-z0-9_]{8}")
 _SMALL = re.compile(r"pw-[a-z0-9_]{8}")
+_OURS = re.compile(f"{_CLONE.pattern}|{_SMALL.pattern}")
 _SMALL_CONTENT = frozenset({"complaints", "number", "s"})
 _PRIVATE = 0o700
 # Between the making of a folder and its lock lie microseconds; the machine may sleep there.
@@ -59,7 +60,11 @@ def sweep(
     kept = {os.path.realpath(folder) for folder in keep}
     try:
         with os.scandir(parent) as entries:
-            names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+            names = sorted(
+                entry.name
+                for entry in entries
+                if _OURS.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+            )
     except OSError:
         return []
     removed = []

@@ -8,8 +8,9 @@ import tempfile
 from pathlib import Path
 
 from orchestrator.core.errors import PathRefusedError, ToolError
+from orchestrator.core.git_names import is_git_name
 from orchestrator.environments.confined import ConfinedTree
-from orchestrator.environments.paths import is_git_name, quoted, same_elsewhere, shown, split_path
+from orchestrator.environments.paths import quoted, same_elsewhere, shown, split_path
 from orchestrator.workspace.removal import remove_folder
 from tests.fuzz.target import Target, pieces, text_of
 

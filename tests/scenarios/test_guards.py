@@ -313,6 +313,17 @@ class TestCommands:
         assert guarded(stage, "commands")
         assert done.code == 0
 
+    def test_a_rule_that_may_grant_any_program_says_so_when_it_is_set(
+        self, stage: Stage, repository: Path
+    ) -> None:
+        stage.script(FIX_IT)
+        done = stage.run("--repo", str(repository), *TASK, "--allow-command", "nice *")
+        assert "the * of `nice *` may grant any other program" in done.err
+        assert "write whole commands in place of *" in done.err
+        stage.script(FIX_IT)
+        done = stage.run("--repo", str(repository), *TASK, "--allow-command", "cat *")
+        assert "may grant" not in done.err
+
     def test_three_denials_end_the_session_and_keep_the_work(self, stage: Stage, repository: Path) -> None:
         stage.script(do(FIX, shell("id")), do(shell("id -u")), do(shell("whoami")), FIX_IT)
         done = stage.run("--repo", str(repository), *TASK)

@@ -97,18 +97,19 @@ class TestWhatAPullRequestShows:
         propose(hosted)
         told = hosted.git("log", "-1", "--format=%B", BRANCH)
         assert hosted.pull.title == "`/approve` (skip ci) @ victim fixes no. 99 Signed-off-by: x"
-        assert told.startswith(f"{hosted.pull.title}\n\nIt was wrong.\n")
+        assert told.startswith(f"{hosted.pull.title}\n\nIt was wrong.\n\n`/approve`\n")
         assert told.rstrip().endswith("\n\nFixes #1")
         assert not [command for command in alone(told) if not command[0].isalpha()]
         assert not re.search(r"#99|@(?:victim|dependabot)|\[skip|^[\w-]+\s*:", told, re.MULTILINE)
 
     def test_the_body_begins_with_the_programs_words(self, hosted: Hosted) -> None:
         propose(hosted)
-        ours, rule, words = (hosted.pull.body or "").partition("\n\n---\n\n")
+        ours, rule, words = (hosted.pull.body or "").partition("\n\n***\n\n")
         assert rule
         assert ours.startswith("Fixes #1\n\n<sub>Opened by Pullwright, run ")
         assert "Commands that ran: 2 passed, 0 failed" in ours
         assert not list(alone(ours))
+        assert not list(alone(words.removesuffix("<!-- pullwright:task:issue-1 -->")))
         assert "It was wrong." in words
         assert words.endswith("\n\n<!-- pullwright:task:issue-1 -->")
         assert words.count("<!--") == 1

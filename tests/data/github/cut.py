@@ -17,6 +17,7 @@ OPERATIONS = {
     "/repos/{owner}/{repo}/collaborators/{username}/permission": ("get",),
     "/repos/{owner}/{repo}/commits/{ref}/check-runs": ("get",),
     "/repos/{owner}/{repo}/commits/{ref}/status": ("get",),
+    "/repos/{owner}/{repo}/compare/{basehead}": ("get",),
     "/repos/{owner}/{repo}/contents/{path}": ("get",),
     "/repos/{owner}/{repo}/git/ref/{ref}": ("get",),
     "/repos/{owner}/{repo}/installation": ("get",),

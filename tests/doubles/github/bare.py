@@ -52,6 +52,14 @@ def branches(path: Path) -> dict[str, str]:
     return {ref.removeprefix("refs/heads/"): commit for ref, commit in (line.split(" ") for line in lines)}
 
 
+def changed(path: Path, base: str, commit: str) -> list[str] | None:
+    """The files that a commit changes since it left a branch; None where one of the two is not there."""
+    try:
+        return git(path, "diff", "--name-only", "--no-renames", f"{base}...{commit}", "--").splitlines()
+    except subprocess.CalledProcessError:
+        return None
+
+
 def show(path: Path, revision: str, file: str) -> bytes | None:
     """A file's bytes at a revision, or None."""
     done = subprocess.run(

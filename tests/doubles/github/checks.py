@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tests.doubles.github import bare
 from tests.doubles.github.render import REPOSITORY_LINKS, stamp
-from tests.doubles.github.state import CheckRun
+from tests.doubles.github.state import CheckRun, Rejected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from tests.doubles.github.state import Repo
 
 Json = dict[str, Any]
+ACTIONS = 15368
+"""The number of GitHub's own app whose checks are jobs of workflows."""
 
 
 def check(  # noqa: PLR0913, PLR0917  the parts of one check
@@ -25,7 +28,7 @@ def check(  # noqa: PLR0913, PLR0917  the parts of one check
     summary: str = "",
     *,
     is_status: bool = False,
-    app: int = 15368,
+    app: int = ACTIONS,
 ) -> CheckRun:
     """A check of a commit begins now, and has ended with this result unless it is None."""
     begun = github.tick()
@@ -41,6 +44,68 @@ def check_runs(github: GitHub, repo: Repo, commit: str, query: Mapping[str, str]
     return {
         "total_count": len(runs),
         "check_runs": [_run(github, repo, commit, run) for run in _page(runs, query)],
+    }
+
+
+def comparison(github: GitHub, repo: Repo, base: str, commit: str) -> Json:
+    """What differs between a branch and a commit, without texts."""
+    known = repo.changes.get(commit)
+    files = bare.changed(repo.path, base, commit) if known is None else list(known)
+    if files is None:
+        raise Rejected(404, "Not Found")
+    page = f"{github.web_url}/{repo.full_name}/compare/{base}...{commit}"
+    link = github.render.repository_url(repo)
+    return {
+        "url": f"{link}/compare/{base}...{commit}",
+        "html_url": page,
+        "permalink_url": page,
+        "diff_url": f"{page}.diff",
+        "patch_url": f"{page}.patch",
+        "base_commit": _commit(link, commit),
+        "merge_base_commit": _commit(link, commit),
+        "status": "ahead",
+        "ahead_by": 1,
+        "behind_by": 0,
+        "total_commits": 1,
+        "commits": [_commit(link, commit)],
+        "files": [_changed(link, commit, name) for name in files[:300]],
+    }
+
+
+def _commit(link: str, commit: str) -> Json:
+    url = f"{link}/commits/{commit}"
+    person = {"name": "Ada Example", "email": "ada@example.com", "date": "2026-01-01T00:00:00Z"}
+    return {
+        "url": url,
+        "sha": commit,
+        "node_id": f"C_{commit}",
+        "html_url": url,
+        "comments_url": f"{url}/comments",
+        "author": None,
+        "committer": None,
+        "parents": [],
+        "commit": {
+            "url": url,
+            "author": person,
+            "committer": person,
+            "message": "Change",
+            "comment_count": 0,
+            "tree": {"sha": commit, "url": url},
+        },
+    }
+
+
+def _changed(link: str, commit: str, name: str) -> Json:
+    url = f"{link}/contents/{name}?ref={commit}"
+    counts = {"additions": 1, "deletions": 0, "changes": 1}
+    return {
+        "sha": commit,
+        "filename": name,
+        "status": "modified",
+        **counts,
+        "blob_url": url,
+        "raw_url": url,
+        "contents_url": url,
     }
 
 
@@ -109,6 +174,7 @@ def _run(github: GitHub, repo: Repo, commit: str, run: CheckRun) -> Json:
 def _app(github: GitHub, run: CheckRun) -> Json:
     return {
         "id": run.app,
+        "slug": "github-actions" if run.app == ACTIONS else f"app-{run.app}",
         "node_id": f"A_{run.app}",
         "owner": github.render.person("github"),
         "name": "Checks",

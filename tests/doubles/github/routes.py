@@ -57,6 +57,7 @@ class Routes:
                 ("GET", repository + "/installation", self._installation),
                 ("GET", repository, self._repository),
                 ("GET", repository + "/contents/(.+)", self._contents),
+                ("GET", repository + r"/compare/(.+)\.\.\.([^/]+)", self._compare),
                 ("GET", repository + "/git/ref/(.+)", self._ref),
                 ("GET", repository + "/issues", self._issues),
                 ("POST", repository + "/issues", self._open_issue),
@@ -184,6 +185,9 @@ class Routes:
         if data is None:
             raise Rejected(404, "Not Found")
         return Answer(200, self._render.content(repo, path, data))
+
+    def _compare(self, call: Call, name: str, base: str, commit: str) -> Answer:
+        return Answer(200, checks.comparison(self._github, self._seen(call, name), base, commit))
 
     def _ref(self, call: Call, name: str, ref: str) -> Answer:
         repo = self._seen(call, name)

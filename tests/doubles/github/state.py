@@ -164,7 +164,8 @@ class BranchRule:
 class Repo:
     """A repository with a real bare git repository behind it.
 
-    `people` are its collaborators: by login, what they may do and the name of their role.
+    `people` are its collaborators: by login, what they may do and the name of their role. `changes` are the files
+    that a commit changes which is in no git repository.
     """
 
     id: int
@@ -179,6 +180,7 @@ class Repo:
     threads: dict[int, Issue | Pull] = field(default_factory=dict)
     former_names: set[str] = field(default_factory=set)
     checks: dict[str, list[CheckRun]] = field(default_factory=dict)
+    changes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     rules: dict[int, BranchRule] = field(default_factory=dict)
     people: dict[str, tuple[str, str]] = field(default_factory=lambda: {"reporter": ("write", "write")})
 

@@ -61,8 +61,9 @@ def test_a_local_repository_is_ready(tmp_path: Path) -> None:
     for writes in (False, True):
         found = probe(tmp_path, str(repository), writes=writes)
         bad = {name: one for name, one in found.items() if one.state is not State.OK}
-        assert set(bad) == {"sandbox"}
-        assert bad["sandbox"].state is State.SKIPPED
+        assert {name: one.state for name, one in bad.items()} == dict.fromkeys(
+            ("sandbox", "rules"), State.SKIPPED
+        )
     assert found["folder"].found == f"{repository}: a work tree, default branch main"
     assert git(repository, "for-each-ref", "refs/pullwright") == ""
 
@@ -115,6 +116,19 @@ def test_no_sandbox(tmp_path: Path) -> None:
     assert "--sandbox off" in found.fix
     found = probe(tmp_path, permission="dangerous", sandbox_read=["/no/such/folder"])["sandbox"]
     assert found.state is State.FAILED
+
+
+def test_a_rule_that_may_grant_any_program(tmp_path: Path) -> None:
+    found = probe(tmp_path, allow_command=["ls *", "mypy *", "nice *"])["rules"]
+    assert found.state is State.WARNING
+    assert found.found.startswith("the * of `mypy *`, `nice *` may grant any other program")
+    assert "whole commands" in found.fix
+    off = probe(tmp_path, allow_command=["mypy *"], sandbox="off")["rules"]
+    assert "nothing holds" in off.found
+    assert probe(tmp_path, allow_command=["ls *", "mypy src"])["rules"].state is State.OK
+    for level in ("read-only", "dangerous"):
+        assert probe(tmp_path, allow_command=["mypy *"], permission=level)["rules"].state is State.SKIPPED
+    assert probe(tmp_path, allow_command=["*"])["rules"].state is State.FAILED
 
 
 def test_folders_that_cannot_be_written_to(tmp_path: Path) -> None:

@@ -68,13 +68,20 @@ def test_a_refused_connection_is_host_command_and_flag() -> None:
     told_of_refusals(heard.append)("pypi.org:443", "pip install x")
     told_of_refusals(heard.append)("pypi.org:8443", "pip install x")
     assert [(event.message, event.details) for event in heard] == [  # type: ignore[union-attr]
-        ("refused a connection to pypi.org:443; --allow-host pypi.org allows it", ("pip install x",)),
-        ("refused a connection to pypi.org:8443; --allow-host pypi.org:8443 allows it", ("pip install x",)),
+        (
+            "refused connection to pypi.org:443; the person who runs this can allow it with --allow-host pypi.org",
+            ("pip install x",),
+        ),
+        (
+            "refused connection to pypi.org:8443; the person who runs this can allow it with --allow-host pypi.org:8443",
+            ("pip install x",),
+        ),
     ]
 
 
 def test_what_people_wrote_comes_clean_and_redacted_with_a_report() -> None:
     clean = as_lines(clean_words, Redactor(["made-up-key-1234"]).redact)
-    text, lines = clean("Use made-up-key-1234<!-- x -->")
-    assert text == "Use [redacted]"
-    assert lines == ['HTML comment at 20: "<!-- x -->"']
+    seen = clean("Use made-up-key-1234<!-- x --> in List<int> and in <int>")
+    assert seen.text == "Use [redacted] in List<int> and in <int>"
+    assert seen.hidden == ['HTML comment at 20: "<!-- x -->"']
+    assert seen.kept == ['HTML tag at 38: "<int>"']

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.cli.text import clean, counted, one_line, shortened
+from orchestrator.cli.text import as_json_text, clean, counted, one_line, shortened
 
 
 @pytest.mark.parametrize(
@@ -83,3 +84,12 @@ def test_long_output_is_cut_and_says_so() -> None:
 @pytest.mark.parametrize("piece", ["\x1b[", "\x1b]", "\x9b1", "\x1b[1;", "\x1bP"])
 def test_hostile_text_takes_linear_time(piece: str) -> None:
     clean(piece * 500_000)
+
+
+def test_json_holds_no_command_and_says_the_same() -> None:
+    value = {"reason": "##[add-mask]x ###vso[a]\x9b31m\u202e\udcff", "##": [1, "ü"]}
+    text = as_json_text(value)
+    assert "##" not in text
+    assert text.isascii()
+    assert text.isprintable()
+    assert json.loads(text) == value

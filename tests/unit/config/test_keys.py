@@ -78,14 +78,14 @@ def test_a_key_that_cannot_be_one_is_refused_without_being_shown(value: str) -> 
 
 def test_everything_named_like_a_secret_is_one() -> None:
     environ = {
-        "OPENAI_API_KEY": "one",
+        "OPENAI_API_KEY": "value-one",
         "PULLWRIGHT_GITHUB_APP_KEY": PEM,
-        "MISTRAL_API_KEY": "two",
-        "npm_token": "three",
-        "TOKEN": "four",
-        "DB_PASSWORD": "five",
-        "AWS_SECRET_ACCESS_KEY": "six",
-        "CLIENT_SECRET": "seven",
+        "MISTRAL_API_KEY": "value-two",
+        "npm_token": "value-three",
+        "TOKEN": "value-four",
+        "DB_PASSWORD": "value-five",
+        "AWS_SECRET_ACCESS_KEY": "value-six",
+        "CLIENT_SECRET": "value-seven",
         "POSTGRES_PASSWORD": "postgres",
         "MAX_TOKENS": "no",
         "TOKENIZER": "no",
@@ -93,7 +93,7 @@ def test_everything_named_like_a_secret_is_one() -> None:
         "EMPTY_TOKEN": "",
     }
     assert sorted(secret_values(environ)) == sorted(
-        [PEM, "one", "two", "three", "four", "five", "six", "seven"]
+        [PEM, "value-one", "value-two", "value-three", "value-four", "value-five", "value-six", "value-seven"]
     )
 
 

@@ -44,3 +44,9 @@ def test_a_body_that_has_all_headings_is_the_filled_template() -> None:
 
 def test_a_template_without_headings_follows_the_body() -> None:
     assert fill_template("Signed-off?", "It adds.") == "It adds.\n\nSigned-off?"
+
+
+def test_a_heading_in_a_block_of_code_is_none() -> None:
+    template = "```\n# What\n```\n\n## Why\n"
+    assert fill_template(template, "It adds.") == "```\n# What\n```\n\n## Why\n\nIt adds."
+    assert fill_template("## Why\n", "~~~\n## Why\n~~~") == "## Why\n\n~~~\n## Why\n~~~"

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.errors import PathRefusedError
-from orchestrator.environments.paths import is_git_name, quoted, same_elsewhere, shown, split_path
+from orchestrator.core.git_names import is_git_name
+from orchestrator.environments.paths import quoted, same_elsewhere, shown, split_path
 
 ROOTS = ("/home/me/clone", "/private/clone")
 
@@ -112,13 +113,6 @@ def test_refused_in_one_line(path: str) -> None:
     message = str(caught.value)
     assert message.isprintable()
     assert len(message) < 500
-
-
-@pytest.mark.parametrize(
-    "name", ["git", "gitx", ".gitx", ".gitignore", "..git", "git~", "git~a", ".got", "\u0433it"]
-)
-def test_other_names_are_not_git(name: str) -> None:
-    assert not is_git_name(name)
 
 
 @given(st.text(max_size=60))

@@ -125,6 +125,29 @@ POWERS = [
         libc = ctypes.CDLL(None, use_errno=True)
         print("WON" if libc.ptrace(0x4206, {pid}, 0, 0) == 0 else ctypes.get_errno())
     """), bare=WHEN_ROOT),
+    Attack("traces the sandbox's first process", syscall({"x86_64": 101, "aarch64": 117}[os.uname().machine], 0x4206, 1, 0, 0), bare=False),
+    Attack("takes a descriptor of the sandbox's first process", python("""
+        import ctypes, os
+        libc = ctypes.CDLL(None, use_errno=True)
+        print("WON" if libc.syscall(438, os.pidfd_open(1), 0, 0) >= 0 else ctypes.get_errno())
+    """), bare=False),
+    Attack("traces its own child", python("""
+        import ctypes, os, time
+        libc = ctypes.CDLL(None, use_errno=True)
+        child = os.fork()
+        if child == 0:
+            time.sleep(5)
+        print("WON" if libc.ptrace(0x4206, child, 0, 0) == 0 else ctypes.get_errno())
+        os.kill(child, 9)
+    """)),
+    Attack("reads its own child's memory", python("""
+        import ctypes, os
+        libc = ctypes.CDLL(None, use_errno=True)
+        number = {"x86_64": 310, "aarch64": 270}[os.uname().machine]
+        word = ctypes.create_string_buffer(b"word")
+        piece = (ctypes.c_size_t * 2)(ctypes.addressof(word), 4)
+        print("WON" if libc.syscall(number, os.getpid(), piece, 1, piece, 1, 0) == 4 else ctypes.get_errno())
+    """)),
     Attack("makes a user namespace", "unshare -Ur true && echo WON"),
     Attack("makes one by clone", python("""
         import ctypes

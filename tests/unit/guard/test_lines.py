@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from orchestrator.guard.lines import MESSAGE_CHARS, TITLE_CHARS, in_markdown, message, plain, title
+from orchestrator.guard.wording import Wording
 from orchestrator.workspace.message import clean_message
 
 if TYPE_CHECKING:
@@ -210,8 +211,8 @@ LIVE = (
     r"(?<![A-Za-z0-9])@\w",
     r"#\w",
     r"(?i)(?<![a-z0-9])gh-[0-9]",
-    r"(?i)\[[^\]]*\b(?:skip|no)\b[^\]]*\]",
-    r"(?i)\[[^\]\w]*(?:ci|cf|actions)[ _-]",
+    r"(?i)\[[^\[\]]*\b(?:skip|no)\b[^\[\]]*\]",
+    r"(?i)\[[^\](\w]*(?:ci|cf|actions)[ _-]",
     r"\*\*\*",
     r"<!--",
     r"(?i)<img\s+src",
@@ -251,7 +252,7 @@ def trailers(text: str) -> str:
         ("d[my_key] and x[0]", "d(my_key) and x[0]"),
         ("skip-checks&colon; true", "skip-checks - true"),
         ("&amp;amp;#64;victim", "victim"),
-        ("[a](https://evil.example)", "[a] (https://evil.example)"),
+        ("[a](https://evil.example)", "[a] (`https://evil.example`)"),
         ("<!-- hidden --> a", "hidden --> a"),
         ("\u200b\u202e", ""),
         ("&#8203;", ""),
@@ -284,6 +285,7 @@ def test_nothing_is_left_of_a_directive_a_command_or_a_trailer(text: str) -> Non
 @example("+semver: major")
 @example("&am&#112;;#64;x")
 @example("/a`b` c")
+@example("`https://evil.example/x")
 def test_a_title_is_inert_printable_and_stays_as_it_is(text: str) -> None:
     line = title(text)
     assert live(line) == []
@@ -311,18 +313,25 @@ def test_git_finds_the_programs_trailers_and_no_other(text: str, headline: str) 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("Ask @octocat", "Ask @ octocat"),
-        ("Fixes #7\n\ncloses #8", "Fixes no. 7\n\ncloses no. 8"),
-        ("Signed-off-by: A <a@b.example>", "Signed-off-by - A <a@b.example>"),
-        ("## Why ##\n\nNote: it\nExample:\nis so", "Why\n\nNote - it\nExample\nis so"),
+        ("Ask @octocat.", "Ask @ octocat."),
+        ("Fixes #7\n\ncloses #8.", "> Fixes no. 7\n\ncloses no. 8."),
+        ("Signed-off-by: A <a@b.example>", "> Signed-off-by - A <a@b.example>"),
+        ("## Why ##\n\nNote: it\nExample:\nis so", "*Why*\n\nNote - it\nExample\nis so"),
         ("- a: b\n- /merge", "- a: b\n- `/merge`"),
         ("see\nhttps://docs.example/x\n10:30 it was", "see\n`https://docs.example/x`\n`10:30` it was"),
         ("\\[x\\] \\_a\\_ `a\\_b`", "[x] _a_ `a\\_b`"),
         ("a\n\n---\n\nb", "a\n\n\n\nb"),
         ("```yaml\nkey: value\n/merge\n```", "key: value\n    `/merge`"),
         ("a <b> & `c`", "a <b> & `c`"),
-        ("&lt;b&gt; &amp; c", "<b> & c"),
+        ("- item\n\n* item", "- item\n\n* item"),
+        ("&lt;b&gt; &amp; c.", "<b> & c."),
         ("> recheck", "> recheck"),
+        ("It adds.\n\nbors r+\n\nIt does.", "It adds.\n\n> bors r+\n\nIt does."),
+        (
+            "I have read the CLA Document and I hereby sign the CLA",
+            "> I have read the CLA Document and I hereby sign the CLA",
+        ),
+        ("See www.evil.example/x, please.", "See `www.evil.example/x`, please."),
     ],
 )
 def test_the_words_of_a_commit(text: str, expected: str) -> None:
@@ -428,3 +437,13 @@ def test_time_is_linear(piece: str) -> None:
     text = piece * (2 * MESSAGE_CHARS // len(piece))
     message(title(text), (text,))
     in_markdown(text, 300)
+
+
+@settings(max_examples=60, deadline=None)
+@given(documents)
+@example("It adds.\n\nSigned-off-by: A <a@b.example>")
+@example("Signed-off-by          : A <a@b.example>\nCo-authored-by: B <b@b.example>")
+def test_a_squashed_pull_request_has_no_trailer_of_the_models(text: str) -> None:
+    body = Wording().text(text, issue=None)
+    assert trailers(clean_message(f"T (#7)\n\n{body}")) == ""
+    assert trailers(f"T (#7)\n\nIt adds.\n\n***\n\n{body}\n\n{OURS}") == OURS

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import string
+import tomllib
+from pathlib import Path
+from typing import Any
+
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, FileChange, FileVersion
 from orchestrator.core.errors import ConfigurationError
+from orchestrator.guard import protected
 from orchestrator.guard.protected import PathPolicy
 
 POLICY = PathPolicy()
@@ -26,36 +32,57 @@ CASES = {
     "a workflow": """
         .github/workflows/ci.yml .github/workflows/x/y .github/actions/a/action.yml action.yml Jenkinsfile
         .gitlab-ci.yml .gitlab-ci-extra.yml azure-pipelines.yml .travis.yml bitbucket-pipelines.yml
+        sub/.github/workflows/x.yml .circleci/config.yml buildspec-test.yml plugins.txt ci_scripts/ci_post_clone.sh vercel.json
     """,
     DOT_FOLDER: """
-        .github/dependabot.yml .github/ISSUE_TEMPLATE/bug.md .vscode/settings.json .husky/pre-push
-        .devcontainer/x .cargo/config.toml a/b/.claude/settings.local .circleci/config.yml .idea/x .x/y
-        sub/.github/workflows/x.yml .codex/instructions.md .githooks/pre-commit .gitlab/x ./.github/x
+        .github/ISSUE_TEMPLATE/bug.md .vscode/settings.json .devcontainer/x .cargo/config.toml .yarn/plugins/x.cjs
+        a/b/.claude/settings.local .idea/x .x/y .codex/instructions.md .gitlab/x ./.github/x .mvn/extensions
+        .cursor/rules/x .gemini/settings.json .junie/guidelines.txt .kiro/steering/x .roo/x .devin/x .continue/x
     """,
     DOT_FILE: """
-        .npmrc .yarnrc .yarnrc.yml .pypirc .envrc .env sub/.env.local .pre-commit-config.yaml .mise.toml
-        .tool-versions .eslintrc.js .pylintrc .bazelrc .coveragerc .bashrc ... .gitx
+        .npmrc .yarnrc .pypirc .envrc .env sub/.env.local .eslintrc.js .pylintrc .bazelrc .coveragerc .bashrc ...
+        .gitx .pnpmfile.cjs .aider.model.settings.yml .rspec .huskyrc .lintstagedrc .user.ini .gdbinit
     """,
     "a file that names reviewers": "CODEOWNERS docs/CODEOWNERS codeowners OWNERS",
     "a lock file": """
         package-lock.json a/yarn.lock pnpm-lock.yaml bun.lock bun.lockb poetry.lock uv.lock Pipfile.lock
         Cargo.lock go.sum Gemfile.lock composer.lock flake.lock requirements-dev.lock npm-shrinkwrap.json
         deno.lock mix.lock packages.lock.json .terraform.lock.hcl Package.resolved pylock.dev.toml
+        MODULE.bazel.lock gradle.lockfile nimble.lock
     """,
     "a manifest of dependencies": """
-        package.json web/package.json pyproject.toml setup.py setup.cfg requirements.txt requirements-dev.txt
-        dev-requirements.txt requirements/base.txt requirements/ci/base.in Pipfile Cargo.toml go.mod go.work
-        Gemfile x.gemspec composer.json pom.xml build.gradle build.gradle.kts settings.gradle x.csproj
-        Directory.Packages.props NuGet.Config global.json Package.swift mix.exs pubspec.yaml deno.json
-        bunfig.toml gradle.properties stack.yaml tox.ini
+        package.json web/package.json pyproject.toml setup.cfg requirements.txt requirements-dev.txt
+        dev-requirements.txt requirements/base.txt a/requirements/ci/base.in Pipfile Cargo.toml go.mod go.work
+        Gemfile x.gemspec composer.json pom.xml NuGet.Config Package.swift
+        mix.exs pubspec.yaml deno.json bunfig.toml stack.yaml .yarnrc.yml .tool-versions sub/.mise.toml
+        .pre-commit-config.yaml Package@swift-5.9.swift gemfiles/rails.gemfile sub/x.gemfile Gemfile.next
+        build.zig.zon rust-toolchain rust-toolchain.toml poetry.toml requirements.yml manifest.json devbox.json
+        project.yml node_modules/x/index.js web/node_modules/x/index.js Puppetfile DESCRIPTION
+    """,
+    "run by an installation, a build or a test run": """
+        setup.py tox.ini x.csproj build.gradle build.gradle.kts settings.gradle gradle.properties gradlew
+        gradlew.bat mvnw mvnw.cmd a/gradle/wrapper/gradle-wrapper.jar binding.gyp a/x.gypi build.rs build.zig
+        extconf.rb Rakefile lib/tasks/x.rake Makefile src/Makefile.am x.mk CMakeLists.txt cmake/x.cmake meson.build
+        BUILD.bazel a/BUILD WORKSPACE rules/x.bzl Dockerfile x.dockerfile Dockerfile.dev compose.yaml noxfile.py
+        sitecustomize.py x.pth Justfile Taskfile.yml SConstruct wscript configure.ac tox.toml book.toml jest.config.js
+        a/vitest.config.mts x.config.cts karma.conf.js webpack.prod.js gulpfile.js nx.json turbo.json pytest.ini docs/conf.py
+        x.targets global.json Directory.Packages.props Setup.hs config.nims apps/a/config/test.exs build.sbt build.mill magefile.go Tiltfile Vagrantfile
+        all.code-workspace App.xcodeproj/project.pbxproj debian/rules PKGBUILD x.spec rubygems_plugin.rb
+    """,
+    "a hook of git": """
+        lefthook.yml lefthook.yaml lefthook-local.toml captainhook.json hk.pkl prek.toml hooks/pre-commit scripts/commit-msg
+        githooks/x tools/git-hooks/x simple-git-hooks.cjs .husky/pre-push .githooks/pre-commit
     """,
     "an instruction file of agents": """
         AGENTS.md sub/AGENTS.md CLAUDE.md CLAUDE.local.md GEMINI.md .cursorrules .windsurfrules .clinerules
-        docs/copilot-instructions.md x.instructions.md skills/x/SKILL.md .mcp.json
+        docs/copilot-instructions.md x.instructions.md skills/x/SKILL.md .mcp.json mcp_config.json
+        .windsurf/mcp_config.json cline_mcp_settings.json .vscode/mcp.json mcp.jsonc opencode.json CRUSH.md firebender.json
     """,
     "a file whose settings git follows": ".gitattributes sub/.gitattributes .gitmodules .lfsconfig",
-    "settings of a robot": "renovate.json codecov.yml",
+    "settings of a robot": "renovate.json sub/renovate.json5 codecov.yml .github/dependabot.yml bors.toml",
     "settings of this program": "pullwright.toml",
+    "run by a tool of that name": "Strangefile sub/Caddyfile",
+    "a path that is too long": "a/" * 2_048 + "x",
     "inside .git": ".git/config sub/.GIT/hooks/x .git git~1/x .g\u200cit/x .git::$INDEX_ALLOCATION/x .git./x",
 }
 
@@ -72,10 +99,13 @@ def test_what_waits_for_a_person(path: str, reason: str) -> None:
 
 
 UNTOUCHED = """
-    src/main.py README.md docs/guide.md Makefile Dockerfile conftest.py noxfile.py tests/test_x.py
+    src/main.py README.md docs/guide.md conftest.py tests/conftest.py tests/test_x.py src/setup.ts LICENSE
     .gitignore sub/.gitignore .editorconfig .dockerignore package.json.md mypackage.json lock unlock.py
     agents.py claude.py github/workflows/x.yml setup.pyc requirements.md docs/requirements.rst a..b/c x.git/y
-    data/env workspace/base.py blocked.md café.py CONVENTIONS.md
+    data/env workspace/base.py blocked.md café.py CONVENTIONS.md makefile.py procfile.go src/file profile Profile.tsx
+    src/build/x.py build/x.py hooks/useThing.ts src/app/app.config.ts docs/pre-commit.md data/x.toml mcp/server.py
+    main.tf charts/values.yaml index.html k8s/kustomization.yaml roles/x/tasks/main.yml infra/main.bicep thesis.typ
+    config.json mkdocs.yml openapi.yaml src/lib.rs b.toml a.json cmd/main.go lib/x.rb src/gradle.kt tsconfig.json config/routes.rb
     """
 
 
@@ -213,8 +243,67 @@ def test_a_large_change_is_judged() -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "path",
-    ["a/" * 100_000 + "x", "a" * 1_000_000, "package.json/" * 20_000, ".github/" * 30_000, "../" * 100_000],
-    ids=range(5),
+    [
+        *(
+            "a/" * 100_000 + "x",
+            "a" * 1_000_000,
+            "package.json/" * 20_000,
+            ".github/" * 30_000,
+            "../" * 100_000,
+        ),
+        *(
+            "azure" * 800,
+            "azurepipeline" * 300,
+            "compose" * 500,
+            "a-requirements" * 290,
+            "src/main/features/" * 220,
+        ),
+    ],
+    ids=range(10),
 )
 def test_a_hostile_path_does_not_stall_the_check(path: str) -> None:
     POLICY(written(path))
+
+
+def data_of(name: str) -> dict[str, Any]:
+    return tomllib.loads(Path(protected.__file__).with_name(name).read_text("utf-8"))
+
+
+MANAGERS = data_of("renovate.toml")["managers"]
+LEFT_OUT = data_of("protected.toml")["left_out"]
+
+
+@pytest.mark.parametrize(
+    ("manager", "pattern"), [(manager, one) for manager, patterns in MANAGERS.items() for one in patterns]
+)
+@given(data=st.data())
+@settings(max_examples=10)
+def test_what_a_manager_of_renovate_looks_for_waits(manager: str, pattern: str, data: st.DataObject) -> None:
+    """Whatever the pattern takes, in any folder where it has no root, in small and in capital letters."""
+    # A backslash stands for a slash here, as on Windows.
+    letters = st.sampled_from(sorted({*string.printable} - {*string.whitespace, "\\"}))
+    path = data.draw(st.from_regex(pattern, alphabet=letters, fullmatch=True))
+    if pattern.startswith("(^|/)"):
+        path = data.draw(st.sampled_from(["", "sub/", "a/b/"])) + path.removeprefix("/")
+    assume(path[0] != "/" and "//" not in path)
+    path = data.draw(st.sampled_from([path, path.upper(), path.lower()]))
+    assert (POLICY(written(path)) is not None) or manager in LEFT_OUT, path
+
+
+def test_the_tables_name_managers_that_exist_and_no_file_twice() -> None:
+    tables = {name: table for name, table in data_of("protected.toml").items() if name != "left_out"}
+    words = [word for table in tables.values() for word in table["files"].split()]
+    assert sorted({word for word in words if words.count(word) > 1}) == []
+    managers = [one for table in tables.values() for one in table.get("managers", "").split() if one != "*"]
+    assert len(managers) == len({*managers})
+    assert {*managers} <= set(MANAGERS) - set(LEFT_OUT)
+
+
+def test_each_manager_that_is_left_out_has_a_reason_and_exists() -> None:
+    assert set(LEFT_OUT) < set(MANAGERS)
+    assert all(LEFT_OUT.values())
+
+
+def test_a_link_in_place_of_a_folder_brings_what_would_be_in_it() -> None:
+    for path in ("node_modules", "gradle/wrapper", "githooks", "sub/node_modules"):
+        assert POLICY(link(path, "src")) is not None

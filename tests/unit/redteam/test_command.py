@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from orchestrator.cli.arguments import parse
-from orchestrator.cli.redteam import redteam
+from orchestrator.cli.redteam import configured, redteam
+from orchestrator.core.errors import ConfigurationError
+from orchestrator.redteam.attack import read_corpus
+from orchestrator.redteam.run import chosen, play_all
 
 if TYPE_CHECKING:
     import argparse
@@ -53,3 +57,22 @@ def test_nothing_is_left_behind(tmp_path: Path, capsys: pytest.CaptureFixture[st
     redteam(typed("--only", "path-dots"))
     assert list(tmp_path.iterdir()) == []
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_attacks_are_played_in_several_processes_and_shown_in_order(processes: int, tmp_path: Path) -> None:
+    names = ["protected-workflow", "path-dots", "issue-by-an-app"]
+    make_user = partial(configured, {}, {"PULLWRIGHT_CONFIG": "", "HOME": str(tmp_path)}, tmp_path)
+    played = list(play_all(chosen(read_corpus(), names), make_user, with_proof=False, processes=processes))
+    assert [verdict.attack.name for verdict, _ in played] == names
+    assert [str(verdict.defence) for verdict, _ in played] == ["protected-paths", "paths", "admission"]
+    assert all(verdict.stopped and proof is None for verdict, proof in played)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_error_in_another_process_is_the_same_error(processes: int, tmp_path: Path) -> None:
+    first, second, *_ = read_corpus()
+    broken = second.model_copy(update={"settings": {"max_rounds": -1}})
+    make_user = partial(configured, {}, {"PULLWRIGHT_CONFIG": "", "HOME": str(tmp_path)}, tmp_path)
+    with pytest.raises(ConfigurationError, match="the settings of attack"):
+        list(play_all([first, broken], make_user, with_proof=True, processes=processes))

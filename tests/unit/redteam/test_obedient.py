@@ -73,8 +73,8 @@ async def test_it_does_one_order_after_another_and_then_its_task(contract: Contr
 async def test_without_an_order_it_does_the_harmless_task() -> None:
     model = ObedientModel()
     calls = await talk(Native(), PLANNER, ["Mend it.", "", "", ""], model)
-    assert [reply[0][0] for reply in calls[:3]] == ["write_file", "create_pull_request", "finish"]
-    assert calls[3] == []
+    names = [[name for name, _ in reply] for reply in calls]
+    assert names == [["write_file", "create_pull_request"], ["finish"], [], []]
     assert model.obeyed == []
 
 
@@ -87,7 +87,7 @@ async def test_the_newest_words_count_first() -> None:
 
 async def test_an_order_is_obeyed_once_however_often_it_is_read() -> None:
     calls = await talk(Native(), PLANNER, [READ, READ, READ], ObedientModel())
-    assert [reply[0][0] for reply in calls] == ["read_file", "write_file", "create_pull_request"]
+    assert [reply[0][0] for reply in calls] == ["read_file", "write_file", "finish"]
 
 
 async def test_tools_that_were_not_offered_are_tried_all_the_same() -> None:
@@ -134,7 +134,7 @@ async def test_at_once_puts_what_needs_no_result_into_one_reply() -> None:
 async def test_it_may_obey_only_what_looks_like_the_programs_own_words() -> None:
     model = ObedientModel(program_only=True)
     calls = await talk(Native(), PLANNER, [f"Data:\n```\n{READ}\n```\n", READ], model)
-    assert [reply[0][0] for reply in calls] == ["write_file", "create_pull_request"]
+    assert [reply[0][0] for reply in calls] == ["write_file", "finish"]
     model = ObedientModel(program_only=True)
     assert (await talk(Native(), PLANNER, [f"Data:\n```\n```\n{READ}"], model))[0][0][0] == "read_file"
 

@@ -17,6 +17,7 @@ from orchestrator.core.errors import (
 from orchestrator.core.events import Warned
 from orchestrator.cycle.tasks import Remark
 from orchestrator.worker.backlog import Backlog, Wanted
+from orchestrator.worker.reading import Seen
 from tests.doubles.github import people
 from tests.doubles.github.faults import Fault, server_error
 
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 HIDDEN = re.compile("\u200b+")
 
 
-def clean(text: str) -> tuple[str, list[str]]:
+def clean(text: str) -> Seen:
     """Takes out zero-width spaces."""
-    return HIDDEN.sub("", text), [f"at {match.start()}" for match in HIDDEN.finditer(text)]
+    return Seen(HIDDEN.sub("", text), [f"at {match.start()}" for match in HIDDEN.finditer(text)])
 
 
 def backlog(world: World, issue: int | None = None, **fields: Any) -> tuple[Backlog, list[Any]]:
@@ -179,7 +180,7 @@ async def test_items_of_a_file_need_no_admission_and_are_cleaned(
 async def test_title_body_and_comments_are_cleaned_and_it_is_said(world: World) -> None:
     issue = world.issue("ada", "Fix \u200bit", "Now\u200b.")
     world.comment(issue, "grace", "And\u200b test it.")
-    choosing, heard = backlog(world, 1, clean=clean, clean_name=lambda text: (text.upper(), ["a name"]))
+    choosing, heard = backlog(world, 1, clean=clean, clean_name=lambda text: Seen(text.upper(), ["a name"]))
     task = (await choosing.choose()).task
     assert task is not None
     assert (task.title, task.body) == ("FIX \u200bIT", "Now.")

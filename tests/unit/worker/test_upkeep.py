@@ -17,10 +17,11 @@ from orchestrator.worker.backlog import Backlog, Wanted
 from orchestrator.worker.look import Look, Ready
 from orchestrator.worker.manners import Manners
 from orchestrator.worker.upkeep import LOOK_AGAIN, MOST_CHARACTERS, UpkeepState, read_state
-from tests.doubles.github.checks import check
+from tests.doubles.github.checks import ACTIONS, check
 from tests.doubles.github.faults import Fault
 from tests.doubles.github.reviews import answer_in, review, say
 from tests.doubles.github.server import START
+from tests.doubles.github.state import BranchRule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +47,7 @@ def look(world: World, **fields: Any) -> Look:
         "has_conflict": lambda _number: False,
         **fields,
     }
-    return Look(world.forge, "pullwright", (), **made)
+    return Look(world.forge, "pullwright", made.pop("allow_actors", ()), **made)
 
 
 def wants(world: World, **fields: Any) -> tuple[list[Ready], Look]:
@@ -233,6 +234,7 @@ def test_a_path_cannot_speak(world: World) -> None:
 
 def test_failed_checks_become_a_task_once_for_a_head(world: World) -> None:
     pull = ours(world)
+    world.repo.changes[HEAD] = ("src/a.py",)
     check(world.github, world.repo, HEAD, "tests\n`x`", "failure", "2 failed\u200b.")
     check(world.github, world.repo, HEAD, "lint", "success", "Fine.")
     check(world.github, world.repo, HEAD, "cover", "failure", is_status=True)
@@ -241,13 +243,87 @@ def test_failed_checks_become_a_task_once_for_a_head(world: World) -> None:
     [remark] = task.remarks
     assert (remark.author, remark.trusted) == ("tests 'x'", False)
     assert remark.text.endswith("2 failed.")
-    assert "- `cover`\n" in task.body
-    assert "- `tests 'x'`\n" in task.body
+    assert "- `tests 'x'`\n- 1 more, of programs that the base branch does not configure." in task.body
+    assert "cover" not in task.body
     done(world, pull, task)
     assert wants(world)[0] == []
     pull.head_sha = "1" * 40
     check(world.github, world.repo, "1" * 40, "tests", "failure")
     assert only(world).kind is TaskKind.CHECKS
+
+
+CHECKED = [
+    # Who speaks, the app's number (0 for a commit status), what the head changes, and whether a model is told of it.
+    ("a workflow of the base branch", ACTIONS, ("src/a.py",), True),
+    ("a workflow that the head changes", ACTIONS, ("src/a.py", ".github/workflows/ci.yml"), False),
+    (
+        "a workflow that uses an action that the head changes",
+        ACTIONS,
+        (".github/actions/run/action.yml",),
+        False,
+    ),
+    ("a workflow, and nobody can tell what the head changes", ACTIONS, None, False),
+    ("a workflow, and the head changes more than can be told", ACTIONS, ("x",) * 300, False),
+    ("an app that a rule requires", 7, (), True),
+    ("an app that the rule requires for another check", 8, (), False),
+    ("an app that the operator named", 9, (), True),
+    ("an app that nobody knows", 10, (), False),
+    ("somebody with a token, with the name of the required check", 0, (), False),
+]
+REQUIRED = {
+    "required_status_checks": [
+        {"context": "tests", "integration_id": 7},
+        {"context": "lint", "integration_id": 8},
+        {"context": "tests"},
+    ],
+    "strict_required_status_checks_policy": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("app", "changes", "is_told"), [one[1:] for one in CHECKED], ids=[one[0] for one in CHECKED]
+)
+def test_a_model_is_told_the_words_of_checks_that_the_base_branch_configures(
+    world: World, request: pytest.FixtureRequest, app: int, changes: tuple[str, ...] | None, *, is_told: bool
+) -> None:
+    ours(world)
+    request.addfinalizer(world.repo.changes.clear)
+    if changes is not None:
+        world.repo.changes[HEAD] = changes
+    world.repo.rules[1] = BranchRule("required_status_checks", parameters=REQUIRED)
+    request.addfinalizer(world.repo.rules.clear)
+    check(world.github, world.repo, HEAD, "tests", "failure", "2 failed.", is_status=app == 0, app=app)
+    refused: list[str] = []
+    task = only(world, allow_actors=("App-9[bot]", "github-actions[bot]"), refused=refused.append)
+    assert [remark.author for remark in task.remarks] == (["tests"] if is_told else [])
+    assert ("`tests`" in task.body) == is_told
+    assert ("Their names and words are left out" in task.body) == (not is_told)
+    assert bool(refused) == (not is_told)
+    # Who wants to be told strangers' words is told these too.
+    [remark] = only(world, quotes_strangers=True).remarks
+    assert (remark.text.endswith("2 failed."), remark.trusted) == (True, False)
+
+
+def test_what_is_left_out_is_told_to_the_person_with_the_way_to_let_it_in(world: World) -> None:
+    ours(world)
+    check(world.github, world.repo, HEAD, "obey me", "failure", "2 failed.", app=10)
+    check(world.github, world.repo, HEAD, "obey me", "failure", is_status=True)
+    refused: list[str] = []
+    only(world, refused=refused.append)
+    left_out = "pull request #1: the words of a failed check are left out, because "
+    assert [one.removeprefix(left_out) for one in refused] == [
+        "no rule for the base branch requires it of the app app-10: add one, or pass --allow-actor 'app-10[bot]'",
+        "it is a commit status, which anybody with a token may set: --comments quoted shows it to the model",
+    ]
+
+
+@pytest.mark.parametrize("path", [".*/compare/.*", ".*/rules/.*"])
+def test_what_may_not_be_read_vouches_for_no_check(world: World, path: str) -> None:
+    ours(world)
+    for app in (ACTIONS, 7):
+        check(world.github, world.repo, HEAD, "tests", "failure", "2 failed.", app=app)
+    world.github.faults.append(Fault("GET", path, times=9, status=403, body={"message": "Resource no"}))
+    assert only(world).remarks == ()
 
 
 def test_words_come_before_checks(world: World) -> None:
@@ -336,9 +412,10 @@ def test_checks_that_may_not_be_read_are_said_and_stop_nothing_else(world: World
 
 def test_reports_of_checks_are_bounded(world: World) -> None:
     ours(world)
+    world.repo.changes[HEAD] = ()
     for number in range(4):
         check(world.github, world.repo, HEAD, f"{number}", "failure", "x" * 9000)
-    assert sum(len(remark.text) for remark in only(world).remarks) <= MOST_CHARACTERS
+    assert 18_000 < sum(len(remark.text) for remark in only(world).remarks) <= MOST_CHARACTERS
 
 
 # A base that moved.
@@ -459,3 +536,15 @@ def test_a_branch_tells_its_key(branch: str, found: tuple[str, int | None] | Non
 
 def _comment(body: str) -> Feedback:
     return Feedback(FeedbackKind.COMMENT, 1, ME, body, START, START, "")
+
+
+def test_what_the_program_says_above_a_description_is_not_told_as_its_words(world: World) -> None:
+    pull = ours(world)
+    head = "Fixes #1\n\n<sub>Opened by Pullwright, run r.</sub>\n\n***\n\n"
+    pull.body = f"{head}> It adds.\n\n***\n\nIt does.\n\n<!-- pullwright:task:issue-1 -->"
+    world.comment_on(pull, "ada", "Again")
+    told = only(world).body
+    assert "> It adds.\n\n***\n\nIt does." in told
+    assert "Opened by Pullwright" not in told
+    pull.body = "It adds.\n\n---\n\n<sub>Opened by Pullwright, run r.</sub>"
+    assert "It adds." in only(world).body

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.core.git_names import is_git_name
 from orchestrator.workspace.disarm import disarm
-from orchestrator.workspace.names import is_git_name
 from tests.unit.workspace.rig import clone, git, make_source, write
 
 if TYPE_CHECKING:

@@ -1,0 +1,71 @@
+"""Says which names a file system may take for git's own folder and files, however they are spelled.
+
+Git's own checks are `is_ntfs_dotgit` and `is_ntfs_dot_generic` (https://github.com/git/git/blob/master/path.c)
+and `is_hfs_dotgit` (`utf8.c`). What git refuses is refused here, and more: every compatible form of a letter,
+marks on it, other short names. A test asks git.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final
+
+GIT_FOLDER: Final = ".git"
+MODULES_FILE: Final = ".gitmodules"
+
+# Hangul fillers show nothing but are letters; the small i without its dot is one in some languages only.
+_LETTERS = {**dict.fromkeys(map(ord, "\u115f\u1160\u3164\uffa0"), ""), 0x131: "i"}
+_NOT_UTF_8 = re.compile(r"[\udc80-\udcff]")  # where git stops to read a name of HFS+
+_SEPARATORS = re.compile(r"[/\\]")
+
+# Short names, which NTFS makes up: the first six letters, or two letters and a digest (here as in git's path.c) that is
+# cut where the number is long. Of `.git` any digest is taken: git does not check it.
+_SHORT = re.compile(r"(?P<head>[^~]{0,6})~(?P<number>[0-9]{1,20})")
+_SHORT_OF = {
+    MODULES_FILE: ("gitmod", "gi7eba"),
+    ".gitattributes": ("gitatt", "gi7d29"),
+    ".gitignore": ("gitign", "gi250a"),
+    ".mailmap": ("mailma", "maba30"),
+}
+_SHORT_CHARS = 8
+_SHORT_GIT = re.compile(r"git|gi[0-9a-f]{4}")
+
+
+def is_git_name(name: str, of: str = GIT_FOLDER) -> bool:
+    r"""Whether git or some file system takes a name, or a part of it between `\` or `/`, for one of git's own.
+
+    Args:
+        name: a name, or a path.
+        of: git's own name, `.git` or `.gitmodules`.
+    """
+    parts = _SEPARATORS.split(name if name.isascii() else unicodedata.normalize("NFKD", name))
+    return any(folded_name(part) == of or folded_name(_NOT_UTF_8.split(part)[0]) == of for part in parts)
+
+
+def folded_name(name: str) -> str:
+    """A key that is equal for all names which some file system takes for one; git's own files have their own name.
+
+    HFS+ and APFS leave out characters that are not seen and fold letters; NTFS leaves out dots and spaces at the end
+    and knows `name:stream` and short names. Too much is folded rather than too little: marks on letters, compatible
+    forms, spaces in front.
+    """
+    plain = name.lower()
+    if not (name.isascii() and name.isprintable()):
+        compatible = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", name).casefold())
+        plain = "".join(letter for letter in compatible if unicodedata.category(letter)[0] not in "CM")
+        plain = plain.translate(_LETTERS)
+    plain = plain.partition(":")[0].strip(" ").rstrip(" .") or plain
+    return _of_git(plain) if "~" in plain else plain
+
+
+def _of_git(plain: str) -> str:
+    """The name of git's that a short name may stand for, or the name itself."""
+    match = _SHORT.fullmatch(plain)
+    if match is None:
+        return plain
+    head = match["head"]
+    for name, (first, digest) in _SHORT_OF.items():
+        if head in (first, digest) or (len(plain) >= _SHORT_CHARS and digest.startswith(head)):
+            return name
+    return GIT_FOLDER if _SHORT_GIT.fullmatch(head) else plain

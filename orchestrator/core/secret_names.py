@@ -1,0 +1,210 @@
+"""Says which environment variables are secrets: by their names, and by what their values say themselves."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Final
+
+MIN_SECRET_CHARS: Final = 8
+"""A shorter value is hidden from commands but not looked for in texts: it would be found in ordinary words."""
+
+_BORDERS = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+_SECRET_WORDS = frozenset(
+    {
+        "secret",
+        "secrets",
+        "password",
+        "passwd",
+        "passphrase",
+        "passcode",
+        "passwords",
+        "pass",
+        "pwd",
+        "pw",
+        "pat",
+    }
+    | {"token", "tokens", "key", "keys", "auth", "authorization", "bearer", "jwt", "totp", "mnemonic", "salt"}
+    | {"credential", "credentials", "cred", "creds", "cookie", "cookies", "sas", "pem", "pfx", "keystore"}
+    | {"kubeconfig", "netrc", "webhook", "webhooks", "dsn", "cookiefile", "authinfo", "sshpass"}
+)
+_GLUED = re.compile(
+    r"(?:(?:password|passwd|passphrase|passfile|secret|token|credential)s?"
+    r"|(?:db|pg|my|smtp|ssh|ftp|user|root|admin|mail|redis)(?:pass|pwd|pw)"
+    r"|(?:api|app|access|secret|private|priv|auth|ssh|sign|signing|encryption|master|deploy|license|service|storage)keys?"
+    r")$"
+)
+"""How a word ends that is written together with its neighbour: `PGPASSWORD`, `TS_AUTHKEY`."""
+
+_SECRET_PAIRS = frozenset(
+    {
+        ("connection", "string"),
+        ("conn", "string"),
+        ("conn", "str"),
+        ("seed", "phrase"),
+        ("recovery", "phrase"),
+    }
+    | {("deploy", "hook"), ("build", "hook"), ("service", "account"), ("fastlane", "session")}
+    | {("npm", "otp"), ("config", "otp")}
+)
+_HARMLESS_NAMES = frozenset({"pwd", "oldpwd", "gpg_key"})
+"""The shell's folders; the fingerprint of a public key in images of Docker's library."""
+
+_HARMLESS_PAIRS = frozenset(
+    {(word, "key") for word in ("primary", "foreign", "public", "publishable", "unique", "composite", "sort")}
+    | {(word, "key") for word in ("partition", "shard", "cache", "project", "issue", "object", "row", "hot")}
+    | {(word, "key") for word in ("meta", "compose", "modifier", "host")}
+    | {
+        (word, "keys")
+        for word in ("primary", "foreign", "public", "hot", "cache", "object", "sticky", "arrow")
+    }
+    | {
+        ("key", word)
+        for word in ("repeat", "code", "map", "binding", "bindings", "prefix", "press", "ring", "vault")
+    }
+    | {
+        (word, "token")
+        for word in ("max", "min", "num", "eos", "bos", "pad", "unk", "sep", "cls", "mask", "stop")
+    }
+    | {
+        (word, "tokens")
+        for word in ("max", "min", "num", "total", "context", "output", "prompt", "completion")
+    }
+    | {
+        (word, "tokens")
+        for word in ("reasoning", "thinking", "new", "input", "stop", "special", "cached", "used")
+    }
+    | {("tokens", word) for word in ("per", "used", "left")}
+    | {
+        (word, "pass")
+        for word in ("first", "second", "last", "multi", "single", "render", "high", "low", "by", "ask")
+    }
+    | {("pass", word) for word in ("through", "count", "rate", "env", "args")}
+    | {("auth", "sock"), ("sas", "home"), ("salt", "master")}
+)
+"""Pairs in which a word that stands for a secret elsewhere says something else."""
+
+_ABOUT = frozenset(
+    {
+        "type",
+        "kind",
+        "mode",
+        "method",
+        "algorithm",
+        "alg",
+        "policy",
+        "format",
+        "version",
+        "encoding",
+        "scheme",
+    }
+    | {
+        "length",
+        "len",
+        "size",
+        "bits",
+        "count",
+        "limit",
+        "budget",
+        "min",
+        "max",
+        "chars",
+        "strength",
+        "rounds",
+    }
+    | {"ttl", "timeout", "expiry", "expiration", "expires", "lifetime", "age", "days", "hours", "minutes"}
+    | {"seconds", "interval", "rotation", "enabled", "disabled", "required", "optional", "enable", "disable"}
+    | {"host", "hostname", "port", "domain", "region", "realm", "provider", "service", "backend", "server"}
+    | {"strategy", "audience", "issuer", "scope", "scopes", "user", "username", "email", "name", "names"}
+    | {"prompt", "hint", "label", "parallelism", "samesite", "secure", "httponly"}
+)
+"""Last words of a name that speaks of a secret and holds none. What says where one is (`_FILE`) is not here."""
+
+_ADDRESSES = frozenset({"url", "uri", "endpoint"})
+_SECRET_ADDRESSES = frozenset({"webhook", "webhooks", "hook", "sas"})
+"""Whoever knows an address of these may use it."""
+
+# Bundler's way to write a server's name: https://bundler.io/man/bundle-config.1.html
+_BUNDLER_SERVER = re.compile(r"bundle_\w+__\w+", re.IGNORECASE)
+_URL_WITH_USER = re.compile(r"://([^/\s?#@:]*)(?::([^/\s?#]*))?@")
+_LONG_USER_CHARS = 20
+_KEY_FILE = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY|\"private_key\"")
+
+_COMMON_VALUES = frozenset(
+    {
+        "password",
+        "postgres",
+        "changeme",
+        "minioadmin",
+        "rabbitmq",
+        "disabled",
+        "required",
+        "undefined",
+        "username",
+    }
+    | {"localhost", "development", "production", "anonymous", "optional", "internal", "external", "keychain"}
+    | {"credentials", "plaintext", "kerberos"}
+)
+"""What development containers and examples use, and words of settings. Hiding them would damage ordinary text."""
+_PLACE = re.compile(r"(?:https?:/|~|\.{1,2})?(?:/[a-z._:-]{0,32}[0-9]{0,5}){1,40}", re.IGNORECASE)
+"""A path or an address that is made of words: it says where a secret is."""
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether what a variable of this name holds is a secret: kept from commands, and out of every text.
+
+    A name is read as words (`dbPassword`, `DB_PASSWORD` and `db-password` are the same two). Where words do
+    not tell, it is a secret.
+    """
+    if name.lower() in _HARMLESS_NAMES:
+        return False
+    words = [word.lower().rstrip("0123456789") or word for word in _BORDERS.split(name) if word]
+    secret = set(_secret_words(words))
+    if not secret:
+        return _BUNDLER_SERVER.fullmatch(name) is not None
+    if words[-1] in _ADDRESSES:
+        return not secret.isdisjoint(_SECRET_ADDRESSES)
+    return words[-1] not in _ABOUT
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable is a secret: by its name, or because its value is a key file or a URL with a user in it."""
+    return is_secret_name(name) or any(rule.search(value) for rule in (_URL_WITH_USER, _KEY_FILE))
+
+
+def secrets_in(name: str, value: str) -> list[str]:
+    """The parts of a variable's value that no text may show.
+
+    That is the whole of a secret unless it is an ordinary value, which texts hold anyway; and the password in a URL,
+    as it stands there and as it is.
+    """
+    text = value.strip()
+    found = [text] if (is_secret_name(name) or _KEY_FILE.search(text)) and not is_ordinary(text) else []
+    for match in _URL_WITH_USER.finditer(text):
+        user, password = match.groups()
+        part = password or (user if len(user) >= _LONG_USER_CHARS else "")
+        found += [form for form in (part, unquote(part)) if not is_ordinary(form)]
+    return list(dict.fromkeys(found))
+
+
+def is_ordinary(value: str) -> bool:
+    """Whether a value is in ordinary texts: it is short, a common word, or a path or an address made of words."""
+    return (
+        len(value) < MIN_SECRET_CHARS
+        or value.lower() in _COMMON_VALUES
+        or _PLACE.fullmatch(value) is not None
+    )
+
+
+def _secret_words(words: list[str]) -> Iterator[str]:
+    """The words of a name that stand for a secret, where no neighbour says otherwise."""
+    for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
+        is_one = word in _SECRET_WORDS or _GLUED.search(word) is not None
+        is_harmless = (before, word) in _HARMLESS_PAIRS or (word, after) in _HARMLESS_PAIRS
+        if (is_one and not is_harmless) or (before, word) in _SECRET_PAIRS:
+            yield word
