@@ -48,6 +48,8 @@ _OPENERS = "([{<\"'`\u201c\u2018\u201e\u201a\u00ab\u2039\u300c\u300e\u3010"
 _HYPHENATED = re.compile(r"^([A-Za-z0-9]+(?:-[A-Za-z0-9]+)+)\s*:\s*")
 
 _FENCE = re.compile(r"[ \t]*(?:> ?)*(`{3,}|~{3,})")
+# `Wording.text` quotes what stands alone; in a message it would only be a sign.
+_QUOTE = re.compile(r"^ *>(?: |$)")
 _TICKS = re.compile(r"(?<!\\)(`+)")
 _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 _ITEM = re.compile(r"(\s*(?:(?:[-*+>]|[0-9]{1,9}[.)])\s+)*)(.*)", re.DOTALL)
@@ -169,7 +171,8 @@ def _begun(line: str) -> str:
 def _message_lines(text: str) -> Iterator[str]:
     """The lines of Markdown as plain text: code is indented, and nothing else begins with a sign or a token."""
     fence = ""
-    for line in text.split("\n"):
+    for quoted in text.split("\n"):
+        line = _QUOTE.sub("", quoted)
         mark = _FENCE.match(line)
         if fence:
             if mark and mark[1].startswith(fence) and not line[mark.end() :].strip():
