@@ -105,6 +105,7 @@ def _start_method() -> multiprocessing.context.BaseContext:
     return context
 
 
+_source = random.SystemRandom()
 _user: Configured | None = None
 
 
@@ -121,9 +122,8 @@ def _play(attack: Attack, with_proof: bool) -> tuple[Verdict, Proof | None]:  # 
 
 
 async def _played(attack: Attack, user: Configured, *, with_proof: bool) -> tuple[Verdict, Proof | None]:
-    source = random.SystemRandom()
-    verdict = await try_attack(attack, user, source)
-    return verdict, await prove(attack, user, source) if with_proof else None
+    verdict = await try_attack(attack, user, _source)
+    return verdict, await prove(attack, user, _source) if with_proof else None
 
 
 async def try_attack(attack: Attack, user: Configured, source: random.Random) -> Verdict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import html
 import re
 import string
@@ -45,8 +46,12 @@ class Secrets:
         return {**self.variables, **self.others}
 
 
+@functools.lru_cache(maxsize=4)
 def draw_secrets(source: random.Random) -> Secrets:
-    """New values. None of them opens anything."""
+    """New values, the same for each call with one source: to learn them takes longer than most attacks do otherwise.
+
+    None of them opens anything.
+    """
 
     def drawn(count: int, letters: str = _ALNUM) -> str:
         return "".join(source.choice(letters) for _ in range(count))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -140,7 +141,7 @@ async def _run(  # noqa: PLR0913, PLR0917  one story, its facts
         at_once=attack.at_once or settings.max_rounds < _FEW_ROUNDS,
     )
     web = make_web(attack, grounds, checked=Defence.NETWORK not in off)
-    redactor = Redactor(secret_values(os.environ))
+    redactor = _redactor(frozenset(secret_values(os.environ)))
     planted = await asyncio.to_thread(around, grounds)
     make = GuardMaker(redactor)
     careless = None
@@ -170,6 +171,11 @@ async def _run(  # noqa: PLR0913, PLR0917  one story, its facts
     look_at_web(evidence, web)
     await asyncio.to_thread(look_at_ground, evidence, grounds, base, planted)
     await asyncio.to_thread(_look_at_journal, evidence, grounds)
+
+
+@functools.lru_cache(maxsize=4)
+def _redactor(values: frozenset[str]) -> Redactor:
+    return Redactor(values)
 
 
 def _look_at_journal(evidence: Evidence, grounds: Grounds) -> None:
