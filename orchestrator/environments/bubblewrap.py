@@ -16,6 +16,7 @@ import socket
 import struct
 import subprocess
 import sys
+import weakref
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ _MAX_DESCRIPTORS = 3
 _INT_BYTES = 4
 _MAX_MESSAGE_BYTES = 4_096
 _SHOWN_CHARS = 300
+_LAST_SECONDS = 5.0
 _KILLED = -int(signal.SIGKILL)
 
 
@@ -172,6 +174,7 @@ class OpenBubblewrap:
         self._control: socket.socket | None = None
         self._first = self._said = -1
         self._closed = False
+        self._abandoned: weakref.finalize[..., OpenBubblewrap] | None = None
 
     def launch(self, command: Command) -> BubblewrapLaunch:
         """See `OpenSandbox`."""
@@ -198,6 +201,7 @@ class OpenBubblewrap:
             if self._process is None or self._process.poll() is not None:
                 await self._end()
                 self._process = self._start()
+                self._abandoned = weakref.finalize(self, _abandon, self._process, self._control)
             assert self._control is not None  # noqa: S101  for the type checker
             if self._first < 0:
                 await readable(self._control.fileno())
@@ -252,6 +256,8 @@ class OpenBubblewrap:
             await self._end()
 
     async def _end(self) -> None:
+        if self._abandoned is not None:
+            self._abandoned.detach()
         process, self._process = self._process, None
         control, self._control = self._control, None
         first, self._first = self._first, -1
@@ -268,6 +274,17 @@ class OpenBubblewrap:
         for descriptor in (first, said):
             if descriptor >= 0:
                 os.close(descriptor)
+
+
+def _abandon(process: subprocess.Popen[bytes], control: socket.socket | None) -> None:
+    """End a sandbox that nobody closed, as of an environment that nobody cleaned up."""
+    if control is not None:
+        control.close()  # with which `sandbox_init` ends, and bubblewrap with that
+    try:
+        process.wait(_LAST_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 class BubblewrapLaunch:
