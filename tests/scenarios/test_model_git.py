@@ -94,7 +94,7 @@ def test_each_message_is_told_once_and_secrets_never(stage: Stage, repository: P
     assert done.code == 0, done.err
     (branch,) = branches(repository)
     first, second = git(repository, "log", "--reverse", "--format=%B%x00", f"main..{branch}").split("\0")[:2]
-    assert first.strip() == "Make add() add\n\n* Because.\n\n* Fixes issue 9 @ ada"
+    assert first.strip() == "Make add() add\n\n* Because.\n\n* Fixes no. 9 @ ada"
     assert second.strip() == "Make add() add\n\n* Write notes"
     guarded = [event["message"] for event in stage.events() if event.get("defence") == "secrets"]
     assert guarded == ["a commit's message is left out: it holds what looks like a secret"]
