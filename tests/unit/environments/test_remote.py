@@ -179,7 +179,8 @@ async def test_a_call_cancelled_at_any_time_leaves_no_descriptor(docker: FakeDoc
         running.cancel()
         await asyncio.wait([running])
     async with asyncio.timeout(60):
-        while descriptors() != before:  # noqa: ASYNC110  the system tells nobody when it has reaped
+        # Not more: one from before may still have been closing. Nothing tells of the end of that.
+        while len(descriptors()) > len(before):  # noqa: ASYNC110
             await asyncio.sleep(0)
     await here.cleanup()
 
