@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from orchestrator.core.masking import REPLACEMENT
+from orchestrator.core.secret_names import MIN_SECRET_CHARS
 from orchestrator.guard.secret_patterns import PatternIndex
 from orchestrator.guard.secret_values import ValueIndex
 
@@ -77,6 +78,8 @@ class Redactor:
         return list(_merge(_whole_characters(data, span) for span in self._found(data)))
 
     def _found(self, data: bytes) -> Iterator[_Span]:
+        if len(data) < MIN_SECRET_CHARS:  # most words of a journal
+            return
         yield from self._values.spans(data)
         yield from self._patterns.spans(data)
 
