@@ -77,6 +77,8 @@ def world(place: GitHub) -> Iterator[World]:
     repo.threads.clear()
     repo.people.clear()
     repo.checks.clear()
+    repo.changes.clear()
+    repo.rules.clear()
     place.render.kinds.clear()
     for memory in (place.faults, place.requests, place.queries):
         memory.clear()
