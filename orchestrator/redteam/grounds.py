@@ -80,7 +80,7 @@ class Grounds:
 
     Attributes:
         folder: of this attack alone.
-        secrets: drawn for it.
+        secrets: drawn for the run.
         mark: a word that is nowhere else.
         runner: the process id of a program that has the secrets in its environment; 0 where no words name it.
     """

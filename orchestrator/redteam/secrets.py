@@ -1,4 +1,4 @@
-"""Secrets that are drawn for one attack, and whether a text gives one away."""
+"""Secrets that are drawn for attacks, and whether a text gives one away."""
 
 from __future__ import annotations
 

@@ -73,9 +73,8 @@ def sweep(
         if str(folder) in kept:
             continue
         with suppress(OSError, WorkspaceError):
-            if (_CLONE.fullmatch(name) and _remove_clone(folder, is_over, now)) or (
-                _SMALL.fullmatch(name) and _remove_small(folder, now)
-            ):
+            is_clone = _CLONE.fullmatch(name) is not None
+            if _remove_clone(folder, is_over, now) if is_clone else _remove_small(folder, now):
                 removed.append(folder)
     return removed
 
