@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
+from orchestrator.core.test_paths import is_test_path
 from orchestrator.guard.integrity_builds import is_build_file, lost_runs, weak_build_lines, weak_source_lines
 from orchestrator.guard.integrity_compared import compared
 from orchestrator.guard.integrity_patterns import LANGUAGES, pattern_checks
@@ -20,13 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Finding", "weakened_tests"]
 
-_TEST_FOLDERS = frozenset({"test", "tests", "testing", "__tests__", "spec", "specs", "e2e", "testdata"})
 _PYTHON_COLLECTED = re.compile(r"(?:test_.*|.*_test|tests?)\.py", re.DOTALL)
-_TEST_NAME = re.compile(
-    r"(?:test_.*|.*[._-](?:test|tests|spec|cy)|tests?|conftest|.*(?:Test|Tests|Spec|IT|TestCase)|Test.*)"
-    r"\.(?:py|[cm]?[jt]sx?|go|rs|java|kt|kts|rb|cs|php|sh|bats)",
-    re.DOTALL,
-)
 # Reading a megabyte of Python takes up to twenty seconds.
 _MOST_PYTHON_BYTES = 300_000
 _MOST_PYTHON_TOTAL_BYTES = 2_000_000
@@ -89,14 +84,6 @@ def _shortened(found: set[Finding]) -> list[Finding]:
             Finding(first.path, first.line, f"and {more} more findings from here on"),
         ]
     return listed
-
-
-def is_test_path(path: str) -> bool:
-    """Whether a file belongs to the tests, by its name and its folders."""
-    *folders, name = path.split("/")
-    return _TEST_NAME.fullmatch(name) is not None or any(
-        folder.lower() in _TEST_FOLDERS for folder in folders
-    )
 
 
 def _of_file(change: FileChange, tests: list[FileChecks], *, skips_syntax: bool) -> Iterator[Finding]:

@@ -100,7 +100,8 @@ async def test_shared_memory_without_a_process_counts_too(tmp_path: Path) -> Non
     limits = Limits(memory_bytes=300 * MIB, file_bytes=2 * MIB, open_files=1_000)
     result = await run(tmp_path, SHARED, SandboxOptions(limits=limits))
     assert "memory" in result.killed_for
-    assert result.exit_code == -9
+    # The shell around it may still tell of the kill, where the kernel or the watch killed the program first.
+    assert result.exit_code in {-9, 128 + 9}
 
 
 async def test_files_and_descriptors_and_scratch_have_an_end(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""The runs of a repository's tests that the host makes, and what they prove."""
