@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.core.changes import LINK_MODE, FileChange, FileVersion
-from orchestrator.guard.integrity import Finding, is_test_path, weakened_tests
+from orchestrator.core.test_paths import is_test_path
+from orchestrator.guard.integrity import Finding, weakened_tests
 
 TEST = """
 import pytest
