@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -314,27 +315,11 @@ JSON = st.recursive(
     max_leaves=8,
 )
 KEYS = st.sampled_from(
-    [
-        "testResults",
-        "assertionResults",
-        "status",
-        "name",
-        "title",
-        "ancestorTitles",
-        "failureMessages",
-        "message",
-    ]
-    + [
-        "failureDetails",
-        "examples",
-        "summary",
-        "exception",
-        "class",
-        "messages",
-        "full_description",
-        "file_path",
-    ]
-    + ["Action", "Package", "Test", "Output", "numTotalTests", "errors_outside_of_examples_count"]
+    re.findall(
+        r"\w+",
+        "testResults assertionResults status name title ancestorTitles failureMessages message failureDetails "
+        "examples summary exception class messages full_description file_path Action Package Test Output",
+    )
 )
 SHAPED = st.recursive(
     JSON, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=6)
