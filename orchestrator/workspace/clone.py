@@ -22,6 +22,7 @@ from orchestrator.workspace.model_repository import create_model_repository
 from orchestrator.workspace.owner import address_key, new_owned_folder
 from orchestrator.workspace.publish import Publisher
 from orchestrator.workspace.remote import Remote, parse_remote
+from orchestrator.workspace.trees import Trees
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +50,7 @@ class Clone(Continuing):
         tree: the files.
         base_commit: the commit that was cloned.
         base_branch: its branch.
+        trees: the trees of its objects, for runs of tests.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Clone(Continuing):
         self._publisher = Publisher(self._git, remote, base[0])
         self._kept = owner.kept
         self.tree = folder / "tree"
+        self.trees = Trees(files)
         self.base_branch, self.base_commit = base
 
     def __enter__(self) -> Self:
@@ -156,6 +159,24 @@ class Clone(Continuing):
             large_limit_bytes=large_limit_bytes,
             screen=screen or Screen(),
         )
+
+    def snapshot(self, touched: set[str], *, include_commands: bool) -> str:
+        """The tree that the files make now, with the paths that `commit` takes; screened by nothing.
+
+        Args:
+            touched: as for `commit`.
+            include_commands: as for `commit`.
+
+        Returns:
+            Git's id of the tree.
+
+        Raises:
+            WorkspaceError: git failed, or the work tree is gone.
+        """
+        tree, _ = self._committer.staged_tree(
+            touched, include_commands=include_commands, large_limit_bytes=_LARGE_BYTES
+        )
+        return tree
 
     def diff(self) -> str:
         """What is committed since the base, as a unified diff. Bytes that are not UTF-8 become U+FFFD."""
