@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MAX_BYTES = 64_000_000
 """Of one report; 100,000 tests take about 20 million."""
 MAX_CASES = 200_000
+WHOLE_RUN = "(the whole run)"
+"""The id of an error that kept every test from being run."""
 _MAX_DEPTH = 50
 _MAX_ID_CHARS = 500
 _MAX_HEAD_CHARS = 1_000
@@ -112,7 +114,7 @@ def _first_line(text: str) -> str:
 
 
 def _junit(data: bytes) -> list[CaseResult]:
-    from xml.parsers import expat  # noqa: S406  declarations, where every attack on a parser begins, are refused
+    from xml.parsers import expat
 
     reader = _Junit()
     parser = expat.ParserCreate()
@@ -212,7 +214,9 @@ class _Junit:
             elif element == "skipped":
                 worse = CaseResult(found.id, CaseStatus.SKIPPED, attributes.get("message", ""), file=file)
             elif element in {"flakyFailure", "flakyError"}:
-                worse = CaseResult(found.id, CaseStatus.PASSED, "failed, then passed when it was run again", file=file)
+                worse = CaseResult(
+                    found.id, CaseStatus.PASSED, "failed, then passed when it was run again", file=file
+                )
             else:
                 continue
             if _RANK[worse.status] > _RANK[found.status] or not found.message:
@@ -314,7 +318,7 @@ def _jest(report: dict[str, Any]) -> list[CaseResult]:
     errors = sum(case.status is CaseStatus.ERROR for case in cases)
     _agree(report.get("numRuntimeErrorTestSuites"), errors, "files that could not be loaded")
     if report.get("success") is False and not failures and not errors:
-        cases.append(CaseResult("(the run)", CaseStatus.ERROR, "the runner says that it did not succeed"))
+        cases.append(CaseResult(WHOLE_RUN, CaseStatus.ERROR, "the runner says that it did not succeed"))
     return cases
 
 
@@ -342,7 +346,9 @@ def _rspec(report: dict[str, Any]) -> list[CaseResult]:
     for example in _dicts(report["examples"]):
         file = _text(example.get("file_path")).removeprefix("./")
         said = example.get("status")
-        status = {"passed": CaseStatus.PASSED, "pending": CaseStatus.SKIPPED}.get(_text(said), CaseStatus.FAILED)
+        status = {"passed": CaseStatus.PASSED, "pending": CaseStatus.SKIPPED}.get(
+            _text(said), CaseStatus.FAILED
+        )
         exception = example.get("exception")
         exception = exception if isinstance(exception, dict) else {}
         kind, message = _text(exception.get("class")), _text(exception.get("message"))
@@ -358,7 +364,7 @@ def _rspec(report: dict[str, Any]) -> list[CaseResult]:
     outside = summary.get("errors_outside_of_examples_count")
     if isinstance(outside, int) and outside > 0:
         said = "\n".join(_text(message) for message in report.get("messages") or ())
-        cases.append(CaseResult("(outside of examples)", CaseStatus.ERROR, said))
+        cases.append(CaseResult(WHOLE_RUN, CaseStatus.ERROR, said))
     return cases
 
 

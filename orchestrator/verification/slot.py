@@ -1,9 +1,9 @@
 """The folder in which tests run, one at a time, and what is kept beside it for the next cycle.
 
-    <home>/before/<key>.json    results of runs of a base
-    <home>/<n>/lock             held by the process that runs tests in slot <n>
-    <home>/<n>/tree             the files of one run; nothing else is in reach of a sandbox
-    <home>/<n>/setups/<key>     what a set-up made beside them; bound to the slot, for environments name their own path
+<home>/before/<key>.json    results of runs of a base
+<home>/<n>/lock             held by the process that runs tests in slot <n>
+<home>/<n>/tree             the files of one run; nothing else is in reach of a sandbox
+<home>/<n>/setups/<key>     what a set-up made beside them; bound to the slot, for environments name their own path
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class Slot:
             for number in range(_MOST_SLOTS):
                 folder = home / str(number)
                 folder.mkdir(mode=_PRIVATE, exist_ok=True)
-                handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+                handle = os.open(
+                    folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+                )
                 if try_lock(handle):
                     slot = cls(home, folder, handle)
                     slot.evict()
@@ -222,8 +224,12 @@ def _missing(kept: Path, tree: Path) -> Iterator[tuple[str, list[str]]]:
                 path = f"{inside}/{entry.name}" if inside else entry.name
                 if not os.path.lexists(tree / path):
                     names.append(entry.name)
-                elif entry.is_dir(follow_symlinks=False) and not os.path.islink(tree / path):  # noqa: PTH114  names
-                    if (tree / path).is_dir():
-                        pending.append(path)
+                elif entry.is_dir(follow_symlinks=False) and _is_folder(tree / path):
+                    pending.append(path)
         if names:
             yield inside, names
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether it is a folder itself and no link to one."""
+    return path.is_dir() and not path.is_symlink()

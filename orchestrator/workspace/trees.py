@@ -43,7 +43,9 @@ class Trees:
     def tree_of(self, commit: str) -> str:
         """The id of a commit's tree; of a tree, its own."""
         return (
-            self._git.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{tree}}", doing=_DOING)
+            self._git.run(
+                "rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{tree}}", doing=_DOING
+            )
             .decode("ascii")
             .strip()
         )
@@ -94,7 +96,9 @@ class Trees:
         git.run("read-tree", "--reset", "-u", tree, doing=_DOING, variables={"GIT_INDEX_FILE": str(index)})
         with storage_errors(_DOING):
             index.unlink(missing_ok=True)
-            _remove_links_out(folder, (path for path, mode in self.entries(tree).items() if mode == LINK_MODE))
+            _remove_links_out(
+                folder, (path for path, mode in self.entries(tree).items() if mode == LINK_MODE)
+            )
 
     def _index(self) -> Path:
         """A file for an index of our own; what a process that died left there is gone."""
