@@ -49,8 +49,9 @@ class Bench:
     begun: list[RunKind] = field(default_factory=list)
 
     def environment(self, folder: Path) -> ExecutionEnvironment:
-        walls = this_machines_sandbox() if self.sandbox == "auto" else "off"
-        return LocalEnvironment(folder, sandbox=walls, own_repository=True)
+        if self.sandbox == "off":
+            return LocalEnvironment(folder, sandbox="off", own_repository=True)
+        return LocalEnvironment(folder, sandbox=this_machines_sandbox(), own_repository=True)
 
     def watch(self, kind: RunKind, result: RunResult | None) -> None:
         if result is None:
@@ -66,7 +67,7 @@ class Bench:
             options,
             home=self.home,
             environment=self.environment,
-            source=random.Random(7),
+            source=random.Random(7),  # noqa: S311  the same names in every test
             watch=self.watch,
         )
         try:
