@@ -30,7 +30,14 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from orchestrator.core.clock import Clock
-    from orchestrator.workspace.base import CommitLine, CommitOutcome, Identity, RemoteTip, TrackedFile
+    from orchestrator.workspace.base import (
+        CommitLine,
+        CommitOutcome,
+        Identity,
+        RemoteTip,
+        Staged,
+        TrackedFile,
+    )
     from orchestrator.workspace.credential import GitCredential
     from orchestrator.workspace.lease import Lease
     from orchestrator.workspace.owner import Owner
@@ -160,15 +167,29 @@ class Clone(Continuing):
             screen=screen or Screen(),
         )
 
-    def snapshot(self, touched: set[str], *, include_commands: bool) -> str:
-        """The tree that the files make now, with the paths that `commit` takes; screened by nothing.
+    def stage(self, touched: set[str], *, include_commands: bool, screen: Screen | None = None) -> Staged:
+        """What `commit` would commit now, screened as there; for `commit_staged`. Nothing is committed.
 
-        Args:
-            touched: as for `commit`.
-            include_commands: as for `commit`.
+        Raises:
+            WorkspaceError: git failed, or the work tree is gone.
+        """
+        return self._committer.stage(
+            touched,
+            include_commands=include_commands,
+            large_limit_bytes=_LARGE_BYTES,
+            screen=screen or Screen(),
+        )
 
-        Returns:
-            Git's id of the tree.
+    def commit_staged(self, staged: Staged, message: str) -> CommitOutcome:
+        """Commit what was staged last, whatever the files are by now.
+
+        Raises:
+            WorkspaceError: git failed.
+        """
+        return self._committer.commit_staged(staged, message)
+
+    def changed_tree(self, touched: set[str], *, include_commands: bool) -> str:
+        """Git's id of the files as they are now, screened by nothing. Takes the paths that `commit` would take.
 
         Raises:
             WorkspaceError: git failed, or the work tree is gone.

@@ -81,7 +81,7 @@ class Bench:
         for path, text in files.items():
             if text is None:
                 (self.clone.tree / path).unlink()
-        return self.clone.snapshot(set(files), include_commands=False)
+        return self.clone.changed_tree(set(files), include_commands=False)
 
     def change(self, files: Mapping[str, str | bytes | None]) -> Change:
         tree = self.tree(files)
