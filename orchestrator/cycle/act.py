@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from orchestrator.agent.config import Host, SessionConfig
 from orchestrator.agent.loop import EndKind, SessionEnd
 from orchestrator.agent.session import Session
+from orchestrator.contracts.fence import fenced
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Resumed
 from orchestrator.core.errors import ToolError
 from orchestrator.core.events import PlanAccepted, Warned
+from orchestrator.core.prompts import render
 from orchestrator.core.spent import Spent
 from orchestrator.cycle.bring import Brought, bring
 from orchestrator.cycle.earlier import State, begun_proposal, conversation
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from orchestrator.workspace.clone import Clone
 
 _SECONDS_A_MINUTE = 60.0
+_TITLE_CHARS = 70
 
 
 class Act:
@@ -144,8 +147,31 @@ class Act:
             # What it wrote, the model need not read to write it again, if that is what is there.
             if not (brought.base_moved or self._earlier.state.files_lost):
                 self.ledger.shown |= set(brought.paths)
-            return await self._session.run(self._opening.go_on(self._earlier, brought))
-        return await self._session.run(await self._opening.brief(profile, brought))
+            first = self._opening.go_on(self._earlier, brought)
+        else:
+            first = await self._opening.brief(profile, brought)
+        end = await self._session.run(first)
+        await self._propose_what_is_left(end)
+        return end
+
+    async def _propose_what_is_left(self, end: SessionEnd) -> None:
+        """Propose, as a draft, what a model changed that ended in words, and never called for a pull request.
+
+        It was told that nobody reads what it only writes, so it takes the work for done, or asks nobody. What it
+        gave up by `finish`, and what a limit cut short, stays as it is.
+        """
+        if end.kind not in {EndKind.COMPLETED, EndKind.AWAITING} or self._proposer.has_pull_request:
+            return
+        if not await asyncio.to_thread(self._pending.paths):
+            return
+        self._proposer.draft = True
+        words = render("cycle/proposed_by_host", words=fenced(end.text.strip()) if end.text.strip() else "")
+        try:
+            await self._proposer.propose(self._task.title[:_TITLE_CHARS], words)
+        except ToolError as error:
+            self._emit(
+                Warned(f"what the model changed and did not propose is no pull request either: {error}")
+            )
 
     @property
     def conversation(self) -> list[Event]:

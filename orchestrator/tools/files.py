@@ -26,6 +26,8 @@ MAX_SHOWN_CHARS = 40_000
 """Of a file whose replacement was refused; below what a model is shown of `read_file`."""
 
 _GUARDED_LINES = 20
+_LINES_OF_A_FILE = 8
+_KEPT_SHARE = 0.2
 _MARKS = (REPLACEMENT, "<U+", '<hidden: "')
 """What the model is shown in place of secrets and of characters that nobody sees."""
 
@@ -45,14 +47,15 @@ def read_file() -> Tool:
     return Tool(define("read_file", properties, ("path",)), execute)
 
 
-def write_file() -> Tool:
-    """The tool that creates or replaces a file."""
+def write_file(words: str = "write_file") -> Tool:
+    """The tool that creates or replaces a file. `words` is its file in `prompts/tools/`."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         return await write_text(context, arguments["path"], arguments["content"])
 
     properties = {"path": {"type": "string"}, "content": {"type": "string"}}
-    return Tool(define("write_file", properties, ("path", "content")), execute, order=Order.ALONE)
+    definition = define("write_file", properties, ("path", "content"), words=words)
+    return Tool(definition, execute, order=Order.ALONE)
 
 
 async def write_text(context: ToolContext, path: str, content: str) -> ToolOutcome:
@@ -72,7 +75,8 @@ async def write_text(context: ToolContext, path: str, content: str) -> ToolOutco
         return Ok(f"{name} is unchanged: it already has exactly this content.")
     if name not in context.ledger.shown:
         return _show_first(context, name, old.text)
-    doubts = _masked(name, old.text, content), _shrinks(name, old.text, content)
+    checks = _masked, _shrinks, _replaces_all
+    doubts = (check(name, old.text, content) for check in checks)
     if refusal := _held(context, name, content, *doubts):
         return refusal
     return await _write(context, name, before, data, "Replaced")
@@ -171,4 +175,16 @@ def _shrinks(name: str, old: str, content: str) -> str:
     return (
         f"{name} has {before} lines and your content only {after}, so it was not replaced. To change a part of the "
         "file, use edit_file, which leaves the rest alone."
+    )
+
+
+def _replaces_all(name: str, old: str, content: str) -> str:
+    """What is wrong with a content that has almost none of a file's lines, if it is so."""
+    before = {line.strip() for line in old.splitlines() if line.strip()}
+    kept = sum(line in content for line in before)
+    if len(before) < _LINES_OF_A_FILE or kept >= len(before) * _KEPT_SHARE:
+        return ""
+    return (
+        f"{name} was not replaced: of its {len(before)} different lines your content has {kept}, so it is another "
+        "file. Send the text of this file, with the lines that stay as they are."
     )

@@ -1,0 +1,21 @@
+"""The profile for models of few parameters: whole files, few tools, few words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.core.prompts import render
+from orchestrator.profiles.base import Profile
+
+if TYPE_CHECKING:
+    from orchestrator.tools.registry import ToolRegistry
+
+
+def small(tools: ToolRegistry) -> Profile:
+    """The profile over these tools.
+
+    A model of a few billion parameters repairs a short program when it may write it down again, and fails when
+    it has to quote the lines that it changes, so the prompt asks for whole files. Its likeliest
+    reply is its best one; the one after a failed call is drawn, so that it is another.
+    """
+    return Profile("small", tools, render("profiles/small"), temperature=0.0)
