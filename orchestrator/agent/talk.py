@@ -79,7 +79,7 @@ class Talk:
         request = replace(
             self._request,
             reasoning_effort=config.reasoning_effort if profile.supports_reasoning or not own else None,
-            max_output_tokens=config.max_output_tokens,
+            max_output_tokens=config.max_output_tokens or (profile.max_output_tokens if own else None),
             temperature=self._temperature(config, own=own),
             top_p=config.top_p,
         )

@@ -44,6 +44,8 @@ class Profile:
         supports_reasoning: that model takes a reasoning effort; else none is sent to it.
         supports_streaming: its replies can be had in pieces; else they are asked for whole.
         context_window_size: how many tokens it can read; None where that is not known, and no warning is due.
+        is_brief: its models are given no more than they need.
+        max_output_tokens: the longest reply, where the session sets none; None leaves it to the server.
         temperature: what suits the models of this profile, where the session sets none and no call
             failed since something was changed; None sends none.
         price: what a reply of that model cost in USD, None where it is not known.
@@ -65,6 +67,8 @@ class Profile:
     supports_streaming: bool = True
     context_window_size: int | None = None
     knowledge_cutoff: str = ""
+    is_brief: bool = False
+    max_output_tokens: int | None = None
     temperature: float | None = None
     price: Price | None = None
     other_model: OtherModel | None = None

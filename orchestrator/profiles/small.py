@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from orchestrator.tools.registry import ToolRegistry
 
 
+REPLY_TOKENS = 2_048
+"""A file of 150 lines and a pull request. Small models come to repeat themselves, and then never end."""
+
+
 def small(tools: ToolRegistry) -> Profile:
     """The profile over these tools.
 
@@ -18,4 +22,7 @@ def small(tools: ToolRegistry) -> Profile:
     it has to quote the lines that it changes, so the prompt asks for whole files. Its likeliest
     reply is its best one; the one after a failed call is drawn, so that it is another.
     """
-    return Profile("small", tools, render("profiles/small"), temperature=0.0)
+    base_prompt = render("profiles/small")
+    return Profile(
+        "small", tools, base_prompt, is_brief=True, max_output_tokens=REPLY_TOKENS, temperature=0.0
+    )
