@@ -113,8 +113,11 @@ class Verification:
         except PullwrightError as error:
             self.emit(Warned(f"the folder in which the tests ran could not be let go of: {error}"))
 
-    async def words(self) -> str:
+    async def words(self, *, has_tool: bool = True) -> str:
         """What the model is told of the tests before it begins; empty where none are run.
+
+        Args:
+            has_tool: the model can call `run_tests`.
 
         Raises:
             WorkspaceError: the tests cannot be run, and nothing may be proposed without them.
@@ -130,6 +133,7 @@ class Verification:
         named = [] if before is None else self._named(before)
         text = render(
             "cycle/tests",
+            has_tool=has_tool,
             problem=problem,
             before=None if before is None else to_json(self._runs(before))["before"],
             named=[
