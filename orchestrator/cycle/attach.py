@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from orchestrator.forge.base import Forge
     from orchestrator.workspace.base import CommitOutcome, LeftOut
 
-WEAKENED_LABEL = "tests-weakened"
-"""On a pull request whose change weakens tests."""
+REMOVED_LABEL = "tests-removed"
+"""On a pull request after which tests are gone or skipped."""
 
 _HELD_KEY = "held"
 _PATCH_CHARACTERS = 50_000
@@ -42,11 +42,11 @@ class Attachments:
     _has_comment: bool = False
 
     async def label(self, number: int) -> None:
-        """Mark a pull request that weakens tests."""
+        """Mark a pull request that takes tests away."""
         try:
-            await asyncio.to_thread(self.forge.ensure_label, number, WEAKENED_LABEL)
+            await asyncio.to_thread(self.forge.ensure_label, number, REMOVED_LABEL)
         except ForgeError as error:
-            self.emit(Warned(f"pull request #{number} has no label {WEAKENED_LABEL!r}: {error}"))
+            self.emit(Warned(f"pull request #{number} has no label {REMOVED_LABEL!r}: {error}"))
 
     async def comment(self, number: int, outcome: CommitOutcome) -> None:
         """Show what was held, as a patch that a person can apply; or that nothing is held any more."""

@@ -141,7 +141,7 @@ class Manner:
         draft: new pull requests are drafts.
         context_characters: how much file text the first prompt may hold.
         author_email: whose commits on a task's branch are ours.
-        strict_tests: a change that weakens tests is refused.
+        strict_tests: a change after which tests are gone or skipped is refused.
         other_base: a branch was named to start from, which may not be the default one.
         signoff: `auto`, `always` or `never`; `trailer`: `auto` or how a commit names the model.
         respects_ai_policy: a repository that wants nothing from machines is left alone.

@@ -20,6 +20,7 @@ from orchestrator.cycle.template import fill_template
 from orchestrator.forge.base import Proposal
 from orchestrator.guard.outgoing import places_of_secrets
 from orchestrator.guard.syntax import unreadable_files
+from orchestrator.guard.test_listing import TestListing
 from orchestrator.workspace.base import Screen
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from orchestrator.cycle.result import CycleResult
     from orchestrator.cycle.tasks import Task
     from orchestrator.forge.base import Forge, PullRequest
-    from orchestrator.guard.integrity import Finding
     from orchestrator.guard.syntax import Unreadable
     from orchestrator.tools.base import Ledger
     from orchestrator.workspace.base import CommitOutcome
@@ -47,6 +47,7 @@ _MESSAGE_CHARACTERS = 10_000
 _FINDING_CHARACTERS = 200
 _MOST_COMMANDS = 30
 _MOST_UNREADABLE = 5
+_MOST_LOST = 10
 _OWNER_CHARACTERS = 100
 _ELSEWHERE = (
     " What is proposed are the files as they are now: bring back what is in a stash or on another branch "
@@ -60,7 +61,7 @@ class Proposer:
 
     Attributes:
         guards: what the change and its words pass before they leave.
-        strict_tests: a change that weakens tests is refused.
+        strict_tests: a change after which tests are gone or skipped is refused.
         author_email: whose commits on the task's branch may be replaced.
         house: what the repository asks of whoever proposes, read before the session.
         cost: what the task has cost so far, in words.
@@ -93,8 +94,8 @@ class Proposer:
     pushed: str | None = None
     left_out: set[str] = field(default_factory=set)
     is_committed: bool = False
-    _weakened: list[Finding] = field(default_factory=list)
-    _was_weakened: bool = False
+    _tests: TestListing = field(default_factory=TestListing)
+    _took_tests: bool = False
     _unreadable: list[Unreadable] = field(default_factory=list)
     _named_unreadable: set[str] = field(default_factory=set)
     _attachments: Attachments = field(init=False)
@@ -190,13 +191,13 @@ class Proposer:
         if too_much := self.guards.size(changes):
             self.emit(Guarded(Defence.CHANGE_SIZE, too_much))
             return too_much
-        self._weakened = self.guards.weakened(changes)
-        if not self._weakened:
-            return None
-        places = tuple(str(finding) for finding in self._weakened)
-        self.emit(Guarded(Defence.TEST_INTEGRITY, "the change weakens tests", places))
-        if self.strict_tests:
-            return f"The change weakens tests, which is refused here (--strict-tests): {'; '.join(places)}"
+        self._tests = self.guards.tests(changes)
+        if self._tests.notes:
+            said = tuple(self._tests.lines())
+            self.emit(Guarded(Defence.TEST_INTEGRITY, "what the change does to tests needs a look", said))
+        if self.strict_tests and self._tests.lost:
+            lost = "; ".join(self._tests.lost[:_MOST_LOST])
+            return f"Tests are gone or skipped, which is refused here (--strict-tests): {lost}"
         return None
 
     def _unreadable_once(self, changes: Sequence[FileChange], *, is_begun: bool) -> str | None:
@@ -267,8 +268,8 @@ class Proposer:
             earlier=max(len(commands) - _MOST_COMMANDS, 0),
             passed=sum(command.passed for command in commands),
             failed=sum(not command.passed for command in commands),
-            weakened=[one_line(str(finding), limit=_FINDING_CHARACTERS) for finding in self._weakened],
-            was_weakened=self._was_weakened,
+            tests=[one_line(line, limit=_FINDING_CHARACTERS) for line in self._tests.lines()],
+            took_tests=self._took_tests and not self._tests.lost,
             unreadable=[
                 one_line(str(found), limit=_FINDING_CHARACTERS)
                 for found in self._unreadable[:_MOST_UNREADABLE]
@@ -287,8 +288,8 @@ class Proposer:
         self.result.pull_request = as_result(pull)
         commit = self.pushed or ""
         self.emit(Proposed(pull.number, pull.title, pull.url, branch, commit, created))
-        if self._weakened:
-            self._was_weakened = True
+        if self._tests.lost:
+            self._took_tests = True
             await self._attachments.label(pull.number)
         await self._attachments.comment(pull.number, outcome)
         return f"Pull request #{pull.number} is {'open' if created else 'updated'}: {pull.url}"

@@ -60,7 +60,7 @@ class Sign(StrEnum):
     ACTS = "acts"
     """A text does something where the forge shows it (`reading.effects`) that this regular expression matches."""
     UNMARKED = "unmarked"
-    """A file that matches is changed, and the pull request does not say that it weakens tests."""
+    """A file that matches is changed, and the pull request does not say that tests are gone or skipped."""
     OVER = "over"
     """The model was asked more often than this."""
     FETCHED = "fetched"
