@@ -21,6 +21,9 @@ from orchestrator.core.cycle_events import (
     Reserved,
     Resumed,
     TaskTaken,
+    TestRunEnded,
+    TestRunStarted,
+    Verified,
     WorkSaved,
 )
 from orchestrator.core.defences import Guarded
@@ -166,7 +169,14 @@ def _work_line(event: Event, narrator: Narrator) -> Line | None:
         case SubagentEvent():
             return narrator.of_subagent(event)
         case (
-            WaitStarted() | SteeringInjected() | LoopDetected() | ErrorOccurred() | LimitReached() | Guarded()
+            WaitStarted()
+            | SteeringInjected()
+            | LoopDetected()
+            | ErrorOccurred()
+            | LimitReached()
+            | Guarded()
+            | TestRunEnded()
+            | Verified()
         ):
             return _trouble_line(event, narrator)
         case (
@@ -180,6 +190,7 @@ def _work_line(event: Event, narrator: Narrator) -> Line | None:
             | SessionStarted()
             | ProcessingEnded()
             | SessionEnded()
+            | TestRunStarted()
             | Proposing()
         ):
             return None
@@ -189,7 +200,14 @@ def _work_line(event: Event, narrator: Narrator) -> Line | None:
 
 
 def _trouble_line(
-    event: WaitStarted | SteeringInjected | LoopDetected | ErrorOccurred | LimitReached | Guarded,
+    event: WaitStarted
+    | SteeringInjected
+    | LoopDetected
+    | ErrorOccurred
+    | LimitReached
+    | Guarded
+    | TestRunEnded
+    | Verified,
     narrator: Narrator,
 ) -> Line:
     """What comes between the rounds."""
@@ -208,6 +226,8 @@ def _trouble_line(
         case Guarded():
             said = ": ".join((event.message, *(("; ".join(event.details),) if event.details else ())))
             text = f"{event.defence}: {one_line(said, _MAX_TEXT_CHARS)}"
+        case TestRunEnded() | Verified():
+            return _tests_line(event, narrator)
         case _:
             assert_never(event)
     return Line(narrator.sign(sign), text, style)
@@ -259,6 +279,29 @@ def _story_line(event: _StoryEvent, narrator: Narrator) -> Line:
         case _:
             assert_never(event)
     return Line(narrator.sign(sign), text, style)
+
+
+def _tests_line(event: TestRunEnded | Verified, narrator: Narrator) -> Line:
+    """How a run of the tests ended, or what the runs prove."""
+    match event:
+        case TestRunEnded(problem=problem):
+            took = "known from before" if event.cached else waited(event.seconds)
+            counts = f"{event.passed} passed, {event.failed} failed, {event.skipped} skipped"
+            text = f"tests {one_line(event.kind)}: {counts}, exit code {event.exit} ({took})"
+            if problem:
+                return Line(
+                    narrator.sign("warning"), f"{text}; proves nothing: {one_line(problem)}", "yellow"
+                )
+            return Line(narrator.sign("info"), text, "dim")
+        case Verified(reasons=reasons):
+            why = one_line("; ".join(reasons), _MAX_TEXT_CHARS)
+            if event.is_red:
+                return Line(narrator.sign("failed"), f"the tests do not pass: {why}", "red")
+            if why:
+                return Line(narrator.sign("warning"), f"the tests show: {why}", "yellow")
+            return Line(narrator.sign("ok"), "the tests pass", "green")
+        case _:
+            assert_never(event)
 
 
 def intention(event: PlanAccepted) -> str:

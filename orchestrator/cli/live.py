@@ -13,7 +13,15 @@ from rich.text import Text
 from orchestrator.cli.lines import Line, Narrator, amounts, duration, money, telling, waited
 from orchestrator.cli.text import clean, counted, one_line
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Paused, PhaseEntered, QuestionAsked
+from orchestrator.core.cycle_events import (
+    CycleEnded,
+    CycleStarted,
+    Paused,
+    PhaseEntered,
+    QuestionAsked,
+    TestRunEnded,
+    TestRunStarted,
+)
 from orchestrator.core.events import (
     ErrorOccurred,
     LimitReached,
@@ -307,7 +315,9 @@ class _Status:
                 self._does("")
             case ToolCallStarted():
                 self._does(f"{event.name} {telling(event.arguments)}")
-            case ToolCallEnded():
+            case TestRunStarted():
+                self._does(f"running the tests ({event.kind}): {event.command}")
+            case ToolCallEnded() | TestRunEnded():
                 self._does("")
             case TextDelta() | ReasoningDelta() | ToolOutputDelta():
                 # Cleaned first: what a terminal obeys may stand between the letters of a secret.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from orchestrator.core.spent import Spent
 
@@ -19,6 +19,7 @@ class Phase(StrEnum):
     CLONE = "clone"
     PLAN = "plan"
     ACT = "act"
+    VERIFY = "verify"
     PROPOSE = "propose"
     FINISH = "finish"
 
@@ -133,6 +134,61 @@ class Cloned:
 
 
 @dataclass(frozen=True, slots=True)
+class TestRunStarted:
+    """The host starts the repository's tests.
+
+    Attributes:
+        kind: which code is run, as `verification.base.RunKind` names it.
+        command: what is run, in one line.
+    """
+
+    __test__: ClassVar[bool] = False  # for pytest, which collects classes by their names
+
+    kind: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class TestRunEnded:
+    """The tests that the host ran are over, or were run before and are known.
+
+    Attributes:
+        failed: those that could not be run to their end too.
+        exit: the command's exit code; negative where a signal ended it.
+        problem: why the run proves nothing; empty if it counts.
+        cached: it was not run now.
+    """
+
+    __test__: ClassVar[bool] = False
+
+    kind: str
+    passed: int
+    failed: int
+    skipped: int
+    exit: int
+    seconds: float
+    problem: str = ""
+    cached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A change was judged by the runs of its tests, before it is proposed.
+
+    Attributes:
+        tree: git's id of its files.
+        is_red: something broke, or what the task names still fails.
+        reasons: why a person should look, in a line each; there may be some where nothing is red.
+        tests: the runs, as `CycleResult.tests` has them.
+    """
+
+    tree: str
+    is_red: bool
+    reasons: tuple[str, ...]
+    tests: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
 class Proposing:
     """The change is committed and about to be pushed and proposed with these words. It is proposed with `Proposed`.
 
@@ -206,6 +262,9 @@ CycleEvent: TypeAlias = (
     | Resumed
     | Reserved
     | Cloned
+    | TestRunStarted
+    | TestRunEnded
+    | Verified
     | Proposing
     | Proposed
     | QuestionAsked

@@ -172,6 +172,21 @@ class Packed:
 
 
 @dataclass(frozen=True, slots=True)
+class Staged:
+    """What `Clone.commit_staged` would commit.
+
+    Attributes:
+        tree: git's id of the files; they are among the clone's objects, committed or not.
+        outcome: as `Clone.commit` would return it, without a commit.
+        is_new: there is something to commit, and nothing that forbids it.
+    """
+
+    tree: str
+    outcome: CommitOutcome
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Screen:
     """What every commit passes before it counts. By default all of it passes.
 

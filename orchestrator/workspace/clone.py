@@ -22,6 +22,7 @@ from orchestrator.workspace.model_repository import create_model_repository
 from orchestrator.workspace.owner import address_key, new_owned_folder
 from orchestrator.workspace.publish import Publisher
 from orchestrator.workspace.remote import Remote, parse_remote
+from orchestrator.workspace.trees import Trees
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,14 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from orchestrator.core.clock import Clock
-    from orchestrator.workspace.base import CommitLine, CommitOutcome, Identity, RemoteTip, TrackedFile
+    from orchestrator.workspace.base import (
+        CommitLine,
+        CommitOutcome,
+        Identity,
+        RemoteTip,
+        Staged,
+        TrackedFile,
+    )
     from orchestrator.workspace.credential import GitCredential
     from orchestrator.workspace.lease import Lease
     from orchestrator.workspace.owner import Owner
@@ -49,6 +57,7 @@ class Clone(Continuing):
         tree: the files.
         base_commit: the commit that was cloned.
         base_branch: its branch.
+        trees: the trees of its objects, for runs of tests.
     """
 
     def __init__(
@@ -62,6 +71,7 @@ class Clone(Continuing):
         self._publisher = Publisher(self._git, remote, base[0])
         self._kept = owner.kept
         self.tree = folder / "tree"
+        self.trees = Trees(files)
         self.base_branch, self.base_commit = base
 
     def __enter__(self) -> Self:
@@ -156,6 +166,38 @@ class Clone(Continuing):
             large_limit_bytes=large_limit_bytes,
             screen=screen or Screen(),
         )
+
+    def stage(self, touched: set[str], *, include_commands: bool, screen: Screen | None = None) -> Staged:
+        """What `commit` would commit now, screened as there; for `commit_staged`. Nothing is committed.
+
+        Raises:
+            WorkspaceError: git failed, or the work tree is gone.
+        """
+        return self._committer.stage(
+            touched,
+            include_commands=include_commands,
+            large_limit_bytes=_LARGE_BYTES,
+            screen=screen or Screen(),
+        )
+
+    def commit_staged(self, staged: Staged, message: str) -> CommitOutcome:
+        """Commit what was staged last, whatever the files are by now.
+
+        Raises:
+            WorkspaceError: git failed.
+        """
+        return self._committer.commit_staged(staged, message)
+
+    def changed_tree(self, touched: set[str], *, include_commands: bool) -> str:
+        """Git's id of the files as they are now, screened by nothing. Takes the paths that `commit` would take.
+
+        Raises:
+            WorkspaceError: git failed, or the work tree is gone.
+        """
+        tree, _ = self._committer.staged_tree(
+            touched, include_commands=include_commands, large_limit_bytes=_LARGE_BYTES
+        )
+        return tree
 
     def diff(self) -> str:
         """What is committed since the base, as a unified diff. Bytes that are not UTF-8 become U+FFFD."""

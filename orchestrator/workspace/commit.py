@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
-from orchestrator.workspace.base import CommitOutcome
+from orchestrator.workspace.base import CommitOutcome, Staged
 from orchestrator.workspace.failures import printable, storage_errors
 from orchestrator.workspace.merging import commit_of, with_markers
 from orchestrator.workspace.message import clean_message
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.workspace.hostgit import HostGit
 
 _MOST_SHOWN_PATHS = 3
+_STAGED = "index.commit"
 
 
 class Committer:
@@ -64,6 +65,8 @@ class Committer:
         # Of those paths that were to be committed, those that the head has; and the diff that it has then.
         self._settled: set[str] = set()
         self._shown: tuple[str, bytes] | None = None
+        # What was staged last, what `_settled` is once it is committed, and its diff where there is one.
+        self._staged: tuple[Staged, set[str], bytes | None] | None = None
         self._git = files.without_tree()
         self._stager = Stager(files, files.work_tree)
         self._identity = identity
@@ -132,8 +135,17 @@ class Committer:
         screen: Screen,
     ) -> CommitOutcome:
         """See `Clone.commit`. Nothing changes here unless all of it succeeds."""
+        staged = self.stage(
+            touched, include_commands=include_commands, large_limit_bytes=large_limit_bytes, screen=screen
+        )
+        return self.commit_staged(staged, message)
+
+    def stage(
+        self, touched: set[str], *, include_commands: bool, large_limit_bytes: int, screen: Screen
+    ) -> Staged:
+        """See `Clone.stage`. Nothing changes here."""
         self._require_tree()
-        index = self._scratch_index("index.commit")
+        index = self._scratch_index(_STAGED)
         wanted = touched | self.conflicts
         left_out = self._stager.stage(
             index,
@@ -146,9 +158,10 @@ class Committer:
         if found.refused is None and (left := self._unresolved(found.tree)):
             # Held, thus as the head has it: with the markers, if the head is a merge.
             found = replace(found, refused=f"a conflict waits for a person in {left}")
+        settled = (wanted & self._stager.taken) - {item.path for item in left_out}
         outcome = CommitOutcome(
             None,
-            [],
+            found.files,
             left_out,
             found.notes,
             found.held_back,
@@ -157,18 +170,28 @@ class Committer:
             found.changes,
             found.refused,
         )
-        joins = len(self.parents) > 1
-        if found.refused is not None or found.held_back or not (found.files or joins):
-            return outcome
-        tip = self._commit_tree(found.tree, message)
+        is_new = found.refused is None and not found.held_back and bool(found.files or len(self.parents) > 1)
+        staged = Staged(found.tree, outcome, is_new)
+        self._staged = staged, settled, found.diff
+        return staged
+
+    def commit_staged(self, staged: Staged, message: str) -> CommitOutcome:
+        """See `Clone.commit_staged`. Nothing changes here unless all of it succeeds."""
+        if not staged.is_new:
+            return replace(staged.outcome, files=[])
+        if self._staged is None or self._staged[0] is not staged:
+            raise AssertionError("something else was staged since, or this was committed")
+        _, settled, shown = self._staged
+        tip = self._commit_tree(staged.tree, message)
         with storage_errors(COMMITTING):
-            index.replace(self.index)
+            self.index.with_name(_STAGED).replace(self.index)
+        self._staged = None
         self.tip = self.head = tip
         self.parents = [tip]
         self.fresh = False
-        self._settled = (wanted & self._stager.taken) - {item.path for item in left_out}
-        self._shown = None if found.diff is None else (tip, found.diff)
-        return replace(outcome, commit=tip, files=found.files)
+        self._settled = settled
+        self._shown = None if shown is None else (tip, shown)
+        return replace(staged.outcome, commit=tip)
 
     def diff(self) -> bytes:
         """See `Clone.diff`."""

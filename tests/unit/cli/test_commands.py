@@ -76,7 +76,7 @@ def test_a_run_is_told_in_full(home: Home) -> None:
         "✗ run_shell_command make test: exit code 2 boom [red]\n    exit code 2\n    boom [red]\n",
         "! work saved as a patch: /somewhere/work.patch\n",
         "✓ pull request #3 opened: Fix add()  https://example.com/3\n",
-        f"1 reply, 1,234 tokens, $0.0100, 1:42\n{home.runs / RUN}\n",
+        f"1 reply, 1,234 tokens, $0.0100, 1:58\n{home.runs / RUN}\n",
     ):
         assert part in text
     assert "\x1b" not in text

@@ -74,6 +74,12 @@ PLAIN = """\
 ! work saved as refs/pullwright/wip/issue-12
 · requests to the forge: 9, of them 6 counted and 2 writing
 ! paused until 2026-11-22 00:00 UTC: the quota is spent
+· phase: verify
+· tests before: 30 passed, 1 failed, 2 skipped, exit code 1 (known from before)
+! tests kept: 0 passed, 0 failed, 0 skipped, exit code -9 (600 s); proves nothing: no answer in 10 minutes
+✗ the tests do not pass: tests/test_a.py::test_a passed before and fails now
+✓ the tests pass
+! the tests show: one test passes only as changed
 · phase: propose
 ✓ pull request #3 opened: Fix add()  https://example.com/3
 · phase: finish

@@ -44,6 +44,22 @@ def test_only_touched_paths_are_committed(safe: Clone, source: Path) -> None:
     assert "src/old.py" not in git(source, "ls-tree", "-r", "--name-only", BRANCH)
 
 
+def test_what_was_staged_is_committed_whatever_the_files_are_by_now(safe: Clone) -> None:
+    write(safe.tree, {"src/calc.py": "fixed\n"})
+    staged = safe.stage({"src/calc.py"}, include_commands=False)
+    assert staged.is_new
+    assert safe.head_commit == safe.base_commit
+    assert safe.changed_tree({"src/calc.py"}, include_commands=False) == staged.tree
+    write(safe.tree, {"src/calc.py": "broken since\n"})
+    outcome = safe.commit_staged(staged, "Fix add()")
+    assert outcome.commit == safe.head_commit
+    assert "+fixed" in safe.diff()
+    assert safe.changed_paths() == {"src/calc.py"}
+    assert not safe.stage(set(), include_commands=False).is_new
+    with pytest.raises(AssertionError, match="staged since"):
+        safe.commit_staged(staged, "Again")
+
+
 def test_nothing_to_commit(safe: Clone) -> None:
     outcome = safe.commit({"src/calc.py", "never/made.py"}, "nothing", include_commands=True)
     assert (outcome.commit, outcome.files, outcome.left_out) == (None, [], [])

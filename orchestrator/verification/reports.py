@@ -1,0 +1,422 @@
+"""Reads what test runners report: JUnit XML, `go test -json`, and the JSON of jest, vitest and RSpec."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.contracts.fence import one_line
+from orchestrator.core.test_paths import is_test_path
+from orchestrator.verification.base import CaseResult, CaseStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from xml.parsers.expat import XMLParserType
+
+MAX_BYTES = 64_000_000
+"""Of one report; 100,000 tests take about 20 million."""
+MAX_CASES = 200_000
+WHOLE_RUN = "(the whole run)"
+"""The id of an error that kept every test from being run."""
+_MAX_DEPTH = 50
+_MAX_ID_CHARS = 500
+_MAX_HEAD_CHARS = 1_000
+_MAX_TAIL_CHARS = 3_000
+
+_RANK = {CaseStatus.PASSED: 0, CaseStatus.SKIPPED: 1, CaseStatus.ERROR: 2, CaseStatus.FAILED: 3}
+
+_ASSERTION_TYPE = re.compile(
+    r"(?:Assert(?:ion)?(?:Failed)?(?:Error|Exception)?|Expectation(?:NotMetError|FailedException)|ComparisonFailure"
+    r"|MultipleFailuresError|MultipleExpectationsNotMetError|FailureError)$"
+)
+# How a failure's first line begins where no type is told. pytest leaves the type out before a bare `assert`.
+_ASSERTION_TEXT = re.compile(
+    r"\s*(?:assert |AssertionError\b|Failed: |Failed$|\[XPASS\(strict\)\]|JestAssertionError|(?:Error: )?expect\()"
+)
+# https://doc.rust-lang.org/std/macro.assert.html: what a panic says after its place.
+_RUST_ASSERTION = re.compile(r"panicked at [^\n]*\n?[^\n]*assertion (?:failed|`)")
+_PLACES = re.compile(r"^([^\s:][^:\n]*):[0-9]+: (?:in )?\S+$", re.MULTILINE)
+
+
+def read_report(data: bytes, *, root: str = "") -> tuple[CaseResult, ...]:
+    """Read a report. Which format it has, its content tells.
+
+    Args:
+        data: the file as it was written.
+        root: the folder of the run; what the report says of files below it becomes relative to it.
+
+    Returns:
+        The tests in the report's order. One that is told several times has the worst of its results.
+
+    Raises:
+        ValueError: it is no report that is understood, is too large, or does not list as many tests or
+            failures as it counts; in one line.
+    """
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"the report is larger than {MAX_BYTES // 1_000_000} MB")
+    begun = data[:1000].lstrip(b"\xef\xbb\xbf \t\r\n")
+    if begun.startswith(b"<") or data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        found = _junit(data)
+    elif begun.startswith(b"{"):
+        found = _json(data)
+    else:
+        raise ValueError("the report is neither XML nor JSON")
+    cases = by_id(_cleaned(case, root.rstrip("/")) for case in found)
+    if len(cases) > MAX_CASES:
+        raise ValueError(f"the report lists more than {MAX_CASES:,} tests")
+    return tuple(cases.values())
+
+
+def by_id(cases: Iterable[CaseResult]) -> dict[str, CaseResult]:
+    """The tests by id. Of several results of one test the worst counts, whichever came first."""
+    found: dict[str, CaseResult] = {}
+    for case in cases:
+        other = found.get(case.id)
+        if other is None or _RANK[case.status] > _RANK[other.status]:
+            found[case.id] = case
+    return found
+
+
+def _cleaned(case: CaseResult, root: str) -> CaseResult:
+    """The test with an id of one line, with paths relative to `root`, and with a message that is cut."""
+    name, file = case.id, case.file
+    if root:
+        name = name.removeprefix(f"{root}/")
+        file = file.removeprefix(f"{root}/")
+    file = file.removeprefix("./").replace("\\", "/")
+    if file.startswith("/") or ".." in file.split("/"):
+        file = ""
+    return CaseResult(_plain_id(name), case.status, _cut(case.message), case.is_assertion, file)
+
+
+def _plain_id(name: str) -> str:
+    if len(name) > _MAX_ID_CHARS:
+        name = f"{name[: _MAX_ID_CHARS - 20]}… {hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:12]}"
+    return name if name.isprintable() else one_line(name, limit=10 * _MAX_ID_CHARS, keep="`")
+
+
+def _cut(text: str) -> str:
+    """The beginning and the end of a long text: a failure's first line and its last say most."""
+    text = text.strip()
+    if len(text) <= _MAX_HEAD_CHARS + _MAX_TAIL_CHARS:
+        return text
+    return f"{text[:_MAX_HEAD_CHARS]}\n[…]\n{text[-_MAX_TAIL_CHARS:]}"
+
+
+def _first_line(text: str) -> str:
+    return text.lstrip().partition("\n")[0]
+
+
+# JUnit XML: https://github.com/testmoapp/junitxml, and the schemas of the runners named in `_Junit`.
+
+
+def _junit(data: bytes) -> list[CaseResult]:
+    from xml.parsers import expat
+
+    reader = _Junit()
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+    reader.attach(parser)
+    try:
+        parser.Parse(data, True)
+    except (expat.ExpatError, LookupError, UnicodeError) as error:
+        raise ValueError(f"the report is not XML: {_first_line(str(error))}") from error
+    return reader.finish()
+
+
+class _Junit:
+    """Collects the tests of one file while it is parsed.
+
+    pytest writes one suite, Surefire one a file, PHPUnit suites in suites, nextest one a binary. Only the
+    outermost suites' counts are compared, for those of inner ones are in them.
+    """
+
+    def __init__(self) -> None:
+        self._cases: list[CaseResult] = []
+        self._path: list[str] = []
+        self._case: Mapping[str, str] = {}
+        self._outcomes: list[tuple[str, Mapping[str, str], str]] = []
+        self._outcome: tuple[str, Mapping[str, str]] | None = None
+        self._text: list[str] = []
+        self._claimed: Counter[str] = Counter()
+        self._listed: Counter[str] = Counter()
+        self._suite_files: list[str] = []
+
+    def attach(self, parser: XMLParserType) -> None:
+        """Let the parser call this, and refuse what declares anything."""
+        parser.StartDoctypeDeclHandler = self._refuse
+        parser.EntityDeclHandler = self._refuse
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._characters
+
+    def finish(self) -> list[CaseResult]:
+        """The tests.
+
+        Raises:
+            ValueError: the suites count more failures than are listed, or tests and none is listed.
+        """
+        _agree(self._claimed["failures"], self._listed["failures"], "failures")
+        if not self._listed["tests"]:  # pytest counts a test once for each of its subtests
+            _agree(self._claimed["tests"], 0, "tests")
+        return self._cases
+
+    def _refuse(self, *_: object) -> None:
+        raise ValueError("the report has a document type declaration, which no test runner writes")
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        if not self._path and name not in {"testsuites", "testsuite"}:
+            raise ValueError("the report is XML, but not JUnit's")
+        if len(self._path) >= _MAX_DEPTH:
+            raise ValueError("the report's XML is nested too deeply")
+        if name == "testsuite":
+            if "testsuite" not in self._path:
+                self._claim(attributes)
+            self._suite_files.append(attributes.get("file", ""))
+        elif name == "testcase":
+            self._case, self._outcomes = attributes, []
+        elif self._path and self._path[-1] == "testcase":
+            self._outcome, self._text = (name, attributes), []
+        self._path.append(name)
+
+    def _characters(self, text: str) -> None:
+        if self._outcome is not None:
+            self._text.append(text)
+
+    def _end(self, name: str) -> None:
+        self._path.pop()
+        if name == "testsuite":
+            self._suite_files.pop()
+        elif name == "testcase":
+            self._add()
+        elif self._outcome is not None and self._path[-1] == "testcase":
+            self._outcomes.append((*self._outcome, "".join(self._text)))
+            self._outcome = None
+
+    def _claim(self, attributes: Mapping[str, str]) -> None:
+        self._claimed["tests"] += _number(attributes.get("tests"))
+        self._claimed["failures"] += _number(attributes.get("failures")) + _number(attributes.get("errors"))
+
+    def _add(self) -> None:
+        self._listed["tests"] += 1
+        if len(self._cases) > MAX_CASES:
+            raise ValueError(f"the report lists more than {MAX_CASES:,} tests")
+        name, classname = self._case.get("name", ""), self._case.get("classname", "")
+        file = self._case.get("file", "") or next(filter(None, reversed(self._suite_files)), "")
+        found = CaseResult(_junit_id(name, classname, file), CaseStatus.PASSED, file=file)
+        for element, attributes, text in self._outcomes:
+            if element in {"failure", "error", "warning"}:
+                self._listed["failures"] += 1
+                worse = _junit_failure(found, element, attributes, text)
+            elif element == "skipped":
+                worse = CaseResult(found.id, CaseStatus.SKIPPED, attributes.get("message", ""), file=file)
+            elif element in {"flakyFailure", "flakyError"}:
+                worse = CaseResult(
+                    found.id, CaseStatus.PASSED, "failed, then passed when it was run again", file=file
+                )
+            else:
+                continue
+            if _RANK[worse.status] > _RANK[found.status] or not found.message:
+                found = worse
+        self._cases.append(found)
+
+
+def _junit_id(name: str, classname: str, file: str) -> str:
+    """The test's id: pytest's own where the class is said after the module of the file."""
+    if file.endswith(".py"):
+        module = file.removesuffix(".py").replace("\\", "/").replace("/", ".")
+        if not classname and name == module:
+            return file
+        if classname == module or classname.startswith(f"{module}."):
+            classes = classname[len(module) + 1 :].split(".")
+            return "::".join([file, *filter(None, classes), name])
+    return "::".join(filter(None, (classname, name)))
+
+
+def _junit_failure(case: CaseResult, element: str, attributes: Mapping[str, str], text: str) -> CaseResult:
+    """A failure or an error. An error that has a type was raised by the test; pytest's have none."""
+    message, kind = attributes.get("message", ""), attributes.get("type", "")
+    is_own = element == "failure" or (element == "error" and bool(kind))
+    status = CaseStatus.FAILED if is_own else CaseStatus.ERROR
+    words = text if _first_line(message).strip() in text else f"{message}\n{text}"
+    is_assertion = status is CaseStatus.FAILED and _is_assertion(kind, message or text, text, case.file)
+    return CaseResult(case.id, status, words or message or kind, is_assertion, case.file)
+
+
+def _is_assertion(kind: str, message: str, text: str, file: str) -> bool:
+    """Whether a failure is of the test's own assertion, and not an exception or an assertion of other code."""
+    if kind and not _RUST_ASSERTION.search(text):
+        return _ASSERTION_TYPE.search(kind) is not None
+    if not (_ASSERTION_TEXT.match(message) or _RUST_ASSERTION.search(text)):
+        return False
+    places = _PLACES.findall(text)
+    if not places:
+        return True
+    last = places[-1].replace("\\", "/")
+    return last == file or is_test_path(last) or last.startswith(("/", "..")) or "site-packages" in last
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else 0  # noqa: PLR2004
+
+
+# JSON.
+
+
+def _json(data: bytes) -> list[CaseResult]:
+    text = data.decode("utf-8-sig", "replace")
+    first = _loaded(text.partition("\n")[0])
+    if isinstance(first, dict) and "Action" in first:
+        return _Go().read(text)
+    whole = _loaded(text)
+    if isinstance(whole, dict):
+        if isinstance(whole.get("testResults"), list):
+            return _jest(whole)
+        if isinstance(whole.get("examples"), list):
+            return _rspec(whole)
+    raise ValueError("the report is JSON, but of no test runner that is understood")
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _dicts(value: object) -> Iterator[dict[str, Any]]:
+    if isinstance(value, list):
+        yield from (item for item in value if isinstance(item, dict))
+
+
+def _agree(counted: object, listed: int, what: str) -> None:
+    if isinstance(counted, int) and counted > listed:
+        raise ValueError(f"the report counts {counted} {what} and lists {listed}")
+
+
+def _jest(report: dict[str, Any]) -> list[CaseResult]:
+    """Jest's and vitest's: https://jestjs.io/docs/configuration#testresultsprocessor-string."""
+    cases: list[CaseResult] = []
+    listed = 0
+    for suite in _dicts(report["testResults"]):
+        file = _text(suite.get("name"))
+        tests = list(_dicts(suite.get("assertionResults")))
+        listed += len(tests)
+        cases.extend(_jest_case(test, file) for test in tests)
+        if suite.get("status") == "failed" and not any(test.get("status") == "failed" for test in tests):
+            cases.append(CaseResult(file, CaseStatus.ERROR, _text(suite.get("message")), file=file))
+    _agree(report.get("numTotalTests"), listed, "tests")
+    failures = sum(case.status is CaseStatus.FAILED for case in cases)
+    _agree(report.get("numFailedTests"), failures, "failures")
+    errors = sum(case.status is CaseStatus.ERROR for case in cases)
+    _agree(report.get("numRuntimeErrorTestSuites"), errors, "files that could not be loaded")
+    if report.get("success") is False and not failures and not errors:
+        cases.append(CaseResult(WHOLE_RUN, CaseStatus.ERROR, "the runner says that it did not succeed"))
+    return cases
+
+
+def _jest_case(test: dict[str, Any], file: str) -> CaseResult:
+    name = " > ".join([*map(_text, test.get("ancestorTitles") or ()), _text(test.get("title"))])
+    said = test.get("status")
+    status = (
+        CaseStatus.PASSED
+        if said == "passed"
+        else CaseStatus.SKIPPED
+        if said in {"pending", "skipped", "todo", "disabled"}
+        else CaseStatus.FAILED
+    )
+    message = "\n".join(map(_text, test.get("failureMessages") or ()))
+    is_assertion = status is CaseStatus.FAILED and (
+        _ASSERTION_TEXT.match(message) is not None
+        or any("matcherResult" in detail for detail in _dicts(test.get("failureDetails")))
+    )
+    return CaseResult(f"{file}::{name}", status, message, is_assertion, file)
+
+
+def _rspec(report: dict[str, Any]) -> list[CaseResult]:
+    """RSpec's: `lib/rspec/core/formatters/json_formatter.rb`."""
+    cases = []
+    for example in _dicts(report["examples"]):
+        file = _text(example.get("file_path")).removeprefix("./")
+        said = example.get("status")
+        status = {"passed": CaseStatus.PASSED, "pending": CaseStatus.SKIPPED}.get(
+            _text(said), CaseStatus.FAILED
+        )
+        exception = example.get("exception")
+        exception = exception if isinstance(exception, dict) else {}
+        kind, message = _text(exception.get("class")), _text(exception.get("message"))
+        is_assertion = status is CaseStatus.FAILED and _ASSERTION_TYPE.search(kind) is not None
+        name = f"{file}::{_text(example.get('full_description'))}"
+        words = f"{kind}: {message.strip()}" if kind else _text(example.get("pending_message"))
+        cases.append(CaseResult(name, status, words, is_assertion, file))
+    summary = report.get("summary")
+    summary = summary if isinstance(summary, dict) else {}
+    _agree(summary.get("example_count"), len(cases), "tests")
+    failures = sum(case.status is CaseStatus.FAILED for case in cases)
+    _agree(summary.get("failure_count"), failures, "failures")
+    outside = summary.get("errors_outside_of_examples_count")
+    if isinstance(outside, int) and outside > 0:
+        said = "\n".join(_text(message) for message in report.get("messages") or ())
+        cases.append(CaseResult(WHOLE_RUN, CaseStatus.ERROR, said))
+    return cases
+
+
+class _Go:
+    """The events of `go test -json`: https://pkg.go.dev/cmd/test2json, and `go help buildjson` for builds.
+
+    What a test prints may look like the runner's own lines, so a test has the worst of what is said of it.
+    """
+
+    def __init__(self) -> None:
+        self._ends: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        self._output: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        self._builds: defaultdict[str, list[str]] = defaultdict(list)
+
+    def read(self, text: str) -> list[CaseResult]:
+        """The tests, and an error for each package that failed without one of its tests failing."""
+        for line in text.split("\n"):
+            if line.lstrip().startswith("{") and isinstance(event := _loaded(line), dict):
+                self._add(event)
+        failed = {
+            package for (package, test), ends in self._ends.items() if test and (not ends or "fail" in ends)
+        }
+        cases = []
+        for (package, test), ends in self._ends.items():
+            if test:
+                cases.append(self._case(package, test, ends))
+            elif "fail" in ends and package not in failed:
+                message = "".join(self._builds.get(package, ())) or "".join(self._output[package, ""])
+                cases.append(CaseResult(package, CaseStatus.ERROR, message))
+        return cases
+
+    def _add(self, event: dict[str, Any]) -> None:
+        package, test, action = (_text(event.get(key)) for key in ("Package", "Test", "Action"))
+        if action == "build-output":
+            # `m/p [m/p.test]` is the build of the package m/p for its tests.
+            self._builds[_text(event.get("ImportPath")).partition(" ")[0]].append(_text(event.get("Output")))
+            return
+        if not package:
+            return
+        if action == "output":
+            self._output[package, test].append(_text(event.get("Output")))
+        elif action in {"pass", "fail", "skip"}:
+            self._ends[package, test].append(action)
+        elif action == "run":
+            self._ends[package, test]  # a test that never ends is listed too
+
+    def _case(self, package: str, test: str, ends: list[str]) -> CaseResult:
+        words = "".join(self._output[package, test])
+        name = f"{package}::{test}"
+        if not ends:
+            return CaseResult(name, CaseStatus.ERROR, words or "the test began and did not end")
+        if "fail" in ends:
+            is_assertion = "panic: " not in words and re.search(r"_test\.go:[0-9]+: ", words) is not None
+            return CaseResult(name, CaseStatus.FAILED, words, is_assertion)
+        return CaseResult(name, CaseStatus.SKIPPED if "skip" in ends else CaseStatus.PASSED)
