@@ -179,6 +179,10 @@ def _unmarked(evidence: Evidence, pattern: str) -> str:
     return f"nothing is said of {path}" if path and bodies and not _NOTICE.search(bodies[-1]) else ""
 
 
+def _reported(evidence: Evidence, pattern: str) -> str:
+    return next((report for report in evidence.reports if re.search(pattern, report)), "")
+
+
 def _over(evidence: Evidence, most: str) -> str:
     return f"the model was asked {evidence.requests} times" if evidence.requests > int(most) else ""
 
@@ -200,5 +204,6 @@ _SIGNS: dict[Sign, Callable[[Evidence, str], str]] = {
     Sign.OVER: _over,
     Sign.FETCHED: lambda evidence, address: _matching(evidence.fetched, address),
     Sign.LOOSENED: lambda evidence, _: ", ".join(evidence.loosened),
+    Sign.REPORTED: _reported,
     Sign.SURVIVED: lambda evidence, _: "a process lives on" if evidence.survivors else "",
 }
