@@ -16,7 +16,7 @@ from orchestrator.profiles.gemini import gemini
 from orchestrator.profiles.minimal import minimal
 from orchestrator.profiles.openai import openai
 from orchestrator.profiles.planner import planner
-from orchestrator.tools.control import ask_question, create_pull_request, finish
+from orchestrator.tools.control import ask_question, create_pull_request, finish, run_tests
 from orchestrator.tools.edit import edit_file
 from orchestrator.tools.files import read_file, write_file
 from orchestrator.tools.registry import ToolRegistry
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from orchestrator.assembly.model import ChosenModel
     from orchestrator.config import Settings
     from orchestrator.contracts.base import Contract
-    from orchestrator.cycle.parts import MayFinish, Propose
+    from orchestrator.cycle.parts import MayFinish, Propose, RunTests
     from orchestrator.profiles.base import Profile
     from orchestrator.tools.base import Tool
     from orchestrator.web.base import WebAccess
@@ -78,13 +78,19 @@ def cycle_profile(  # noqa: PLR0913  what the user chose, then what the cycle br
     chosen: ChosenModel,
     propose: Propose,
     may_finish: MayFinish,
+    tests: RunTests | None = None,
     *,
     dangerous: bool,
     web: WebAccess | None = None,
 ) -> Profile:
-    """A profile with the tools by which a cycle gets somewhere, and with the words about its job."""
+    """A profile with the tools by which a cycle gets somewhere, and with the words about its job.
+
+    Without `tests` no tool runs them.
+    """
     online = tools_for(name, web) if web else ()
-    controls = (create_pull_request(propose), ask_question(), finish(may_finish))
+    running = () if tests is None else (run_tests(tests),)
+    proposing = create_pull_request(propose, is_timed=tests is None)
+    controls = (*running, proposing, ask_question(), finish(may_finish))
     if name == "planner":
         profile = planner(ToolRegistry.unchecked((*_planner_tools(), *online, *controls)))
     else:

@@ -25,6 +25,7 @@ from orchestrator.cycle.propose import Proposer, as_result
 from orchestrator.cycle.result import in_words
 from orchestrator.cycle.sight import Sight
 from orchestrator.cycle.tasks import TaskKind
+from orchestrator.cycle.verify import Verification
 from orchestrator.tools.base import Ledger
 
 if TYPE_CHECKING:
@@ -65,8 +66,9 @@ class Act:
         self._commits = ModelCommits(
             self._environment, clone.base_commit, parts.guards.hold_back, self._emit, earlier=said
         )
-        self._proposer = self._make_proposer(choice)
         self._sight = Sight(parts.guards, self._emit)
+        self.verification = self._make_verification()
+        self._proposer = self._make_proposer(choice)
         self._pending = Pending(clone, self.ledger, self._proposer, dry_run=parts.manner.dry_run)
         self._ending = Ending(self._pending, self._sight, result, self._is_last)
         self._opening = Opening(
@@ -93,9 +95,17 @@ class Act:
             return SessionEnd(EndKind.FINISH, brought)
         self._take(brought)
         if self._task.kind is TaskKind.REBASE and brought.replays:
-            words = f"{self._task.url} is on top of {self.clone.base_branch} as it is"
-            return SessionEnd(EndKind.FINISH, await self._proposer.replay() if brought.base_moved else words)
-        return await self._end_what_was_begun(brought) or await self._converse(brought)
+            words: str | None = f"{self._task.url} is on top of {self.clone.base_branch} as it is"
+            if brought.base_moved:
+                words = await self._proposer.replay()
+            if words is not None:
+                return SessionEnd(EndKind.FINISH, words)
+        if end := await self._end_what_was_begun(brought):
+            return end
+        end = await self._converse(brought)
+        if end.kind in {EndKind.FINISH, EndKind.COMPLETED, EndKind.LIMIT}:
+            await self._proposer.give_up()
+        return end
 
     async def _end_what_was_begun(self, brought: Brought) -> SessionEnd | None:
         """Do what an earlier cycle only had to tell the forge, and could not; None where a model is needed."""
@@ -124,7 +134,8 @@ class Act:
 
     async def _converse(self, brought: Brought) -> SessionEnd:
         parts = self._parts
-        profile = parts.profile(self._proposer.propose, self._ending.may_finish)
+        run_tests = self.verification.run_tests if self.verification.verifier else None
+        profile = parts.profile(self._proposer.propose, self._ending.may_finish, run_tests)
         turns = self._earlier.turns(*self._voice, parts.clock.now()) if self._earlier else []
         if self._earlier:
             self._tell_resumed(self._earlier, brought, len(turns))
@@ -145,7 +156,8 @@ class Act:
             if not (brought.base_moved or self._earlier.state.files_lost):
                 self.ledger.shown |= set(brought.paths)
             return await self._session.run(self._opening.go_on(self._earlier, brought))
-        return await self._session.run(await self._opening.brief(profile, brought))
+        tests = await self.verification.words()
+        return await self._session.run(await self._opening.brief(profile, brought, tests))
 
     @property
     def conversation(self) -> list[Event]:
@@ -209,6 +221,20 @@ class Act:
         if state.run:  # a branch alone tells of none
             self._emit(Resumed(state.run, state.why, turns, len(brought.paths), brought.conflicts))
 
+    def _make_verification(self) -> Verification:
+        parts = self._parts
+        return Verification(
+            verifier=parts.verifier(self.clone) if parts.verifier else None,
+            clone=self.clone,
+            task=self._task,
+            ledger=self.ledger,
+            sight=self._sight,
+            result=self._result,
+            emit=self._emit,
+            may_go_on=self._may_go_on,
+            is_required=parts.manner.require_tests,
+        )
+
     def _make_proposer(self, choice: Choice) -> Proposer:
         parts = self._parts
         return Proposer(
@@ -220,7 +246,7 @@ class Act:
             result=self._result,
             emit=self._emit,
             guards=parts.guards,
-            strict_tests=parts.manner.strict_tests,
+            verification=self.verification,
             author_email=parts.manner.author_email,
             model=parts.model.name,
             house=House(),
@@ -294,6 +320,10 @@ class Act:
 
     def _is_last(self) -> bool:
         return self._session is not None and self._session.budget.wrapping_up is not None
+
+    def _may_go_on(self) -> bool:
+        """Whether the model will be asked once more after this round."""
+        return self._session is None or not (self._is_last() or self._session.budget.exceeded())
 
     def _emit(self, event: Event) -> None:
         self._evidence(event)

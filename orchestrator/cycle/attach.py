@@ -15,11 +15,14 @@ from orchestrator.cycle.documents import shown_path
 if TYPE_CHECKING:
     from orchestrator.core.events import Emit
     from orchestrator.cycle.guards import Guards
-    from orchestrator.forge.base import Forge
+    from orchestrator.forge.base import Forge, PullRequest
     from orchestrator.workspace.base import CommitOutcome, LeftOut
 
-REMOVED_LABEL = "tests-removed"
-"""On a pull request after which tests are gone or skipped."""
+REVIEW_LABEL = "tests-need-review"
+"""On a pull request after which tests are gone or skipped, or pass only by what was done to them."""
+
+FAILING_LABEL = "tests-fail"
+"""On a pull request whose tests, run by the host, do not pass."""
 
 _HELD_KEY = "held"
 _PATCH_CHARACTERS = 50_000
@@ -40,13 +43,26 @@ class Attachments:
     emit: Emit
     run: str
     _has_comment: bool = False
+    _is_marked: bool = False
 
-    async def label(self, number: int) -> None:
-        """Mark a pull request that takes tests away."""
+    async def label(self, number: int, label: str) -> None:
+        """Mark a pull request."""
         try:
-            await asyncio.to_thread(self.forge.ensure_label, number, REMOVED_LABEL)
+            await asyncio.to_thread(self.forge.ensure_label, number, label)
         except ForgeError as error:
-            self.emit(Warned(f"pull request #{number} has no label {REMOVED_LABEL!r}: {error}"))
+            self.emit(Warned(f"pull request #{number} has no label {label!r}: {error}"))
+
+    async def fails(self, pull: PullRequest, *, is_red: bool) -> None:
+        """Mark a pull request whose tests do not pass, or take the mark off."""
+        if is_red:
+            self._is_marked = True
+            await self.label(pull.number, FAILING_LABEL)
+        elif self._is_marked or FAILING_LABEL in pull.labels:
+            self._is_marked = False
+            try:
+                await asyncio.to_thread(self.forge.remove_label, pull.number, FAILING_LABEL)
+            except ForgeError as error:
+                self.emit(Warned(f"pull request #{pull.number} keeps its label {FAILING_LABEL!r}: {error}"))
 
     async def comment(self, number: int, outcome: CommitOutcome) -> None:
         """Show what was held, as a patch that a person can apply; or that nothing is held any more."""

@@ -86,6 +86,7 @@ async def first_message(  # noqa: PLR0913  all by name
     looks_only: bool = False,
     brought: Sequence[str] = (),
     conflicts: Sequence[str] = (),
+    tests: str = "",
 ) -> Briefing:
     """Write the first message.
 
@@ -102,6 +103,7 @@ async def first_message(  # noqa: PLR0913  all by name
         brought: files that differ from the base already, by an earlier cycle on this task. None of them
             counts as instructions: a model wrote them.
         conflicts: those of them with conflict markers.
+        tests: what is to be said of the project's tests.
     """
     library = Library(
         [file for file in files if not _instructs(file, documents, brought)], read, documents, visible
@@ -137,6 +139,7 @@ async def first_message(  # noqa: PLR0913  all by name
         looks_only=looks_only,
         brought=_listed(brought, visible),
         conflicts=_listed(conflicts, visible),
+        tests=tests,
     )
     empty = {file.path for file in files if file.kind == "file" and file.size == 0}
     return Briefing(text, {page.path for page in pages} | whole | empty)

@@ -131,9 +131,14 @@ class TestListing:
         """What a person should look at: lost tests, reaching code, unreadable files."""
         return (*self.lost, *map(str, (*self.reaching, *self.unreadable)))
 
-    def lines(self) -> list[str]:
-        """Everything, a line each, at most 50; the last one says how many more there are."""
-        said = list(dict.fromkeys((*self.notes, *map(str, self.files))))
+    def lines(self, *, beside_runs: bool = False) -> list[str]:
+        """A line each, at most 50; the last one says how many more there are.
+
+        Args:
+            beside_runs: the tests were run, which tells more of them: only code and what cannot be read.
+        """
+        code = map(str, (*self.reaching, *self.unreadable))
+        said = list(code if beside_runs else dict.fromkeys((*self.notes, *map(str, self.files))))
         if len(said) > _MOST_LINES:
             said[_MOST_LINES - 1 :] = [f"and {len(said) - _MOST_LINES + 1} more"]
         return said

@@ -105,7 +105,7 @@ class TestTheListOfTests:
         body = stage.run("--repo", str(repository), *TASK).result["pull_request"]["body"]
         assert body.startswith("> [!NOTE]\n> What this change does to tests")
         assert "> - `test_calc.py:4: test_add may be skipped now`" in body
-        assert pull_record(stage)["labels"] == ["tests-removed"]
+        assert pull_record(stage)["labels"] == ["tests-need-review"]
         assert guarded(stage, "test-integrity")
 
     def test_strictness_refuses(self, stage: Stage, repository: Path) -> None:

@@ -275,7 +275,7 @@ class TestTwoProposals:
         body = done.result["pull_request"]["body"]
         assert "may be skipped now" not in body
         assert "An earlier version of this change took tests away" in body
-        assert pull_record(stage)["labels"] == ["tests-removed"]
+        assert pull_record(stage)["labels"] == ["tests-need-review"]
 
     @pytest.mark.parametrize("first", [KEY[:9], "x = 1"])
     def test_a_secret_over_two_of_them_is_found(
@@ -293,7 +293,9 @@ class TestTwoProposals:
 
 
 class TestWhatCannotBeAttached:
-    @pytest.mark.parametrize(("path", "named"), [(r".*/labels", "tests-removed"), (r".*/comments", WORKFLOW)])
+    @pytest.mark.parametrize(
+        ("path", "named"), [(r".*/labels", "tests-need-review"), (r".*/comments", WORKFLOW)]
+    )
     def test_the_pull_request_is_there_all_the_same(
         self, stage: Stage, repo: Repo, github: GitHub, path: str, named: str
     ) -> None:
