@@ -95,7 +95,7 @@ def _manner(program: Program, settings: Settings) -> Manner:
         temperature=settings.temperature,
         max_output_tokens=settings.max_output_tokens,
         reasoning_effort=settings.reasoning_effort,
-        require_tests=settings.strict_tests,
+        require_tests=settings.require_tests,
         other_base=settings.base is not None,
         signoff=settings.signoff,
         trailer=settings.trailer,

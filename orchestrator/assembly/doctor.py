@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.assembly.around import Around
 from orchestrator.assembly.claiming import new_nonce
-from orchestrator.assembly.doctor_findings import Group, Impatient, Probe, Result, failed, ok, run, skipped
+from orchestrator.assembly.doctor_findings import (
+    Group,
+    Impatient,
+    Probe,
+    Result,
+    failed,
+    ok,
+    run,
+    skipped,
+    warning,
+)
 from orchestrator.assembly.doctor_machine import commands, earlier, machine
 from orchestrator.assembly.forge import choose_site, credential_for
 from orchestrator.assembly.place import OnDisk, label_of, parse_place
@@ -76,7 +86,7 @@ def _groups(  # noqa: PLR0913  as above
         yield _only("Configuration", "options", failed(str(error), _CONFIGURATION_FIX))
         yield _only("Configuration", "the rest", skipped("not tried: it depends on the options"))
         return
-    yield _only("Configuration", "options", ok(_origins(loaded)))
+    yield _only("Configuration", "options", _options(loaded))
     stop = Impatient()
     in_workflow = environ.get("GITHUB_ACTIONS") == "true"
     around = Around(loaded, keys, home, clock, _unheard, stop, in_workflow)
@@ -153,9 +163,12 @@ def _only(title: str, name: str, finding: Finding) -> Group:
     return Group(title, (Probe(name, lambda: finding, ""),))
 
 
-def _origins(loaded: Loaded) -> str:
+def _options(loaded: Loaded) -> Finding:
     places = dict.fromkeys(origin.place for origin in loaded.origin.values() if origin.place)
-    return f"read, from {', '.join(places)}" if places else "read, all as by default"
+    found = f"read, from {', '.join(places)}" if places else "read, all as by default"
+    if loaded.notices:
+        return warning(f"{found}; {'; '.join(loaded.notices)}", _CONFIGURATION_FIX)
+    return ok(found)
 
 
 def _unheard(_event: Event) -> None:

@@ -112,7 +112,7 @@ class TestTheListOfTests:
         stage.script(
             do(FIX, write("test_calc.py", SKIPPED), PROPOSE), do(write("test_calc.py", TEST), PROPOSE, FINISH)
         )
-        stage.run("--repo", str(repository), *TASK, "--strict-tests")
+        stage.run("--repo", str(repository), *TASK, "--require-tests")
         assert "test_add may be skipped now" in stage.told(1)
         assert changed(repository) == ["calc.py"]
 
