@@ -107,6 +107,7 @@ def _at(
 ) -> Iterator[Group]:
     """The probes of a repository."""
     from orchestrator.assembly.doctor_remote import RemoteProbes, folder
+    from orchestrator.assembly.doctor_tests import TestProbes
 
     try:
         place = parse_place(repository, around.settings.github_url)
@@ -123,6 +124,7 @@ def _at(
         yield Group(f"Repository {repository}", (Probe("folder", look, _REPOSITORY_FIX),))
         fix = f"run as the owner of {place.path}, or make it yours: sudo chown -R $USER {quote(str(place.path))}"
         yield remote(push_fix=fix).group(repository, Impatient())
+        yield TestProbes(site, around).group(repository)
         return
     yield from _on_github(repository, site, around, remote, place.server, writes=writes, stop=stop)
 
@@ -139,6 +141,7 @@ def _on_github(  # noqa: PLR0913  as above
 ) -> Iterator[Group]:
     from orchestrator.assembly.doctor_forge import BY_ROLE, GitHubProbes
     from orchestrator.assembly.doctor_grants import grant, role_fix
+    from orchestrator.assembly.doctor_tests import TestProbes
     from orchestrator.forge.github_rest import RestForge
 
     if not isinstance(site.forge, RestForge):
@@ -155,6 +158,7 @@ def _on_github(  # noqa: PLR0913  as above
         if facts.roles is not None and "push" not in facts.roles and probes.kind in BY_ROLE:
             fix = f"{role_fix(facts)}; and {fix}"
         yield remote(push_fix=fix).group(repository, Impatient())
+        yield TestProbes(site, around).group(repository)
     site.forge.close()
 
 

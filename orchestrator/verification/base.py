@@ -21,6 +21,10 @@ class CaseStatus(StrEnum):
     SKIPPED = "skipped"
 
 
+WHOLE_RUN = "(the test command)"
+"""Stands for all tests where no report names them."""
+
+
 class RunKind(StrEnum):
     """Which code a run is of, and which tests."""
 
@@ -65,7 +69,8 @@ class RunResult:
             disagree; empty if it counts.
         digest: `sha256:` and the hex digest of the report's bytes; empty without a report.
         output: the end of what the command printed. It counts for nothing and is shown to the model alone.
-        unsteady: ids of tests that ended differently when the same tree was run again.
+        unsteady: ids of tests that ended differently when the same tree was run again; `WHOLE_RUN` where only
+            the exit code is known.
         cached: it was not run now, but for an earlier cycle on the same commit.
     """
 

@@ -27,9 +27,11 @@ _FAILED_EXIT = 1
 _FLAGS = re.compile(
     r"-[qvslxh]+|-r[a-zA-Z]*|-n[0-9a-z]+|-[knmpcoW].+|--[^=]+=.*|--(?:verbose|quiet|exitfirst|lf|ff|nf|last-failed|failed-first"
     r"|new-first|sw|stepwise|strict-markers|strict-config|strict|doctest-modules|doctest-continue-on-failure|showlocals"
-    r"|no-header|no-summary|disable-warnings|cov|no-cov|full-trace|runxfail|pyargs|noconftest|cache-clear|forked|benchmark-skip"
+    r"|no-header|no-summary|disable-warnings|no-cov|full-trace|runxfail|pyargs|noconftest|cache-clear|forked|benchmark-skip"
     r"|reverse|random-order|disable-socket|continue-on-collection-errors)"
 )
+_TAKE_VALUES = frozenset({"-c", "--with", "--group", "--extra", "--only-group"})
+"""Options of shells and of uv, whose value may be called as pytest is."""
 _STOPS_EARLY = re.compile(r"-[a-z]*x[a-z]*|--exitfirst|--maxfail(?:=.*)?|--sw|--stepwise(?:-skip)?")
 _MODULE = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_test)\.py", re.DOTALL)
 _ID_FILE = re.compile(r"[^-@:\\~$%/][^:\\]*", re.DOTALL)
@@ -67,7 +69,8 @@ class PytestCall:
             is_value = before.startswith("-") and not _FLAGS.fullmatch(before)
             if word.startswith("-") or is_value:
                 kept.append(word)
-        words = shlex.join([*self.words[: self.start], *kept, *ids])
+        # Before the options: the last of those may take a value or none.
+        words = shlex.join([*self.words[: self.start], *ids, *kept])
         return " ".join([*map(_assignment, self.prefix), words])
 
 
@@ -82,10 +85,8 @@ def parse_pytest(command: str) -> PytestCall | None:
         return None
     words = simple.argv
     for place, word in enumerate(words):
-        name = posixpath.basename(word)
-        if name in {"pytest", "py.test"} and (place == 0 or words[place - 1] != "--with"):
-            if "=" in word or word.startswith("-"):
-                continue
+        is_value = place > 0 and words[place - 1] in _TAKE_VALUES
+        if posixpath.basename(word) in {"pytest", "py.test"} and not is_value:
             return PytestCall(words, place + 1, tuple(word.text for word in simple.assignments))
     return None
 

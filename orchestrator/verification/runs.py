@@ -8,10 +8,11 @@ import os
 import posixpath
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.core.errors import FileMissingError, PullwrightError, ToolError
-from orchestrator.verification.base import CaseResult, CaseStatus, RunKind, RunResult, Runs
+from orchestrator.verification.base import WHOLE_RUN, CaseResult, CaseStatus, RunKind, RunResult, Runs
 from orchestrator.verification.pytest_calls import (
     MOST_IDS,
     ControlTest,
@@ -25,13 +26,14 @@ from orchestrator.verification.pytest_calls import (
 )
 from orchestrator.verification.reports import MAX_BYTES, by_id, read_report
 from orchestrator.verification.slot import Slot
-from orchestrator.verification.trees import TestFiles
+from orchestrator.verification.trees import TestFiles, folders_of
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
+    from orchestrator.core.changes import FileChange
     from orchestrator.environments.base import ExecResult, ExecutionEnvironment
     from orchestrator.verification.base import Change
     from orchestrator.workspace.trees import Trees
@@ -73,11 +75,14 @@ class _Ended:
     """What a command left.
 
     Attributes:
-        reports: their bytes; None where one is too large or cannot be read, with the reason in `unread`.
+        folder: the tree, as the command saw it.
+        reports: their bytes.
+        unread: why a report could not be read; empty if all were.
     """
 
     ran: ExecResult
-    reports: tuple[bytes, ...]
+    folder: str
+    reports: tuple[bytes, ...] = ()
     unread: str = ""
 
 
@@ -112,6 +117,7 @@ class HostRuns:
         self._slot: Slot | None = None
         self._one_at_a_time = asyncio.Lock()
         self._results: dict[str, RunResult] = {}
+        self._setup_keys: dict[str, str] = {}
         self._failed_setups: dict[str, str] = {}
         self._base_tree = ""
         self._control: ControlTest | None = None
@@ -157,8 +163,7 @@ class HostRuns:
     async def _verify(self, change: Change, runs: Runs) -> Runs:
         before = await self._before()
         after = await self._whole(RunKind.AFTER, change.tree)
-        base_paths = await _in_thread(self._trees.entries, self._base_tree)
-        restored = self._files.restored(change.files, base_paths)
+        restored = await _in_thread(self._restored, change.files)
         kept_tree = await _in_thread(self._trees.mixed, change.tree, self._base_tree, set(restored))
         kept = await self._whole(RunKind.KEPT, kept_tree)
         new = await self._new(change)
@@ -201,19 +206,52 @@ class HostRuns:
             self._watch(kind, None)
             ended, token = await self._run(tree, self._options.command, self._control)
             before = self._results[self._base_tree]
-            known, _ = self._result(kind, tree, ended, token, expects=before)
+            known, shown = self._result(kind, tree, ended, token, expects=before)
+            if self._control is not None and not shown and known.is_green:
+                known = replace(known, problem=await self._missing_failure(tree, ended, token))
             self._results[tree] = known
             self._watch(kind, known)
         return replace(known, kind=kind)
+
+    async def _missing_failure(self, tree: str, ended: _Ended, token: str) -> str:
+        """Why a run counts for nothing in which the test that must fail did not; empty if that may be honest.
+
+        A change of settings may move the tests, and then *kept* is what shows that failures are reported.
+        """
+        if any(token.encode("ascii") in data for data in ended.reports):
+            return "a test that must fail passed: the code changes what the test runner reports"
+        changes = await _in_thread(self._trees.changes, self._base_tree, tree)
+        if any(not is_module(path) for path in await _in_thread(self._restored, changes)):
+            return ""
+        return "a test that must fail was not run: the code changes which tests the test runner finds"
+
+    def _restored(self, files: Sequence[FileChange]) -> tuple[str, ...]:
+        """What of a change is as in the base where the base's tests are run."""
+        passing = {
+            case.file
+            for case in self._results[self._base_tree].cases.values()
+            if case.status is CaseStatus.PASSED
+        }
+
+        @cache
+        def is_installed(module: str) -> bool:
+            # A test that passes and imports what is not in the repository found it elsewhere.
+            return module.isidentifier() and not passing.isdisjoint(
+                self._trees.importing(self._base_tree, module)
+            )
+
+        return self._files.restored(files, self._trees.entries(self._base_tree), is_installed)
 
     async def _new(self, change: Change) -> RunResult | None:
         """The change's tests on the base's code; None where it has no test that is new or changed."""
         paths = set(self._files.tests(change.files))
         there = sorted(item.path for item in change.files if item.path in paths and item.new is not None)
+        if self._call is not None:
+            there = [path for path in there if path.endswith(".py") and not path.endswith("conftest.py")]
+        if not there:
+            return None
         modules = [path for path in there if is_module(path) and is_plain_id(path)]
         selected = self._call is not None and 0 < len(modules) <= MOST_IDS
-        if not there or (self._call is not None and not modules):
-            return None
         tree = await _in_thread(self._trees.mixed, self._base_tree, change.tree, paths)
         if not selected:
             return await self._whole(RunKind.NEW, tree)
@@ -222,8 +260,7 @@ class HostRuns:
     async def _run_tests(self, tree: str, ids: Sequence[str]) -> RunResult:
         await self._before()
         entries = await _in_thread(self._trees.entries, tree)
-        folders = {path[:place] for path in entries for place in range(len(path)) if path[place] == "/"}
-        named = checked_ids(ids, entries.keys() | folders)
+        named = checked_ids(ids, entries.keys() | folders_of(entries))
         if not named or self._call is None:
             return await self._whole(RunKind.AFTER, tree)
         return await self._some(RunKind.AFTER, tree, named)
@@ -281,7 +318,8 @@ class HostRuns:
         for path in await _in_thread(self._named_reports, slot.tree):
             with suppress(FileMissingError):
                 await environment.remove_file(path)
-        variables = pytest_variables(posixpath.join(environment.working_directory(), own))
+        folder = environment.working_directory()
+        variables = pytest_variables(posixpath.join(folder, own))
         ran = await environment.exec_command(command, timeout_ms=self._milliseconds, env=variables)
         # Nothing runs there any more: what is read now stays as it is.
         reports = []
@@ -291,8 +329,8 @@ class HostRuns:
             except FileMissingError:
                 continue
             except ToolError as error:
-                return _Ended(ran, (), f"the report cannot be read: {error}")
-        return _Ended(ran, tuple(reports))
+                return _Ended(ran, folder, unread=f"the report cannot be read: {error}")
+        return _Ended(ran, folder, tuple(reports))
 
     async def _fresh(self, tree: str) -> Slot:
         """The slot with a tree's files in it, and with what the set-up makes of them."""
@@ -334,7 +372,9 @@ class HostRuns:
             for change in changes
             if self._files.steers_setup(change)
         ]
-        return _digest(self._base_tree, self._options.setup, self._options.sandbox, steering)
+        key = _digest(self._base_tree, self._options.setup, self._options.sandbox, steering)
+        self._setup_keys[tree] = key
+        return key
 
     def _export(self, slot: Slot, tree: str) -> None:
         slot.empty()
@@ -381,8 +421,7 @@ class HostRuns:
         ran = ended.ran
         problem, cases = ended.unread, dict[str, CaseResult]()
         try:
-            root = str(self._slot.tree) if self._slot else ""
-            cases = by_id(case for data in ended.reports for case in read_report(data, root=root))
+            cases = by_id(case for data in ended.reports for case in read_report(data, root=ended.folder))
         except ValueError as error:
             problem = str(error)
         control = [cases.pop(name) for name in list(cases) if token and token in name]
@@ -394,9 +433,6 @@ class HostRuns:
             or problem
             or _disagreement(exit_code, cases.values(), has_report=bool(ended.reports), expects=expects)
         )
-        if not problem and token and expects is not None and not shown and exit_code == 0:
-            what = "passed" if control else "was not run"
-            problem = f"a test that must fail {what}: the code changes what the test runner reports"
         digest = hashlib.sha256(b"".join(ended.reports)).hexdigest() if ended.reports else ""
         result = RunResult(
             kind=kind,
@@ -439,11 +475,11 @@ _NOTHING_COLLECTED = 5
 
 
 def _suspects(before: RunResult, after: RunResult) -> set[str]:
-    """The tests that passed before and fail now; the empty name where only exit codes are known."""
+    """The tests that passed before and fail now."""
     if before.problem or after.problem:
         return set()
     if not before.cases:
-        return {""} if before.exit == 0 and after.exit != 0 else set()
+        return {WHOLE_RUN} if before.exit == 0 and after.exit != 0 else set()
     return {
         name
         for name, case in after.cases.items()
@@ -453,7 +489,7 @@ def _suspects(before: RunResult, after: RunResult) -> set[str]:
 
 def _outcome(result: RunResult, name: str) -> bool | None:
     """Whether a test passed in a run; None where nothing is known of it there."""
-    if not name:
+    if name == WHOLE_RUN:
         return None if result.problem else result.exit == 0
     case = result.cases.get(name)
     return None if case is None else case.status is CaseStatus.PASSED

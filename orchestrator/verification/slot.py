@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ToolError, WorkspaceError
 from orchestrator.core.locks import try_lock
+from orchestrator.verification.trees import folders_of
 from orchestrator.workspace.removal import remove_folder
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ def _oldest(folder: Path, most: int) -> list[Path]:
 
 def _untracked(tree: Path, tracked: Mapping[str, str]) -> list[str]:
     """The uppermost paths that are not the repository's and hold nothing of it. No link is followed."""
-    folders = {path[:place] for path in tracked for place in range(len(path)) if path[place] == "/"}
+    folders = folders_of(tracked)
     found: list[str] = []
     pending = [""]
     while pending:

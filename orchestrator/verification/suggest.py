@@ -9,7 +9,6 @@ from __future__ import annotations
 import configparser
 import json
 import re
-import shlex
 import tomllib
 from collections import Counter
 from dataclasses import dataclass
@@ -94,6 +93,24 @@ def suggest(paths: Iterable[str], read: Callable[[str], str | None]) -> list[Pro
 def names_each_test(command: str, report: str) -> bool:
     """Whether it is known of a command that its report tells every test; else only its exit code may count."""
     return bool(report) or re.search(r"(?:^|[\s/])pytest(?:\s|$)", command) is not None
+
+
+_REACHED = (
+    (re.compile(r"\b(?:pip3?|uv|poetry|pdm|pipenv|tox|nox|hatch)\b"), _PYPI),
+    (re.compile(r"\b(?:npm|pnpm|npx|bun)\b"), _NPM),
+    (re.compile(r"\byarn\b"), (*_NPM, "registry.yarnpkg.com")),
+    (re.compile(r"\bcargo\b"), _CRATES),
+    (re.compile(r"\bgo (?:mod|get|build|test|install)\b"), _GO),
+    (re.compile(r"\bmvnw?\b"), _MAVEN),
+    (re.compile(r"\bgradlew?\b"), _GRADLE),
+    (re.compile(r"\b(?:bundle|gem)\b"), _GEMS),
+    (re.compile(r"\bcomposer\b"), _PACKAGIST),
+)
+
+
+def hosts_of(setup: str) -> tuple[str, ...]:
+    """What a set-up command may have to reach, by the installers that it names."""
+    return tuple(dict.fromkeys(host for found, hosts in _REACHED if found.search(setup) for host in hosts))
 
 
 class _Files:
@@ -255,7 +272,7 @@ class _Python:
             steps.append(" ".join((_INSTALL, *(f"-r {path}" for path in self.requirements))))
         words = []
         if self.is_installable:
-            words += ["-e", shlex.quote(f".[{','.join(self.extras)}]") if self.extras else "."]
+            words += ["-e", f'".[{",".join(self.extras)}]"' if self.extras else "."]
         words += [f"--group {name}" for name in self.groups]
         listed = " ".join(
             (*self.extras.values(), *self.groups.values(), *map(self.files.text, self.requirements))
@@ -320,7 +337,7 @@ def _unittest(files: _Files, python: _Python) -> Iterator[Proposal]:
     setup = python.by_pip()
     program = ".venv/bin/python" if setup else "python3"
     names = [path.rpartition("/")[2] for path in files.tests if path.endswith(".py")]
-    pattern = "" if any(name.startswith("test") for name in names) else " -p '*_test.py'"
+    pattern = "" if any(name.startswith("test") for name in names) else ' -p "*_test.py"'
     folder = next(
         (name for name in ("tests", "test") if any(path.startswith(f"{name}/") for path in files.tests)), ""
     )
@@ -444,7 +461,7 @@ def _go(files: _Files) -> Iterator[Proposal]:
         "vendor/modules.txt"
     )
     command = f"{caches} test -count=1 -json ./... > {_REPORT_JSON}"
-    setup = f"{caches} test -count=1 -run '^$' ./..."
+    setup = f"{caches} test -count=1 -run=^none$ ./..."
     yield Proposal(command, "go.mod", Confidence.SURE, setup, _REPORT_JSON, _GO if needs else ())
 
 

@@ -6,6 +6,7 @@ import posixpath
 import re
 import sys
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
@@ -13,7 +14,7 @@ from orchestrator.core.test_paths import is_test_path
 from orchestrator.guard.protected import PathPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pathspec import GitIgnoreSpec
 
@@ -38,11 +39,12 @@ _METADATA = re.compile(
 """Python takes a folder of metadata on its path for an installed package: pytest loads the plug-ins that it names."""
 _HOOKS = re.compile(rb"^(?:[ \t]*(?:async[ \t]+)?def[ \t]+pytest_\w+|[ \t]*pytest_plugins\b)", re.MULTILINE)
 _RUNNERS = frozenset(
-    "pytest _pytest py pluggy iniconfig xdist coverage pytest_cov pytest_asyncio anyio pytest_mock pytest_timeout hypothesis "  # noqa: SIM905  words read best without quotes
-    "nose nose2 tox nox unittest2 mock exceptiongroup tomli packaging pygments attr attrs sitecustomize usercustomize "
-    "setuptools pkg_resources _distutils_hack pip django_test_runner testtools trial zope twisted".split()
+    "pytest _pytest py pluggy iniconfig exceptiongroup xdist execnet coverage hypothesis anyio nose nose2 unittest2 mock tox nox "  # noqa: SIM905  words read best without quotes
+    "sitecustomize usercustomize setuptools pkg_resources _distutils_hack".split()
 )
+"""What a run of Python's tests imports before any test."""
 _IMPORT_ROOTS = frozenset({"", "src", "lib", "python"})
+_PYTHON = (".py", ".pyc", ".so", ".pyd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +65,21 @@ class TestFiles:
         """Whether a path belongs to the tests."""
         return is_test_path(path) or _TEST_DATA.fullmatch(path) is not None or self._spec().match_file(path)
 
-    def restored(self, files: Iterable[FileChange], base: Mapping[str, str]) -> tuple[str, ...]:
+    def restored(
+        self,
+        files: Iterable[FileChange],
+        base: Mapping[str, str],
+        is_installed: Callable[[str], bool] = lambda _name: False,
+    ) -> tuple[str, ...]:
         """The changed paths that are as in the base where the base's tests are run, sorted.
 
         Args:
             files: everything in which the change differs from the base.
             base: the base's paths.
+            is_installed: whether the base's tests find a module of this name that is not in the repository.
         """
-        changes = list(files)
-        shadows = _Shadows(base, changes)
-        return tuple(sorted(change.path for change in changes if self._is_read(change, shadows)))
+        shadows = _Shadows(base, is_installed)
+        return tuple(sorted(change.path for change in files if self._is_read(change, shadows)))
 
     def tests(self, files: Iterable[FileChange]) -> tuple[str, ...]:
         """The changed paths that belong to the tests, sorted."""
@@ -91,7 +98,7 @@ class TestFiles:
 
     def _steers(self, path: str, change: FileChange) -> bool:
         return (
-            PathPolicy()(change) is not None
+            _protected()(change) is not None
             or _SCRIPT.fullmatch(path) is not None
             or _METADATA.fullmatch(path) is not None
             or any(_names(command, path) for command in self.commands)
@@ -106,33 +113,48 @@ class TestFiles:
 class _Shadows:
     """New modules that Python would find in the place of others: of its library, a test runner, or what tests import."""
 
-    def __init__(self, base: Mapping[str, str], changes: Sequence[FileChange]) -> None:
-        self._base = base
+    def __init__(self, base: Mapping[str, str], is_installed: Callable[[str], bool]) -> None:
+        self._base, self._is_installed = base, is_installed
         self._roots = _IMPORT_ROOTS | {posixpath.dirname(path) for path in base if is_test_path(path)}
-        self._changes = changes
+        self._folders = folders_of(base)
 
     def has(self, change: FileChange) -> bool:
         """Whether a change adds one."""
-        if change.new is None or change.old is not None:
+        if change.new is None or change.old is not None or not change.path.endswith(_PYTHON):
             return False
-        for root in self._roots:
-            inside = change.path.removeprefix(f"{root}/") if root else change.path
-            if root and inside == change.path:
-                continue
-            first, _, rest = inside.partition("/")
-            name = first if rest else first.partition(".")[0]
-            is_module = bool(rest) or first.endswith((".py", ".pyc", ".so", ".pyd"))
-            if is_module and self._is_foreign(name) and not self._is_own(root, name):
-                return True
-        return False
+        names = set(_modules(change.path, self._roots))
+        return any(self._is_foreign(name) for root, name in names if not self._is_own(root, name))
 
     def _is_foreign(self, name: str) -> bool:
-        return name in sys.stdlib_module_names or name in _RUNNERS or name.startswith(("pytest_", "_pytest"))
+        return (
+            name in sys.stdlib_module_names
+            or name in _RUNNERS
+            or name.startswith(("pytest_", "_pytest"))
+            or self._is_installed(name)
+        )
 
     def _is_own(self, root: str, name: str) -> bool:
         """Whether the base has a module of that name there already."""
         prefix = f"{root}/{name}" if root else name
-        return f"{prefix}.py" in self._base or any(path.startswith(f"{prefix}/") for path in self._base)
+        return f"{prefix}.py" in self._base or prefix in self._folders
+
+
+def folders_of(paths: Iterable[str]) -> set[str]:
+    """Every folder that one of these paths is in."""
+    return {path[:place] for path in paths for place, letter in enumerate(path) if letter == "/"}
+
+
+def _modules(path: str, roots: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The modules that a file is, or is in, each with the folder that Python would search."""
+    for root in roots:
+        inside = path.removeprefix(f"{root}/") if root else path
+        if not root or inside != path:
+            yield root, inside.partition("/")[0].partition(".")[0]
+
+
+@cache
+def _protected() -> PathPolicy:
+    return PathPolicy()
 
 
 def _places(change: FileChange) -> tuple[str, ...]:

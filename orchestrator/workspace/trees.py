@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from orchestrator.core.changes import LINK_MODE
 from orchestrator.workspace.changes import Contents, Difference, differences
 from orchestrator.workspace.failures import error_for, storage_errors
-from orchestrator.workspace.hostgit import HostGit
+from orchestrator.workspace.hostgit import HostGit, decode_paths
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -59,11 +60,43 @@ class Trees:
             self._listed[tree] = {os.fsdecode(path): head[:6].decode("ascii") for head, _, path in lines}
         return self._listed[tree]
 
+    def text(self, tree: str, path: str, *, most_bytes: int) -> str | None:
+        """A file's text in a tree; None where there is none, it is larger, or it is not UTF-8."""
+        if not self.entries(tree).get(path, "").startswith("100"):
+            return None
+        name = f"{tree}:{path}"
+        if int(self._git.run("cat-file", "-s", name, doing=_DOING)) > most_bytes:
+            return None
+        try:
+            return self._git.run("cat-file", "blob", name, doing=_DOING).decode("utf-8")
+        except UnicodeDecodeError:
+            return None
+
     def changes(self, old: str, new: str) -> tuple[FileChange, ...]:
         """Every path at which two commits or trees differ, with what it holds on both sides."""
         found = differences(self._git, old, new)
         contents = Contents(self._git, found)
         return tuple(map(contents.change, found))
+
+    def importing(self, tree: str, module: str) -> list[str]:
+        """The Python files of a tree that begin a line with the import of a module."""
+        found = self._git.attempt(
+            *(
+                "grep",
+                "-l",
+                "-z",
+                "-I",
+                "-E",
+                "-e",
+                rf"^(import|from)[[:space:]]+{re.escape(module)}([^[:alnum:]_]|$)",
+            ),
+            *(tree, "--", "*.py"),
+            doing=_DOING,
+            variables={"GIT_LITERAL_PATHSPECS": "0"},
+        )
+        if found.status not in {0, 1}:  # 1 where there is none
+            raise error_for(found.stderr, _DOING)
+        return [path.removeprefix(f"{tree}:") for path in decode_paths(found.stdout)]
 
     def mixed(self, onto: str, source: str, paths: Collection[str]) -> str:
         """The tree `onto` with these paths as `source` has them; those that are not in it are gone.

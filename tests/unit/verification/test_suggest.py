@@ -58,7 +58,7 @@ CASES = (
             "pyproject.toml": f"{_PROJECT}[project.optional-dependencies]\ntest = ['pytest>=8']\nx = ['y']\n[tool.pytest.ini_options]\n",
         },
         PYTEST,
-        f"{_VENV} && {_PIP} -e '.[test]'",
+        f'{_VENV} && {_PIP} -e ".[test]"',
         source="[tool.pytest] in pyproject.toml",
         hosts=PYPI,
     ),
@@ -177,7 +177,7 @@ CASES = (
     Case(
         "unittest beside the code",
         {"a.py": "", "a_test.py": A_UNITTEST},
-        "python3 -m unittest discover -p '*_test.py'",
+        'python3 -m unittest discover -p "*_test.py"',
         confidence=Confidence.LIKELY,
     ),
     Case(
@@ -293,7 +293,7 @@ CASES = (
         "go",
         {"go.mod": "module m\n\nrequire x v1.0.0\n", "a_test.go": ""},
         f"{_GO} test -count=1 -json ./... > test-report.json",
-        f"{_GO} test -count=1 -run '^$' ./...",
+        f"{_GO} test -count=1 -run=^none$ ./...",
         "test-report.json",
         source="go.mod",
         hosts=("proxy.golang.org", "sum.golang.org"),
@@ -302,7 +302,7 @@ CASES = (
         "go without dependencies",
         {"go.mod": "module m\n"},
         f"{_GO} test -count=1 -json ./... > test-report.json",
-        f"{_GO} test -count=1 -run '^$' ./...",
+        f"{_GO} test -count=1 -run=^none$ ./...",
         "test-report.json",
     ),
     Case(
@@ -460,7 +460,7 @@ def test_only_known_names_of_extras_reach_a_command() -> None:
         ),
     }
     (found, *_) = proposals(files)
-    assert found.setup == f"{_VENV} && {_PIP} -e '.[test]'"
+    assert found.setup == f'{_VENV} && {_PIP} -e ".[test]"'
 
 
 def test_a_report_of_nextest_stays_below_its_folder() -> None:
