@@ -20,7 +20,7 @@ _BARE = re.compile(r"(?:https?://|www\.)\S+", re.IGNORECASE)
 _DRAWN = frozenset({"mermaid", "geojson", "topojson", "stl", "math"})
 
 
-_BLOCK = re.compile(r"^ {0,3}`{3,}json[ \t]*\n(.*?)^ {0,3}`{3,}", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^[> ]*`{3,}json[ \t]*\n(.*?)^[> ]*`{3,}", re.MULTILINE | re.DOTALL)
 
 
 def host_reports(body: str) -> list[str]:
@@ -30,7 +30,7 @@ def host_reports(body: str) -> list[str]:
 
 
 def any_reports(body: str) -> list[str]:
-    """What a careless program takes for a report: each block of JSON, wherever it stands and whoever wrote it."""
+    """What a careless program takes for a report: each block of JSON, wherever it stands and whoever wrote it, quoted or not."""
     return [found.group(1) for found in _BLOCK.finditer(body.replace("\r\n", "\n"))]
 
 
