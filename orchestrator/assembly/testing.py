@@ -2,22 +2,77 @@
 
 from __future__ import annotations
 
+import random
 import shlex
+from functools import partial
 from typing import TYPE_CHECKING
 
+from orchestrator.assembly.guards import told_of_refusals
+from orchestrator.config import LOCAL_FILE
 from orchestrator.config.settings import AUTO
-from orchestrator.verification.runs import RunOptions
+from orchestrator.core.events import Warned
+from orchestrator.cycle.verify import tell_runs
+from orchestrator.environments.local import LocalEnvironment
+from orchestrator.verification.runs import HostRuns, RunOptions
 from orchestrator.verification.suggest import suggest
+from orchestrator.workspace.owner import address_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
+    from orchestrator.assembly.program import Program
     from orchestrator.config import Settings
+    from orchestrator.environments.base import ExecutionEnvironment
     from orchestrator.environments.confinement import Sandbox
+    from orchestrator.verification.base import Verifier
     from orchestrator.verification.suggest import Proposal
     from orchestrator.workspace.clone import Clone
 
 _MOST_BYTES = 1_000_000
+_KEY_CHARS = 16
+"""Programs write the folder's path into first lines of scripts and names of sockets, which must be short."""
+
+
+def make_verifier(program: Program, settings: Settings, clone: Clone) -> Verifier | None:
+    """Who runs the tests of a clone; None where nothing says how.
+
+    Args:
+        program: with what the person chose.
+        settings: the same, and what the repository's own file adds.
+        clone: of the cycle; `auto` looks at what was cloned.
+
+    Raises:
+        WorkspaceError: git failed.
+    """
+    found = next(iter(proposals(clone)), None) if settings.test_command == AUTO else None
+    options = run_options(settings, found, program.sandbox)
+    if options is None:
+        program.relay(Warned("no tests are run: nothing in the files says how; name it with --test-command"))
+        return None
+    if program.settings.test_command == AUTO:
+        after = f", after {options.setup}" if options.setup else ""
+        source = found.source if found else f"{LOCAL_FILE} on the default branch"
+        program.relay(Warned(f"the tests are run by {options.command}{after} (from {source})"))
+    return HostRuns(
+        clone.trees,
+        clone.base_commit,
+        options,
+        home=program.home.cache / "tests" / address_key(program.site.source().url)[:_KEY_CHARS],
+        environment=partial(_environment, program),
+        source=random.SystemRandom(),
+        watch=tell_runs(program.relay, options.command),
+    )
+
+
+def _environment(program: Program, tree: Path) -> ExecutionEnvironment:
+    return LocalEnvironment(
+        tree,
+        clock=program.clock,
+        sandbox=program.sandbox or program.settings.sandbox,
+        on_refused=told_of_refusals(program.relay),
+        own_repository=True,
+    )
 
 
 def proposals(clone: Clone) -> list[Proposal]:
