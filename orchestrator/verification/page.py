@@ -39,7 +39,6 @@ _NAMES = {
     RunKind.NEW: "new: the base, with the tests of this change",
 }
 _END_OF_HEAD = re.compile(r"^ {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$", re.MULTILINE)
-_BLOCK = re.compile(r"^```json\n(\{\n.*?\n\})\n```$", re.MULTILINE | re.DOTALL)
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 # In a string of JSON these may be written so. As they are, a fence might be closed, or a forge act on them.
 _UNSAFE = {ord(char): f"\\u{ord(char):04x}" for char in "`<>&@#~*"}
@@ -104,11 +103,12 @@ def read_block(body: str, head_commit: str) -> Block | None:
     """
     text = body.replace("\r\n", "\n")
     end = _END_OF_HEAD.search(text)
-    found = _BLOCK.findall(text[: end.start()] if end else text)
-    if len(found) != 1:
+    lines = (text[: end.start()] if end else text).split("\n")
+    if lines.count("```json") != 1:
         return None
+    start = lines.index("```json") + 1
     try:
-        statement = json.loads(found[0])
+        statement = json.loads("\n".join(lines[start : lines.index("```", start)]))
         types = (statement["_type"], statement["predicateType"])
         commit = statement["subject"][0]["digest"]["gitCommit"]
     except (ValueError, RecursionError, TypeError, LookupError):

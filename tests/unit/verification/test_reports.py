@@ -309,11 +309,6 @@ def test_junit_never_shows_a_failed_test_as_passed(rows: list[tuple[str, str, st
     assert len(shown) <= len(bad)
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | TEXT,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
-    max_leaves=8,
-)
 KEYS = st.sampled_from(
     re.findall(
         r"\w+",
@@ -322,7 +317,9 @@ KEYS = st.sampled_from(
     )
 )
 SHAPED = st.recursive(
-    JSON, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=6)
+    st.none() | st.booleans() | st.integers(0, 9) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=5),
+    max_leaves=12,
 )
 
 
