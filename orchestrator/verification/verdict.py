@@ -67,7 +67,7 @@ class Kind(StrEnum):
     PROVES_BY_ERROR = "proves_by_error"
     """New or changed, and an exception ends it without the change."""
     NOT_LOADED = "not_loaded"
-    """New, and could not be loaded without the change, which tells nothing."""
+    """New, and could not be run without the change, which tells nothing."""
     PASSES_WITHOUT = "passes_without"
     """New, and passes without the change too."""
 
@@ -120,7 +120,12 @@ class Verdict:
     @property
     def is_doubtful(self) -> bool:
         """Whether tests pass, or are gone, only by what was done to them: the model is asked about that once."""
-        return any(map(_is_doubtful, self.findings))
+        return bool(self.doubts)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """The tests for which that is so."""
+        return tuple(test for finding in self.findings if _is_doubtful(finding) for test in finding.tests)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -183,6 +188,8 @@ class _Tests:
         self._errors = {name for name, case in self.cases.items() if case.status is CaseStatus.ERROR}
         # pytest stops where a file cannot be loaded. Then nothing is known of the tests of other files either.
         self._is_cut_short = bool(run.problem) or 0 < len(self._errors) == len(self.cases)
+        self.groups = {part for name in self.cases for part in _enclosing(name)}
+        """The functions, classes, files and packages of which tests were run."""
         self._pairs: dict[str, str] = {}
 
     def pair(self, others: _Tests) -> None:
@@ -258,6 +265,10 @@ class _Judge:
         elif case.status is CaseStatus.PASSED:
             self._passed_before(name, case, kept, after)
         elif _failed(case):
+            if after is None and name in self._after.groups:
+                return  # a file that is loaded now: its tests are looked at one by one
+            if kept is None and name in self._kept.groups:
+                kept = replace(case, status=CaseStatus.PASSED)
             self._failed_before(name, case, kept, after)
         elif after is not None and _failed(after):
             self._say(Kind.NEW_FAILS, name, after, case)
@@ -301,17 +312,21 @@ class _Judge:
         """The tests that only the change has."""
         known = self._after.paired | self._before.cases.keys()
         failed_before = {_function(case) for case in self._before.cases.values() if _failed(case)}
-        told = {part for name in self._before.cases for part in _enclosing(name)}
         for name, case in self._after.cases.items():
             if name in known:
                 continue
-            if not _failed(case):
+            unloaded, kept = self._before.find(name), self._kept.find(name)
+            if unloaded is not None and kept is not None:  # its file could not be loaded before
+                self._failed_before(name, case, kept, case)
+            elif not _failed(case):
                 if case.status is CaseStatus.PASSED and self._new is not None:
                     without = self._new.find(name)
                     self._say(_without_change(without), name, without, case)
             elif _function(case) in failed_before:
                 self._say(Kind.AS_BEFORE, name, case)
-            elif name not in told:  # else it is told of the tests that it keeps from being loaded
+            elif (
+                name not in self._before.groups
+            ):  # else it is told of the tests that it keeps from being loaded
                 self._say(Kind.NEW_FAILS, name, case)
 
     def _fails_without(self, name: str, case: CaseResult) -> None:
@@ -413,7 +428,9 @@ def _moved(old: _Tests, new: _Tests) -> dict[str, str]:
 
 
 _IMPORT = re.compile(
-    r"\b(?:ImportError|ModuleNotFoundError|SyntaxError|cannot import name|Cannot find module|NoClassDefFoundError)\b"
+    r"^(?:E\s+)?(?:[\w.]+\.)?(?:ImportError|ModuleNotFoundError|SyntaxError|LoadError|NoClassDefFoundError)\b"
+    r"|\bCannot find module\b",
+    re.MULTILINE,
 )
 
 
@@ -499,7 +516,7 @@ _TRUE_OF_ONE = {
     Kind.FIXED: "failed before and passes now, with the tests as they were",
     Kind.PROVES: "fails without this change, by its own assertion",
     Kind.PROVES_BY_ERROR: "fails without this change, by an exception",
-    Kind.NOT_LOADED: "could not be loaded without this change, which tells nothing",
+    Kind.NOT_LOADED: "could not be run without this change, which tells nothing",
     Kind.PASSES_WITHOUT: "is new and passes without this change too",
 }
 

@@ -141,6 +141,7 @@ def test_table(row: list[str]) -> None:
     expected["red"] = (True, True, False)
     seen = (verdict.is_red, bool(verdict.reasons), verdict.is_doubtful)
     assert seen == expected[weight[0] if weight else ""]
+    assert verdict.doubts == ((TEST,) if verdict.is_doubtful else ())
     assert not kinds(verdict, OTHER)
 
 
@@ -203,6 +204,37 @@ def test_a_file_that_does_not_load_any_more_breaks_its_tests() -> None:
 
 def test_a_new_file_that_does_not_load_fails() -> None:
     assert judged({"tests/test_new.py": "- - E E"}).of(Kind.NEW_FAILS) == ("tests/test_new.py",)
+
+
+UNLOADED = {"tests/test_a.py": "E"}
+LOADED = {TEST: "P", "tests/test_a.py::test_c": "A"}
+
+
+@pytest.mark.parametrize(
+    ("kept", "after", "said"),
+    [
+        ({TEST: "P"}, {TEST: "P"}, {TEST: Kind.FIXED}),
+        (UNLOADED, UNLOADED, {"tests/test_a.py": Kind.AS_BEFORE}),
+        (LOADED, LOADED, {TEST: Kind.FIXED, "tests/test_a.py::test_c": Kind.AS_BEFORE}),
+        (UNLOADED, LOADED, {TEST: Kind.ONLY_AS_CHANGED, "tests/test_a.py::test_c": Kind.AS_BEFORE}),
+        (UNLOADED, {}, {"tests/test_a.py": Kind.ONLY_AS_CHANGED}),
+        (LOADED, {}, {"tests/test_a.py": Kind.GONE}),
+        (
+            {TEST: "P"},
+            {TEST: "P", "tests/test_a.py::test_d": "A"},
+            {TEST: Kind.FIXED, "tests/test_a.py::test_d": Kind.NEW_FAILS},
+        ),
+    ],
+)
+def test_a_file_that_could_not_be_loaded_before(
+    kept: dict[str, str], after: dict[str, str], said: dict[str, Kind]
+) -> None:
+    """As where the tests of a module were there before the module."""
+    runs = runs_of(run(RunKind.BEFORE, UNLOADED), run(RunKind.KEPT, kept), run(RunKind.AFTER, after))
+    verdict = judge(runs, Change("base", "tree", (file("tests/test_a.py"),)))
+    assert {name: finding.kind for finding in verdict.findings for name in finding.tests} == said
+    named = judge(runs, Change("base", "tree", (), "see tests/test_a.py"))
+    assert named.is_red == (Kind.AS_BEFORE in said.values() or Kind.NEW_FAILS in said.values())
 
 
 def test_a_run_that_stops_at_a_file_says_nothing_of_the_others() -> None:
@@ -404,6 +436,32 @@ def test_output_cannot_leave_its_block() -> None:
 def judged_with_output(output: str) -> str:
     after = result(RunKind.AFTER, {TEST: case(TEST, "A", output)})
     return judge(runs_of(GREEN, after, after), CODE).for_model()
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("ImportError: cannot import name 'mode'", Kind.NOT_LOADED),
+        (">       import mode\nE       ModuleNotFoundError: No module named 'mode'", Kind.NOT_LOADED),
+        ("java.lang.NoClassDefFoundError: shop/Cart", Kind.NOT_LOADED),
+        ("AttributeError: module 'a' has no attribute 'mode'", Kind.PROVES_BY_ERROR),
+        ("ValueError: no\nexcept ImportError: pass", Kind.PROVES_BY_ERROR),
+    ],
+)
+def test_an_import_that_fails_without_the_change_tells_nothing(message: str, said: Kind) -> None:
+    new = run(RunKind.NEW, {})
+    new = replace(new, cases={**new.cases, TEST: case(TEST, "F", message)})
+    runs = runs_of(run(RunKind.BEFORE, {}), run(RunKind.KEPT, {}), run(RunKind.AFTER, {TEST: "P"}), new)
+    assert kinds(judge(runs, CODE)) == {said}
+
+
+def test_a_new_run_that_counts_for_nothing_tells_nothing() -> None:
+    """New tests may run for ever on the old code."""
+    new = RunResult(RunKind.NEW, "tree", {}, -9, 600.0, problem="it did not end within 10 minutes")
+    runs = runs_of(run(RunKind.BEFORE, {}), run(RunKind.KEPT, {}), run(RunKind.AFTER, {TEST: "P"}), new)
+    verdict = judge(runs, CODE)
+    assert kinds(verdict) == {Kind.NOT_LOADED}
+    assert (verdict.is_red, verdict.problem) == (False, "")
 
 
 def test_a_doubtful_change_is_told_what_to_do() -> None:
