@@ -226,6 +226,7 @@ class _Judge:
         if self._kept is not self._after:
             self._kept.pair(self._before)
         self._changed = _test_files(runs, change)
+        self._own: dict[str, tuple[str, ...]] = {}
         self._named = _Named(change.task)
         self._found: defaultdict[Kind, list[CaseResult]] = defaultdict(list)
 
@@ -352,7 +353,12 @@ class _Judge:
 
     def _own_files(self, case: CaseResult) -> tuple[str, ...]:
         """The changed files that may hold the test, with their lines; empty if its file is as it was."""
-        return tuple(lines for path, lines in self._changed.items() if _may_hold(path, case))
+        place = case.file or case.id.partition("::")[0]
+        found = self._own.get(place)
+        if found is None:
+            found = tuple(lines for path, lines in self._changed.items() if _may_hold(path, case))
+            self._own[place] = found
+        return found
 
     def _has_test_data(self) -> bool:
         """Whether files of tests changed that no runner executes by itself, such as helpers and expected outputs."""
@@ -446,19 +452,36 @@ def _without_change(case: CaseResult | None) -> Kind:
 
 
 class _Named:
-    """The tests that a task names: by their file, or by their function unless its name is a common word."""
+    """The tests that a task names: by id, by file, or by a function or class unless its name is a common word."""
 
     def __init__(self, task: str) -> None:
-        words = re.split(r"[\s`'\"()<>,]+|::", task)
-        self._words = {word.rstrip(".;:!?").removeprefix("./") for word in words} - {""}
+        words = {word.rstrip(".;:!?").removeprefix("./") for word in re.split(r"[\s`'\"()<>,]+", task)} - {""}
+        self._ids = {word.replace("#", "::") for word in words if "::" in word or "#" in word}
+        self._words = {word for word in words if "::" not in word and "#" not in word}
         self._files = {word for word in self._words if "." in word.rpartition("/")[2] and is_test_path(word)}
 
     def names(self, case: CaseResult) -> bool:
-        file = case.file or case.id.partition("::")[0]
+        """Whether the task names the test, or what the test is a part of."""
+        place, _, inside = _function(case).partition("::")
+        file = case.file or place
         if any(file == word or file.endswith(f"/{word}") for word in self._files):
             return True
-        function = _function(case).rpartition("::")[2]
-        return function in self._words and ("_" in function or not function.islower())
+        names = [part for part in inside.split("::") if part]
+        if "/" not in place:
+            names.append(place.rpartition(".")[2])
+        if any(name in self._words and ("_" in name or not name.islower()) for name in names):
+            return True
+        whole = {case.id, _function(case), *(part for part in _enclosing(case.id) if "::" in part)}
+        return any(short in self._ids for name in whole for short in _shortened(name))
+
+
+def _shortened(name: str) -> Iterator[str]:
+    """An id as people write it: with fewer folders, and a class without its package."""
+    place, colons, inside = name.partition("::")
+    parts = place.split("/")
+    for start in range(len(parts)):
+        yield f"{'/'.join(parts[start:])}{colons}{inside}"
+    yield f"{place.rpartition('.')[2]}{colons}{inside}"
 
 
 def _may_hold(path: str, case: CaseResult) -> bool:

@@ -267,32 +267,43 @@ def test_a_flaky_test_is_only_one_that_is_so_on_the_base() -> None:
     assert not kept.findings
 
 
-TASKS = {
-    "Make `tests/test_a.py::test_a` pass": True,
-    "Fix src/a.py; its tests are tests/test_a.py.": True,
-    "see ./tests/test_a.py": True,
-    "see test_a.py": True,
-    "test_a fails on Mondays": True,
-    "(test_a)": True,
-    "": False,
-    "Fix the bug in src/a.py": False,
-    "Run the tests in tests/": False,
-    "see tests/test_b.py and test_ab": False,
-    "see latest_a": False,
-}
+TASKS = """
+tests/test_a.py::test_a | Make `tests/test_a.py::test_a` pass | yes
+tests/test_a.py::test_a | Make test_a.py::test_a pass. | yes
+tests/test_a.py::test_a | Fix src/a.py; its tests are tests/test_a.py. | yes
+tests/test_a.py::test_a | see ./tests/test_a.py | yes
+tests/test_a.py::test_a | see test_a.py | yes
+tests/test_a.py::test_a | test_a fails on Mondays | yes
+tests/test_a.py::test_a | (test_a) | yes
+tests/test_a.py::test_a | | no
+tests/test_a.py::test_a | Make tests/test_a.py::test_b pass | no
+tests/test_a.py::test_a | Fix the bug in src/a.py | no
+tests/test_a.py::test_a | Run the tests in tests/ | no
+tests/test_a.py::test_a | see tests/test_b.py and test_ab | no
+tests/test_a.py::test_a | see latest_a | no
+tests/test_a.py::test_a[1] | test_a fails | yes
+tests/test_a.py::test_a[1] | tests/test_a.py::test_a[1] fails | yes
+tests/test_a.py::test_a[2] | tests/test_a.py::test_a[1] fails | no
+tests/test_a.py::TestB::test_c | tests/test_a.py::TestB fails | yes
+tests/test_a.py::TestB::test_c | TestB fails | yes
+calc/sum.test.js::adds | It adds wrongly | no
+calc/sum.test.js::adds | see sum.test.js | yes
+shop.CartTest::adds | CartTest#adds fails | yes
+shop.CartTest::adds | CartTest fails | yes
+shop.CartTest::adds | CartTest#removes fails | no
+shop.CartTest::adds | The shop adds wrongly | no
+CartTest::testAdds with data set #1 | CartTest::testAdds fails | yes
+example.com/shop/calc::TestAdd | TestAdd fails | yes
+example.com/shop/calc::TestAdd | calc is slow | no
+"""
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_a_failing_test_is_red_where_the_task_names_it(task: str) -> None:
-    verdict = judged({TEST: "A A A ."}, "code", task=task)
-    assert kinds(verdict) == {Kind.NAMED if TASKS[task] else Kind.AS_BEFORE}
-    assert verdict.is_red == TASKS[task]
-
-
-def test_a_test_that_is_called_as_any_word_is_named_by_its_file_only() -> None:
-    name = "calc/sum.test.js::adds"
-    assert kinds(judged({name: "A A A ."}, "code", task="It adds wrongly"), name) == {Kind.AS_BEFORE}
-    assert kinds(judged({name: "A A A ."}, "code", task="see sum.test.js"), name) == {Kind.NAMED}
+@pytest.mark.parametrize("line", [line for line in TASKS.splitlines() if line])
+def test_a_failing_test_is_red_where_the_task_names_it(line: str) -> None:
+    name, task, named = (part.strip() for part in line.split("|"))
+    verdict = judged({name: "A A A ."}, "code", task=task)
+    assert kinds(verdict, name) == {Kind.NAMED if named == "yes" else Kind.AS_BEFORE}
+    assert verdict.is_red == (named == "yes")
 
 
 def exits(before: int, kept: int, after: int, paths: str = "code") -> Verdict:
