@@ -65,6 +65,7 @@ def make_parts(
         clock=program.clock,
         emit=program.relay,
         stop=program.stop,
+        recorded_tests=program.chosen.tests,
     )
 
 

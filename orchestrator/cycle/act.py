@@ -134,7 +134,7 @@ class Act:
 
     async def _converse(self, brought: Brought) -> SessionEnd:
         parts = self._parts
-        run_tests = self.verification.run_tests if self.verification.verifier else None
+        run_tests = self.verification.run_tests if self.verification.can_run else None
         profile = parts.profile(self._proposer.propose, self._ending.may_finish, run_tests)
         turns = self._earlier.turns(*self._voice, parts.clock.now()) if self._earlier else []
         if self._earlier:
@@ -224,7 +224,8 @@ class Act:
     def _make_verification(self) -> Verification:
         parts = self._parts
         return Verification(
-            verifier=parts.verifier(self.clone) if parts.verifier else None,
+            verifier=parts.verifier(self.clone) if parts.verifier and parts.recorded_tests is None else None,
+            recorded=parts.recorded_tests,
             clone=self.clone,
             task=self._task,
             ledger=self.ledger,
