@@ -10,7 +10,7 @@ from orchestrator.agent.config import Host, SessionConfig
 from orchestrator.agent.loop import EndKind, SessionEnd
 from orchestrator.agent.session import Session
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Resumed
-from orchestrator.core.errors import ToolError
+from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.core.events import PlanAccepted, Warned
 from orchestrator.core.spent import Spent
 from orchestrator.cycle.bring import Brought, bring
@@ -222,9 +222,16 @@ class Act:
             self._emit(Resumed(state.run, state.why, turns, len(brought.paths), brought.conflicts))
 
     def _make_verification(self) -> Verification:
-        parts = self._parts
+        parts, verifier = self._parts, None
+        if parts.verifier is not None and parts.recorded_tests is None:
+            verifier = parts.verifier(self.clone)
+            if verifier is None and parts.manner.require_tests:
+                raise ConfigurationError(
+                    "nothing says how the tests are run, and --require-tests proposes nothing without them; "
+                    "name it with --test-command"
+                )
         return Verification(
-            verifier=parts.verifier(self.clone) if parts.verifier and parts.recorded_tests is None else None,
+            verifier=verifier,
             recorded=parts.recorded_tests,
             clone=self.clone,
             task=self._task,
