@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from orchestrator.workspace.clone import Clone
 
 _FAILED = (CaseStatus.FAILED, CaseStatus.ERROR)
-_DOUBTED = (Kind.ONLY_AS_CHANGED, Kind.ELSEWHERE, Kind.HIDDEN, Kind.CHANGED)
+_DOUBTED = (Kind.ONLY_AS_CHANGED, Kind.ELSEWHERE, Kind.HIDDEN, Kind.LOOSENED, Kind.CHANGED, Kind.GONE)
 _MOST_NAMED = 5
 """Tests of the task whose failure the first prompt shows."""
 _NAMED_CHARACTERS = 1_500
@@ -313,7 +313,7 @@ class Verification:
         if verdict.is_red and (goes_on or self.is_required):
             return verdict.for_model()
         if self._is_new_doubt(verdict) and goes_on and not is_begun:
-            return f"{verdict.for_model()}\n\n{render('cycle/tests_doubtful')}"
+            return verdict.for_model()
         if self.is_required and (verdict.reasons or verdict.problem):
             return render("cycle/tests_required", reasons=verdict.reasons, problem=verdict.problem)
         return ""
