@@ -27,7 +27,7 @@ class FakeRuns:
     Attributes:
         made: kind and ids of what was run, in order; what is known already is not run.
         problem: why nothing can be run.
-        hangs: a run that is waited for until it is cancelled.
+        hangs: set when a run begins that is waited for until it is cancelled; `begun` and `ended` count these.
     """
 
     clone: Clone
@@ -36,6 +36,7 @@ class FakeRuns:
     hangs: asyncio.Event | None = None
     made: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     is_closed: bool = False
+    begun: int = 0
     ended: int = 0
     _known: dict[tuple[str, str], RunResult] = field(default_factory=dict)
 
@@ -50,6 +51,7 @@ class FakeRuns:
         if self.problem:
             return runs
         if self.hangs is not None:
+            self.begun += 1
             self.hangs.set()
             try:
                 await asyncio.Event().wait()

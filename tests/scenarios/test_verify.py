@@ -208,6 +208,10 @@ async def test_where_tests_are_required_nothing_red_is_proposed_and_the_work_is_
     said = f"{result.error or ''}{result.reason or ''}"
     assert "nothing was proposed, for its tests are not good" in said
     assert "test_double" in said
+    assert (
+        "after 0 passed, 1 failed, 0 skipped, exit code 1"
+        in bench.stage.command("digest", "--run", "last").out
+    )
     assert result.saved
     assert result.patch
 
@@ -315,10 +319,27 @@ async def test_a_cycle_that_is_cancelled_in_a_run_keeps_its_work(bench: Bench) -
 
 async def test_minutes_of_tests_are_the_cycle_s(bench: Bench) -> None:
     bench.set_up = lambda runs: setattr(runs, "hangs", asyncio.Event())
-    result = await bench.run(FIX_IT, max_minutes=0.05)
+    result = await bench.run(FIX_IT, max_minutes=0.03)
     assert result.outcome == "limit"
-    assert result.saved
-    assert bench.verifiers[0].ended == 1
+    assert bench.verifiers[0].ended == bench.verifiers[0].begun
+    assert result.saved or not bench.verifiers[0].begun
+
+
+async def test_a_replay_runs_none_and_goes_the_same_way(bench: Bench) -> None:
+    asked = do(("run_tests", {}), BREAKING, ("run_tests", {}))
+    first = await bench.run(asked, do(PROPOSE), do(READ, MEND, PROPOSE, FINISH), dry_run=True)
+    asked_then = len(bench.stage.model.requests)
+    again = await bench.run(model=f"replay:{first.run}", dry_run=True)
+    assert again.outcome == "planned", again.error
+    assert len(bench.stage.model.requests) == asked_then
+    assert len(bench.verifiers) == 1
+    ends = [
+        [event["status"] for event in bench.stage.events(run) if event["type"] == "ToolCallEnded"]
+        for run in (str(first.run), str(again.run))
+    ]
+    assert ends[0] == ends[1]
+    assert again.tests is None
+    assert "No command and no test was run." in bench.body(again)
 
 
 async def test_a_dry_run_runs_them_too(bench: Bench) -> None:
