@@ -29,7 +29,6 @@ _OUTPUT_CHARS = 1_500
 _SHORTEST_OUTPUT = 200
 
 
-
 class Kind(StrEnum):
     """What is said of a set of tests; the worst first."""
 
