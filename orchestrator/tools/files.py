@@ -94,7 +94,7 @@ async def write_text(
     data = old.with_text(content)
     if data == old.with_text(old.text):
         context.ledger.shown.add(name)
-        return Ok(f"{name} is unchanged: it already has exactly this content.")
+        return Ok(f"{name} is unchanged: it already has exactly this content.{remark}")
     if name not in context.ledger.shown:
         return _show_first(context, name, old.text)
     checks = _masked, _shrinks, _replaces_all
