@@ -176,7 +176,7 @@ class CycleParts:
     Attributes:
         run: the run's name; `folder` is its folder, where the journal and saved work are.
         repository: what people and journals call it.
-        verifier: runs the tests of a clone; None without a test command.
+        verifier: runs the tests of a clone; None without a test command, or where none is found.
         origin: of a repository on disk, where it was cloned from; empty if that is not known.
         records: the hidden refs of the remote; None in a dry run.
         kept: unfinished work of the repository that only this machine has; None in a dry run.
@@ -212,4 +212,4 @@ class CycleParts:
     emit: Emit
     stop: Stop
     origin: str = ""
-    verifier: Callable[[Clone], Verifier] | None = None
+    verifier: Callable[[Clone], Verifier | None] | None = None

@@ -12,7 +12,7 @@ from orchestrator.contracts.fence import one_line
 from orchestrator.core.prompts import render
 from orchestrator.core.test_paths import is_test_path
 from orchestrator.guard.lines import in_markdown
-from orchestrator.verification.base import CaseResult, CaseStatus
+from orchestrator.verification.base import WHOLE_RUN, CaseResult, CaseStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,8 +28,6 @@ _MODEL_TESTS = 15
 _OUTPUT_CHARS = 1_500
 _SHORTEST_OUTPUT = 200
 
-_COMMAND = "(the test command)"
-"""Stands for all tests where no report names them."""
 
 
 class Kind(StrEnum):
@@ -173,7 +171,7 @@ class _Tests:
         self.cases: Mapping[str, CaseResult] = run.cases
         if exit_only:
             status = CaseStatus.PASSED if run.exit == 0 else CaseStatus.FAILED
-            self.cases = {_COMMAND: CaseResult(_COMMAND, status, run.output)}
+            self.cases = {WHOLE_RUN: CaseResult(WHOLE_RUN, status, run.output)}
         self._errors = {name for name, case in self.cases.items() if case.status is CaseStatus.ERROR}
         self._is_cut_short = bool(run.problem) or (
             bool(self._errors) and len(self._errors) == len(self.cases)

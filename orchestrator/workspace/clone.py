@@ -22,6 +22,7 @@ from orchestrator.workspace.model_repository import create_model_repository
 from orchestrator.workspace.owner import address_key, new_owned_folder
 from orchestrator.workspace.publish import Publisher
 from orchestrator.workspace.remote import Remote, parse_remote
+from orchestrator.workspace.trees import Trees
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,6 +57,7 @@ class Clone(Continuing):
         tree: the files.
         base_commit: the commit that was cloned.
         base_branch: its branch.
+        trees: the trees of its objects, for runs of tests.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Clone(Continuing):
         self._publisher = Publisher(self._git, remote, base[0])
         self._kept = owner.kept
         self.tree = folder / "tree"
+        self.trees = Trees(files)
         self.base_branch, self.base_commit = base
 
     def __enter__(self) -> Self:

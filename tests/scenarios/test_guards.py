@@ -111,7 +111,7 @@ class TestWeakenedTests:
         stage.script(
             do(FIX, write("test_calc.py", WEAKER), PROPOSE), do(write("test_calc.py", TEST), PROPOSE, FINISH)
         )
-        stage.run("--repo", str(repository), *TASK, "--strict-tests")
+        stage.run("--repo", str(repository), *TASK, "--require-tests")
         assert "weakens tests, which is refused here" in stage.told(1)
         assert changed(repository) == ["calc.py"]
 

@@ -259,7 +259,7 @@ class TestTwoProposals:
             do(FIX, write("test_calc.py", TEST + moved), PROPOSE),
             do(write("test_calc.py", moved), PROPOSE, FINISH),
         )
-        stage.run("--repo", str(repository), *TASK, "--strict-tests")
+        stage.run("--repo", str(repository), *TASK, "--require-tests")
         (branch,) = branches(repository)
         assert "assert add" in git(repository, "show", f"{branch}:test_calc.py")
 

@@ -1,0 +1,529 @@
+"""The host's runs of a repository's tests: which are needed, each in a fresh tree, and what counts of what they leave."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import posixpath
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from orchestrator.core.errors import FileMissingError, PullwrightError, ToolError
+from orchestrator.verification.base import WHOLE_RUN, CaseResult, CaseStatus, RunKind, RunResult, Runs
+from orchestrator.verification.pytest_calls import (
+    MOST_IDS,
+    ControlTest,
+    checked_ids,
+    exit_without,
+    is_module,
+    is_plain_id,
+    parse_pytest,
+    place_control,
+    pytest_variables,
+)
+from orchestrator.verification.reports import MAX_BYTES, by_id, read_report
+from orchestrator.verification.slot import Slot
+from orchestrator.verification.trees import TestFiles, folders_of
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Collection, Iterable, Sequence
+    from pathlib import Path
+
+    from orchestrator.core.changes import FileChange
+    from orchestrator.environments.base import ExecResult, ExecutionEnvironment
+    from orchestrator.verification.base import Change
+    from orchestrator.workspace.trees import Trees
+
+_T = TypeVar("_T")
+
+_FORM = 1
+"""Of what is kept of a base's run; another number and nothing that was kept before is read."""
+_RERUNS = 2
+_MOST_REPORTS = 5_000
+_OUTPUT_CHARS = 20_000
+_TOKEN_BITS = 64
+_FAILING = (CaseStatus.FAILED, CaseStatus.ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What a person set for the tests of a repository.
+
+    Attributes:
+        command: runs the tests, in the repository's folder.
+        setup: makes ready what they need; empty for nothing.
+        report: the path of the report that the command writes, or a pattern as in `.gitignore`; pytest's needs none.
+        minutes: for the command, and for the set-up.
+        test_paths: patterns of further files of tests, as in `.gitignore`.
+        sandbox: its name, or `none`.
+    """
+
+    command: str
+    setup: str = ""
+    report: str = ""
+    minutes: float = 10
+    test_paths: tuple[str, ...] = ()
+    sandbox: str = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """What a command left.
+
+    Attributes:
+        folder: the tree, as the command saw it.
+        reports: their bytes.
+        unread: why a report could not be read; empty if all were.
+    """
+
+    ran: ExecResult
+    folder: str
+    reports: tuple[bytes, ...] = ()
+    unread: str = ""
+
+
+class HostRuns:
+    """A `Verifier` that runs the tests on this machine.
+
+    Args:
+        trees: of the clone.
+        base: the commit or the tree that changes are compared with.
+        options: what is run.
+        home: the folder of this repository's test runs, which outlives the cycle.
+        environment: makes the place where commands run, for a folder, with the limits, variables and hosts of the user.
+        source: of names that nobody can guess.
+        watch: is told of each run when it begins (None) and when it has ended.
+    """
+
+    def __init__(  # noqa: PLR0913  each by name
+        self,
+        trees: Trees,
+        base: str,
+        options: RunOptions,
+        *,
+        home: Path,
+        environment: Callable[[Path], ExecutionEnvironment],
+        source: random.Random,
+        watch: Callable[[RunKind, RunResult | None], None] = lambda _kind, _result: None,
+    ) -> None:
+        self._trees, self._base, self._options = trees, base, options
+        self._home, self._environment, self._source, self._watch = home, environment, source, watch
+        self._call = parse_pytest(options.command)
+        self._files = TestFiles(options.test_paths, (options.command, options.setup))
+        self._slot: Slot | None = None
+        self._one_at_a_time = asyncio.Lock()
+        self._results: dict[str, RunResult] = {}
+        self._setup_keys: dict[str, str] = {}
+        self._failed_setups: dict[str, str] = {}
+        self._base_tree = ""
+        self._control: ControlTest | None = None
+        """Where the test that must fail is, once the base has shown that it fails."""
+
+    async def before(self) -> RunResult:
+        """See `Verifier`."""
+        async with self._one_at_a_time:
+            return await self._named_errors(self._before())
+
+    async def run_tests(self, tree: str, ids: Sequence[str] = ()) -> RunResult:
+        """See `Verifier`."""
+        async with self._one_at_a_time:
+            return await self._named_errors(self._run_tests(tree, ids))
+
+    async def verify(self, change: Change) -> Runs:
+        """See `Verifier`."""
+        options = self._options
+        runs = Runs(options.command, options.setup, options.sandbox, change.base, change.tree)
+        async with self._one_at_a_time:
+            try:
+                return await self._verify(change, runs)
+            except PullwrightError as error:
+                return replace(runs, problem=str(error))
+
+    async def close(self) -> None:
+        """See `Verifier`."""
+        async with self._one_at_a_time:
+            slot, self._slot = self._slot, None
+            if slot is not None:
+                await _in_thread(slot.close)
+
+    @staticmethod
+    async def _named_errors(running: Any) -> RunResult:
+        try:
+            result: RunResult = await running
+        except ToolError:
+            raise
+        except PullwrightError as error:  # git, the disk, or no sandbox
+            raise ToolError(str(error)) from error
+        return result
+
+    async def _verify(self, change: Change, runs: Runs) -> Runs:
+        before = await self._before()
+        after = await self._whole(RunKind.AFTER, change.tree)
+        restored = await _in_thread(self._restored, change.files)
+        kept_tree = await _in_thread(self._trees.mixed, change.tree, self._base_tree, set(restored))
+        kept = await self._whole(RunKind.KEPT, kept_tree)
+        new = await self._new(change)
+        before, (kept, after) = await self._again(before, (kept, after))
+        return replace(runs, before=before, kept=kept, after=after, new=new, restored=restored)
+
+    async def _before(self) -> RunResult:
+        if self._base_tree and (known := self._results.get(self._base_tree)):
+            return replace(known, kind=RunKind.BEFORE)
+        self._base_tree = await _in_thread(self._trees.tree_of, self._base)
+        slot = await self._held_slot()
+        key = _digest(_FORM, self._base_tree, self._options)
+        found = _unpacked(slot.load(key))
+        if found is None:
+            paths = await _in_thread(self._trees.entries, self._base_tree)
+            control = place_control(paths) if self._call and not self._call.stops_early else None
+            found = await self._base_run(control)
+            if not found[0].problem:
+                slot.save(key, _packed(*found))
+        result, self._control = found
+        self._results[self._base_tree] = result
+        return result
+
+    async def _base_run(self, control: ControlTest | None) -> tuple[RunResult, ControlTest | None]:
+        """The base's run, and the test that must fail if it did."""
+        self._watch(RunKind.BEFORE, None)
+        ended, token = await self._run(self._base_tree, self._options.command, control)
+        result, shown = self._result(RunKind.BEFORE, self._base_tree, ended, token, expects=None)
+        if control is not None and not shown and result.exit not in (0, 1):
+            # Something there does not bear a file more. It is run as it is, and nothing is known of the runner.
+            ended, _ = await self._run(self._base_tree, self._options.command, None)
+            result, _ = self._result(RunKind.BEFORE, self._base_tree, ended, "", expects=None)
+        self._watch(RunKind.BEFORE, result)
+        return result, control if shown else None
+
+    async def _whole(self, kind: RunKind, tree: str) -> RunResult:
+        """All tests of a tree, which are run once."""
+        known = self._results.get(tree)
+        if known is None:
+            self._watch(kind, None)
+            ended, token = await self._run(tree, self._options.command, self._control)
+            before = self._results[self._base_tree]
+            known, shown = self._result(kind, tree, ended, token, expects=before)
+            if self._control is not None and not shown and known.is_green:
+                known = replace(known, problem=await self._missing_failure(tree, ended, token))
+            self._results[tree] = known
+            self._watch(kind, known)
+        return replace(known, kind=kind)
+
+    async def _missing_failure(self, tree: str, ended: _Ended, token: str) -> str:
+        """Why a run counts for nothing in which the test that must fail did not; empty if that may be honest.
+
+        A change of settings may move the tests, and then *kept* is what shows that failures are reported.
+        """
+        if any(token.encode("ascii") in data for data in ended.reports):
+            return "a test that must fail passed: the code changes what the test runner reports"
+        changes = await _in_thread(self._trees.changes, self._base_tree, tree)
+        if any(not is_module(path) for path in await _in_thread(self._restored, changes)):
+            return ""
+        return "a test that must fail was not run: the code changes which tests the test runner finds"
+
+    def _restored(self, files: Sequence[FileChange]) -> tuple[str, ...]:
+        """What of a change is as in the base where the base's tests are run."""
+        passing = {
+            case.file
+            for case in self._results[self._base_tree].cases.values()
+            if case.status is CaseStatus.PASSED
+        }
+
+        @cache
+        def is_installed(module: str) -> bool:
+            # A test that passes and imports what is not in the repository found it elsewhere.
+            return module.isidentifier() and not passing.isdisjoint(
+                self._trees.importing(self._base_tree, module)
+            )
+
+        return self._files.restored(files, self._trees.entries(self._base_tree), is_installed)
+
+    async def _new(self, change: Change) -> RunResult | None:
+        """The change's tests on the base's code; None where it has no test that is new or changed."""
+        paths = set(self._files.tests(change.files))
+        there = sorted(item.path for item in change.files if item.path in paths and item.new is not None)
+        if self._call is not None:
+            there = [path for path in there if path.endswith(".py") and not path.endswith("conftest.py")]
+        if not there:
+            return None
+        modules = [path for path in there if is_module(path) and is_plain_id(path)]
+        selected = self._call is not None and 0 < len(modules) <= MOST_IDS
+        tree = await _in_thread(self._trees.mixed, self._base_tree, change.tree, paths)
+        if not selected:
+            return await self._whole(RunKind.NEW, tree)
+        return await self._some(RunKind.NEW, tree, modules)
+
+    async def _run_tests(self, tree: str, ids: Sequence[str]) -> RunResult:
+        await self._before()
+        entries = await _in_thread(self._trees.entries, tree)
+        named = checked_ids(ids, entries.keys() | folders_of(entries))
+        if not named or self._call is None:
+            return await self._whole(RunKind.AFTER, tree)
+        return await self._some(RunKind.AFTER, tree, named)
+
+    async def _some(self, kind: RunKind, tree: str, ids: Sequence[str]) -> RunResult:
+        """Some tests of a tree, run now."""
+        assert self._call is not None  # noqa: S101  for the type checker
+        self._watch(kind, None)
+        ended, _ = await self._run(tree, self._call.selecting(ids), None)
+        result, _ = self._result(kind, tree, ended, "", expects=None)
+        self._watch(kind, result)
+        return result
+
+    async def _again(
+        self, before: RunResult, changed: tuple[RunResult, RunResult]
+    ) -> tuple[RunResult, tuple[RunResult, RunResult]]:
+        """Run what passed before and fails now twice more, on both sides alike, and note what ended differently."""
+        suspects = [_suspects(before, result) for result in changed]
+        if not any(suspects):
+            return before, changed
+        found: dict[str, frozenset[str]] = {}
+        for result, ids in ((before, suspects[0] | suspects[1]), *zip(changed, suspects, strict=True)):
+            if ids and not (result.tree in found and result is not before):
+                found[result.tree] = await self._unsteady(result, ids)
+        first, second = (replace(one, unsteady=found.get(one.tree, frozenset())) for one in changed)
+        return replace(before, unsteady=found[before.tree]), (first, second)
+
+    async def _unsteady(self, result: RunResult, ids: Collection[str]) -> frozenset[str]:
+        """Which of these tests end differently when the same tree is run again; see `RunResult.unsteady`."""
+        command = self._options.command
+        if self._call is not None and 0 < len(ids) <= MOST_IDS and all(map(is_plain_id, ids)):
+            command = self._call.selecting(sorted(ids))
+        unsteady: set[str] = set()
+        for _ in range(_RERUNS):
+            ended, _ = await self._run(result.tree, command, None)
+            again, _ = self._result(result.kind, result.tree, ended, "", expects=None)
+            unsteady |= {one for one in ids if _outcome(again, one) not in (None, _outcome(result, one))}
+        return frozenset(unsteady)
+
+    async def _run(self, tree: str, command: str, control: ControlTest | None) -> tuple[_Ended, str]:
+        """Run a command in a fresh tree; also a token that is in the name of the test that must fail."""
+        token = f"{self._source.getrandbits(_TOKEN_BITS):016x}" if control else ""
+        slot = await self._fresh(tree)
+        environment = self._environment(slot.tree)
+        try:
+            await environment.initialize()
+            if control is not None:
+                await environment.write_file(control.path(token), control.text(token).encode("ascii"))
+            return await self._execute(environment, slot, command), token
+        finally:
+            await environment.cleanup()
+
+    async def _execute(self, environment: ExecutionEnvironment, slot: Slot, command: str) -> _Ended:
+        own = f".{self._source.getrandbits(_TOKEN_BITS):016x}.xml"
+        for path in await _in_thread(self._named_reports, slot.tree):
+            with suppress(FileMissingError):
+                await environment.remove_file(path)
+        folder = environment.working_directory()
+        variables = pytest_variables(posixpath.join(folder, own))
+        ran = await environment.exec_command(command, timeout_ms=self._milliseconds, env=variables)
+        # Nothing runs there any more: what is read now stays as it is.
+        reports = []
+        for path in (own, *await _in_thread(self._named_reports, slot.tree)):
+            try:
+                reports.append(await environment.read_file(path, max_bytes=MAX_BYTES))
+            except FileMissingError:
+                continue
+            except ToolError as error:
+                return _Ended(ran, folder, unread=f"the report cannot be read: {error}")
+        return _Ended(ran, folder, tuple(reports))
+
+    async def _fresh(self, tree: str) -> Slot:
+        """The slot with a tree's files in it, and with what the set-up makes of them."""
+        slot = await self._held_slot()
+        key = await self._setup_key(tree)
+        if key in self._failed_setups:
+            raise ToolError(self._failed_setups[key])
+        if key and not slot.has_setup(key):
+            await self._set_up(slot, tree, key)
+        await _in_thread(self._export, slot, tree)
+        if key:
+            await _in_thread(slot.bring_setup, key)
+        return slot
+
+    async def _set_up(self, slot: Slot, tree: str, key: str) -> None:
+        await _in_thread(self._export, slot, tree)
+        environment = self._environment(slot.tree)
+        try:
+            await environment.initialize()
+            ran = await environment.exec_command(self._options.setup, timeout_ms=self._milliseconds)
+        finally:
+            await environment.cleanup()
+        if ran.timed_out or ran.killed_for or ran.exit_code != 0:
+            how = _stopped(ran, self._options.minutes) or f"ended with exit code {ran.exit_code}"
+            last = next((line for line in reversed(ran.output.splitlines()) if line.strip()), "")
+            self._failed_setups[key] = f"the set-up command {how}: {last.strip()[:300]}"
+            raise ToolError(self._failed_setups[key])
+        await _in_thread(slot.keep_setup, key, self._trees.entries(tree))
+
+    async def _setup_key(self, tree: str) -> str:
+        """What the set-up of a tree depends on; empty where there is none."""
+        if not self._options.setup:
+            return ""
+        changes = (
+            await _in_thread(self._trees.changes, self._base_tree, tree) if tree != self._base_tree else ()
+        )
+        steering = [
+            (change.path, change.new and change.new.mode, change.new and change.new.content)
+            for change in changes
+            if self._files.steers_setup(change)
+        ]
+        key = _digest(self._base_tree, self._options.setup, self._options.sandbox, steering)
+        self._setup_keys[tree] = key
+        return key
+
+    def _export(self, slot: Slot, tree: str) -> None:
+        slot.empty()
+        self._trees.export(tree, slot.tree)
+
+    async def _held_slot(self) -> Slot:
+        if self._slot is None:
+            self._slot = await _in_thread(Slot.take, self._home)
+        return self._slot
+
+    @property
+    def _milliseconds(self) -> int:
+        return round(self._options.minutes * 60_000)
+
+    def _named_reports(self, tree: Path) -> list[str]:
+        """The files that match the setting for reports. No link is followed."""
+        if not self._options.report:
+            return []
+        from pathspec import GitIgnoreSpec
+
+        spec = GitIgnoreSpec.from_lines([f"/{self._options.report.removeprefix('./').lstrip('/')}"])
+        start = posixpath.dirname(self._options.report.partition("*")[0].removeprefix("./").lstrip("/"))
+        found: list[str] = []
+        for folder, _, names in os.walk(tree / start):
+            inside = os.path.relpath(folder, tree)
+            paths = (posixpath.normpath(posixpath.join(inside, name)) for name in names)
+            found += filter(spec.match_file, paths)
+            if len(found) > _MOST_REPORTS:
+                raise ToolError(f"more than {_MOST_REPORTS:,} files match the report's pattern; name fewer")
+        return sorted(found)
+
+    def _result(
+        self, kind: RunKind, tree: str, ended: _Ended, token: str, *, expects: RunResult | None
+    ) -> tuple[RunResult, bool]:
+        """What a run says, and whether the test that must fail was seen to fail.
+
+        Args:
+            kind: of the run.
+            tree: what was run.
+            ended: what the command left.
+            token: in the name of the test that must fail; empty if there is none.
+            expects: the base's run, which showed what this runner reports; None while it is not known.
+        """
+        ran = ended.ran
+        problem, cases = ended.unread, dict[str, CaseResult]()
+        try:
+            cases = by_id(case for data in ended.reports for case in read_report(data, root=ended.folder))
+        except ValueError as error:
+            problem = str(error)
+        control = [cases.pop(name) for name in list(cases) if token and token in name]
+        shown = any(case.status in _FAILING for case in control)
+        failed = sum(case.status in _FAILING for case in cases.values())
+        exit_code = exit_without(ran.exit_code, others_failed=bool(failed)) if shown else ran.exit_code
+        problem = (
+            _stopped(ran, self._options.minutes)
+            or problem
+            or _disagreement(exit_code, cases.values(), has_report=bool(ended.reports), expects=expects)
+        )
+        digest = hashlib.sha256(b"".join(ended.reports)).hexdigest() if ended.reports else ""
+        result = RunResult(
+            kind=kind,
+            tree=tree,
+            cases=cases,
+            exit=exit_code,
+            seconds=ran.duration_ms / 1_000,
+            problem=problem,
+            digest=f"sha256:{digest}" if digest else "",
+            output=ran.output[-_OUTPUT_CHARS:],
+        )
+        return result, shown
+
+
+def _stopped(ran: ExecResult, minutes: float) -> str:
+    """Why a command did not come to its end; empty if it did."""
+    if ran.killed_for:
+        return f"was stopped: {ran.killed_for}"
+    return f"did not end within {minutes:g} minutes; raise test_minutes" if ran.timed_out else ""
+
+
+def _disagreement(
+    exit_code: int, cases: Collection[CaseResult], *, has_report: bool, expects: RunResult | None
+) -> str:
+    """Why a run that ended with success is none; empty if it is one, or says itself that it failed."""
+    if exit_code != 0:
+        return "no test ran" if exit_code == _NOTHING_COLLECTED and has_report and not cases else ""
+    failed = sum(case.status in _FAILING for case in cases)
+    if failed:
+        return f"the exit code is 0, though the report has {failed} tests that failed"
+    if has_report and not any(case.status is CaseStatus.PASSED for case in cases):
+        return "no test ran" if not cases else "every test was skipped"
+    if not has_report and expects is not None and expects.cases:
+        return "the exit code is 0, but no report was written"
+    return ""
+
+
+_NOTHING_COLLECTED = 5
+"""pytest's exit code."""
+
+
+def _suspects(before: RunResult, after: RunResult) -> set[str]:
+    """The tests that passed before and fail now."""
+    if before.problem or after.problem:
+        return set()
+    if not before.cases:
+        return {WHOLE_RUN} if before.exit == 0 and after.exit != 0 else set()
+    return {
+        name
+        for name, case in after.cases.items()
+        if case.status in _FAILING and name in before.cases and before.cases[name].status is CaseStatus.PASSED
+    }
+
+
+def _outcome(result: RunResult, name: str) -> bool | None:
+    """Whether a test passed in a run; None where nothing is known of it there."""
+    if name == WHOLE_RUN:
+        return None if result.problem else result.exit == 0
+    case = result.cases.get(name)
+    return None if case is None else case.status is CaseStatus.PASSED
+
+
+async def _in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
+    """Run a function that blocks. Where the caller is cancelled it is waited for: it uses what is removed next."""
+    running = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
+
+
+def _digest(*facts: object) -> str:
+    return hashlib.sha256(repr(facts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _packed(result: RunResult, control: ControlTest | None) -> dict[str, Any]:
+    cases = [asdict(case) for case in result.cases.values()]
+    facts = {**asdict(replace(result, cases={}, unsteady=frozenset())), "cases": cases, "unsteady": []}
+    return {"result": facts, "control": control and asdict(control)}
+
+
+def _unpacked(data: Any) -> tuple[RunResult, ControlTest | None] | None:
+    """What `_packed` wrote; None where it is damaged."""
+    try:
+        facts, control = data["result"], data["control"]
+        cases: Iterable[CaseResult] = (
+            CaseResult(**{**case, "status": CaseStatus(case["status"])}) for case in facts["cases"]
+        )
+        known = {**facts, "kind": RunKind.BEFORE, "unsteady": frozenset(), "cached": True}
+        result = RunResult(**{**known, "cases": {case.id: case for case in cases}})
+        return result, control and ControlTest(control["folder"], (control["form"][0], control["form"][1]))
+    except (TypeError, KeyError, ValueError, LookupError):
+        return None

@@ -1,0 +1,236 @@
+"""The folder in which tests run, one at a time, and what is kept beside it for the next cycle.
+
+<home>/before/<key>.json    results of runs of a base
+<home>/<n>/lock             held by the process that runs tests in slot <n>
+<home>/<n>/tree             the files of one run; nothing else is in reach of a sandbox
+<home>/<n>/setups/<key>     what a set-up made beside them; bound to the slot, for environments name their own path
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.errors import ToolError, WorkspaceError
+from orchestrator.core.locks import try_lock
+from orchestrator.verification.trees import folders_of
+from orchestrator.workspace.removal import remove_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+_MOST_SLOTS = 32
+_MOST_SETUPS = 3
+"""Of a slot; environments are large."""
+_MOST_RESULTS = 100
+_MOST_RESULT_BYTES = 50_000_000
+_PRIVATE = 0o700
+_COPY = ("cp", "-cRp") if sys.platform == "darwin" else ("cp", "-a", "--reflink=auto")
+_NOT_KEPT = frozenset({"__pycache__", ".pytest_cache", ".git"})
+"""Beside files of the repository: what is compiled there might be taken for that of a file that changed since."""
+
+
+class Slot:
+    """A slot that this process holds until it is closed. Not safe for use by several threads at once.
+
+    Attributes:
+        tree: where files are run; the same path in every run.
+    """
+
+    def __init__(self, home: Path, folder: Path, handle: int) -> None:
+        self.tree = folder / "tree"
+        self._home, self._folder, self._handle = home, folder, handle
+        self._setups = folder / "setups"
+        self._old = folder / "old"
+
+    @classmethod
+    def take(cls, home: Path) -> Slot:
+        """The first slot that no other process holds.
+
+        Args:
+            home: the folder of one repository.
+
+        Raises:
+            ToolError: there is none, or no space.
+        """
+        try:
+            home.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+            for number in range(_MOST_SLOTS):
+                folder = home / str(number)
+                folder.mkdir(mode=_PRIVATE, exist_ok=True)
+                handle = os.open(
+                    folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+                )
+                if try_lock(handle):
+                    slot = cls(home, folder, handle)
+                    slot.evict()
+                    return slot
+                os.close(handle)
+        except OSError as error:
+            raise _no_place(home, error) from error
+        raise ToolError(f"{_MOST_SLOTS} processes run tests of this repository by now; wait for one of them")
+
+    def close(self) -> None:
+        """Remove the files of the last run and let another process have the slot. May be called again."""
+        if self._handle < 0:
+            return
+        try:
+            self._remove(self.tree, self._old)
+        finally:
+            os.close(self._handle)
+            self._handle = -1
+
+    def empty(self) -> None:
+        """Make `tree` an empty folder.
+
+        Raises:
+            ToolError: it cannot be made.
+        """
+        self._remove(self._old, self.tree)
+        try:
+            self.tree.mkdir(mode=_PRIVATE)
+        except OSError as error:
+            raise _no_place(self.tree, error) from error
+
+    def has_setup(self, key: str) -> bool:
+        """Whether the result of a set-up is here."""
+        return (self._setups / key).is_dir()
+
+    def keep_setup(self, key: str, tracked: Mapping[str, str]) -> None:
+        """Move what a set-up made out of `tree`, beside the files that are the repository's.
+
+        Args:
+            key: what the set-up depends on.
+            tracked: the paths of the repository in `tree`.
+
+        Raises:
+            ToolError: it cannot be moved.
+        """
+        draft = self._setups / f"{key}.new"
+        try:
+            self._remove(draft)
+            draft.mkdir(mode=_PRIVATE, parents=True)
+            for path in _untracked(self.tree, tracked):
+                target = draft / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                (self.tree / path).rename(target)
+            draft.rename(self._setups / key)
+        except OSError as error:
+            raise _no_place(draft, error) from error
+        self.evict()
+
+    def bring_setup(self, key: str) -> None:
+        """Copy what a set-up made into `tree`. What the repository itself has at a place stays.
+
+        Raises:
+            ToolError: it cannot be copied.
+        """
+        kept = self._setups / key
+        with suppress(OSError):
+            os.utime(kept)
+        for folder, names in _missing(kept, self.tree):
+            sources = [str(kept / folder / name) for name in names]
+            made = subprocess.run(  # noqa: S603  a copy of our own
+                [*_COPY, "--", *sources, f"{self.tree / folder}/"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+            )
+            if made.returncode != 0:
+                said = made.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+                raise ToolError(f"what the set-up made could not be copied: {' '.join(said)[:300]}")
+
+    def load(self, key: str) -> Any:
+        """What `save` wrote under a key; None where there is nothing that can be read."""
+        path = self._home / "before" / f"{key}.json"
+        try:
+            with path.open("rb") as file:
+                data = json.loads(file.read(_MOST_RESULT_BYTES))
+            os.utime(path)
+        except (OSError, ValueError, RecursionError):
+            return None
+        return data
+
+    def save(self, key: str, data: Any) -> None:
+        """Keep a result; where that is not possible the run is made again the next time."""
+        folder = self._home / "before"
+        draft = folder / f"{key}.{os.getpid()}"
+        with suppress(OSError):
+            folder.mkdir(mode=_PRIVATE, exist_ok=True)
+            draft.write_text(json.dumps(data), encoding="utf-8")
+            draft.replace(folder / f"{key}.json")
+
+    def evict(self) -> None:
+        """Remove what was not used for the longest time, and what a process that died left."""
+        with suppress(OSError):
+            for path in self._setups.glob("*.new"):
+                self._remove(path)
+        for path in _oldest(self._setups, _MOST_SETUPS):
+            self._remove(path)
+        for path in _oldest(self._home / "before", _MOST_RESULTS):
+            with suppress(OSError):
+                path.unlink()
+
+    @staticmethod
+    def _remove(*folders: Path) -> None:
+        try:
+            for folder in folders:
+                remove_folder(folder)
+        except (WorkspaceError, NotADirectoryError) as error:
+            raise ToolError(f"the files of a test run could not be removed: {error}") from error
+
+
+def _no_place(folder: Path, error: OSError) -> ToolError:
+    return ToolError(f"tests cannot run in {folder}: {error.strerror or error}")
+
+
+def _oldest(folder: Path, most: int) -> list[Path]:
+    try:
+        dated = sorted(((path.stat().st_mtime_ns, path) for path in folder.iterdir()), reverse=True)
+    except OSError:
+        return []
+    return [path for _, path in dated[most:]]
+
+
+def _untracked(tree: Path, tracked: Mapping[str, str]) -> list[str]:
+    """The uppermost paths that are not the repository's and hold nothing of it. No link is followed."""
+    folders = folders_of(tracked)
+    found: list[str] = []
+    pending = [""]
+    while pending:
+        inside = pending.pop()
+        with os.scandir(tree / inside) as entries:
+            for entry in entries:
+                path = f"{inside}/{entry.name}" if inside else entry.name
+                if path in folders and entry.is_dir(follow_symlinks=False):
+                    pending.append(path)
+                elif path not in tracked and path not in folders and entry.name not in _NOT_KEPT:
+                    found.append(path)
+    return found
+
+
+def _missing(kept: Path, tree: Path) -> Iterator[tuple[str, list[str]]]:
+    """Folders of `tree`, with what of `kept` is to be copied into each. Folders in between are made."""
+    pending = [""]
+    while pending:
+        inside = pending.pop()
+        names = []
+        with os.scandir(kept / inside) as entries:
+            for entry in entries:
+                path = f"{inside}/{entry.name}" if inside else entry.name
+                if not os.path.lexists(tree / path):
+                    names.append(entry.name)
+                elif entry.is_dir(follow_symlinks=False) and _is_folder(tree / path):
+                    pending.append(path)
+        if names:
+            yield inside, names
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether it is a folder itself and no link to one."""
+    return path.is_dir() and not path.is_symlink()
