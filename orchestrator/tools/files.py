@@ -30,6 +30,8 @@ _GUARDED_LINES = 20
 _LINES_OF_A_FILE = 8
 _KEPT_SHARE = 0.2
 _LEAST_TAIL_LINES = 3
+_MOST_TAIL_LINES = 2_000
+"""Of a file, for what its content left out to be looked for."""
 _ALIKE = 0.6
 _MARKS = (REPLACEMENT, "<U+", '<hidden: "')
 """What the model is shown in place of secrets and of characters that nobody sees."""
@@ -87,7 +89,7 @@ async def write_text(
     before, old = await _replaceable(context, name)
     kept, remark = (left_out(old.text, content) if keeps_tail else 0), ""
     if kept:
-        content = "\n".join([*content.rstrip().splitlines(), *lines_of(old.text)[-kept:], ""])
+        content = "\n".join([*lines_of(content.rstrip()), *lines_of(old.text)[-kept:], ""])
         remark = (
             f" Its last {kept} lines, which your content left out, were kept: to remove them, use edit_file."
         )
@@ -198,7 +200,11 @@ def left_out(old: str, content: str) -> int:
     """
     lines, wanted = lines_of(old), lines_of(content.rstrip())
     last = wanted[-1].strip() if wanted else ""
-    if not last or last in {line.strip() for line in lines_of(old.rstrip())[-_LEAST_TAIL_LINES:]}:
+    if (
+        not last
+        or len(lines) > _MOST_TAIL_LINES
+        or last in {line.strip() for line in lines_of(old.rstrip())[-_LEAST_TAIL_LINES:]}
+    ):
         return 0
     blocks = SequenceMatcher(None, lines, wanted, autojunk=False).get_matching_blocks()
     begin = max((block.a + block.size - 1 for block in blocks if block.size), default=0)
