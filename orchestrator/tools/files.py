@@ -99,7 +99,7 @@ async def write_text(
         return Ok(f"{name} is unchanged: it already has exactly this content.{remark}")
     if name not in context.ledger.shown:
         return _show_first(context, name, old.text)
-    checks = _masked, _shrinks, _replaces_all
+    checks = _masked, _shrinks, _replaces_all, _moves_blanks
     doubts = (check(name, old.text, content) for check in checks)
     if refusal := _held(context, name, content, *doubts):
         return refusal
@@ -188,6 +188,17 @@ def _masked(name: str, old: str, content: str) -> str:
     return (
         f"{name} was not replaced: your content has {mark!r}, which stands for text that you were not shown. "
         "Change the other lines with an edit."
+    )
+
+
+def _moves_blanks(name: str, old: str, content: str) -> str:
+    """What is wrong with a content that differs from the file in empty lines and blanks at line ends, if it does."""
+    before, after = ([line.rstrip() for line in text.splitlines() if line.strip()] for text in (old, content))
+    if before != after:
+        return ""
+    return (
+        f"{name} was not replaced: your content has the same lines, and differs in blank ones alone. Find the line that "
+        "has to be another one, and change it."
     )
 
 
