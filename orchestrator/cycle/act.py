@@ -163,7 +163,7 @@ class Act:
         else:
             has_tool = profile.tools.get("run_tests") is not None
             first = await self._opening.brief(
-                profile, brought, await self.verification.words(has_tool=has_tool)
+                profile, brought, await self.verification.words(has_tool=has_tool, brief=profile.is_brief)
             )
         return await self._session.run(first)
 

@@ -30,6 +30,8 @@ _GUARDED_LINES = 20
 _LINES_OF_A_FILE = 8
 _KEPT_SHARE = 0.2
 _LEAST_TAIL_LINES = 3
+_MOST_TAIL_LINES = 2_000
+"""Of a file, for what its content left out to be looked for."""
 _ALIKE = 0.6
 _MARKS = (REPLACEMENT, "<U+", '<hidden: "')
 """What the model is shown in place of secrets and of characters that nobody sees."""
@@ -87,17 +89,17 @@ async def write_text(
     before, old = await _replaceable(context, name)
     kept, remark = (left_out(old.text, content) if keeps_tail else 0), ""
     if kept:
-        content = "\n".join([*content.rstrip().splitlines(), *lines_of(old.text)[-kept:], ""])
+        content = "\n".join([*lines_of(content.rstrip()), *lines_of(old.text)[-kept:], ""])
         remark = (
             f" Its last {kept} lines, which your content left out, were kept: to remove them, use edit_file."
         )
     data = old.with_text(content)
     if data == old.with_text(old.text):
         context.ledger.shown.add(name)
-        return Ok(f"{name} is unchanged: it already has exactly this content.")
+        return Ok(f"{name} is unchanged: it already has exactly this content.{remark}")
     if name not in context.ledger.shown:
         return _show_first(context, name, old.text)
-    checks = _masked, _shrinks, _replaces_all
+    checks = _masked, _shrinks, _replaces_all, _moves_blanks
     doubts = (check(name, old.text, content) for check in checks)
     if refusal := _held(context, name, content, *doubts):
         return refusal
@@ -189,6 +191,17 @@ def _masked(name: str, old: str, content: str) -> str:
     )
 
 
+def _moves_blanks(name: str, old: str, content: str) -> str:
+    """What is wrong with a content that differs from the file in empty lines and blanks at line ends, if it does."""
+    before, after = ([line.rstrip() for line in text.splitlines() if line.strip()] for text in (old, content))
+    if before != after:
+        return ""
+    return (
+        f"{name} was not replaced: your content has the same lines, and differs in blank ones alone. Find the line that "
+        "has to be another one, and change it."
+    )
+
+
 def left_out(old: str, content: str) -> int:
     """How many lines at a file's end are behind the place where the content stops; 0 where it goes on to the end.
 
@@ -198,7 +211,11 @@ def left_out(old: str, content: str) -> int:
     """
     lines, wanted = lines_of(old), lines_of(content.rstrip())
     last = wanted[-1].strip() if wanted else ""
-    if not last or last in {line.strip() for line in lines_of(old.rstrip())[-_LEAST_TAIL_LINES:]}:
+    if (
+        not last
+        or len(lines) > _MOST_TAIL_LINES
+        or last in {line.strip() for line in lines_of(old.rstrip())[-_LEAST_TAIL_LINES:]}
+    ):
         return 0
     blocks = SequenceMatcher(None, lines, wanted, autojunk=False).get_matching_blocks()
     begin = max((block.a + block.size - 1 for block in blocks if block.size), default=0)

@@ -123,6 +123,42 @@ def test_a_file_is_not_overwritten_by_another_one(stage: Stage, gcd: Path, profi
     assert content(gcd, branch, "gcd.py") + "\n" == RIGHT
 
 
+def test_a_file_without_its_first_empty_line_is_no_repair(stage: Stage, gcd: Path) -> None:
+    """What a model of 1.5 billion parameters sent: the same function, and none of the text behind it."""
+    add_commit(gcd, {"gcd.py": f"\n{GCD}"}, "Begin with an empty line")
+    same: tuple[str, dict[str, Any]] = (
+        "write_file",
+        {"path": "gcd.py", "content": GCD[: GCD.index("\n\n\n") + 1]},
+    )
+    stage.script(do(same, PROPOSE, FINISH), do(WHOLE, PROPOSE, FINISH))
+    done = stage.run("--repo", str(gcd), *TASK, *NAMED)
+    assert "the same lines, and differs in blank ones alone" in stage.told(1)
+    assert done.result["outcome"] == "proposed"
+    (branch,) = branches(gcd)
+    assert content(gcd, branch, "gcd.py") + "\n" == RIGHT
+
+
+def test_only_what_it_changed_is_proposed_where_it_left_the_rest_out(stage: Stage, gcd: Path) -> None:
+    function: tuple[str, dict[str, Any]] = (
+        "write_file",
+        {"path": "gcd.py", "content": RIGHT[: GCD.index("\n\n\n") + 1]},
+    )
+    stage.script(do(function, PROPOSE, FINISH))
+    done = stage.run("--repo", str(gcd), *TASK, *NAMED)
+    assert done.result["rounds"] == 1
+    (branch,) = branches(gcd)
+    assert content(gcd, branch, "gcd.py") + "\n" == RIGHT
+
+
+def test_a_reply_that_does_not_end_is_cut(stage: Stage, gcd: Path) -> None:
+    stage.script(do(FINISH))
+    stage.run("--repo", str(gcd), *TASK, *NAMED)
+    assert stage.model.requests[0].body["max_tokens"] == 2_048
+    stage.script(do(FINISH))
+    stage.run("--repo", str(gcd), "--task", "Another", *NAMED, "--max-output-tokens", "99")
+    assert stage.model.requests[1].body["max_tokens"] == 99
+
+
 def test_an_edit_that_changes_nothing_twice_is_answered_with_another_way(stage: Stage, gcd: Path) -> None:
     stage.script(do(SAME, PROPOSE), do(SAME, PROPOSE), do(WHOLE, PROPOSE, FINISH))
     done = stage.run("--repo", str(gcd), *TASK)
