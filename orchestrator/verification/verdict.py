@@ -29,7 +29,6 @@ _OUTPUT_CHARS = 1_500
 _SHORTEST_OUTPUT = 200
 
 
-
 class Kind(StrEnum):
     """What is said of a set of tests; the worst first."""
 
@@ -337,8 +336,6 @@ def _enclosing(name: str) -> Iterable[str]:
     parts = name.split("::")
     for end in range(1, len(parts)):
         yield "::".join(parts[:end])
-    from orchestrator.verification.reports import WHOLE_RUN
-
     yield WHOLE_RUN
 
 
