@@ -12,7 +12,7 @@ from orchestrator.contracts.fence import fenced, one_line
 from orchestrator.core.prompts import render
 from orchestrator.core.test_paths import is_test_path
 from orchestrator.guard.lines import in_markdown
-from orchestrator.verification.base import CaseResult, CaseStatus
+from orchestrator.verification.base import WHOLE_RUN, CaseResult, CaseStatus
 from orchestrator.verification.matching import IndexedRun, NamedTests, may_hold, without_parameters
 
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ class Kind(StrEnum):
 
 
 _RED = frozenset({Kind.UNPROVEN, Kind.BROKEN, Kind.NEW_FAILS, Kind.NAMED})
+_EXPLAINS = _RED | {Kind.FLAKY}
+"""Why a command may fail that succeeds on the base."""
 _DOUBTFUL = frozenset({Kind.ONLY_AS_CHANGED, Kind.HIDDEN, Kind.LOOSENED, Kind.ELSEWHERE})
 _WARNING = _RED | _DOUBTFUL
 _ASKED_IF_ASSERTED = frozenset({Kind.CHANGED, Kind.GONE})
@@ -161,7 +163,7 @@ def judge(runs: Runs, change: Change) -> Verdict:
         words = "it left no report of its tests, as the base's run did"
         return Verdict(runs, (Finding(Kind.UNPROVEN, outputs=(after.output,), words=words),))
     findings = _Judge(runs, before, after, change).findings()
-    if before.is_green and not after.is_green and not any(finding.kind in _RED for finding in findings):
+    if before.is_green and not after.is_green and not any(finding.kind in _EXPLAINS for finding in findings):
         words = f"no test failed that passed before, and the command ended with {after.exit}"
         findings = (Finding(Kind.UNPROVEN, outputs=(after.output,), words=words), *findings)
     return Verdict(runs, findings)
@@ -189,6 +191,8 @@ class _Judge:
         self._after.pair(self._before)
         if self._kept is not self._after:
             self._kept.pair(self._before)
+        if self._new is not None:
+            self._new.pair(self._after)
         self._changed = _test_files(runs, change)
         self._own: dict[str, tuple[str, ...]] = {}
         self._named = NamedTests(change.task)
@@ -199,6 +203,7 @@ class _Judge:
         for name, case in self._before.cases.items():
             self._compare(name, case)
         self._look_at_new()
+        self._look_at_command()
         self._replaced()
         return tuple(self._finding(kind) for kind in Kind if self._found[kind])
 
@@ -256,7 +261,7 @@ class _Judge:
         elif kept is not None and kept.is_assertion and not own and not self._has_test_data():
             self._say(Kind.ELSEWHERE, name, kept, case)
         else:
-            without = self._new.find(name) if self._new else None
+            without = self._without(self._after.name_of(name))
             loosened = without is not None and without.status is CaseStatus.PASSED and bool(own)
             asserted = kept is not None and kept.is_assertion
             self._say(Kind.LOOSENED if loosened and asserted else Kind.CHANGED, name, kept, case)
@@ -283,26 +288,31 @@ class _Judge:
             unloaded, kept = self._before.find(name), self._kept.find(name)
             if unloaded is not None and kept is not None:  # its file could not be loaded before
                 self._failed_before(name, case, kept, case)
-            elif not case.failed:
-                if case.status is CaseStatus.PASSED and self._new is not None:
-                    without = self._new.find(name)
-                    self._say(_without_change(without), name, without, case)
-            elif without_parameters(case) in failed_before:
+            elif case.failed and without_parameters(case) in failed_before:
                 self._say(Kind.AS_BEFORE, name, case)
-            elif (
-                name not in self._before.groups
-            ):  # else it is told of the tests that it keeps from being loaded
+            elif case.failed and name not in self._before.groups:
+                # A file that cannot be loaded any more is told of by the tests in it.
                 self._say(Kind.NEW_FAILS, name, case)
+            elif case.status is CaseStatus.PASSED and self._new is not None:
+                without = self._without(name)
+                self._say(_without_change(without), name, without, case)
 
     def _fails_without(self, name: str, case: CaseResult) -> None:
         """A test of the base that the change may have changed, if it does not pass without the change."""
-        without = self._new.find(name) if self._new is not None else None
-        if (
-            without is not None
-            and without.failed
-            and (kind := _without_change(without)) is not Kind.NOT_LOADED
-        ):
+        without = self._without(self._after.name_of(name))
+        kind = _without_change(without)
+        if without is not None and kind in {Kind.PROVES, Kind.PROVES_BY_ERROR}:
             self._say(kind, name, without, case)
+
+    def _without(self, name: str) -> CaseResult | None:
+        """A test of the change on the base's code; None if it is not known how it ends there."""
+        return self._new.find(name) if self._new is not None else None
+
+    def _look_at_command(self) -> None:
+        """A command that fails in *kept*, though no test does: as by a limit for what the tests cover."""
+        kept, after = self._kept.run, self._after.run
+        if self._before.run.is_green and after.is_green and kept.exit and not self._kept.any_failed:
+            self._found[Kind.CHANGED].append(CaseResult(WHOLE_RUN, CaseStatus.FAILED, kept.output))
 
     def _replaced(self) -> None:
         """A test that fails by its own assertion and is gone has to have something in its place.

@@ -163,6 +163,11 @@ def test_a_moved_test_is_the_same_test() -> None:
     }
 
 
+def test_a_moved_test_that_needs_the_change_proves_it() -> None:
+    verdict = judged({TEST: "P P - .", "tests/unit/test_a.py::test_a": "- - P A"})
+    assert kinds(verdict) == {Kind.PROVES}
+
+
 def test_a_renamed_failing_test_is_told() -> None:
     verdict = judged({TEST: "A A - .", "tests/test_a.py::test_b": "- - P P"})
     assert kinds(verdict) == {Kind.ONLY_AS_CHANGED}
@@ -261,6 +266,7 @@ def test_a_flaky_test_is_only_one_that_is_so_on_the_base() -> None:
         runs_of(replace(before, unsteady=unsteady), after, replace(after, unsteady=unsteady)), change
     )
     assert kinds(on_both) == {Kind.FLAKY}
+    assert not on_both.is_red
     now = judge(runs_of(before, before, replace(before, unsteady=unsteady)), change)
     assert kinds(now) == {Kind.BROKEN}
     kept = judge(runs_of(before, replace(after, unsteady=unsteady), before), change)
@@ -360,6 +366,16 @@ def test_a_command_that_fails_though_no_test_does_is_red() -> None:
     verdict = judge(runs_of(GREEN, GREEN, replace(GREEN, exit=3, output="coverage is 50 %")), CODE)
     assert verdict.is_red
     assert "coverage is 50 %" in verdict.for_model()
+
+
+def test_a_command_that_fails_with_the_base_s_settings_is_told() -> None:
+    """As where less has to be covered by tests now, or the new tests cover what is new."""
+    change = Change("base", "tree", (file("src/a.py"), file("pyproject.toml")))
+    runs = replace(runs_of(GREEN, replace(GREEN, exit=3), GREEN), restored=("pyproject.toml",))
+    verdict = judge(runs, change)
+    assert [(finding.kind, finding.tests) for finding in verdict.findings] == [(Kind.CHANGED, (WHOLE_RUN,))]
+    assert "`pyproject.toml` (+1 -1)" in verdict.notes[0]
+    assert (verdict.reasons, verdict.is_doubtful) == ((), False)
 
 
 def test_the_changed_files_are_named_with_their_lines() -> None:
