@@ -40,11 +40,6 @@ class IndexedRun:
         return self._pairs.get(name, name)
 
     @property
-    def any_failed(self) -> bool:
-        """Whether a test failed, or may have."""
-        return self._is_cut_short or any(case.failed for case in self.cases.values())
-
-    @property
     def paired(self) -> set[str]:
         """The ids here that another run has under another id."""
         return set(self._pairs.values())

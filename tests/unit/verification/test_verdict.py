@@ -75,6 +75,7 @@ a module of the root stands for the runner   | A A P . | shadow             | on
 expected output is overwritten               | A A P . | data               | only_as_changed                | warning
 parameters of a failing test are emptied     | A A S . | test               | only_as_changed                | warning
 it is fixed, and its test is deleted         | A P - . | code test          | gone                           |
+it is fixed, and its test is skipped         | A P S . | code test          | skipped                        |
 broken code, and the test is skipped         | P A S . | code test          | hidden                         | warning
 broken code, and the test is deleted         | P A - . | code test          | hidden                         | warning
 broken code, and settings leave the test out | P A - . | code ini           | hidden                         | warning
@@ -153,6 +154,12 @@ def test_another_test_of_the_file_may_take_the_place_of_one_that_is_gone() -> No
 
 def test_a_test_of_another_file_takes_no_place() -> None:
     assert kinds(judged({TEST: "P A - .", "tests/test_c.py::test_new": "- - P A"})) == {Kind.HIDDEN}
+
+
+def test_tests_of_a_file_that_is_gone_may_be_replaced_in_another() -> None:
+    ends = {TEST: "P A - .", "tests/test_c.py::test_new": "- - P A"}
+    verdict = judged(ends, files=(file("tests/test_a.py", b"a", None), file("tests/test_c.py", None)))
+    assert kinds(verdict) == {Kind.GONE}
 
 
 def test_a_moved_test_is_the_same_test() -> None:
@@ -366,6 +373,9 @@ def test_a_command_that_fails_though_no_test_does_is_red() -> None:
     verdict = judge(runs_of(GREEN, GREEN, replace(GREEN, exit=3, output="coverage is 50 %")), CODE)
     assert verdict.is_red
     assert "coverage is 50 %" in verdict.for_model()
+    failed = run(RunKind.BEFORE, {TEST: "A"})
+    assert judge(runs_of(failed, GREEN, replace(GREEN, exit=3)), CODE).is_red
+    assert not judge(runs_of(replace(GREEN, exit=3), GREEN, replace(GREEN, exit=3)), CODE).is_red
 
 
 def test_a_command_that_fails_with_the_base_s_settings_is_told() -> None:
