@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 from collections import Counter, defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.contracts.fence import one_line
 from orchestrator.core.test_paths import is_test_path
-from orchestrator.verification.base import CaseResult, CaseStatus
+from orchestrator.verification.base import WHOLE_RUN, CaseResult, CaseStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
 MAX_BYTES = 64_000_000
 """Of one report; 100,000 tests take about 20 million."""
 MAX_CASES = 200_000
-WHOLE_RUN = "(the whole run)"
-"""The id of an error that kept every test from being run."""
 _MAX_DEPTH = 50
 _MAX_ID_CHARS = 500
 _MAX_HEAD_CHARS = 1_000
@@ -30,11 +30,11 @@ _RANK = {CaseStatus.PASSED: 0, CaseStatus.SKIPPED: 1, CaseStatus.ERROR: 2, CaseS
 
 _ASSERTION_TYPE = re.compile(
     r"(?:Assert(?:ion)?(?:Failed)?(?:Error|Exception)?|Expectation(?:NotMetError|FailedException)|ComparisonFailure"
-    r"|MultipleFailuresError|MultipleExpectationsNotMetError|FailureError)$"
+    r"|MultipleFailuresError|MultipleExpectationsNotMetError|PendingExampleFixedError)$"
 )
 # How a failure's first line begins where no type is told. pytest leaves the type out before a bare `assert`.
 _ASSERTION_TEXT = re.compile(
-    r"\s*(?:assert |AssertionError\b|Failed: |Failed$|\[XPASS\(strict\)\]|JestAssertionError|(?:Error: )?expect\()"
+    r"\s*(?:assert |AssertionError\b|Failed: |Failed$|\[XPASS\(strict\)\]|JestAssertionError|assert[.(]|(?:Error: )?expect\()"
 )
 # https://doc.rust-lang.org/std/macro.assert.html: what a panic says after its place.
 _RUST_ASSERTION = re.compile(r"panicked at [^\n]*\n?[^\n]*assertion (?:failed|`)")
@@ -60,10 +60,8 @@ def read_report(data: bytes, *, root: str = "") -> tuple[CaseResult, ...]:
     begun = data[:1000].lstrip(b"\xef\xbb\xbf \t\r\n")
     if begun.startswith(b"<") or data.startswith((b"\xff\xfe", b"\xfe\xff")):
         found = _junit(data)
-    elif begun.startswith(b"{"):
-        found = _json(data)
     else:
-        raise ValueError("the report is neither XML nor JSON")
+        found = _json(data)
     cases = by_id(_cleaned(case, root.rstrip("/")) for case in found)
     if len(cases) > MAX_CASES:
         raise ValueError(f"the report lists more than {MAX_CASES:,} tests")
@@ -143,6 +141,7 @@ class _Junit:
         self._text: list[str] = []
         self._claimed: Counter[str] = Counter()
         self._listed: Counter[str] = Counter()
+        self._suites: list[str] = []
         self._suite_files: list[str] = []
 
     def attach(self, parser: XMLParserType) -> None:
@@ -176,6 +175,7 @@ class _Junit:
             if "testsuite" not in self._path:
                 self._claim(attributes)
             self._suite_files.append(attributes.get("file", ""))
+            self._suites.append(attributes.get("name", ""))
         elif name == "testcase":
             self._case, self._outcomes = attributes, []
         elif self._path and self._path[-1] == "testcase":
@@ -190,6 +190,7 @@ class _Junit:
         self._path.pop()
         if name == "testsuite":
             self._suite_files.pop()
+            self._suites.pop()
         elif name == "testcase":
             self._add()
         elif self._outcome is not None and self._path[-1] == "testcase":
@@ -206,44 +207,68 @@ class _Junit:
             raise ValueError(f"the report lists more than {MAX_CASES:,} tests")
         name, classname = self._case.get("name", ""), self._case.get("classname", "")
         file = self._case.get("file", "") or next(filter(None, reversed(self._suite_files)), "")
-        found = CaseResult(_junit_id(name, classname, file), CaseStatus.PASSED, file=file)
+        suite = self._suites[-1] if self._suites else ""
+        found = _junit_case(name, classname, file, suite)
+        is_whole = found.id in {found.file, classname, suite}
         for element, attributes, text in self._outcomes:
+            message = attributes.get("message", "")
             if element in {"failure", "error", "warning"}:
                 self._listed["failures"] += 1
-                worse = _junit_failure(found, element, attributes, text)
+                other = _junit_failure(found, element, attributes, text, is_whole=is_whole)
             elif element == "skipped":
-                worse = CaseResult(found.id, CaseStatus.SKIPPED, attributes.get("message", ""), file=file)
+                other = replace(found, status=CaseStatus.SKIPPED, message=message)
+            elif element in {"rerunFailure", "rerunError"}:
+                self._listed["failures"] += 1  # Surefire counts each
+                continue
             elif element in {"flakyFailure", "flakyError"}:
-                worse = CaseResult(
-                    found.id, CaseStatus.PASSED, "failed, then passed when it was run again", file=file
-                )
+                self._listed["failures"] += 1
+                other = replace(found, message=f"passed when it was run again; before: {message or text}")
             else:
                 continue
-            if _RANK[worse.status] > _RANK[found.status] or not found.message:
-                found = worse
+            if _RANK[other.status] > _RANK[found.status] or not found.message:
+                found = other
         self._cases.append(found)
 
 
-def _junit_id(name: str, classname: str, file: str) -> str:
-    """The test's id: pytest's own where the class is said after the module of the file."""
+_SCRIPT = re.compile(r"\.[cm]?[jt]sx?$")
+
+
+def _junit_case(name: str, classname: str, file: str, suite: str) -> CaseResult:
+    """The test under its id, which is pytest's own for a Python file, and begins with file or class else.
+
+    Where a class, a module or a data provider fails as a whole, its name stands for it.
+    """
     if file.endswith(".py"):
         module = file.removesuffix(".py").replace("\\", "/").replace("/", ".")
-        if not classname and name == module:
-            return file
+        if not classname:
+            return CaseResult(file if name == module else f"{file}::{name}", CaseStatus.PASSED, file=file)
         if classname == module or classname.startswith(f"{module}."):
             classes = classname[len(module) + 1 :].split(".")
-            return "::".join([file, *filter(None, classes), name])
-    return "::".join(filter(None, (classname, name)))
+        else:  # inherited: the file is that of the base, and the module stands before the class
+            parts = classname.split(".")
+            modules = list(itertools.takewhile(lambda part: not part[:1].isupper(), parts))
+            file, classes = f"{'/'.join(modules)}.py", parts[len(modules) :]
+        return CaseResult("::".join([file, *filter(None, classes), name]), CaseStatus.PASSED, file=file)
+    if not classname and "::" in suite:
+        return CaseResult(suite, CaseStatus.PASSED, file=file)
+    if not file and _SCRIPT.search(classname):
+        file = classname
+    name = "" if name == classname else name
+    return CaseResult("::".join(filter(None, (classname, name))), CaseStatus.PASSED, file=file)
 
 
-def _junit_failure(case: CaseResult, element: str, attributes: Mapping[str, str], text: str) -> CaseResult:
+def _junit_failure(
+    case: CaseResult, element: str, attributes: Mapping[str, str], text: str, *, is_whole: bool
+) -> CaseResult:
     """A failure or an error. An error that has a type was raised by the test; pytest's have none."""
     message, kind = attributes.get("message", ""), attributes.get("type", "")
-    is_own = element == "failure" or (element == "error" and bool(kind))
-    status = CaseStatus.FAILED if is_own else CaseStatus.ERROR
-    words = text if _first_line(message).strip() in text else f"{message}\n{text}"
-    is_assertion = status is CaseStatus.FAILED and _is_assertion(kind, message or text, text, case.file)
-    return CaseResult(case.id, status, words or message or kind, is_assertion, case.file)
+    words = (text if _first_line(message).strip() in text else f"{message}\n{text}") or kind
+    if kind.endswith("RiskyTestError"):  # PHPUnit's for a test that asserts nothing; it does not fail the run
+        return replace(case, status=CaseStatus.SKIPPED, message=words)
+    if is_whole or not (element == "failure" or (element == "error" and kind)):
+        return replace(case, status=CaseStatus.ERROR, message=words)
+    is_assertion = _is_assertion(kind, message or text, text, case.file)
+    return replace(case, status=CaseStatus.FAILED, message=words, is_assertion=is_assertion)
 
 
 def _is_assertion(kind: str, message: str, text: str, file: str) -> bool:
@@ -268,16 +293,15 @@ def _number(text: str | None) -> int:
 
 def _json(data: bytes) -> list[CaseResult]:
     text = data.decode("utf-8-sig", "replace")
-    first = _loaded(text.partition("\n")[0])
-    if isinstance(first, dict) and "Action" in first:
-        return _Go().read(text)
     whole = _loaded(text)
-    if isinstance(whole, dict):
-        if isinstance(whole.get("testResults"), list):
-            return _jest(whole)
-        if isinstance(whole.get("examples"), list):
-            return _rspec(whole)
-    raise ValueError("the report is JSON, but of no test runner that is understood")
+    if isinstance(whole, dict) and isinstance(whole.get("testResults"), list):
+        return _jest(whole)
+    if isinstance(whole, dict) and isinstance(whole.get("examples"), list):
+        return _rspec(whole)
+    lines = text.split("\n")
+    if any(line.startswith("{") and '"Action"' in line and _loaded(line) for line in lines):
+        return _Go().read(lines)
+    raise ValueError("the report is of no test runner that is understood")
 
 
 def _loaded(text: str) -> Any:
@@ -289,6 +313,10 @@ def _loaded(text: str) -> Any:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _texts(value: object) -> list[str]:
+    return [_text(item) for item in value] if isinstance(value, list) else []
 
 
 def _dicts(value: object) -> Iterator[dict[str, Any]]:
@@ -323,7 +351,7 @@ def _jest(report: dict[str, Any]) -> list[CaseResult]:
 
 
 def _jest_case(test: dict[str, Any], file: str) -> CaseResult:
-    name = " > ".join([*map(_text, test.get("ancestorTitles") or ()), _text(test.get("title"))])
+    name = " > ".join([*_texts(test.get("ancestorTitles")), _text(test.get("title"))])
     said = test.get("status")
     status = (
         CaseStatus.PASSED
@@ -332,7 +360,7 @@ def _jest_case(test: dict[str, Any], file: str) -> CaseResult:
         if said in {"pending", "skipped", "todo", "disabled"}
         else CaseStatus.FAILED
     )
-    message = "\n".join(map(_text, test.get("failureMessages") or ()))
+    message = "\n".join(_texts(test.get("failureMessages")))
     is_assertion = status is CaseStatus.FAILED and (
         _ASSERTION_TEXT.match(message) is not None
         or any("matcherResult" in detail for detail in _dicts(test.get("failureDetails")))
@@ -363,60 +391,82 @@ def _rspec(report: dict[str, Any]) -> list[CaseResult]:
     _agree(summary.get("failure_count"), failures, "failures")
     outside = summary.get("errors_outside_of_examples_count")
     if isinstance(outside, int) and outside > 0:
-        said = "\n".join(_text(message) for message in report.get("messages") or ())
+        said = "\n".join(_texts(report.get("messages")))
         cases.append(CaseResult(WHOLE_RUN, CaseStatus.ERROR, said))
     return cases
+
+
+_GO_UNBUILT = re.compile(r"FAIL\t(\S+) \[(?:build|setup) failed\]")
+_GO_STOPPED = re.compile(r"^(?:panic|fatal error): ", re.MULTILINE)
+# What t.Error and t.Fatal print, and an example whose output is another one.
+_GO_ASSERTION = re.compile(r"^ *\w+_test\.go:[0-9]+: |^got:$", re.MULTILINE)
 
 
 class _Go:
     """The events of `go test -json`: https://pkg.go.dev/cmd/test2json, and `go help buildjson` for builds.
 
-    What a test prints may look like the runner's own lines, so a test has the worst of what is said of it.
+    What a test prints may look like the runner's own lines (before Go 1.20 it becomes an event then), so a
+    test has the worst of what is said of it.
     """
 
     def __init__(self) -> None:
-        self._ends: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        self._ends: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self._output: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
         self._builds: defaultdict[str, list[str]] = defaultdict(list)
+        self._failed_builds: dict[str, str] = {}
 
-    def read(self, text: str) -> list[CaseResult]:
-        """The tests, and an error for each package that failed without one of its tests failing."""
-        for line in text.split("\n"):
-            if line.lstrip().startswith("{") and isinstance(event := _loaded(line), dict):
+    def read(self, lines: Iterable[str]) -> list[CaseResult]:
+        """The tests, and an error for each package of which not every test ran."""
+        for line in lines:
+            if line.startswith("{") and isinstance(event := _loaded(line), dict):
                 self._add(event)
+            elif unbuilt := _GO_UNBUILT.match(line):  # before Go 1.20 the only word of it
+                self._ends[unbuilt[1], ""].add("fail")
+        cases = [self._case(package, test, ends) for (package, test), ends in self._ends.items() if test]
+        parents = {parent for case in cases if case.is_assertion for parent in _go_parents(case.id)}
+        cases = [replace(case, is_assertion=True) if case.id in parents else case for case in cases]
         failed = {
-            package for (package, test), ends in self._ends.items() if test and (not ends or "fail" in ends)
+            case.id.partition("::")[0]
+            for case in cases
+            if case.status in {CaseStatus.FAILED, CaseStatus.ERROR}
         }
-        cases = []
+        stopped = {
+            package for (package, _), said in self._output.items() if any(map(_GO_STOPPED.match, said))
+        }
         for (package, test), ends in self._ends.items():
-            if test:
-                cases.append(self._case(package, test, ends))
-            elif "fail" in ends and package not in failed:
-                message = "".join(self._builds.get(package, ())) or "".join(self._output[package, ""])
-                cases.append(CaseResult(package, CaseStatus.ERROR, message))
+            if not test and "fail" in ends and (package not in failed or package in stopped):
+                cases.append(CaseResult(package, CaseStatus.ERROR, self._words_of_package(package)))
         return cases
 
     def _add(self, event: dict[str, Any]) -> None:
         package, test, action = (_text(event.get(key)) for key in ("Package", "Test", "Action"))
         if action == "build-output":
-            # `m/p [m/p.test]` is the build of the package m/p for its tests.
-            self._builds[_text(event.get("ImportPath")).partition(" ")[0]].append(_text(event.get("Output")))
+            self._builds[_text(event.get("ImportPath"))].append(_text(event.get("Output")))
+        elif not package:
             return
-        if not package:
-            return
-        if action == "output":
+        elif action == "output":
             self._output[package, test].append(_text(event.get("Output")))
-        elif action in {"pass", "fail", "skip"}:
-            self._ends[package, test].append(action)
-        elif action == "run":
-            self._ends[package, test]  # a test that never ends is listed too
+        elif action in {"run", "pass", "fail", "skip"}:
+            self._ends[package, test].add(action)
+            if build := _text(event.get("FailedBuild")):
+                self._failed_builds[package] = build
 
-    def _case(self, package: str, test: str, ends: list[str]) -> CaseResult:
-        words = "".join(self._output[package, test])
-        name = f"{package}::{test}"
-        if not ends:
-            return CaseResult(name, CaseStatus.ERROR, words or "the test began and did not end")
+    def _words_of_package(self, package: str) -> str:
+        build = self._builds.get(self._failed_builds.get(package, ""), ())
+        return "".join(build) or "".join(self._output[package, ""]) or "the package could not be built"
+
+    def _case(self, package: str, test: str, ends: set[str]) -> CaseResult:
+        name, words = f"{package}::{test}", "".join(self._output[package, test])
         if "fail" in ends:
-            is_assertion = "panic: " not in words and re.search(r"_test\.go:[0-9]+: ", words) is not None
+            is_assertion = _GO_ASSERTION.search(words) is not None and not _GO_STOPPED.search(words)
             return CaseResult(name, CaseStatus.FAILED, words, is_assertion)
+        if not ends & {"pass", "skip"}:
+            return CaseResult(name, CaseStatus.ERROR, words or "the test began and did not end")
         return CaseResult(name, CaseStatus.SKIPPED if "skip" in ends else CaseStatus.PASSED)
+
+
+def _go_parents(name: str) -> Iterator[str]:
+    """The tests of which a test is a part."""
+    while "/" in name.rpartition("::")[2]:
+        name = name.rpartition("/")[0]
+        yield name
