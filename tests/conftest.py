@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from orchestrator.config.sources import SUITE_VARIABLES
+
 # The same examples each time, so that more of them find more only where the code is new:
 # HYPOTHESIS_PROFILE=thorough has others each time.
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)
@@ -14,7 +16,6 @@ settings.register_profile("thorough", deadline=None, max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 _LEAKING = ("PULLWRIGHT_", "GIT_", "GITHUB_", "GH_", "OPENAI_", "ANTHROPIC_", "GEMINI_", "GOOGLE_", "XDG_")
-_KEPT = ("PULLWRIGHT_TEST_",)
 _NUMBERS = itertools.count()
 
 
@@ -22,7 +23,7 @@ _NUMBERS = itertools.count()
 def own_state(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """No test sees the user's keys, settings or state; each has a state folder of its own."""
     for name in list(os.environ):
-        if name.startswith(_LEAKING) and not name.startswith(_KEPT):
+        if name.startswith(_LEAKING) and name not in SUITE_VARIABLES:
             monkeypatch.delenv(name)
     # Not by `mktemp`, which reads the names of all folders of the tests before.
     home = tmp_path_factory.getbasetemp() / "state" / str(next(_NUMBERS))

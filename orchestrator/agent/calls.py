@@ -52,7 +52,7 @@ class Workbench:
         emit: takes the events.
         times: how long commands may run.
         limits: what replaces the defaults of truncation.
-        tool_seconds: how long a call of any tool may take.
+        tool_seconds: how long a call of a tool may take that is timed.
         shows: which tools exist for the model.
         budget: counts the calls that are refused; None counts nothing.
         clean: a text as the model may see it, by what it is and what it says.
@@ -107,7 +107,7 @@ async def run_call(bench: Workbench, call: ToolCall) -> CallEnd:
         raise
     if isinstance(outcome, Failed):
         outcome = replace(outcome, message=bench.failures.answer(call, outcome.message))
-    elif (tool := bench.tools.get(call.name)) and (tool.dangerous or tool.order is not Order.TOGETHER):
+    elif (tool := bench.tools.get(call.name)) and (tool.dangerous or tool.order is Order.ALONE):
         bench.failures.forget()
     ending = outcome if isinstance(outcome, Ends) else None
     return CallEnd(_finish(bench, call, status, outcome), ending)
@@ -172,7 +172,7 @@ async def _execute(bench: Workbench, tool: Tool, call: ToolCall) -> ToolOutcome 
     def show(text: str) -> None:
         bench.emit(ToolOutputDelta(call.id, text))
 
-    deadline = asyncio.timeout(bench.tool_seconds)
+    deadline = asyncio.timeout(bench.tool_seconds if tool.is_timed else None)
     try:
         if (obstacle := _obstacle(bench, tool, call)) is not None:
             return obstacle

@@ -95,6 +95,8 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     redactor = Redactor(secret_values(environ))
     guards = GuardMaker(redactor)
     guards(settings)  # a rule that makes no sense is said now
+    for notice in loaded.notices:
+        relay(Warned(notice))
     if found := open_rules(settings):
         relay(Warned(f"{found}: {NAME_COMMANDS}"))
     refuse_tracing(settings)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from orchestrator.agent.limits import Limits
 from orchestrator.assembly.claiming import kept_work
 from orchestrator.assembly.guards import rules_in_words, runs_commands, told_of_refusals
+from orchestrator.assembly.testing import make_verifier
 from orchestrator.assembly.toolbox import choose_contract, cycle_profile, profile_name
 from orchestrator.core.events import Warned
 from orchestrator.cycle.parts import CycleParts, Manner
@@ -65,6 +66,8 @@ def make_parts(
         clock=program.clock,
         emit=program.relay,
         stop=program.stop,
+        verifier=partial(make_verifier, program, settings) if settings.test_command else None,
+        recorded_tests=program.chosen.tests,
     )
 
 
@@ -95,7 +98,7 @@ def _manner(program: Program, settings: Settings) -> Manner:
         temperature=settings.temperature,
         max_output_tokens=settings.max_output_tokens,
         reasoning_effort=settings.reasoning_effort,
-        strict_tests=settings.strict_tests,
+        require_tests=settings.require_tests,
         other_base=settings.base is not None,
         signoff=settings.signoff,
         trailer=settings.trailer,

@@ -27,7 +27,14 @@ _AUTHOR = Identity("Ada", "ada@example.com")
 def as_demo(settings: Settings) -> Settings:
     """The settings with the contract and the profile for which the replies were prepared."""
     return settings.model_copy(
-        update={"contract": "json-plan", "profile": None, "permission": "safe", "allow_command": ()}
+        update={
+            "contract": "json-plan",
+            "profile": None,
+            "permission": "safe",
+            "allow_command": (),
+            "test_command": None,
+            "require_tests": False,
+        }
     )
 
 

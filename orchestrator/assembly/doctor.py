@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.assembly.around import Around
 from orchestrator.assembly.claiming import new_nonce
-from orchestrator.assembly.doctor_findings import Group, Impatient, Probe, Result, failed, ok, run, skipped
+from orchestrator.assembly.doctor_findings import (
+    Group,
+    Impatient,
+    Probe,
+    Result,
+    failed,
+    ok,
+    run,
+    skipped,
+    warning,
+)
 from orchestrator.assembly.doctor_machine import commands, earlier, machine
 from orchestrator.assembly.forge import choose_site, credential_for
 from orchestrator.assembly.place import OnDisk, label_of, parse_place
@@ -76,7 +86,7 @@ def _groups(  # noqa: PLR0913  as above
         yield _only("Configuration", "options", failed(str(error), _CONFIGURATION_FIX))
         yield _only("Configuration", "the rest", skipped("not tried: it depends on the options"))
         return
-    yield _only("Configuration", "options", ok(_origins(loaded)))
+    yield _only("Configuration", "options", _options(loaded))
     stop = Impatient()
     in_workflow = environ.get("GITHUB_ACTIONS") == "true"
     around = Around(loaded, keys, home, clock, _unheard, stop, in_workflow)
@@ -97,6 +107,7 @@ def _at(
 ) -> Iterator[Group]:
     """The probes of a repository."""
     from orchestrator.assembly.doctor_remote import RemoteProbes, folder
+    from orchestrator.assembly.doctor_tests import TestProbes
 
     try:
         place = parse_place(repository, around.settings.github_url)
@@ -113,6 +124,7 @@ def _at(
         yield Group(f"Repository {repository}", (Probe("folder", look, _REPOSITORY_FIX),))
         fix = f"run as the owner of {place.path}, or make it yours: sudo chown -R $USER {quote(str(place.path))}"
         yield remote(push_fix=fix).group(repository, Impatient())
+        yield TestProbes(site, around).group(repository)
         return
     yield from _on_github(repository, site, around, remote, place.server, writes=writes, stop=stop)
 
@@ -129,6 +141,7 @@ def _on_github(  # noqa: PLR0913  as above
 ) -> Iterator[Group]:
     from orchestrator.assembly.doctor_forge import BY_ROLE, GitHubProbes
     from orchestrator.assembly.doctor_grants import grant, role_fix
+    from orchestrator.assembly.doctor_tests import TestProbes
     from orchestrator.forge.github_rest import RestForge
 
     if not isinstance(site.forge, RestForge):
@@ -145,6 +158,7 @@ def _on_github(  # noqa: PLR0913  as above
         if facts.roles is not None and "push" not in facts.roles and probes.kind in BY_ROLE:
             fix = f"{role_fix(facts)}; and {fix}"
         yield remote(push_fix=fix).group(repository, Impatient())
+        yield TestProbes(site, around).group(repository)
     site.forge.close()
 
 
@@ -153,9 +167,12 @@ def _only(title: str, name: str, finding: Finding) -> Group:
     return Group(title, (Probe(name, lambda: finding, ""),))
 
 
-def _origins(loaded: Loaded) -> str:
+def _options(loaded: Loaded) -> Finding:
     places = dict.fromkeys(origin.place for origin in loaded.origin.values() if origin.place)
-    return f"read, from {', '.join(places)}" if places else "read, all as by default"
+    found = f"read, from {', '.join(places)}" if places else "read, all as by default"
+    if loaded.notices:
+        return warning(f"{found}; {'; '.join(loaded.notices)}", _CONFIGURATION_FIX)
+    return ok(found)
 
 
 def _unheard(_event: Event) -> None:

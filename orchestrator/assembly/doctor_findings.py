@@ -29,11 +29,15 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a probe found, in one line, and the exact fix in another; the fix is empty where none is due."""
+    """What a probe found, in one line, and the exact fix in another; the fix is empty where none is due.
+
+    `typed` is what a person may copy as it stands: it is shown as one line, however long.
+    """
 
     state: State
     found: str
     fix: str = ""
+    typed: str = ""
 
 
 def ok(found: str) -> Finding:
@@ -41,9 +45,9 @@ def ok(found: str) -> Finding:
     return Finding(State.OK, found)
 
 
-def warning(found: str, fix: str) -> Finding:
+def warning(found: str, fix: str, typed: str = "") -> Finding:
     """It works, but not as well or not for as long as it should."""
-    return Finding(State.WARNING, found, fix)
+    return Finding(State.WARNING, found, fix, typed)
 
 
 def failed(found: str, fix: str) -> Finding:
@@ -140,7 +144,9 @@ def run(group: Group, redact: Callable[[str], str]) -> Iterator[Result]:
         yield Result(
             redact(group.title),
             probe.name,
-            replace(finding, found=redact(finding.found), fix=redact(finding.fix)),
+            replace(
+                finding, found=redact(finding.found), fix=redact(finding.fix), typed=redact(finding.typed)
+            ),
         )
     if not late:
         try:

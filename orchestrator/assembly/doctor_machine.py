@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator import __version__
 from orchestrator.assembly.doctor_findings import Finding, Group, Probe, failed, ok, skipped, warning
-from orchestrator.assembly.guards import NAME_COMMANDS, open_rules, runs_commands, sandbox_options
+from orchestrator.assembly.guards import NAME_COMMANDS, open_rules, runs_anything, sandbox_options
 from orchestrator.core.errors import SandboxMissingError
 from orchestrator.core.repositories import same_repository
 from orchestrator.guard.command_rules import CommandRules
@@ -124,7 +124,7 @@ def _zones() -> Finding:
 
 
 def _sandbox(settings: Settings) -> Finding:
-    if not runs_commands(settings):
+    if not runs_anything(settings):
         return skipped(f"no command runs at the level {settings.permission} without --allow-command")
     if settings.sandbox == "off":
         return warning("off: commands run as you, with your files and network", "leave out --sandbox off")

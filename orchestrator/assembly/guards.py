@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from orchestrator.agent.gate import Gatekeeper
+from orchestrator.config.settings import AUTO
+from orchestrator.contracts.fence import one_line
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.cycle.guards import Guards
 from orchestrator.guard.change_size import ChangeLimits
 from orchestrator.guard.command_rules import CommandRules, Level
 from orchestrator.guard.incoming import clean_name, clean_words, show_hidden
-from orchestrator.guard.integrity import weakened_tests
 from orchestrator.guard.protected import PathPolicy
+from orchestrator.guard.test_listing import list_tests
 from orchestrator.guard.wording import Wording
 from orchestrator.worker.reading import Seen
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from orchestrator.guard.secrets import Redactor
 
 _MOST_RULES = 5
+_COMMAND_CHARS = 100
 NAME_COMMANDS = "write whole commands in place of *, or accept it"
 
 _MOST_KEPT = 20
@@ -62,7 +65,7 @@ class GuardMaker:
             shows=keeper.shows,
             protect=PathPolicy(settings.allow_path, settings.protect_path),
             size=ChangeLimits(settings.max_files, settings.max_lines, settings.max_bytes),
-            weakened=weakened_tests,
+            tests=list_tests,
             wording=Wording((web, *settings.allow_link)),
         )
 
@@ -84,14 +87,27 @@ def runs_commands(settings: Settings) -> bool:
     )
 
 
+def runs_anything(settings: Settings) -> bool:
+    """Whether any command can run: the model's, or the host's for tests."""
+    return runs_commands(settings) or settings.test_command is not None
+
+
 def rules_in_words(settings: Settings, sandbox: Sandbox | None) -> str:
     """What may run, in one line for the person who watches."""
-    if not runs_commands(settings):
+    if not runs_anything(settings):
         return f"{settings.permission}: no commands"
-    granted = "every command" if settings.permission == "dangerous" else ", ".join(settings.allow_command)
     walls = f"in {sandbox.name}" if sandbox else "WITHOUT a sandbox"
     network = f", hosts: {', '.join(settings.allow_host)}" if sandbox and settings.allow_host else ""
-    return f"{settings.permission}: {granted}, {walls}{network}"
+    granted = "every command" if settings.permission == "dangerous" else ", ".join(settings.allow_command)
+    if settings.test_command is None:
+        return f"{settings.permission}: {granted}, {walls}{network}"
+    model = granted if runs_commands(settings) else "no commands"
+    tests = (
+        "the tests"
+        if settings.test_command == AUTO
+        else one_line(settings.test_command, limit=_COMMAND_CHARS)
+    )
+    return f"{settings.permission}: {model} for the model; the host runs {tests}; {walls}{network}"
 
 
 def open_rules(settings: Settings) -> str:
@@ -120,7 +136,7 @@ def choose_sandbox(settings: Settings, connect: Connect | None = None) -> Sandbo
         SandboxMissingError: this machine has none.
         ConfigurationError: a host or a folder that was granted makes no sense.
     """
-    if settings.sandbox == "off" or not runs_commands(settings):
+    if settings.sandbox == "off" or not runs_anything(settings):
         return None
     from orchestrator.environments.sandbox import find_sandbox
 
@@ -132,7 +148,7 @@ def refuse_tracing(settings: Settings) -> None:
 
     Linux's prctl(2) does it, for programs of root not. Nothing of the kind is known for macOS.
     """
-    if settings.sandbox == "off" and runs_commands(settings) and sys.platform == "linux":
+    if settings.sandbox == "off" and runs_anything(settings) and sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0)

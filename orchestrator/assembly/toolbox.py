@@ -16,7 +16,8 @@ from orchestrator.profiles.gemini import gemini
 from orchestrator.profiles.minimal import minimal
 from orchestrator.profiles.openai import openai
 from orchestrator.profiles.planner import planner
-from orchestrator.tools.control import ask_question, create_pull_request, finish
+from orchestrator.profiles.small import small
+from orchestrator.tools.control import ask_question, create_pull_request, finish, run_tests
 from orchestrator.tools.edit import edit_file
 from orchestrator.tools.files import read_file, write_file
 from orchestrator.tools.registry import ToolRegistry
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from orchestrator.assembly.model import ChosenModel
     from orchestrator.config import Settings
     from orchestrator.contracts.base import Contract
-    from orchestrator.cycle.parts import MayFinish, Propose
+    from orchestrator.cycle.parts import MayFinish, Propose, RunTests
     from orchestrator.profiles.base import Profile
     from orchestrator.tools.base import Tool
     from orchestrator.web.base import WebAccess
@@ -61,11 +62,13 @@ def choose_contract(settings: Settings) -> Contract:
 def profile_name(settings: Settings, chosen: ChosenModel) -> str:
     """The profile that the settings name, or the one that suits contract and model.
 
-    One JSON plan goes with the planner, one call a step with the one-step profile, function calling
+    A model that is known to be small has a profile of its own. Else one JSON plan goes with the planner, one call a step with the one-step profile, function calling
     with the profile of the model's vendor; models of nobody that is known get the planner's tools.
     """
     if settings.profile:
         return settings.profile
+    if chosen.is_small:
+        return "small"
     if settings.contract == "json-plan" or chosen.ref is None:
         return "planner"
     if settings.contract == "single-step":
@@ -78,23 +81,37 @@ def cycle_profile(  # noqa: PLR0913  what the user chose, then what the cycle br
     chosen: ChosenModel,
     propose: Propose,
     may_finish: MayFinish,
+    tests: RunTests | None = None,
     *,
     dangerous: bool,
     web: WebAccess | None = None,
 ) -> Profile:
-    """A profile with the tools by which a cycle gets somewhere, and with the words about its job."""
+    """A profile with the tools by which a cycle gets somewhere, and with the words about its job.
+
+    Without `tests` no tool runs them.
+    """
     online = tools_for(name, web) if web else ()
-    controls = (create_pull_request(propose), ask_question(), finish(may_finish))
+    running = () if tests is None else (run_tests(tests),)
+    proposing = create_pull_request(propose, is_timed=tests is None)
+    controls = (*running, proposing, ask_question(), finish(may_finish))
     if name == "planner":
         profile = planner(ToolRegistry.unchecked((*_planner_tools(), *online, *controls)))
+    elif name == "small":
+        able = (proposing, finish(may_finish))  # nobody could answer what it would ask
+        profile = small(ToolRegistry.unchecked((*_small_tools(), *online, *able)))
     else:
         profile = _VENDORS[name](web=online, custom=controls, dangerous=dangerous)
         profile = replace(profile, base_prompt=f"{profile.base_prompt}\n\n{render('cycle/role')}")
     if chosen.ref is None:
         return profile
     known = facts(chosen.api_url, chosen.ref.name)
-    able = replace(known, reasoning=chosen.reasoning, streaming=chosen.streaming)
-    return profile.for_model(chosen.model, able)
+    known = replace(known, reasoning=chosen.reasoning, streaming=chosen.streaming)
+    return profile.for_model(chosen.model, known)
+
+
+def _small_tools() -> tuple[Tool, ...]:
+    whole, part = write_file("small/write_file", keeps_tail=True), edit_file("small/edit_file")
+    return (whole, read_file(), part, run_shell_command())
 
 
 def _planner_tools() -> tuple[Tool, ...]:

@@ -59,7 +59,13 @@ def _as_json(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> str:
         }
         for key in KEYS
     }
-    return as_json_text({"settings": settings, "keys": key_states(environ), "home": str(home.root)}, indent=2)
+    found = {
+        "settings": settings,
+        "notices": loaded.notices,
+        "keys": key_states(environ),
+        "home": str(home.root),
+    }
+    return as_json_text(found, indent=2)
 
 
 def _as_text(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> str:
@@ -70,6 +76,7 @@ def _as_text(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> str:
     lines = []
     for key, value, origin, words in rows:
         lines += [f"{key:{widths[0]}}  {value:{widths[1]}}  {origin}".rstrip(), f"    {words}"]
+    lines += [f"! {notice}" for notice in loaded.notices]
     states = key_states(environ)
     width = max(map(len, states))
     lines += ["", "Keys, from the environment only:"]

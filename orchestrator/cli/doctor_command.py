@@ -30,6 +30,7 @@ _STYLED_CHARS = 4 + _NAME_CHARS
 _LEAST_CHARS, _MOST_CHARS = 40, 120
 _USUAL_CHARS = 80
 _MOST_TEXT_CHARS = 600
+_MOST_TYPED_CHARS = 4_000
 
 
 def doctor(options: argparse.Namespace) -> int:
@@ -62,6 +63,8 @@ def lines(result: Result, columns: int, signs: dict[State, str]) -> Iterator[tup
         yield line, style if line.startswith(first[:4]) else ""
     if finding.fix:
         yield from ((line, "") for line in _wrapped(finding.fix, f"{indent}fix: ", f"{indent}     ", columns))
+    if finding.typed:
+        yield f"{indent}{clean(one_line(finding.typed, _MOST_TYPED_CHARS))}", ""
 
 
 def _wrapped(text: str, first: str, later: str, columns: int) -> list[str]:
@@ -120,7 +123,7 @@ def _json(result: Result, _before: str) -> None:
         "probe": result.probe,
         "state": str(result.finding.state),
         "found": result.finding.found,
-        "fix": result.finding.fix or None,
+        "fix": " ".join(filter(None, (result.finding.fix, result.finding.typed))) or None,
     }
     sys.stdout.write(f"{as_json_text(record)}\n")
     sys.stdout.flush()

@@ -23,7 +23,10 @@ _GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
         "model": ("PROVIDER:NAME", "such as anthropic:NAME, or replay:RUN to run a recorded run again"),
         "api-url": ("URL", "a model server other than the vendor's, such as http://localhost:11434/v1"),
         "contract": ("NAME", "json-plan (default), native or single-step: how replies become actions"),
-        "profile": ("NAME", "planner, openai, anthropic, gemini or minimal (default: by contract and model)"),
+        "profile": (
+            "NAME",
+            "planner, openai, anthropic, gemini, minimal or small (default: by contract and model)",
+        ),
         "web": ("ENGINE", "give the model web tools that search with tavily, brave or exa (default: none)"),
         "stream": (None, "take the reply piece by piece (default: yes)"),
         "temperature": ("T", "0 to 2; not sent if not given"),
@@ -53,10 +56,20 @@ _GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
         "allow-path": ("PATTERN+", "this protected path may change: 'package.json', '.github/**'"),
         "protect-path": ("PATTERN+", "this path waits for a person too"),
         "allow-link": ("HOST+", "texts may link to this host"),
-        "strict-tests": (None, "refuse a change that weakens tests (default: say so)"),
         "max-files": ("N", "most files that a pull request changes (default: 50)"),
         "max-lines": ("N", "most lines that it adds and removes (default: 5000)"),
         "max-bytes": ("N", "most bytes of the files that it changes (default: 1000000)"),
+    },
+    "tests": {
+        "test-command": (
+            "COMMAND",
+            "run the tests by it, in the sandbox: 'pytest -q'; auto: as the repository has it (default: not run)",
+        ),
+        "setup-command": ("COMMAND", "install what they need by it, in the sandbox too: 'npm ci'"),
+        "test-report": ("PATH", "where they write a report: 'target/surefire-reports/*.xml'"),
+        "test-minutes": ("MIN", "most minutes of one run of them (default: 10)"),
+        "test-paths": ("PATTERN+", "such a path belongs to the tests too"),
+        "require-tests": (None, "propose nothing whose tests were not run and found good (default: say so)"),
     },
     "limits; what is not proposed yet is saved as a patch": {
         "max-rounds": ("N", "most requests to the model in a cycle (default: 20)"),
@@ -96,7 +109,11 @@ _GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
         "mirror": (None, "keep a copy of the repository's objects for the next clone (default: yes)"),
     },
 }
-SETTING_KEYS = frozenset(name.replace("-", "_") for group in _GROUPS.values() for name in group)
+_OLD_NAMES = ("strict-tests",)
+"""Flags as they were called; a switch each, understood and not shown."""
+SETTING_KEYS = frozenset(
+    name.replace("-", "_") for group in (*_GROUPS.values(), _OLD_NAMES) for name in group
+)
 """The options that have a flag, by key."""
 
 _AS_DANGEROUS = "--allow-dangerous-tools"
@@ -117,6 +134,13 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
                     default=argparse.SUPPRESS,
                     help="the same as --permission dangerous",
                 )
+    for name in _OLD_NAMES:
+        parser.add_argument(
+            f"--{name}",
+            default=argparse.SUPPRESS,
+            help=argparse.SUPPRESS,
+            action=argparse.BooleanOptionalAction,
+        )
 
 
 def _shape(metavar: str | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.config.keys import secret_values
 from orchestrator.config.option import Reach
-from orchestrator.config.settings import KEYS, reach
+from orchestrator.config.settings import KEYS, RENAMED, reach
 from orchestrator.config.sources import Kind, Origin, check_value, nearest_to, read_toml, unknown_key
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.secret_names import is_secret_name
@@ -146,7 +146,8 @@ class _Reader:
                 )
 
     def _settings(self, table: dict[str, Any], place: str) -> None:
-        for key, value in table.items():
+        for name, value in table.items():
+            key = RENAMED.get(name, name)
             if key not in KEYS:
                 raise ConfigurationError(self._unknown(key, place))
             if reach(key) is Reach.TYPED:

@@ -10,6 +10,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from orchestrator.core.git_names import is_branch_name
 
+MOST_COMMAND_CHARS = 1_000
+
 
 def _address(value: str) -> str:
     parts = urlsplit(value)
@@ -38,6 +40,12 @@ def _host(value: str) -> str:
     return value.lower()
 
 
+def _below(value: str) -> str:
+    if value.startswith("/") or "\\" in value or ".." in value.split("/"):
+        raise ValueError
+    return _line(value)
+
+
 def _as_tuple(value: Any) -> Any:
     """TOML has lists only, and values do not change after they were loaded."""
     return tuple(value) if isinstance(value, list) else value
@@ -50,6 +58,8 @@ def _person(value: str) -> str:
 
 
 Line = Annotated[str, AfterValidator(_line), Field(min_length=1, max_length=200)]
+CommandLine = Annotated[str, AfterValidator(_line), Field(min_length=1, max_length=MOST_COMMAND_CHARS)]
+Report = Annotated[str, AfterValidator(_below), Field(min_length=1, max_length=200)]
 Address = Annotated[str, AfterValidator(_address)]
 Branch = Annotated[str, AfterValidator(_branch), Field(min_length=1, max_length=200)]
 Person = Annotated[str, AfterValidator(_person), Field(min_length=1, max_length=200)]
@@ -66,6 +76,8 @@ Cron = Annotated[str, Field(pattern=r"^[0-9A-Za-z*/,#-]{1,60}( [0-9A-Za-z*/,#-]{
 Zone = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_+/-]{0,60}$")]
 AppId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")]
 
+A_COMMAND = f"one command line of at most {MOST_COMMAND_CHARS:,} characters"
+A_REPORT = "a path or pattern inside the repository, such as report.xml or build/test-results/**/*.xml"
 ADDRESS = "an http:// or https:// address without a user name, a password or a #"
 ONE_LINE = "one line of text, not empty, of at most 200 characters"
 A_HOST = "a host's name such as pypi.org, *.example.com or example.com:8443"

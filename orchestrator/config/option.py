@@ -19,6 +19,8 @@ class Reach(StrEnum):
     """It may set the option: nothing that is kept from the model or from strangers depends on it."""
     TIGHTEN = "tighten"
     """It may make the rule stricter than the person's other choices, never looser."""
+    PROPOSE = "propose"
+    """What it names counts only where the person chose `test_command = "auto"`, and as on the default branch."""
     NEVER = "never"
     """It may not set the option."""
     TYPED = "typed"

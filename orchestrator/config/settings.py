@@ -8,13 +8,16 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from orchestrator.config.forms import (
+    A_COMMAND,
     A_HOST,
     A_PATTERN,
+    A_REPORT,
     ADDRESS,
     ONE_LINE,
     Address,
     AppId,
     Branch,
+    CommandLine,
     Cron,
     Duration,
     Email,
@@ -23,6 +26,7 @@ from orchestrator.config.forms import (
     Logins,
     Person,
     Price,
+    Report,
     Texts,
     Word,
     Zone,
@@ -32,8 +36,14 @@ from orchestrator.config.option import Bounds, Reach, number, option, several
 _USD = Bounds(0.0, 100_000.0, above=True)
 _TOKENS = Bounds(1, 1_000_000_000)
 _MINUTES = Bounds(0.0, 7 * 24 * 60.0, above=True)
+_TEST_MINUTES = Bounds(0.0, 24 * 60.0, above=True)
 _ROUNDS = Bounds(1, 10_000)
 _PULL_REQUESTS = Bounds(1, 1_000)
+
+AUTO = "auto"
+"""The test command that stands for what the repository's own file names, or for what is proposed."""
+RENAMED = {"strict_tests": "require_tests"}
+"""Options by the names that they had, with those that they have."""
 
 
 class Settings(BaseModel):
@@ -50,10 +60,10 @@ class Settings(BaseModel):
         "How replies become actions: one JSON plan, the vendor's function calling, or one call a step.",
         "json-plan, native or single-step",
     )
-    profile: Literal["planner", "openai", "anthropic", "gemini", "minimal"] | None = option(
+    profile: Literal["planner", "openai", "anthropic", "gemini", "minimal", "small"] | None = option(
         None,
         "Tools and words; those that suit contract and model if not set.",
-        "planner, openai, anthropic, gemini or minimal",
+        "planner, openai, anthropic, gemini, minimal or small",
     )
     github_url: Address = option(
         "https://github.com", "GitHub, or an Enterprise server.", ADDRESS, Reach.NEVER
@@ -101,7 +111,30 @@ class Settings(BaseModel):
     allow_path: Texts = several("Protected paths that may be changed.", A_PATTERN, Reach.NEVER)
     protect_path: Texts = several("More paths that wait for a person.", A_PATTERN, Reach.TIGHTEN)
     allow_link: Hosts = several("Hosts beside the forge's that texts may link to.", A_HOST, Reach.NEVER)
-    strict_tests: bool = option(False, "Refuse a change that weakens tests.", "true or false", Reach.TIGHTEN)
+    test_command: CommandLine | None = option(
+        None,
+        "Runs the repository's tests, in the sandbox; auto takes what the repository has. Without it none are run.",
+        f"auto, or {A_COMMAND}",
+        Reach.PROPOSE,
+    )
+    setup_command: CommandLine | None = option(
+        None, "Installs what the tests need, in the same sandbox.", A_COMMAND, Reach.PROPOSE
+    )
+    test_report: Report | None = option(
+        None, "Where the test command writes its report; for pytest not needed.", A_REPORT, Reach.PROPOSE
+    )
+    test_minutes: float = number(
+        10.0, "Most minutes that one run of the tests takes, or its set-up.", _TEST_MINUTES, Reach.TIGHTEN
+    )
+    test_paths: Texts = several(
+        "More paths that belong to the tests, beside those whose names say so.", A_PATTERN, Reach.TIGHTEN
+    )
+    require_tests: bool = option(
+        False,
+        "Propose nothing whose tests were not run and found good; without a command, nothing that drops tests.",
+        "true or false",
+        Reach.TIGHTEN,
+    )
     stream: bool = option(True, "Take the model's reply piece by piece.", "true or false")
     temperature: float | None = number(None, "Sampling temperature; not sent if not set.", Bounds(0.0, 2.0))
     max_output_tokens: int | None = number(None, "Longest reply in tokens; not sent if not set.", _TOKENS)

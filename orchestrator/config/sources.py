@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from orchestrator.config.keys import VARIABLES, secret_values
 from orchestrator.config.option import Reach
-from orchestrator.config.settings import KEYS, Settings, allowed, kind, reach
+from orchestrator.config.settings import AUTO, KEYS, RENAMED, Settings, allowed, kind, reach
 from orchestrator.config.tighten import loosens, stricter
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.secret_names import is_secret_name
@@ -32,7 +32,17 @@ _EXTRAS = frozenset(
         *(name for names in VARIABLES.values() for name in names if name.startswith(PREFIX)),
     }
 )
-_TEST_PREFIX = "PULLWRIGHT_TEST_"
+SUITE_VARIABLES = frozenset(
+    {
+        "PULLWRIGHT_TEST_BASE_URL",
+        "PULLWRIGHT_TEST_CHAOS",
+        "PULLWRIGHT_TEST_EVERY_RECORD",
+        "PULLWRIGHT_TEST_IMAGE",
+    }
+)
+"""Variables of the program's own test suite; no run reads them."""
+
+_NAMES = frozenset({*KEYS, *RENAMED})
 
 _WORDS = {
     "true": True,
@@ -91,10 +101,11 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The settings, and the origin of each."""
+    """The settings, the origin of each, and what the person should know of them: a line for each thing."""
 
     settings: Settings
     origin: Mapping[str, Origin]
+    notices: tuple[str, ...] = ()
 
 
 def load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Loaded:
@@ -135,22 +146,41 @@ def _load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Lo
     if not (local.exists() and users.exists() and local.samefile(users)):
         sources.append(_from_file(Kind.LOCAL_FILE, local))
     sources += [_from_environment(environ), _from_flags(flags)]
+    notices: list[str] = []
+    proposed: list[str] = []
     for source in sources:
-        for key, (value, place) in source.items():
+        for key, (value, place) in _as_named_now(source, notices).items():
             check_value(key, value, place)
+            if reach(key) is Reach.PROPOSE and place.kind is Kind.LOCAL_FILE:
+                proposed.append(place.names(key))
+                continue
             present = values.get(key, Settings.model_fields[key].default)
             wanted = tuple(value) if isinstance(value, list) else value
             values[key], origin[key] = _within_reach(key, wanted, present, place), place
-    return Loaded(Settings(**values), origin)
+    if proposed and values.get("test_command") != AUTO:
+        notices.append(
+            f"{', '.join(proposed)}: counts only with --test-command {AUTO}, and as it is on the default branch"
+        )
+    return Loaded(Settings(**values), origin, tuple(notices))
 
 
 _Source: TypeAlias = dict[str, tuple[Any, Origin]]
 
 
+def _as_named_now(source: _Source, notices: list[str]) -> _Source:
+    """What a source says, under the names that options have now. A value under the new name counts first."""
+    for old, new in RENAMED.items():
+        if old in source:
+            value, place = source.pop(old)
+            notices.append(f"{place.names(old)} is called {_named_as(place, new)} now")
+            source.setdefault(new, (value, place))
+    return source
+
+
 def _from_flags(flags: Mapping[str, Any]) -> _Source:
     source: _Source = {}
     for key, value in flags.items():
-        if key not in KEYS:
+        if key not in _NAMES:
             raise ConfigurationError(f"there is no option {key!r}; {_nearest(key)}")
         source[key] = _typed(key, value), Origin(Kind.FLAG, _flag(key))
     return source
@@ -165,10 +195,10 @@ def _from_server(environ: Mapping[str, str]) -> _Source:
 def _from_environment(environ: Mapping[str, str]) -> _Source:
     source: _Source = {}
     for variable in sorted(environ):
-        if not variable.startswith(PREFIX) or variable in _EXTRAS or variable.startswith(_TEST_PREFIX):
+        if not variable.startswith(PREFIX) or variable in _EXTRAS or variable in SUITE_VARIABLES:
             continue
         key = variable.removeprefix(PREFIX).lower()
-        if key not in KEYS or variable != variable.upper():
+        if key not in _NAMES or variable != variable.upper():
             near = nearest_to(variable, [*(f"{PREFIX}{key.upper()}" for key in KEYS), *_EXTRAS])
             raise ConfigurationError(
                 f"the environment variable {variable} names no option; the nearest is {near}"
@@ -205,7 +235,7 @@ def _from_file(kind: Kind, path: Path, *, required: bool = False) -> _Source:
             raise ConfigurationError(f"{CONFIG_VARIABLE} names {path}, which does not exist")
         return {}
     for key in values:
-        if key not in KEYS:
+        if key not in _NAMES:
             raise ConfigurationError(unknown_key(key, path))
     return {key: (value, Origin(kind, str(path))) for key, value in values.items()}
 
@@ -236,7 +266,7 @@ def _typed(key: str, value: Any) -> Any:
     """Text from a flag or the environment as the option's type; what cannot be read stays text, and is refused."""
     if not isinstance(value, str):
         return value
-    wanted, text = kind(key), value.strip()
+    wanted, text = kind(RENAMED.get(key, key)), value.strip()
     if wanted is bool:
         return _WORDS.get(text.lower(), value)
     if wanted is str:
@@ -294,6 +324,17 @@ _BROUGHT = ", because a repository may bring that file along; "
 
 def _elsewhere(key: str) -> str:
     return f"give {_flag(key)} or set {PREFIX}{key.upper()}"
+
+
+def _named_as(place: Origin, key: str) -> str:
+    """An option's name as it is written at a place of this kind."""
+    match place.kind:
+        case Kind.FLAG:
+            return _flag(key)
+        case Kind.ENVIRONMENT:
+            return f"{PREFIX}{key.upper()}"
+        case _:
+            return key
 
 
 def _flag(key: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from orchestrator.config.option import Reach
-from orchestrator.config.settings import KEYS, Settings, allowed, reach
+from orchestrator.config.settings import AUTO, KEYS, RENAMED, Settings, allowed, reach
 from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _RANKS: Mapping[str, tuple[Any, ...]] = {
     "permission": ("read-only", "safe", "dangerous"),
     "comments": ("none", "writers", "quoted"),
     "draft": (True, False),
-    "strict_tests": (True, False),
+    "require_tests": (True, False),
 }
 """Values in order, the strictest first. Of numbers the smaller is stricter, of lists both count."""
 
@@ -42,13 +42,15 @@ def loosens(key: str, present: Any, wanted: Any) -> bool:
 def tightened(settings: Settings, text: str, place: str) -> tuple[Settings, list[str]]:
     """The settings as a repository's own file makes them stricter.
 
+    Where the person chose `test_command = "auto"`, the file may also name how the tests are run.
+
     Args:
         settings: what the person who runs the program chose.
         text: the file, TOML, as it is on the default branch.
         place: names the file in messages.
 
     Returns:
-        The settings, and a line for each value that has no effect because it would loosen a rule.
+        The settings, and a line for each value that has no effect, or has another name now.
         Options that are no rules, such as the model, are the business of those who run the
         program in that folder: they are passed over.
 
@@ -56,12 +58,8 @@ def tightened(settings: Settings, text: str, place: str) -> tuple[Settings, list
         ConfigurationError: the file cannot be read, or a rule in it has no valid value. Whoever
             wrote it wanted something stricter, so the run does not go on without it.
     """
-    try:
-        values = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigurationError(f"{place} is not valid TOML: {error}") from None
+    values, notes = _values(text, place)
     changes: dict[str, Any] = {}
-    notes = []
     for key in [key for key in KEYS if key in values]:
         match reach(key):
             case Reach.TIGHTEN if key in _OF_THE_WHOLE_RUN:
@@ -72,11 +70,27 @@ def tightened(settings: Settings, text: str, place: str) -> tuple[Settings, list
                 changes[key] = stricter(key, present, wanted)
                 if loosens(key, present, wanted):
                     notes.append(f"{key} in {place} would loosen a rule and has no effect")
+            case Reach.PROPOSE if settings.test_command != AUTO:
+                notes.append(f"{key} in {place} has no effect: it counts with --test-command {AUTO} only")
+            case Reach.PROPOSE:
+                person = getattr(settings, key)
+                changes[key] = _valid(key, values[key], place) if person in (None, AUTO) else person
             case Reach.NEVER | Reach.TYPED:
                 notes.append(f"{key} in {place} has no effect: only the person who runs this may set it")
             case Reach.FREE:
                 pass
     return settings.model_copy(update=changes), notes
+
+
+def _values(text: str, place: str) -> tuple[dict[str, Any], list[str]]:
+    """What the file says, under the names that options have now, and a line for each other name."""
+    try:
+        values = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigurationError(f"{place} is not valid TOML: {error}") from None
+    old_names = [old for old in RENAMED if old in values]
+    renamed = {RENAMED[old]: values[old] for old in old_names}
+    return renamed | values, [f"{old} in {place} is called {RENAMED[old]} now" for old in old_names]
 
 
 def _valid(key: str, value: Any, place: str) -> Any:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from orchestrator.agent.config import Host, SessionConfig
 from orchestrator.agent.loop import EndKind, SessionEnd
 from orchestrator.agent.session import Session
+from orchestrator.contracts.fence import fenced
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Resumed
-from orchestrator.core.errors import ToolError
+from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.core.events import PlanAccepted, Warned
+from orchestrator.core.prompts import render
 from orchestrator.core.spent import Spent
 from orchestrator.cycle.bring import Brought, bring
 from orchestrator.cycle.earlier import State, begun_proposal, conversation
@@ -25,6 +27,7 @@ from orchestrator.cycle.propose import Proposer, as_result
 from orchestrator.cycle.result import in_words
 from orchestrator.cycle.sight import Sight
 from orchestrator.cycle.tasks import TaskKind
+from orchestrator.cycle.verify import Verification
 from orchestrator.tools.base import Ledger
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from orchestrator.workspace.clone import Clone
 
 _SECONDS_A_MINUTE = 60.0
+_TITLE_CHARS = 70
 
 
 class Act:
@@ -65,8 +69,9 @@ class Act:
         self._commits = ModelCommits(
             self._environment, clone.base_commit, parts.guards.hold_back, self._emit, earlier=said
         )
-        self._proposer = self._make_proposer(choice)
         self._sight = Sight(parts.guards, self._emit)
+        self.verification = self._make_verification()
+        self._proposer = self._make_proposer(choice)
         self._pending = Pending(clone, self.ledger, self._proposer, dry_run=parts.manner.dry_run)
         self._ending = Ending(self._pending, self._sight, result, self._is_last)
         self._opening = Opening(
@@ -93,9 +98,18 @@ class Act:
             return SessionEnd(EndKind.FINISH, brought)
         self._take(brought)
         if self._task.kind is TaskKind.REBASE and brought.replays:
-            words = f"{self._task.url} is on top of {self.clone.base_branch} as it is"
-            return SessionEnd(EndKind.FINISH, await self._proposer.replay() if brought.base_moved else words)
-        return await self._end_what_was_begun(brought) or await self._converse(brought)
+            words: str | None = f"{self._task.url} is on top of {self.clone.base_branch} as it is"
+            if brought.base_moved:
+                words = await self._proposer.replay()
+            if words is not None:
+                return SessionEnd(EndKind.FINISH, words)
+        if end := await self._end_what_was_begun(brought):
+            return end
+        end = await self._converse(brought)
+        await self._propose_what_is_left(end)
+        if end.kind in {EndKind.FINISH, EndKind.COMPLETED, EndKind.LIMIT}:
+            await self._proposer.give_up()
+        return end
 
     async def _end_what_was_begun(self, brought: Brought) -> SessionEnd | None:
         """Do what an earlier cycle only had to tell the forge, and could not; None where a model is needed."""
@@ -124,7 +138,8 @@ class Act:
 
     async def _converse(self, brought: Brought) -> SessionEnd:
         parts = self._parts
-        profile = parts.profile(self._proposer.propose, self._ending.may_finish)
+        run_tests = self.verification.run_tests if self.verification.can_run else None
+        profile = parts.profile(self._proposer.propose, self._ending.may_finish, run_tests)
         turns = self._earlier.turns(*self._voice, parts.clock.now()) if self._earlier else []
         if self._earlier:
             self._tell_resumed(self._earlier, brought, len(turns))
@@ -144,8 +159,33 @@ class Act:
             # What it wrote, the model need not read to write it again, if that is what is there.
             if not (brought.base_moved or self._earlier.state.files_lost):
                 self.ledger.shown |= set(brought.paths)
-            return await self._session.run(self._opening.go_on(self._earlier, brought))
-        return await self._session.run(await self._opening.brief(profile, brought))
+            first = self._opening.go_on(self._earlier, brought)
+        else:
+            has_tool = profile.tools.get("run_tests") is not None
+            first = await self._opening.brief(
+                profile, brought, await self.verification.words(has_tool=has_tool, brief=profile.is_brief)
+            )
+        return await self._session.run(first)
+
+    async def _propose_what_is_left(self, end: SessionEnd) -> None:
+        """Propose, as a draft, what a model changed that ended in words, and never called for a pull request.
+
+        It was told that nobody reads what it only writes, so it takes the work for done, or asks nobody. What it
+        gave up by `finish`, and what a limit cut short, stays as it is.
+        """
+        asked_for = self._proposer.has_pull_request or self.verification.refused
+        if asked_for or end.kind not in {EndKind.COMPLETED, EndKind.AWAITING}:
+            return
+        if not await asyncio.to_thread(self._pending.paths):
+            return
+        self._proposer.draft = True
+        words = render("cycle/proposed_by_host", words=fenced(end.text.strip()) if end.text.strip() else "")
+        try:
+            await self._proposer.propose(self._task.title[:_TITLE_CHARS], words)
+        except ToolError as error:
+            self._emit(
+                Warned(f"what the model changed and did not propose is no pull request either: {error}")
+            )
 
     @property
     def conversation(self) -> list[Event]:
@@ -209,6 +249,28 @@ class Act:
         if state.run:  # a branch alone tells of none
             self._emit(Resumed(state.run, state.why, turns, len(brought.paths), brought.conflicts))
 
+    def _make_verification(self) -> Verification:
+        parts, verifier = self._parts, None
+        if parts.verifier is not None and parts.recorded_tests is None:
+            verifier = parts.verifier(self.clone)
+            if verifier is None and parts.manner.require_tests:
+                raise ConfigurationError(
+                    "nothing says how the tests are run, and --require-tests proposes nothing without them; "
+                    "name it with --test-command"
+                )
+        return Verification(
+            verifier=verifier,
+            recorded=parts.recorded_tests,
+            clone=self.clone,
+            task=self._task,
+            ledger=self.ledger,
+            sight=self._sight,
+            result=self._result,
+            emit=self._emit,
+            may_go_on=self._may_go_on,
+            is_required=parts.manner.require_tests,
+        )
+
     def _make_proposer(self, choice: Choice) -> Proposer:
         parts = self._parts
         return Proposer(
@@ -220,7 +282,7 @@ class Act:
             result=self._result,
             emit=self._emit,
             guards=parts.guards,
-            strict_tests=parts.manner.strict_tests,
+            verification=self.verification,
             author_email=parts.manner.author_email,
             model=parts.model.name,
             house=House(),
@@ -294,6 +356,10 @@ class Act:
 
     def _is_last(self) -> bool:
         return self._session is not None and self._session.budget.wrapping_up is not None
+
+    def _may_go_on(self) -> bool:
+        """Whether the model will be asked once more after this round."""
+        return self._session is None or not (self._is_last() or self._session.budget.exceeded())
 
     def _emit(self, event: Event) -> None:
         self._evidence(event)

@@ -15,11 +15,14 @@ from orchestrator.cycle.documents import shown_path
 if TYPE_CHECKING:
     from orchestrator.core.events import Emit
     from orchestrator.cycle.guards import Guards
-    from orchestrator.forge.base import Forge
+    from orchestrator.forge.base import Forge, PullRequest
     from orchestrator.workspace.base import CommitOutcome, LeftOut
 
-WEAKENED_LABEL = "tests-weakened"
-"""On a pull request whose change weakens tests."""
+REVIEW_LABEL = "tests-need-review"
+"""On a pull request after which tests are gone or skipped, or pass only by what was done to them."""
+
+FAILING_LABEL = "tests-fail"
+"""On a pull request whose tests, run by the host, do not pass."""
 
 _HELD_KEY = "held"
 _PATCH_CHARACTERS = 50_000
@@ -40,13 +43,26 @@ class Attachments:
     emit: Emit
     run: str
     _has_comment: bool = False
+    _is_marked: bool = False
 
-    async def label(self, number: int) -> None:
-        """Mark a pull request that weakens tests."""
+    async def label(self, number: int, label: str) -> None:
+        """Mark a pull request."""
         try:
-            await asyncio.to_thread(self.forge.ensure_label, number, WEAKENED_LABEL)
+            await asyncio.to_thread(self.forge.ensure_label, number, label)
         except ForgeError as error:
-            self.emit(Warned(f"pull request #{number} has no label {WEAKENED_LABEL!r}: {error}"))
+            self.emit(Warned(f"pull request #{number} has no label {label!r}: {error}"))
+
+    async def fails(self, pull: PullRequest, *, is_red: bool) -> None:
+        """Mark a pull request whose tests do not pass, or take the mark off."""
+        if is_red:
+            self._is_marked = True
+            await self.label(pull.number, FAILING_LABEL)
+        elif self._is_marked or FAILING_LABEL in pull.labels:
+            self._is_marked = False
+            try:
+                await asyncio.to_thread(self.forge.remove_label, pull.number, FAILING_LABEL)
+            except ForgeError as error:
+                self.emit(Warned(f"pull request #{pull.number} keeps its label {FAILING_LABEL!r}: {error}"))
 
     async def comment(self, number: int, outcome: CommitOutcome) -> None:
         """Show what was held, as a patch that a person can apply; or that nothing is held any more."""
@@ -84,7 +100,7 @@ class Attachments:
             bool(patch)
             and len(quoted(patch)) <= _PATCH_CHARACTERS
             and patch.encode() == raw
-            and "\r" not in patch
+            and patch.splitlines() == patch.removesuffix("\n").split("\n")
             and "<!--" not in patch
             and not self.guards.output(patch).removed
             and self.guards.redact(patch) == patch
@@ -92,5 +108,5 @@ class Attachments:
 
 
 def quoted(text: str) -> str:
-    """The text as a block of code in a quotation: no line of the comment begins with any of it."""
-    return "\n".join(f"> {line}" for line in fenced(text).split("\n"))
+    """The text as a block of code in a quotation: no line of the comment begins with any of it, whoever tells lines apart."""
+    return "\n".join(f"> {line}" for line in fenced(text).splitlines())

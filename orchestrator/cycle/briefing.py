@@ -86,6 +86,8 @@ async def first_message(  # noqa: PLR0913  all by name
     looks_only: bool = False,
     brought: Sequence[str] = (),
     conflicts: Sequence[str] = (),
+    tests: str = "",
+    brief: bool = False,
 ) -> Briefing:
     """Write the first message.
 
@@ -102,6 +104,8 @@ async def first_message(  # noqa: PLR0913  all by name
         brought: files that differ from the base already, by an earlier cycle on this task. None of them
             counts as instructions: a model wrote them.
         conflicts: those of them with conflict markers.
+        tests: what is to be said of the project's tests.
+        brief: no commits, and no map where every file is shown: a small model takes them for its work.
     """
     library = Library(
         [file for file in files if not _instructs(file, documents, brought)], read, documents, visible
@@ -125,18 +129,19 @@ async def first_message(  # noqa: PLR0913  all by name
         instructions=instructions,
         cut_at=(_instructions_limit(instructions_bytes) if cut else None),
         file_count=len(files),
-        map_block=fenced(visible(NAMES, map_text)),
+        map_block="" if brief and everything and pages else fenced(visible(NAMES, map_text)),
         unlisted=unlisted,
         commits=fenced(
             "\n".join(f"{name} {one_line(said, limit=_SUBJECT_CHARS, keep='`')}" for name, said in commits)
         )
-        if commits
+        if commits and not brief
         else "",
         pages=pages,
         everything=everything,
         looks_only=looks_only,
         brought=_listed(brought, visible),
         conflicts=_listed(conflicts, visible),
+        tests=tests,
     )
     empty = {file.path for file in files if file.kind == "file" and file.size == 0}
     return Briefing(text, {page.path for page in pages} | whole | empty)

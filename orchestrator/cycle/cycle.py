@@ -98,10 +98,11 @@ async def _story(parts: CycleParts, choice: Choice, result: CycleResult) -> None
             files = await asyncio.to_thread(clone.tracked_files)
             parts.emit(Cloned(clone.base_commit, clone.base_branch, len(files), str(clone.folder)))
             act = Act(parts, choice, clone, files, result)
-            try:
-                await _act(parts, task, act, result)
-            finally:
-                keep_work(parts, choice, act, result)
+            async with act.verification:
+                try:
+                    await _act(parts, task, act, result)
+                finally:
+                    keep_work(parts, choice, act, result)
 
 
 @contextmanager
@@ -129,6 +130,8 @@ async def _act(parts: CycleParts, task: Task, act: Act, result: CycleResult) -> 
         await act.close()
     _, patch = await asyncio.to_thread(act.left)
     await _finish(parts, task, end, result, left=patch)
+    if (why := act.verification.why_refused) and not result.pull_request:
+        _tell_refused(result, why)
 
 
 async def _clone(parts: CycleParts) -> Clone:
@@ -174,6 +177,15 @@ async def _finish(parts: CycleParts, task: Task, end: SessionEnd, result: CycleR
             result.outcome, result.error = Outcome.FAILED, end.text
         case EndKind.INTERRUPTED:
             result.outcome = Outcome.INTERRUPTED
+
+
+def _tell_refused(result: CycleResult, why: str) -> None:
+    """Say that it was the tests for which nothing was proposed."""
+    said = f"nothing was proposed, for its tests are not good ({why}); the work is kept"
+    if result.outcome is Outcome.LIMIT:
+        result.reason = f"{result.reason}; {said}"
+    elif result.outcome in {Outcome.FAILED, Outcome.NO_TASK}:
+        result.outcome, result.error = Outcome.FAILED, said
 
 
 def says_no_task(result: CycleResult) -> bool:

@@ -50,8 +50,8 @@ class Opening:
     sight: Sight
     emit: Emit
 
-    async def brief(self, profile: Profile, brought: Brought) -> Message:
-        """All that a model needs that knows nothing yet.
+    async def brief(self, profile: Profile, brought: Brought, tests: str) -> Message:
+        """All that a model needs that knows nothing yet; `tests` is what it is told of the project's tests.
 
         Raises:
             PullwrightError: the forge or git failed.
@@ -72,6 +72,8 @@ class Opening:
             ),
             brought=brought.paths,
             conflicts=brought.conflicts,
+            tests=tests,
+            brief=profile.is_brief,
         )
         self.ledger.shown |= briefing.shown
         text = briefing.text

@@ -13,6 +13,7 @@ from orchestrator.core.errors import ForgeUnavailableError
 from orchestrator.core.spent import Spent
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -25,17 +26,20 @@ if TYPE_CHECKING:
     from orchestrator.cycle.etiquette import Trailer
     from orchestrator.cycle.guards import Guards
     from orchestrator.cycle.tasks import Task
+    from orchestrator.cycle.verify import RecordedTests
     from orchestrator.environments.base import ExecutionEnvironment
     from orchestrator.forge.base import Forge
     from orchestrator.journal.kept import KeptWork
     from orchestrator.models.base import Model
     from orchestrator.profiles.base import Profile
+    from orchestrator.verification.base import Verifier
     from orchestrator.workspace.claims import Lease
     from orchestrator.workspace.clone import Clone
     from orchestrator.workspace.records import Records
 
 Propose: TypeAlias = Callable[[str, str], Awaitable[str]]
 MayFinish: TypeAlias = Callable[[str], Awaitable[str | None]]
+RunTests: TypeAlias = Callable[["Sequence[str]"], Awaitable[str]]
 
 
 SAVING_SECONDS = 20.0
@@ -141,7 +145,8 @@ class Manner:
         draft: new pull requests are drafts.
         context_characters: how much file text the first prompt may hold.
         author_email: whose commits on a task's branch are ours.
-        strict_tests: a change that weakens tests is refused.
+        require_tests: nothing is proposed whose tests were not run and found good; without a test command,
+            nothing after which tests are gone or skipped.
         other_base: a branch was named to start from, which may not be the default one.
         signoff: `auto`, `always` or `never`; `trailer`: `auto` or how a commit names the model.
         respects_ai_policy: a repository that wants nothing from machines is left alone.
@@ -157,7 +162,7 @@ class Manner:
     temperature: float | None = None
     max_output_tokens: int | None = None
     reasoning_effort: str | None = None
-    strict_tests: bool = False
+    require_tests: bool = False
     other_base: bool = False
     signoff: str = "auto"
     trailer: Trailer | Literal["auto"] = "auto"
@@ -172,12 +177,15 @@ class CycleParts:
     Attributes:
         run: the run's name; `folder` is its folder, where the journal and saved work are.
         repository: what people and journals call it.
+        verifier: runs the tests of a clone; None without a test command, or where none is found.
+        recorded_tests: what was said of them in the run that is replayed, in which nothing is run.
         origin: of a repository on disk, where it was cloned from; empty if that is not known.
         records: the hidden refs of the remote; None in a dry run.
         kept: unfinished work of the repository that only this machine has; None in a dry run.
         open_clone: clones into a folder of its own below the one given.
         environment: the place where tools act, for a work tree and the submodules in it.
-        profile: the tools and words, given what `create_pull_request` and `finish` ask the host.
+        profile: the tools and words, given what `create_pull_request`, `finish` and `run_tests` ask the host; the
+            last is None where no tests are run.
         profile_name: the profile's; `rules` says in a few words what may run.
         reply_tokens: the longest reply that the model can give.
         price: what a reply cost in USD, or None where the model's price is unknown.
@@ -192,7 +200,7 @@ class CycleParts:
     contract: Contract
     open_clone: Callable[[Path], Clone]
     environment: Callable[[Path, list[str]], ExecutionEnvironment]
-    profile: Callable[[Propose, MayFinish], Profile]
+    profile: Callable[[Propose, MayFinish, RunTests | None], Profile]
     guards: Guards
     rules: str
     profile_name: str
@@ -206,3 +214,5 @@ class CycleParts:
     emit: Emit
     stop: Stop
     origin: str = ""
+    verifier: Callable[[Clone], Verifier | None] | None = None
+    recorded_tests: RecordedTests | None = None

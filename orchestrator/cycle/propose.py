@@ -13,13 +13,15 @@ from orchestrator.core.diff_stat import diff_stat
 from orchestrator.core.errors import PushRejectedError, ToolError
 from orchestrator.core.events import Warned
 from orchestrator.core.prompts import render
-from orchestrator.cycle.attach import Attachments
+from orchestrator.cycle.attach import REVIEW_LABEL, Attachments
 from orchestrator.cycle.earlier import BegunProposal
 from orchestrator.cycle.result import PullRequestResult
 from orchestrator.cycle.template import fill_template
 from orchestrator.forge.base import Proposal
 from orchestrator.guard.outgoing import places_of_secrets
 from orchestrator.guard.syntax import unreadable_files
+from orchestrator.guard.test_listing import TestListing
+from orchestrator.verification.page import read_block
 from orchestrator.workspace.base import Screen
 
 if TYPE_CHECKING:
@@ -33,11 +35,11 @@ if TYPE_CHECKING:
     from orchestrator.cycle.model_commits import ModelCommits
     from orchestrator.cycle.result import CycleResult
     from orchestrator.cycle.tasks import Task
+    from orchestrator.cycle.verify import Verification
     from orchestrator.forge.base import Forge, PullRequest
-    from orchestrator.guard.integrity import Finding
     from orchestrator.guard.syntax import Unreadable
     from orchestrator.tools.base import Ledger
-    from orchestrator.workspace.base import CommitOutcome
+    from orchestrator.workspace.base import CommitOutcome, Staged
     from orchestrator.workspace.claims import Lease
     from orchestrator.workspace.clone import Clone
 
@@ -47,6 +49,9 @@ _MESSAGE_CHARACTERS = 10_000
 _FINDING_CHARACTERS = 200
 _MOST_COMMANDS = 30
 _MOST_UNREADABLE = 5
+_MOST_LOST = 10
+# Between the program's head of a pull request and the model's words: see `pull_request_body.md`.
+_RULE = "\n\n***\n"
 _OWNER_CHARACTERS = 100
 _ELSEWHERE = (
     " What is proposed are the files as they are now: bring back what is in a stash or on another branch "
@@ -60,7 +65,7 @@ class Proposer:
 
     Attributes:
         guards: what the change and its words pass before they leave.
-        strict_tests: a change that weakens tests is refused.
+        verification: the tests of what is proposed.
         author_email: whose commits on the task's branch may be replaced.
         house: what the repository asks of whoever proposes, read before the session.
         cost: what the task has cost so far, in words.
@@ -80,7 +85,7 @@ class Proposer:
     result: CycleResult
     emit: Emit
     guards: Guards
-    strict_tests: bool
+    verification: Verification
     author_email: str
     model: str
     house: House
@@ -93,8 +98,8 @@ class Proposer:
     pushed: str | None = None
     left_out: set[str] = field(default_factory=set)
     is_committed: bool = False
-    _weakened: list[Finding] = field(default_factory=list)
-    _was_weakened: bool = False
+    _tests: TestListing = field(default_factory=TestListing)
+    _took_tests: bool = False
     _unreadable: list[Unreadable] = field(default_factory=list)
     _named_unreadable: set[str] = field(default_factory=set)
     _attachments: Attachments = field(init=False)
@@ -130,15 +135,55 @@ class Proposer:
             WorkspaceError: git failed.
             ForgeError: the forge failed.
         """
-        self.emit(PhaseEntered(Phase.PROPOSE))
         said = body
         title, body = self._harmless(title, body)
         if self.ledger.shell_used:
             await self.commits.look()
-        outcome = await asyncio.to_thread(
-            self.clone.commit,
+        staged = await self._stage(is_begun=is_begun)
+        await self.verification.check(
+            staged.tree, staged.outcome.changes, words=(title, said), is_begun=is_begun
+        )
+        self.emit(PhaseEntered(Phase.PROPOSE))
+        outcome = await self._commit(staged, self._message_with_commits(title, said))
+        diff = await asyncio.to_thread(self.clone.diff)
+        self.result.changed = diff_stat(diff)
+        paths = [change.path for change in outcome.changes]
+        if self.dry_run:
+            self.result.branch, self.result.commit = self.branch, outcome.commit or self.result.commit
+            full = self._body(body, paths, self.clone.head_commit)
+            self.result.pull_request = PullRequestResult(title, full, self._is_draft)
+            self.result.diff = diff
+            words = "Dry run: the pull request would be opened now."
+        else:
+            self.emit(Proposing(title, body, self.branch, self.clone.head_commit))
+            words = await self._publish(title, lambda head: self._body(body, paths, head), outcome)
+        return self._answer(words, outcome)
+
+    async def give_up(self) -> None:
+        """Propose after all what was sent back because of its tests, as it was and as long as it is still there.
+
+        Raises:
+            WorkspaceError: git failed.
+            ForgeError: the forge failed.
+        """
+        refused = self.verification.refused
+        if refused is None or self.verification.is_required or self.has_pull_request:
+            return
+        with self.verification.last_time():
+            try:
+                await self.propose(*refused)
+            except ToolError as error:
+                self.emit(Warned(f"what the model proposed before cannot be proposed: {error}"))
+
+    async def _stage(self, *, is_begun: bool) -> Staged:
+        """What would be committed.
+
+        Raises:
+            ToolError: it may not be.
+        """
+        staged = await asyncio.to_thread(
+            self.clone.stage,
             set(self.ledger.touched),
-            self._message_with_commits(title, said),
             include_commands=self.ledger.shell_used,
             screen=Screen(
                 self._secrets,
@@ -146,25 +191,22 @@ class Proposer:
                 lambda changes: self._refusal(changes) or self._unreadable_once(changes, is_begun=is_begun),
             ),
         )
-        for note in outcome.notes:
+        for note in staged.outcome.notes:
             self.emit(Warned(note))
-        self.left_out = {item.path for item in (*outcome.left_out, *outcome.held)}
+        self.left_out = {item.path for item in (*staged.outcome.left_out, *staged.outcome.held)}
+        self._check(staged)
+        return staged
+
+    async def _commit(self, staged: Staged, message: str) -> CommitOutcome:
+        outcome = await asyncio.to_thread(self.clone.commit_staged, staged, message)
         self.is_committed |= outcome.commit is not None
         if outcome.commit is not None:
             self.commits.told()
-        self._check(outcome)
-        diff = await asyncio.to_thread(self.clone.diff)
-        self.result.changed = diff_stat(diff)
-        full_body = self._body(body, [change.path for change in outcome.changes])
-        if self.dry_run:
-            self.result.branch, self.result.commit = self.branch, outcome.commit or self.result.commit
-            self.result.pull_request = PullRequestResult(title, full_body, self.draft)
-            self.result.diff = diff
-            words = "Dry run: the pull request would be opened now."
-        else:
-            self.emit(Proposing(title, body, self.branch, self.clone.head_commit))
-            words = await self._publish(title, full_body, outcome)
-        return self._answer(words, outcome)
+        return outcome
+
+    @property
+    def _is_draft(self) -> bool:
+        return self.draft or self.verification.is_red
 
     def _harmless(self, title: str, body: str) -> tuple[str, str]:
         """The words as they may leave. What is taken out of them may bring a secret together."""
@@ -190,13 +232,13 @@ class Proposer:
         if too_much := self.guards.size(changes):
             self.emit(Guarded(Defence.CHANGE_SIZE, too_much))
             return too_much
-        self._weakened = self.guards.weakened(changes)
-        if not self._weakened:
-            return None
-        places = tuple(str(finding) for finding in self._weakened)
-        self.emit(Guarded(Defence.TEST_INTEGRITY, "the change weakens tests", places))
-        if self.strict_tests:
-            return f"The change weakens tests, which is refused here (--strict-tests): {'; '.join(places)}"
+        self._tests = self.guards.tests(changes)
+        if self._tests.notes:
+            said = tuple(self._tests.lines())
+            self.emit(Guarded(Defence.TEST_INTEGRITY, "what the change does to tests needs a look", said))
+        if self._tests.lost and self.verification.is_required and self.verification.verifier is None:
+            lost = "; ".join(self._tests.lost[:_MOST_LOST])
+            return f"Tests are gone or skipped, which is refused here (--require-tests): {lost}"
         return None
 
     def _unreadable_once(self, changes: Sequence[FileChange], *, is_begun: bool) -> str | None:
@@ -215,7 +257,8 @@ class Proposer:
             "create_pull_request again. If the text is meant to be so, call it again as it is."
         )
 
-    def _check(self, outcome: CommitOutcome) -> None:
+    def _check(self, staged: Staged) -> None:
+        outcome = staged.outcome
         if outcome.held_back:
             where = ", ".join(outcome.held_back)
             self.emit(
@@ -229,7 +272,7 @@ class Proposer:
         if outcome.held:
             held = tuple(f"{item.path}: {item.reason}" for item in outcome.held)
             self.emit(Guarded(Defence.PROTECTED_PATHS, "changes wait for a person", held))
-        if not self.is_committed:
+        if not (self.is_committed or staged.is_new):
             left_out = "".join(
                 f" {item.path} is left out: {item.reason}." for item in (*outcome.left_out, *outcome.held)
             )
@@ -251,7 +294,7 @@ class Proposer:
         said = (body[:_MESSAGE_CHARACTERS], commits)
         return self.guards.wording.message(title, said, (closing, "\n".join(self.house.trailers)))
 
-    def _body(self, body: str, paths: Sequence[str]) -> str:
+    def _body(self, body: str, paths: Sequence[str], head: str) -> str:
         if self.house.template is not None:
             # Together, for a template may turn what is code in the body into words, and the other way round.
             filled = fill_template(self.house.template, body)
@@ -267,8 +310,10 @@ class Proposer:
             earlier=max(len(commands) - _MOST_COMMANDS, 0),
             passed=sum(command.passed for command in commands),
             failed=sum(not command.passed for command in commands),
-            weakened=[one_line(str(finding), limit=_FINDING_CHARACTERS) for finding in self._weakened],
-            was_weakened=self._was_weakened,
+            tests_warning=self.verification.warning,
+            tests=self.verification.report(head),
+            listed=[one_line(line, limit=_FINDING_CHARACTERS) for line in self._listed()],
+            took_tests=self._took_tests and not self._tests.lost,
             unreadable=[
                 one_line(str(found), limit=_FINDING_CHARACTERS)
                 for found in self._unreadable[:_MOST_UNREADABLE]
@@ -279,22 +324,27 @@ class Proposer:
         )
         return f"{self.guards.redact(full)}\n\n{self.task.marker}"
 
-    async def _publish(self, title: str, body: str, outcome: CommitOutcome) -> str:
+    def _listed(self) -> list[str]:
+        """What the change's text says of tests; where they were run, only what the runs do not tell."""
+        verdict = self.verification.verdict
+        return self._tests.lines(beside_runs=verdict is not None and not verdict.problem)
+
+    async def _publish(self, title: str, body: Callable[[str], str], outcome: CommitOutcome) -> str:
         branch = self.branch
-        await self._push(branch)
-        proposal = Proposal(branch, self.clone.base_branch, title, body, self.draft)
+        commit = await self._push(branch)
+        proposal = Proposal(branch, self.clone.base_branch, title, body(commit), self._is_draft)
         pull, created = await asyncio.to_thread(self.forge.ensure_pull_request, proposal)
         self.result.pull_request = as_result(pull)
-        commit = self.pushed or ""
         self.emit(Proposed(pull.number, pull.title, pull.url, branch, commit, created))
-        if self._weakened:
-            self._was_weakened = True
-            await self._attachments.label(pull.number)
+        if self._tests.lost or self.verification.is_doubtful:
+            self._took_tests |= bool(self._tests.lost)
+            await self._attachments.label(pull.number, REVIEW_LABEL)
+        await self._attachments.fails(pull, is_red=self.verification.is_red)
         await self._attachments.comment(pull.number, outcome)
         return f"Pull request #{pull.number} is {'open' if created else 'updated'}: {pull.url}"
 
-    async def _push(self, branch: str) -> None:
-        """Push, and make sure of the claim once more.
+    async def _push(self, branch: str) -> str:
+        """Push, and make sure of the claim once more; returns the commit that the remote holds.
 
         Raises:
             ClaimLostError: another worker holds the task. Then the branch is as it was, or the pull
@@ -311,12 +361,16 @@ class Proposer:
         self.result.branch, self.result.commit = branch, commit
         if self.lease is not None:
             await asyncio.to_thread(self.lease.make_sure)
+        return commit
 
     async def _push_once(self, branch: str) -> str:
         return await asyncio.to_thread(self.clone.push, branch, expected=self.pushed, lease=self.lease)
 
-    async def replay(self) -> str:
+    async def replay(self) -> str | None:
         """Put the pull request's own change on the moved base, without a model and with the words as they are.
+
+        Returns:
+            What was done; None where the tests do not pass there, so that a model has to look at it.
 
         Raises:
             ToolError: the change may not leave any more.
@@ -325,22 +379,36 @@ class Proposer:
         pull = self.task.pull
         if pull is None:
             raise AssertionError("only a pull request is replayed")
+        staged = await self._stage(is_begun=True)
+        try:
+            await self.verification.check(
+                staged.tree, staged.outcome.changes, words=(pull.title, ""), is_begun=True
+            )
+        except ToolError as error:
+            self.emit(Warned(f"on top of {self.clone.base_branch} the tests do not pass: {error}"))
+            return None
         self.emit(PhaseEntered(Phase.PROPOSE))
-        outcome = await asyncio.to_thread(
-            self.clone.commit,
-            set(self.ledger.touched),
-            self._message(self.guards.wording.title(pull.title), ""),
-            include_commands=False,
-            screen=Screen(self._secrets, self.guards.protect, self._refusal),
-        )
-        self.is_committed |= outcome.commit is not None
-        self._check(outcome)
+        outcome = await self._commit(staged, self._message(self.guards.wording.title(pull.title), ""))
         if not self.dry_run:
-            await self._push(pull.branch)
+            commit = await self._push(pull.branch)
+            pull = await self._refreshed(pull, [change.path for change in outcome.changes], commit)
             self.result.pull_request = as_result(pull)
-            commit = self.pushed or ""
             self.emit(Proposed(pull.number, pull.title, pull.url, pull.branch, commit, created=False))
         return f"pull request #{pull.number} is on top of {self.clone.base_branch} again"
+
+    async def _refreshed(self, pull: PullRequest, paths: Sequence[str], head: str) -> PullRequest:
+        """The pull request, whose head says what its tests are now. What is below the head stays as it is."""
+        old, rule, words = pull.body.replace("\r\n", "\n").partition(_RULE)
+        if self.verification.verdict is None and read_block(old, head) is None:
+            return pull
+        ours = self._body("", paths, head).removesuffix(self.task.marker).rstrip()
+        below = f"{rule}{words}" if rule else f"\n\n{self.task.marker}"
+        proposal = Proposal(
+            pull.branch, self.clone.base_branch, pull.title, f"{ours}{below}", pull.draft or self._is_draft
+        )
+        found, _ = await asyncio.to_thread(self.forge.ensure_pull_request, proposal)
+        await self._attachments.fails(found, is_red=self.verification.is_red)
+        return found
 
     async def _may_replace(self, branch: str) -> bool:
         """Whether the branch is that of a pull request that was closed. People's work on it may not be replaced."""

@@ -63,6 +63,8 @@ class CycleResult:
         saved: the hidden ref on the remote that holds unfinished work, from which the next cycle goes on.
         diff: what a dry run would have pushed.
         changed: the files and lines of the pull request.
+        tests: the runs of the repository's tests, as `run --json` has them; None where none were made.
+        tests_fail: something that passed before fails with the change, or what the task names does.
         usd: None where the model's price is unknown.
         uncertain_usd: the part of `usd` that is an estimate, of requests whose cost nobody told.
         uncertain_tokens: those of such requests, beside `usage`.
@@ -88,6 +90,8 @@ class CycleResult:
     saved: str | None = None
     diff: str | None = None
     changed: DiffStat | None = None
+    tests: dict[str, Any] | None = None
+    tests_fail: bool = False
     usage: Usage = field(default_factory=Usage)
     usd: float | None = 0.0
     uncertain_usd: float = 0.0
@@ -130,6 +134,7 @@ class CycleResult:
             "saved": self.saved,
             "diff": self.diff,
             "changed": None if self.changed is None else asdict(self.changed),
+            "tests": self.tests,
             "usage": {**asdict(usage), "total_tokens": usage.total_tokens},
             "usd": self.usd,
             "uncertain_usd": self.uncertain_usd,

@@ -137,17 +137,22 @@ class Order(StrEnum):
     ALONE = "alone"
     """After all calls before it and before all calls behind it: it changes files."""
     LAST = "last"
-    """Alone, and only if no call before it failed: it publishes something, or ends the session."""
+    """Alone, and only if no call before it failed: it publishes or runs the whole change, or ends the session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool: how the model sees it, what runs, whether safe mode hides it, and beside what it may run."""
+    """A tool: how the model sees it, what runs, whether safe mode hides it, and beside what it may run.
+
+    Attributes:
+        is_timed: it is stopped where it takes longer than any tool should; else its host sees to that.
+    """
 
     definition: ToolDefinition
     execute: Executor
     dangerous: bool = False
     order: Order = Order.TOGETHER
+    is_timed: bool = True
 
     @property
     def name(self) -> str:

@@ -1,14 +1,14 @@
-"""`create_pull_request`, `ask_question` and `finish`: the calls by which a session gets somewhere."""
+"""`run_tests`, `create_pull_request`, `ask_question` and `finish`: the calls by which a session gets somewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.tools.base import Ends, Failed, Ok, Order, Tool, ToolContext, ToolOutcome, define
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from orchestrator.core.messages import JsonObject
 
@@ -18,21 +18,43 @@ Propose: TypeAlias = Callable[[str, str], Awaitable[str]]
 MayFinish: TypeAlias = Callable[[str], Awaitable[str | None]]
 """The host's function: the reason given in, why the session may not end yet or None out."""
 
+RunTests: TypeAlias = Callable[[Sequence[str]], Awaitable[str]]
+"""The host's function: ids of tests in, none for all, what the model is told out. May raise `ToolError`."""
+
 MAX_TITLE_CHARS = 256
 """GitHub takes no longer title of an issue or pull request."""
 
 MAX_CHOICES = 9
+RUN_TESTS = "run_tests"
+MAX_TESTS = 50
+MAX_ID_CHARS = 500
 
 
-def create_pull_request(propose: Propose) -> Tool:
-    """The tool that has the host commit, push and open or update the pull request."""
+def run_tests(run: RunTests) -> Tool:
+    """The tool that has the host run the repository's tests, which takes as long as they take."""
+
+    async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
+        return Ok(await run(tuple(arguments.get("tests") or ())))
+
+    test: JsonObject = {"type": "string", "minLength": 1, "maxLength": MAX_ID_CHARS}
+    tests: JsonObject = {"type": "array", "items": test, "maxItems": MAX_TESTS}
+    return Tool(define(RUN_TESTS, {"tests": tests}), execute, order=Order.LAST, is_timed=False)
+
+
+def create_pull_request(propose: Propose, *, is_timed: bool = True) -> Tool:
+    """The tool that has the host commit, push and open or update the pull request.
+
+    Args:
+        propose: the host's function.
+        is_timed: see `Tool`; a host that runs tests first takes as long as they take.
+    """
 
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
         return await propose_changes(propose, arguments["title"], arguments["body"])
 
     text = {"type": "string"}
     definition = define("create_pull_request", {"title": text, "body": text}, ("title", "body"))
-    return Tool(definition, execute, order=Order.LAST)
+    return Tool(definition, execute, order=Order.LAST, is_timed=is_timed)
 
 
 def ask_question() -> Tool:

@@ -283,7 +283,8 @@ class HostRuns:
         self, before: RunResult, changed: tuple[RunResult, RunResult]
     ) -> tuple[RunResult, tuple[RunResult, RunResult]]:
         """Run what passed before and fails now twice more, on both sides alike, and note what ended differently."""
-        suspects = [_suspects(before, result) for result in changed]
+        kept, after = (_suspects(before, result) for result in changed)
+        suspects = (kept - after, after)  # of what fails in both, the change as it is tells
         if not any(suspects):
             return before, changed
         found: dict[str, frozenset[str]] = {}

@@ -60,6 +60,18 @@ class Trees:
             self._listed[tree] = {os.fsdecode(path): head[:6].decode("ascii") for head, _, path in lines}
         return self._listed[tree]
 
+    def text(self, tree: str, path: str, *, most_bytes: int) -> str | None:
+        """A file's text in a tree; None where there is none, it is larger, or it is not UTF-8."""
+        if not self.entries(tree).get(path, "").startswith("100"):
+            return None
+        name = f"{tree}:{path}"
+        if int(self._git.run("cat-file", "-s", name, doing=_DOING)) > most_bytes:
+            return None
+        try:
+            return self._git.run("cat-file", "blob", name, doing=_DOING).decode("utf-8")
+        except UnicodeDecodeError:
+            return None
+
     def changes(self, old: str, new: str) -> tuple[FileChange, ...]:
         """Every path at which two commits or trees differ, with what it holds on both sides."""
         found = differences(self._git, old, new)

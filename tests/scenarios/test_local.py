@@ -222,7 +222,9 @@ def test_a_repository_template_is_filled(stage: Stage, repository: Path) -> None
     add_commit(repository, {".github/pull_request_template.md": template}, "Template")
     stage.script(FIX_IT)
     body = stage.run("--repo", str(repository), *TASK).result["pull_request"]["body"]
-    assert body.split("\n***\n\n")[1].startswith("## Description\n\n> It subtracted.")
+    assert body.split("\n***\n\n## In the model's own words\n\n")[1].startswith(
+        "## Description\n\n> It subtracted."
+    )
     assert "## Checklist" in body
     assert body.rstrip().endswith("-->")
 

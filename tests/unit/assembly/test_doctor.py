@@ -62,7 +62,7 @@ def test_a_local_repository_is_ready(tmp_path: Path) -> None:
         found = probe(tmp_path, str(repository), writes=writes)
         bad = {name: one for name, one in found.items() if one.state is not State.OK}
         assert {name: one.state for name, one in bad.items()} == dict.fromkeys(
-            ("sandbox", "rules"), State.SKIPPED
+            ("sandbox", "rules", "command", "set-up", "report", "place"), State.SKIPPED
         )
     assert found["folder"].found == f"{repository}: a work tree, default branch main"
     assert git(repository, "for-each-ref", "refs/pullwright") == ""

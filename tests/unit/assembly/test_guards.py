@@ -35,6 +35,18 @@ if TYPE_CHECKING:
             "dangerous: every command, in bubblewrap, hosts: pypi.org",
         ),
         ({"permission": "dangerous", "sandbox": "off"}, "dangerous: every command, WITHOUT a sandbox"),
+        (
+            {"test_command": "pytest -q", "allow_host": ("pypi.org",)},
+            "safe: no commands for the model; the host runs pytest -q; in bubblewrap, hosts: pypi.org",
+        ),
+        (
+            {"test_command": "auto", "allow_command": ("ls",)},
+            "safe: ls for the model; the host runs the tests; in bubblewrap",
+        ),
+        (
+            {"test_command": "make", "permission": "read-only", "sandbox": "off"},
+            "read-only: no commands for the model; the host runs make; WITHOUT a sandbox",
+        ),
     ],
 )
 def test_what_may_run_is_said_in_a_line(settings: dict[str, Any], words: str) -> None:
@@ -44,9 +56,10 @@ def test_what_may_run_is_said_in_a_line(settings: dict[str, Any], words: str) ->
 
 def test_a_sandbox_is_looked_for_only_where_commands_can_run() -> None:
     assert choose_sandbox(Settings()) is None
-    found = choose_sandbox(Settings(permission="dangerous"))
-    assert found is not None
-    assert found.name == find_sandbox().name
+    for settings in (Settings(permission="dangerous"), Settings(test_command="make")):
+        found = choose_sandbox(settings)
+        assert found is not None
+        assert found.name == find_sandbox().name
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.cli.arguments import COMMANDS, UsageError, given_settings, parse
 from orchestrator.cli.setting_flags import SETTING_KEYS
-from orchestrator.config.settings import KEYS
+from orchestrator.config.settings import KEYS, RENAMED
 from orchestrator.guard.secrets import Redactor
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -38,8 +38,18 @@ def test_only_flags_that_were_given_are_settings() -> None:
     }
 
 
+def test_a_flag_that_was_renamed_is_understood_and_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert given_settings(parse(["run", "--repo", "x", "--strict-tests"])) == {"strict_tests": True}
+    with pytest.raises(SystemExit):
+        parse(["run", "--help"])
+    shown = capsys.readouterr().out
+    assert "--require-tests" in shown
+    assert "--strict-tests" not in shown
+
+
 def test_every_flag_of_the_configuration_is_an_option() -> None:
-    assert set(KEYS) >= SETTING_KEYS
+    assert {*KEYS, *RENAMED} >= SETTING_KEYS
+    assert set(RENAMED) <= SETTING_KEYS
     assert set(KEYS) - SETTING_KEYS == {
         "author_name",
         "author_email",

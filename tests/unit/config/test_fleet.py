@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.config import load
 from orchestrator.config.fleet import DEFAULT_EVERY, Address, FleetFile, load_fleet
 from orchestrator.core.errors import ConfigurationError
 
@@ -34,6 +35,13 @@ def test_options_of_a_repository_stand_over_those_for_all(tmp_path: Path) -> Non
     common = {"model": "openai:a"}
     assert one.settings == {**common, "max_rounds": 3, "every": "30m", "timezone": "Europe/Berlin"}
     assert two.settings == {**common, "max_rounds": 5, "cron": "0 3 * * *", "timezone": "UTC"}
+
+
+def test_an_option_of_the_file_that_was_renamed_is_understood(tmp_path: Path) -> None:
+    (one,) = read(tmp_path, f"{ONE}strict_tests = true\n").repositories
+    loaded = load(one.settings, one.environ, tmp_path)
+    assert loaded.settings.require_tests
+    assert loaded.notices == ("--strict-tests is called --require-tests now",)
 
 
 def test_a_repository_without_a_schedule_is_looked_at_every_so_often(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from orchestrator.config import Kind, Origin, Settings, load, tightened
 from orchestrator.config.option import Reach
 from orchestrator.config.settings import KEYS, allowed, description, reach
-from orchestrator.config.sources import user_file
+from orchestrator.config.sources import SUITE_VARIABLES, user_file
 from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -202,6 +202,7 @@ def test_what_is_wrong_in_a_file(place: Place, which: str, toml: str, message: s
         ("PULLWRIGHT_max_rounds", "PULLWRIGHT_max_rounds names no option; the nearest is"),
         ("PULLWRIGHT_HOMES", "PULLWRIGHT_HOMES names no option; the nearest is PULLWRIGHT_HOME"),
         ("PULLWRIGHT_", "PULLWRIGHT_ names no option; the nearest is"),
+        ("PULLWRIGHT_TEST_COMAND", "names no option; the nearest is PULLWRIGHT_TEST_COMMAND"),
     ],
 )
 def test_an_unknown_variable_is_named(place: Place, variable: str, message: str) -> None:
@@ -219,6 +220,7 @@ def test_variables_that_are_no_options_are_left_alone(place: Place) -> None:
         PULLWRIGHT_HOME="/x", PULLWRIGHT_TEST_BASE_URL="x", PULLWRIGHT_API_KEY="x", PATH="/bin"
     )
     assert loaded.settings == Settings()
+    assert not {f"PULLWRIGHT_{key.upper()}" for key in KEYS} & SUITE_VARIABLES
 
 
 def test_a_named_file_must_be_there(place: Place) -> None:
@@ -294,7 +296,8 @@ LOOSER = {
     "permission": ("'safe'", "'dangerous'"),
     "comments": ("'writers'", "'quoted'"),
     "draft": ("true", "false"),
-    "strict_tests": ("true", "false"),
+    "require_tests": ("true", "false"),
+    "test_minutes": ("5.0", "6.0"),
     "max_rounds": ("5", "6"),
     "max_usd": ("0.5", "0.75"),
     "max_tokens": ("1000", "1001"),
@@ -335,7 +338,7 @@ def test_the_folder_may_tighten_a_rule_and_not_loosen_it(place: Place, key: str)
 
 
 def test_every_rule_has_a_case() -> None:
-    lists = {"deny_command", "protect_path"}
+    lists = {"deny_command", "protect_path", "test_paths"}
     assert {key for key in KEYS if reach(key) is Reach.TIGHTEN} == {*LOOSER, *lists}
 
 
@@ -401,6 +404,128 @@ class TestTheFileOfTheRepository:
     def test_a_broken_one_stops_the_run(self, text: str) -> None:
         with pytest.raises(ConfigurationError, match="the file"):
             tightened(Settings(), text, "the file")
+
+
+_HOW_TO_TEST = {
+    "test_command": ("make check", "make other"),
+    "setup_command": ("npm ci", "npm other"),
+    "test_report": ("report.xml", "other.xml"),
+}
+_FILE = "".join(f"{key} = {value!r}\n" for key, (value, _) in _HOW_TO_TEST.items())
+
+
+class TestACommandForTests:
+    """It is a person's choice: a repository's file names one only to whom asks for it."""
+
+    def test_every_option_of_the_kind_has_a_case(self) -> None:
+        assert {key for key in KEYS if reach(key) is Reach.PROPOSE} == set(_HOW_TO_TEST)
+
+    def test_the_folders_file_sets_none_and_that_is_said(self, place: Place) -> None:
+        place.local.write_text(_FILE)
+        loaded = place.load()
+        assert loaded.settings == Settings()
+        assert {origin.kind for origin in loaded.origin.values()} == {Kind.DEFAULT}
+        (notice,) = loaded.notices
+        assert "counts only with --test-command auto" in notice
+        assert all(key in notice for key in _HOW_TO_TEST)
+
+    @pytest.mark.parametrize("command", ["auto", "make check"])
+    def test_the_folders_file_does_not_choose_for_the_person(self, place: Place, command: str) -> None:
+        place.local.write_text(f"test_command = {command!r}\n")
+        assert place.load().settings.test_command is None
+
+    def test_the_folders_file_changes_nothing_of_what_the_person_chose(self, place: Place) -> None:
+        place.local.write_text(_FILE)
+        place.user.write_text("test_command = 'pytest -q'\n")
+        loaded = place.load()
+        assert loaded.settings == Settings(test_command="pytest -q")
+        assert len(loaded.notices) == 1
+        chosen = place.load({"test_command": "auto"})
+        assert chosen.settings == Settings(test_command="auto")
+        assert chosen.notices == ()
+
+    def test_a_person_names_it_anywhere_else(self, place: Place) -> None:
+        place.user.write_text(_FILE)
+        loaded = place.load(PULLWRIGHT_TEST_COMMAND="tox -q", PULLWRIGHT_TEST_MINUTES="2.5")
+        assert loaded.settings == Settings(
+            test_command="tox -q", setup_command="npm ci", test_report="report.xml", test_minutes=2.5
+        )
+        assert loaded.notices == ()
+
+    @pytest.mark.parametrize("report", ["/etc/passwd", "../x.xml", "a/../../x", "a\\b", "a\nb", ""])
+    def test_a_report_is_inside_the_repository(self, place: Place, report: str) -> None:
+        with pytest.raises(ConfigurationError, match=r"--test-report = .*: must be a path or pattern inside"):
+            place.load({"test_report": report})
+
+    @pytest.mark.parametrize("chosen", [None, "pytest -q"])
+    def test_on_the_default_branch_it_counts_for_nothing_without_auto(self, chosen: str | None) -> None:
+        settings, notes = tightened(Settings(test_command=chosen), _FILE, "the file")
+        assert settings == Settings(test_command=chosen)
+        assert notes == [
+            f"{key} in the file has no effect: it counts with --test-command auto only"
+            for key in _HOW_TO_TEST
+        ]
+
+    def test_on_the_default_branch_it_counts_with_auto_and_after_what_the_person_named(self) -> None:
+        settings, notes = tightened(
+            Settings(test_command="auto", setup_command="make deps"), _FILE, "the file"
+        )
+        assert settings == Settings(
+            test_command="make check", setup_command="make deps", test_report="report.xml"
+        )
+        assert notes == []
+
+    def test_a_broken_one_stops_a_run_that_would_take_it(self) -> None:
+        with pytest.raises(ConfigurationError, match="test_report in the file: must be a path or pattern"):
+            tightened(Settings(test_command="auto"), "test_report = '../../x'", "the file")
+
+    def test_paths_of_tests_are_added(self) -> None:
+        settings, notes = tightened(Settings(test_paths=("checks/**",)), "test_paths = ['it/*']", "the file")
+        assert (settings.test_paths, notes) == (("checks/**", "it/*"), [])
+
+
+class TestANameThatChanged:
+    """`strict_tests` is `require_tests`, wherever it is written."""
+
+    @pytest.mark.parametrize("which", ["local", "user"])
+    def test_in_a_file(self, place: Place, which: str) -> None:
+        path = getattr(place, which)
+        path.write_text("strict_tests = true\n")
+        loaded = place.load()
+        assert loaded.settings == Settings(require_tests=True)
+        assert loaded.notices == (f"strict_tests in {path} is called require_tests now",)
+
+    def test_as_a_variable(self, place: Place) -> None:
+        loaded = place.load(PULLWRIGHT_STRICT_TESTS="yes")
+        assert loaded.settings == Settings(require_tests=True)
+        assert loaded.notices == ("PULLWRIGHT_STRICT_TESTS is called PULLWRIGHT_REQUIRE_TESTS now",)
+
+    def test_as_a_flag(self, place: Place) -> None:
+        loaded = place.load({"strict_tests": True})
+        assert loaded.settings == Settings(require_tests=True)
+        assert loaded.notices == ("--strict-tests is called --require-tests now",)
+
+    def test_beside_the_new_name_it_does_not_count(self, place: Place) -> None:
+        loaded = place.load({"strict_tests": True, "require_tests": False})
+        assert loaded.settings == Settings()
+        assert len(loaded.notices) == 1
+
+    def test_a_wrong_value_is_refused(self, place: Place) -> None:
+        with pytest.raises(
+            ConfigurationError, match=r"^PULLWRIGHT_STRICT_TESTS = 'perhaps': must be true or"
+        ):
+            place.load(PULLWRIGHT_STRICT_TESTS="perhaps")
+
+    def test_it_loosens_as_little_as_the_new_one(self, place: Place) -> None:
+        place.user.write_text("require_tests = true\n")
+        place.local.write_text("strict_tests = false\n")
+        with pytest.raises(ConfigurationError, match="may only be stricter there"):
+            place.load()
+
+    def test_in_the_file_of_the_repository(self) -> None:
+        settings, notes = tightened(Settings(), "strict_tests = true", "the file")
+        assert settings == Settings(require_tests=True)
+        assert notes == ["strict_tests in the file is called require_tests now"]
 
 
 def test_a_secret_in_a_message_is_not_shown(place: Place) -> None:

@@ -1,0 +1,151 @@
+"""Probes of how the tests are run: what a run would start, where, and what its set-up has to reach. They start nothing."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.assembly.doctor_findings import (
+    Finding,
+    Group,
+    Impatient,
+    Probe,
+    Unmet,
+    ok,
+    skipped,
+    warning,
+)
+from orchestrator.assembly.guards import sandbox_options
+from orchestrator.assembly.testing import allowing, as_flags, missing_hosts, proposals, run_options
+from orchestrator.config import LOCAL_FILE, tightened
+from orchestrator.config.settings import AUTO
+from orchestrator.verification.suggest import hosts_of, names_each_test
+from orchestrator.workspace.base import Identity
+from orchestrator.workspace.clone import open_clone
+
+if TYPE_CHECKING:
+    from orchestrator.assembly.around import Around
+    from orchestrator.assembly.forge import Site
+    from orchestrator.config import Settings
+    from orchestrator.verification.runs import RunOptions
+    from orchestrator.verification.suggest import Proposal
+
+_CLONE_SECONDS = 60.0
+_SANDBOX_SECONDS = 60.0
+_NAME_IT = "name it with --test-command"
+_NOTHING = "nothing in the repository's files says how its tests are run"
+_COPIED = "; it is the repository's own text, so read it first"
+_MOST_OTHERS = 2
+
+
+class TestProbes:
+    """What is to be known of a repository's tests.
+
+    Args:
+        site: the repository.
+        around: settings and clock.
+    """
+
+    __test__ = False  # for pytest, which collects classes by their names
+
+    def __init__(self, site: Site, around: Around) -> None:
+        self._site, self._around = site, around
+        self._stop = Impatient()
+        self._found: list[Proposal] = []
+        self._known: RunOptions | None = None
+
+    def group(self, name: str) -> Group:
+        """The probes, in order."""
+        probes = (
+            Probe("command", self._command, _NAME_IT, _CLONE_SECONDS),
+            Probe("set-up", self._setup, "name it with --setup-command"),
+            Probe("report", self._report, "name it with --test-report"),
+            Probe("place", self._place, "see sandbox above", _SANDBOX_SECONDS),
+        )
+        return Group(f"Tests {name}", probes, self._stop)
+
+    @cached_property
+    def _settings(self) -> Settings:
+        """With what the repository's own file on its default branch says, which a run reads too."""
+        text = self._site.forge.read_file(LOCAL_FILE)
+        return (
+            self._around.settings if text is None else tightened(self._around.settings, text, LOCAL_FILE)[0]
+        )
+
+    def _command(self) -> Finding:
+        settings = self._settings
+        if settings.test_command not in {None, AUTO}:
+            self._known = run_options(settings, None, None)
+            is_own = settings.test_command == self._around.settings.test_command
+            return ok(f"{settings.test_command}{'' if is_own else f', as its {LOCAL_FILE} says'}")
+        self._found = self._proposed()
+        if not self._found:
+            if settings.test_command == AUTO:
+                return warning(f"auto finds none: {_NOTHING}", _NAME_IT)
+            return skipped(f"none is set, so that no test is run; {_NOTHING}")
+        best, *others = self._found
+        self._known = run_options(settings, best, None)
+        source = f"from {best.source}{_COPIED if best.copied else ''}"
+        source += "".join(f"; or {one.command}" for one in others[:_MOST_OTHERS])
+        if settings.test_command == AUTO:
+            return ok(f"auto takes {best.command}, {source}")
+        required = "; require_tests looks only for tests that vanish" if settings.require_tests else ""
+        return warning(
+            f"none is set, so that no test is run before a pull request{required}",
+            f"add this, {source}",
+            as_flags(best, missing_hosts(settings, best.hosts)),
+        )
+
+    def _proposed(self) -> list[Proposal]:
+        source, settings = self._site.source(), self._around.settings
+        with (
+            tempfile.TemporaryDirectory(prefix="pullwright-doctor-") as folder,
+            open_clone(
+                source.url,
+                branch=source.branch,
+                credential=self._site.credential,
+                parent=Path(folder),
+                with_git=False,
+                identity=Identity(settings.author_name, settings.author_email),
+                clock=self._around.clock,
+                cancelled=self._stop.now,
+            ) as clone,
+        ):
+            return proposals(clone)
+
+    def _options(self) -> RunOptions:
+        if self._known is None:
+            raise Unmet("not tried: see command")
+        return self._known
+
+    def _setup(self) -> Finding:
+        setup, settings = self._options().setup, self._settings
+        if not setup:
+            return ok("none")
+        hosts = self._found[0].hosts if self._found and not settings.setup_command else hosts_of(setup)
+        missing = missing_hosts(settings, hosts)
+        if not missing or settings.sandbox == "off":
+            return ok(f"{setup}, once for each base and its lock files")
+        found = f"{setup}: it may need the network, and may not reach {', '.join(missing)}"
+        if settings.test_command is None:
+            return ok(f"{setup}, which may reach the hosts above")
+        return warning(found, f"add {allowing(missing)}")
+
+    def _report(self) -> Finding:
+        options = self._options()
+        if names_each_test(options.command, options.report):
+            return ok(options.report or "pytest is told where to write it")
+        found = "the command is not known to write one, so that only its exit code may count"
+        return warning(found, "let it write JUnit XML, and name the file with --test-report")
+
+    def _place(self) -> Finding:
+        minutes, settings = f"at most {self._options().minutes:g} minutes a run", self._settings
+        if settings.sandbox == "off":
+            found = f"WITHOUT a sandbox, {minutes}: tests run what the model wrote, as you"
+            return warning(found, "leave out --sandbox off")
+        from orchestrator.environments.sandbox import find_sandbox
+
+        name = find_sandbox(sandbox_options(settings)).name
+        return ok(f"{name}, hosts: {', '.join(settings.allow_host) or 'none'}, {minutes}")

@@ -1,0 +1,654 @@
+"""Proposes how a repository's tests are run, from its files alone: nothing of it is executed.
+
+A repository's text is untrusted. It decides between commands of known forms; only what a workflow or instructions
+name is copied from it, in one plain line, and such a proposal says so.
+"""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import tomllib
+from collections import Counter
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.test_paths import is_test_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+MOST_PATHS = 200_000
+_MOST_CHARS = 200_000
+"""Of one file."""
+_MOST_TESTS_READ = 20
+_MOST_WORKFLOWS = 30
+_MOST_COPIED_CHARS = 200
+_MOST_STEPS = 4
+_REPORT_XML = "test-report.xml"
+_REPORT_JSON = "test-report.json"
+
+_PYPI = ("pypi.org", "*.pythonhosted.org")
+_NPM = ("registry.npmjs.org",)
+_CRATES = ("index.crates.io", "static.crates.io")
+_GO = ("proxy.golang.org", "sum.golang.org")
+_MAVEN = ("repo.maven.apache.org",)
+_GRADLE = ("services.gradle.org", "plugins.gradle.org", "github.com", "*.githubusercontent.com", *_MAVEN)
+_GEMS = ("rubygems.org", "index.rubygems.org")
+_PACKAGIST = ("repo.packagist.org", "api.github.com", "codeload.github.com")
+
+
+class Confidence(IntEnum):
+    """How likely a proposal is right."""
+
+    GUESS = 1
+    """The command was only seen, or one is known that is often right."""
+    LIKELY = 2
+    """The repository names the command, or a tool of it; whether it runs here is open."""
+    SURE = 3
+    """The repository has the runner's settings or names it as its test."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """How the tests may be run.
+
+    Attributes:
+        command: runs them, in the repository's folder.
+        source: what of the repository says so, in a few words.
+        setup: makes ready what they need; empty for nothing.
+        report: where the command writes its report; empty for pytest, which is told where, and where there is none.
+        hosts: what the set-up has to reach.
+        copied: the command, or the set-up, is the repository's own text.
+    """
+
+    command: str
+    source: str
+    confidence: Confidence
+    setup: str = ""
+    report: str = ""
+    hosts: tuple[str, ...] = ()
+    copied: bool = False
+
+
+def suggest(paths: Iterable[str], read: Callable[[str], str | None]) -> list[Proposal]:
+    """Proposals for a repository, the best one first; none where nothing is known of its tests.
+
+    Args:
+        paths: of its files, relative, with `/`. Of more than `MOST_PATHS` the rest is left out.
+        read: a file's text; None where there is none, or it is no text.
+    """
+    files = _Files(paths, read)
+    found = [(proposal, files.tests_in(suffixes)) for look, suffixes in _LOOKS for proposal in look(files)]
+    found.sort(key=lambda one: (one[0].confidence, one[1]), reverse=True)
+    best: dict[str, Proposal] = {}
+    for proposal, _ in found:
+        best.setdefault(proposal.command, proposal)
+    return list(best.values())
+
+
+def names_each_test(command: str, report: str) -> bool:
+    """Whether it is known of a command that its report tells every test; else only its exit code may count."""
+    return bool(report) or re.search(r"(?:^|[\s/])pytest(?:\s|$)", command) is not None
+
+
+_REACHED = (
+    (re.compile(r"\b(?:pip3?|uv|poetry|pdm|pipenv|tox|nox|hatch)\b"), _PYPI),
+    (re.compile(r"\b(?:npm|pnpm|npx|bun)\b"), _NPM),
+    (re.compile(r"\byarn\b"), (*_NPM, "registry.yarnpkg.com")),
+    (re.compile(r"\bcargo\b"), _CRATES),
+    (re.compile(r"\bgo (?:mod|get|build|test|install)\b"), _GO),
+    (re.compile(r"\bmvnw?\b"), _MAVEN),
+    (re.compile(r"\bgradlew?\b"), _GRADLE),
+    (re.compile(r"\b(?:bundle|gem)\b"), _GEMS),
+    (re.compile(r"\bcomposer\b"), _PACKAGIST),
+)
+
+
+def hosts_of(setup: str) -> tuple[str, ...]:
+    """What a set-up command may have to reach, by the installers that it names."""
+    return tuple(dict.fromkeys(host for found, hosts in _REACHED if found.search(setup) for host in hosts))
+
+
+class _Files:
+    """The repository's files, each read once."""
+
+    def __init__(self, paths: Iterable[str], read: Callable[[str], str | None]) -> None:
+        self.paths = {path: None for path, _ in zip(paths, range(MOST_PATHS), strict=False)}
+        self._read = read
+        self._texts: dict[str, str] = {}
+
+    def has(self, *paths: str) -> str:
+        """The first of these paths that is there; else nothing."""
+        return next((path for path in paths if path in self.paths), "")
+
+    def text(self, path: str) -> str:
+        """A file's beginning; nothing where it is not there."""
+        if path not in self._texts:
+            self._texts[path] = (self._read(path) or "")[:_MOST_CHARS] if path in self.paths else ""
+        return self._texts[path]
+
+    def toml(self, path: str) -> dict[str, Any]:
+        """A TOML file's values; none where it is broken."""
+        try:
+            return tomllib.loads(self.text(path))
+        except (tomllib.TOMLDecodeError, RecursionError):
+            return {}
+
+    def json(self, path: str) -> dict[str, Any]:
+        """A JSON file's values; none where it is broken, or no object."""
+        try:
+            values = json.loads(self.text(path) or "{}")
+        except (ValueError, RecursionError):
+            return {}
+        return values if isinstance(values, dict) else {}
+
+    def sections(self, path: str) -> set[str]:
+        """The sections of an INI file; none where it is broken."""
+        parser = configparser.RawConfigParser(strict=False)
+        try:
+            parser.read_string(self.text(path))
+        except configparser.Error:
+            return set()
+        return set(parser.sections())
+
+    @cached_property
+    def tests(self) -> list[str]:
+        """Files that belong to the tests."""
+        return [path for path in self.paths if is_test_path(path)]
+
+    @cached_property
+    def _tests_by_suffix(self) -> Counter[str]:
+        return Counter(path.rpartition(".")[2] for path in self.tests)
+
+    def tests_in(self, suffixes: tuple[str, ...]) -> int:
+        """How many test files have one of these suffixes."""
+        return sum(self._tests_by_suffix[suffix] for suffix in suffixes)
+
+
+def _table(values: object, *keys: str) -> dict[str, Any]:
+    """A table inside tables; an empty one where it is not there."""
+    for key in keys:
+        values = values.get(key) if isinstance(values, dict) else None
+    return values if isinstance(values, dict) else {}
+
+
+# Python.
+
+_TEST_GROUPS = ("test", "tests", "testing", "dev", "develop", "development")
+"""Names of extras and groups that may be copied into a command."""
+_TEST_REQUIREMENTS = (
+    "requirements-test.txt", "requirements-tests.txt", "requirements-dev.txt", "requirements_test.txt",
+    "requirements_dev.txt", "test-requirements.txt", "dev-requirements.txt", "requirements/test.txt",
+    "requirements/tests.txt", "requirements/testing.txt", "requirements/dev.txt", "tests/requirements.txt",
+)  # fmt: skip
+_PYTEST = ".venv/bin/python -m pytest"
+_VENV = "python3 -m venv .venv"
+_INSTALL = ".venv/bin/python -m pip install -q"
+_TOOLS = "python3 -m venv .tools && .tools/bin/python -m pip install -q"
+"""For tools that make the tests' environment: they stay out of it."""
+_NAMES_PYTEST = re.compile(r"\bpytest\b")
+_PYTEST_STYLE = re.compile(r"^(?:import pytest|from pytest |(?:async )?def test_|@pytest\.)", re.MULTILINE)
+_NOX_SESSION = re.compile(
+    r"^@nox\.session(?:\((?![^)\n]*(?:python|name))[^)\n]*\))?\n(?:async )?def (tests?|unit|pytest)\(",
+    re.MULTILINE,
+)
+"""One for any Python, so that its environment is called as it is."""
+
+
+class _Python:
+    """What a repository says of its Python tests."""
+
+    def __init__(self, files: _Files) -> None:
+        self.files = files
+        self.project = files.toml("pyproject.toml")
+        self.tool = _table(self.project, "tool")
+        self.extras = self._named(_table(self.project, "project", "optional-dependencies"))
+        self.groups = self._named(_table(self.project, "dependency-groups"))
+        self.requirements = [path for path in _TEST_REQUIREMENTS if files.has(path)]
+        self.is_installable = bool(
+            _table(self.project, "project")
+            or files.has("setup.py")
+            or {"metadata", "options"} & files.sections("setup.cfg")
+        )
+        if files.has("requirements.txt") and not _table(self.project, "project"):
+            self.requirements.insert(0, "requirements.txt")
+
+    def _named(self, table: dict[str, Any]) -> dict[str, str]:
+        """Extras or groups for tests, with what they list."""
+        return {name: str(table[name]) for name in _TEST_GROUPS if name in table}
+
+    def pytest_source(self) -> str:
+        """What says that pytest runs the tests; empty where nothing does."""
+        files = self.files
+        if "pytest" in self.tool:
+            return "[tool.pytest] in pyproject.toml"
+        for path, section in (("pytest.ini", "pytest"), ("tox.ini", "pytest"), ("setup.cfg", "tool:pytest")):
+            if section in files.sections(path):
+                return f"[{section}] in {path}"
+        if path := files.has("pytest.ini", ".pytest.ini", "pytest.toml", "conftest.py", "tests/conftest.py"):
+            return path
+        for path in (
+            "pyproject.toml",
+            *self.requirements,
+            "setup.py",
+            "setup.cfg",
+            "tox.ini",
+            "noxfile.py",
+            "Pipfile",
+        ):
+            if _NAMES_PYTEST.search(files.text(path)):
+                return f"pytest in {path}"
+        tests = [path for path in files.tests if path.endswith(".py")][:_MOST_TESTS_READ]
+        return next((path for path in tests if _PYTEST_STYLE.search(files.text(path))), "")
+
+    def by_tool(self) -> tuple[str, str] | None:
+        """The set-up by the project's own tool, and its name; None where it has none."""
+        files, chosen = self.files, " ".join(f"--group {name}" for name in self.groups if name != "dev")
+        extras = " ".join(f"--extra {name}" for name in self.extras if name not in self.groups)
+        if files.has("uv.lock"):
+            words = " ".join(filter(None, (".tools/bin/uv sync -q --frozen", chosen, extras)))
+            return f"{_TOOLS} uv && {words}", "uv.lock"
+        if files.has("poetry.lock") or "poetry" in self.tool:
+            groups = [name for name in _TEST_GROUPS if name in _table(self.tool, "poetry", "group")]
+            with_groups = f" --with {','.join(groups)}" if groups else ""
+            made = "POETRY_VIRTUALENVS_IN_PROJECT=true .tools/bin/poetry install -q --no-interaction"
+            return f"{_TOOLS} poetry && {made}{with_groups}", files.has("poetry.lock") or "[tool.poetry]"
+        if files.has("pdm.lock") or "pdm" in self.tool:
+            named = " ".join(f"-G {name}" for name in (*self.groups, *self.extras))
+            words = " ".join(filter(None, (".tools/bin/pdm install -q", named)))
+            return f"{_TOOLS} pdm && {words}", files.has("pdm.lock") or "[tool.pdm]"
+        if files.has("Pipfile.lock"):
+            return f"{_TOOLS} pipenv && PIPENV_VENV_IN_PROJECT=1 .tools/bin/pipenv sync --dev", "Pipfile.lock"
+        return None
+
+    def by_pip(self, *packages: str) -> str:
+        """The set-up by pip; nothing where nothing is to be installed."""
+        steps = []
+        if self.requirements:
+            steps.append(" ".join((_INSTALL, *(f"-r {path}" for path in self.requirements))))
+        words = []
+        if self.is_installable:
+            words += ["-e", f'".[{",".join(self.extras)}]"' if self.extras else "."]
+        words += [f"--group {name}" for name in self.groups]
+        listed = " ".join(
+            (*self.extras.values(), *self.groups.values(), *map(self.files.text, self.requirements))
+        )
+        words += [package for package in packages if not re.search(rf"\b{package}\b", listed)]
+        if self.groups:
+            steps.insert(0, f"{_INSTALL} --upgrade pip")  # 25.1 knows groups
+        if words:
+            steps.append(" ".join((_INSTALL, *words)))
+        return " && ".join((_VENV, *steps)) if steps else ""
+
+
+def _python(files: _Files) -> Iterator[Proposal]:
+    if not files.tests_in(("py",)):
+        return
+    python = _Python(files)
+    source = python.pytest_source()
+    if by_tool := python.by_tool():
+        setup, tool = by_tool
+        yield Proposal(_PYTEST, f"{tool}, {source or 'test files'}", _sure(source), setup, hosts=_PYPI)
+        return
+    if not source:
+        yield from _unittest(files, python)
+        return
+    declared = python.extras or python.groups or python.requirements
+    if not declared:
+        yield from _by_environments(files, python)
+    confidence = Confidence.SURE if declared else Confidence.LIKELY
+    yield Proposal(_PYTEST, source, confidence, python.by_pip("pytest"), hosts=_PYPI)
+
+
+def _sure(source: str) -> Confidence:
+    return Confidence.SURE if source else Confidence.LIKELY
+
+
+def _by_environments(files: _Files, python: _Python) -> Iterator[Proposal]:
+    """tox, nox and hatch know what the tests need, where the project itself does not say it.
+
+    A copy of the code that they installed would be tested in the place of the change, so the code is linked.
+    """
+    is_tox = {"tox", "testenv"} & files.sections("tox.ini") or "tox:tox" in files.sections("setup.cfg")
+    if is_tox or "tox" in python.tool or files.has("tox.toml"):
+        made = f"{_TOOLS} tox && .tools/bin/tox run -q -e py --notest --develop"
+        where = files.has("tox.ini", "tox.toml", "pyproject.toml", "setup.cfg")
+        yield Proposal(".tox/py/bin/python -m pytest", f"tox in {where}", Confidence.SURE, made, hosts=_PYPI)
+    if session := _NOX_SESSION.search(files.text("noxfile.py")):
+        program = f".nox/{session[1]}/bin/python -m"
+        linked = f" && {program} pip install -q -e ." if python.is_installable else ""
+        made = f"{_TOOLS} nox && .tools/bin/nox -s {session[1]} --install-only{linked}"
+        yield Proposal(f"{program} pytest", "noxfile.py", Confidence.SURE, made, hosts=_PYPI)
+    if environments := _table(python.tool, "hatch", "envs"):
+        scripts = _table(environments, "default", "scripts")
+        run = "hatch run test" if "test" in scripts else "hatch test"
+        folder = "HATCH_DATA_DIR=.hatch"
+        made = f"{_TOOLS} hatch && {folder} .tools/bin/{run} --help"
+        source = "[tool.hatch.envs] in pyproject.toml"
+        yield Proposal(f"{folder} .tools/bin/{run}", source, Confidence.SURE, made, hosts=_PYPI)
+
+
+def _unittest(files: _Files, python: _Python) -> Iterator[Proposal]:
+    """Tests of the standard library's kind. pytest runs them too, and says how each one ended."""
+    setup = python.by_pip()
+    program = ".venv/bin/python" if setup else "python3"
+    names = [path.rpartition("/")[2] for path in files.tests if path.endswith(".py")]
+    pattern = "" if any(name.startswith("test") for name in names) else ' -p "*_test.py"'
+    folder = next(
+        (name for name in ("tests", "test") if any(path.startswith(f"{name}/") for path in files.tests)), ""
+    )
+    start = f" -s {folder}" if folder else ""
+    if files.has(f"{folder}/__init__.py"):
+        start += " -t ."
+    if files.has("manage.py"):
+        command, source = f"{program} manage.py test", "manage.py"
+    else:
+        command, source = f"{program} -m unittest discover{start}{pattern}", "test files without pytest"
+    yield Proposal(command, source, Confidence.LIKELY, setup, hosts=_PYPI if setup else ())
+    by_pytest = python.by_pip("pytest")
+    yield Proposal(_PYTEST, "test files; pytest runs them too", Confidence.GUESS, by_pytest, hosts=_PYPI)
+
+
+# JavaScript.
+
+_MANAGERS: tuple[
+    tuple[str, str, str, tuple[str, ...]], ...
+] = (  # the lock file, the program, the set-up, hosts
+    ("pnpm-lock.yaml", "pnpm", "pnpm install --frozen-lockfile", _NPM),
+    ("yarn.lock", "yarn", "yarn install --frozen-lockfile", (*_NPM, "registry.yarnpkg.com")),
+    ("bun.lock", "bun", "bun install --frozen-lockfile", _NPM),
+    ("bun.lockb", "bun", "bun install --frozen-lockfile", _NPM),
+    ("package-lock.json", "npm", "npm ci --no-audit --no-fund", _NPM),
+    ("npm-shrinkwrap.json", "npm", "npm ci --no-audit --no-fund", _NPM),
+)
+_NO_LOCK: tuple[str, str, str, tuple[str, ...]] = ("", "npm", "npm install --no-audit --no-fund", _NPM)
+_RUN = {"npm": "npx --no", "pnpm": "pnpm exec", "yarn": "yarn run", "bun": "bunx --no-install"}
+_NODE_REPORTS = {  # what makes a runner write a report that is understood, and where
+    "jest": (f"--json --outputFile={_REPORT_JSON}", _REPORT_JSON),
+    "react-scripts": (f"--watchAll=false --json --outputFile={_REPORT_JSON}", _REPORT_JSON),
+    "vitest": (f"--reporter=json --outputFile={_REPORT_JSON}", _REPORT_JSON),
+    "mocha": (f"--reporter xunit --reporter-option output={_REPORT_XML}", _REPORT_XML),
+    "node": (f"--test-reporter=junit --test-reporter-destination={_REPORT_XML}", _REPORT_XML),
+    "bun": (f"--reporter=junit --reporter-outfile={_REPORT_XML}", _REPORT_XML),
+}
+_NODE_CALL = re.compile(  # the runner that a script ends with, so that more arguments reach it
+    r"(?:.*(?:&&|;)\s*)?(?:cross-env(?:-shell)?\s+)?(?:[A-Z_]+=\S*\s+)*(?:npx\s+(?:--no\S*\s+)?|c8\s+|nyc\s+)?"
+    r"(?:(?P<runner>jest|vitest|mocha)\b|(?P<scripts>react-scripts)\s+test\b|(?P<node>node)\s[^|;&]*--test\b"
+    r"|(?P<bun>bun)\s+test\b)(?P<rest>[^|;&<>]*)"
+)
+_NO_TEST = "no test specified"
+_MOST_SCRIPT_CHARS = 1_000
+
+
+def _node(files: _Files) -> Iterator[Proposal]:
+    package = files.json("package.json")
+    if not package:
+        return
+    named = str(package.get("packageManager", "")).partition("@")[0]
+    locks = (one for one in _MANAGERS if files.has(one[0]))
+    by_name = (one for one in _MANAGERS if one[1] == named)
+    found = next(locks, None) or next(by_name, None)
+    _, manager, setup, hosts = found or _NO_LOCK
+    needed = {**_table(package, "dependencies"), **_table(package, "devDependencies")}
+    if manager == "yarn" and files.has(".yarnrc.yml"):
+        setup = "yarn install --immutable"
+    if not needed and not found:
+        setup = ""
+    hosts = hosts if setup else ()
+    script = _table(package, "scripts").get("test")
+    if isinstance(script, str) and script.strip() and _NO_TEST not in script:
+        command, report = _script_call(manager, script.strip())
+        yield Proposal(command, "the script test in package.json", Confidence.SURE, setup, report, hosts)
+        return
+    runner = next((name for name in ("vitest", "jest", "mocha") if name in needed), "")
+    if runner:
+        options, report = _NODE_REPORTS[runner]
+        command = f"{_RUN[manager]} {runner}{' run' if runner == 'vitest' else ''} {options}"
+        yield Proposal(command, f"{runner} in package.json", Confidence.LIKELY, setup, report, hosts)
+    elif files.tests_in(("js", "mjs", "cjs")):
+        options, report = _NODE_REPORTS["node"]
+        yield Proposal(f"node --test {options}", "test files", Confidence.GUESS, setup, report, hosts)
+
+
+def _script_call(manager: str, script: str) -> tuple[str, str]:
+    """The call of a package's script, with what makes its runner write a report where that is known."""
+    call = f"{manager} run test"
+    match = _NODE_CALL.fullmatch(script) if len(script) <= _MOST_SCRIPT_CHARS else None
+    runner = next(filter(None, match.group("runner", "scripts", "node", "bun")), "") if match else ""
+    if not match or "--watch" in match["rest"]:
+        return call, ""
+    options, report = _NODE_REPORTS[runner]
+    if runner == "node":  # its options stand before the names of files
+        return f'NODE_OPTIONS="{options}" {call}', report
+    before = "CI=true " if runner == "react-scripts" else ""
+    return f"{before}{call} {'-- ' if manager == 'npm' else ''}{options}", report
+
+
+# Other languages. Caches lie in the folder, for nothing else outlives a command; a set-up's are kept.
+
+
+def _rust(files: _Files) -> Iterator[Proposal]:
+    if not files.has("Cargo.toml"):
+        return
+    locked = " --locked" if files.has("Cargo.lock") else ""
+    cargo = "CARGO_HOME=.cargo-home cargo"
+    nextest = files.toml(".config/nextest.toml")
+    profiles = _table(nextest, "profile")
+    profile = next(
+        (name for name in ("ci", "default") if isinstance(_table(profiles, name, "junit").get("path"), str)),
+        "",
+    )
+    path = _table(profiles, profile, "junit").get("path", "")
+    if profile and re.fullmatch(r"[\w-]{1,60}\.xml", path):
+        command = f"{cargo} nextest run{locked} --offline --no-fail-fast --profile {profile}"
+        setup = f"{cargo} nextest run{locked} --no-run"
+        report = f"target/nextest/{profile}/{path}"
+        yield Proposal(command, ".config/nextest.toml", Confidence.SURE, setup, report, _CRATES)
+        return
+    command = f"{cargo} test{locked} --offline --no-fail-fast"
+    yield Proposal(command, "Cargo.toml", Confidence.SURE, f"{cargo} test{locked} --no-run", hosts=_CRATES)
+
+
+def _go(files: _Files) -> Iterator[Proposal]:
+    if not files.has("go.mod"):
+        return
+    caches = 'GOCACHE="$PWD/.go-build" GOMODCACHE="$PWD/.go-mod" GOFLAGS=-modcacherw go'
+    needs = re.search(r"^\s*require\b", files.text("go.mod"), re.MULTILINE) and not files.has(
+        "vendor/modules.txt"
+    )
+    command = f"{caches} test -count=1 -json ./... > {_REPORT_JSON}"
+    setup = f"{caches} test -count=1 -run=^none$ ./..."
+    yield Proposal(command, "go.mod", Confidence.SURE, setup, _REPORT_JSON, _GO if needs else ())
+
+
+def _java(files: _Files) -> Iterator[Proposal]:
+    if files.has("pom.xml"):
+        program = "MAVEN_USER_HOME=.maven ./mvnw" if files.has("mvnw") else "mvn"
+        maven = f'{program} -B -q -fae -Dmaven.repo.local="$PWD/.m2"'
+        setup = f"{maven} -Dmaven.test.failure.ignore=true test"  # what runs tests is fetched by running some
+        report = "**/target/surefire-reports/TEST-*.xml"
+        yield Proposal(f"{maven} -o test", "pom.xml", Confidence.SURE, setup, report, _MAVEN)
+    if path := files.has("build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"):
+        program = "./gradlew" if files.has("gradlew") else "gradle"
+        gradle = f'GRADLE_USER_HOME="$PWD/.gradle-home" {program} --no-daemon -q'
+        report = "**/build/test-results/*/TEST-*.xml"
+        command = f"{gradle} --offline --continue test"
+        yield Proposal(command, path, Confidence.SURE, f"{gradle} testClasses", report, _GRADLE)
+
+
+def _ruby(files: _Files) -> Iterator[Proposal]:
+    specs = any(path.startswith("spec/") and path.endswith("_spec.rb") for path in files.paths)
+    if not (specs or files.has(".rspec")):
+        return
+    options = f"--format json --out {_REPORT_JSON}"
+    if files.has("Gemfile"):
+        setup = "BUNDLE_PATH=.bundle/gems bundle install --quiet"
+        command = f"BUNDLE_PATH=.bundle/gems bundle exec rspec {options}"
+        yield Proposal(command, "Gemfile, spec", Confidence.SURE, setup, _REPORT_JSON, _GEMS)
+    else:
+        yield Proposal(f"rspec {options}", "spec", Confidence.LIKELY, report=_REPORT_JSON)
+
+
+def _php(files: _Files) -> Iterator[Proposal]:
+    path = files.has("phpunit.xml", "phpunit.xml.dist", "phpunit.dist.xml")
+    package = files.json("composer.json")
+    if not path and "phpunit/phpunit" not in _table(package, "require-dev"):
+        return
+    setup = "COMPOSER_HOME=.composer composer install -q --no-interaction --no-progress" if package else ""
+    program = "vendor/bin/phpunit" if package else "phpunit"
+    command = f"{program} --log-junit {_REPORT_XML}"
+    hosts = _PACKAGIST if setup else ()
+    yield Proposal(command, path or "composer.json", Confidence.SURE, setup, _REPORT_XML, hosts)
+
+
+def _make(files: _Files) -> Iterator[Proposal]:
+    for path, program in (
+        ("GNUmakefile", "make"),
+        ("makefile", "make"),
+        ("Makefile", "make"),
+        ("justfile", "just"),
+    ):
+        targets = re.findall(r"^(test|tests|check)(?: [^:=\n]*)?:(?![:=])", files.text(path), re.MULTILINE)
+        if targets:
+            target = min(targets, key=("test", "tests", "check").index)
+            yield Proposal(f"{program} {target}", f"{target} in {path}", Confidence.LIKELY)
+            return
+
+
+# What the repository names in words. Such a command is copied, so it is one plain line of a known form.
+
+_WORDS = r"""(?: (?:[\w./:=,@+~^%*\[\]-]|'[^'\n]*'|"[^"$`\\\n]*")+)*"""
+_TEST_CALL = re.compile(
+    r"(?:[A-Z][A-Z0-9_]*=[\w./:-]* )*(?:(?:uv|poetry|pdm|pipenv|hatch|rye) run (?:--?[\w=-]+ )*)?(?:"
+    r"(?:(?:[\w./-]+/)?python3? -m )?(?:[\w./-]+/)?(?:pytest|unittest|tox|nox|nose2|stestr)"
+    r"|hatch (?:run )?test|(?:npm|pnpm|yarn|bun|deno)(?: run)? test|npm t|(?:npx|pnpm exec|yarn) (?:jest|vitest|mocha|ava|tap)"
+    r"|make (?:test|tests|check)|just (?:test|check)|cargo (?:nextest run|test)|go test|dotnet test|mix test|swift test|sbt test"
+    r"|(?:\./)?mvnw? (?:[-\w.=]+ )*(?:test|verify)|(?:\./)?gradlew? (?:[-\w.=]+ )*(?:test|check)|(?:bundle exec )?(?:rspec|rake (?:test|spec))"
+    r"|(?:(?:\./)?vendor/bin/)?(?:phpunit|pest)|composer test|bazel test|ctest"
+    rf"){_WORDS}"
+)
+_SETUP_CALL = re.compile(
+    r"(?:(?:python3? -m )?pip3? install|uv (?:sync|pip install)|poetry install|pdm install|npm (?:ci|install|i)|pnpm (?:install|i)"
+    r"|yarn(?: install)?|bun install|bundle install|composer install|go mod download|cargo fetch)"
+    rf"{_WORDS}"
+)
+_INSTRUCTIONS = (
+    "AGENTS.md",
+    "CLAUDE.md",
+    "GEMINI.md",
+    "CONTRIBUTING.md",
+    ".github/CONTRIBUTING.md",
+    "CONTRIBUTING.rst",
+)
+_AN_EXAMPLE = re.compile(r"::|path/to|some_|\bfoo\b|\bTestName\b|(?:^| )-k ")
+
+
+def _test_calls(lines: Iterable[str]) -> list[str]:
+    """The lines that are a call of a test runner and nothing else."""
+    plain = (re.sub(r"^\s*(?:[$>] )?\s*", "", line).rstrip() for line in lines)
+    return [
+        line
+        for line in plain
+        if len(line) <= _MOST_COPIED_CHARS and _TEST_CALL.fullmatch(line) and not _AN_EXAMPLE.search(line)
+    ]
+
+
+def _instructions(files: _Files) -> Iterator[Proposal]:
+    for path in _INSTRUCTIONS:
+        if calls := _test_calls(_code(files.text(path))):
+            command = min(calls, key=len)  # the longer ones run some tests, or print more
+            yield Proposal(command, path, Confidence.LIKELY, copied=True)
+            return
+
+
+def _code(text: str) -> Iterator[str]:
+    """The lines of code blocks of a Markdown text, and what stands between backticks."""
+    fenced = False
+    for line in text.splitlines():
+        if line.lstrip().startswith(("```", "~~~")):
+            fenced = not fenced
+        elif fenced or line.startswith(("    ", "\t")):
+            yield line
+        else:
+            yield from re.findall(r"`([^`]+)`", line)
+
+
+def _workflow(files: _Files) -> Iterator[Proposal]:
+    """The first step of a workflow that runs tests, with what its job installs before."""
+    workflows = [path for path in files.paths if re.fullmatch(r"\.github/workflows/[^/]+\.ya?ml", path)]
+    workflows.sort(key=lambda path: (not re.search(r"test|ci|check", path.rpartition("/")[2]), path))
+    for path in workflows[:_MOST_WORKFLOWS]:
+        for job in _jobs(files.text(path)):
+            places = [place for place, line in enumerate(job) if _test_calls([line])]
+            if places:
+                (command,) = _test_calls([job[places[0]]])
+                setup = [line for line in job[: places[0]] if _is_setup(line)]
+                if any("pip" in line for line in setup):
+                    # A runner's Python may be written to; the sandbox's may not.
+                    setup = [
+                        _VENV,
+                        *(
+                            re.sub(r"^(?:python3? -m )?pip3?\b", ".venv/bin/python -m pip", line)
+                            for line in setup
+                        ),
+                    ]
+                    command = re.sub(
+                        r"^(?:python3? -m )?(?=pytest|unittest)", ".venv/bin/python -m ", command
+                    )
+                yield Proposal(
+                    command, path, Confidence.LIKELY, " && ".join(setup[:_MOST_STEPS]), copied=True
+                )
+                return
+
+
+def _is_setup(line: str) -> bool:
+    return len(line) <= _MOST_COPIED_CHARS and _SETUP_CALL.fullmatch(line) is not None
+
+
+_STEP = re.compile(r"^(?P<indent> *)(?:- +)?run: *(?P<rest>.*)$")
+_JOB = re.compile(r"^(?: {2}| {4})[\w-]+: *$")
+
+
+def _jobs(text: str) -> Iterator[list[str]]:
+    """The lines of the `run` steps of each job of a workflow.
+
+    https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-syntax#jobsjob_idstepsrun. What is not
+    written in the usual form is passed over: this only proposes.
+    """
+    commands: list[str] = []
+    inside = -1  # how far the `run` of a block is indented
+    for line in text.replace("\\\n", " ").splitlines():
+        indent = len(line) - len(line.lstrip(" "))
+        if inside >= 0 and (not line.strip() or indent > inside):
+            commands.append(" ".join(line.split()))
+            continue
+        inside = -1
+        if step := _STEP.match(line):
+            rest = step["rest"].strip()
+            if re.fullmatch(r"[|>][-+0-9]*", rest):
+                inside = line.index("run:")
+            else:
+                quoted = re.fullmatch(r"'([^']*)'|\"([^\"\\]*)\"", rest)
+                commands.append("".join(quoted.groups("")) if quoted else rest)
+        elif _JOB.match(line) and commands:
+            yield commands
+            commands = []
+    yield commands
+
+
+_LOOKS: tuple[tuple[Callable[[_Files], Iterator[Proposal]], tuple[str, ...]], ...] = (
+    (_python, ("py",)),
+    (_node, ("js", "jsx", "ts", "tsx", "mjs", "cjs", "mts", "cts")),
+    (_rust, ("rs",)),
+    (_go, ("go",)),
+    (_java, ("java", "kt", "kts", "groovy", "scala")),
+    (_ruby, ("rb",)),
+    (_php, ("php",)),
+    (_instructions, ()),
+    (_workflow, ()),
+    (_make, ()),
+)
