@@ -425,11 +425,7 @@ class _Go:
         cases = [self._case(package, test, ends) for (package, test), ends in self._ends.items() if test]
         parents = {parent for case in cases if case.is_assertion for parent in _go_parents(case.id)}
         cases = [replace(case, is_assertion=True) if case.id in parents else case for case in cases]
-        failed = {
-            case.id.partition("::")[0]
-            for case in cases
-            if case.status in {CaseStatus.FAILED, CaseStatus.ERROR}
-        }
+        failed = {case.id.partition("::")[0] for case in cases if case.failed}
         stopped = {
             package for (package, _), said in self._output.items() if any(map(_GO_STOPPED.match, said))
         }

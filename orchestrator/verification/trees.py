@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # What tests compare with, stand in for, or are set up by. Names: jest, vitest, syrupy, vcrpy, insta, go.
 _TEST_DATA = re.compile(
-    r"(?:.*/)?(?:__(?:mocks|snapshots|fixtures)__|cassettes|snapshots)/.*|.*\.(?:snap|ambr|snap\.new|golden)"
+    r"(?:.*/)?(?:__(?:mocks|snapshots|fixtures)__|cassettes|snapshots?|goldens?|fixtures|expected|approvals|baselines?)/.*|.*\.(?:snap|ambr|snap\.new|golden)"
     r"|(?:.*/)?(?:setup-?tests?|(?:test|tests|jest|vitest|mocha|karma|cypress|playwright|spec)[._-]?(?:setup|helpers?|utils?|env|config|base)"
     r"|(?:spec|test|rails)_helper)\.\w+",
     re.IGNORECASE | re.DOTALL,
