@@ -52,7 +52,8 @@ def test_add():
 GOOD = "def add(a, b):\n    return a + b\n\ndef double(a):\n    return add(a, a)\n"
 BREAKING = FIX
 """`double` relied on the defect, and there is a test of it."""
-REFUSED = "passed before and fails now: `test_calc.py::test_double`"
+WARNED = "passed before and fails now: `test_calc.py::test_double`"
+REFUSED = "These tests passed before your change and fail now:\n- test_calc.py::test_double"
 
 
 def write(path: str, text: str) -> tuple[str, dict[str, Any]]:
@@ -165,7 +166,7 @@ async def test_what_stays_red_is_said_on_top_in_the_last_round(bench: Bench) -> 
     assert pull is not None
     assert pull.draft
     assert pull.body.startswith("> [!WARNING]\n")
-    assert REFUSED in pull.body.partition("\n\n")[0]
+    assert WARNED in pull.body.partition("\n\n")[0]
     (record,) = bench.stage.home.rglob("pulls/*.json")
     assert "tests-fail" in record.read_text()
 
@@ -182,7 +183,7 @@ async def test_a_model_that_gives_up_leaves_a_draft_that_says_what_fails(bench: 
     assert result.outcome == "proposed", result.error
     assert result.pull_request is not None
     assert result.pull_request.draft
-    assert REFUSED in result.pull_request.body
+    assert WARNED in result.pull_request.body
 
 
 async def test_what_was_changed_after_the_refusal_is_not_proposed_unasked(bench: Bench) -> None:
@@ -245,7 +246,7 @@ class TestTheTaskNamesTests:
         assert "1 pass and 1 fail" in told
         assert "`test_calc.py::test_add`\n```\nAssertionError" in told
         assert "`test_calc.py::test_double`" not in told
-        assert "is named by the task and still fails: `test_calc.py::test_add`" in bench.stage.told(1)
+        assert "The task names these tests, and they still fail:\n- test_calc.py::test_add" in bench.stage.told(1)
         assert result.outcome == "proposed"
 
     async def test_a_stranger_s_remark_names_none(self, bench: Bench) -> None:
@@ -287,10 +288,10 @@ class TestChangedTests:
     async def test_what_passes_only_as_changed_goes_back_once(self, bench: Bench) -> None:
         result = await bench.run(do(BREAKING, self.CHANGED), do(self.CHANGED, PROPOSE), do(PROPOSE, FINISH))
         told = bench.stage.told(2)
-        assert "call `create_pull_request` again as it is" in told
+        assert "call create_pull_request again as it is" in told
         assert "test_double" in told
         assert result.outcome == "proposed"
-        assert "passes only as changed" in bench.body(result).partition("\n***\n")[0]
+        assert "passed before and passes now only as changed" in bench.body(result).partition("\n***\n")[0]
         assert result.pull_request is not None
         assert not result.pull_request.draft
 
