@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from orchestrator.forge.base import Forge, PullRequest
     from orchestrator.workspace.base import CommitOutcome, LeftOut
 
-WEAKENED_LABEL = "tests-weakened"
-"""On a pull request whose change weakens tests."""
+REVIEW_LABEL = "tests-need-review"
+"""On a pull request after which tests are gone or skipped, or pass only by what was done to them."""
 
 FAILING_LABEL = "tests-fail"
 """On a pull request whose tests, run by the host, do not pass."""
