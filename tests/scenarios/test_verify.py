@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
+import sys
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -425,3 +427,21 @@ class TestOnGitHub:
         assert again.outcome == "proposed", again.error
         assert "tests-fail" not in hosted.pull.labels
         assert "WARNING" not in hosted.pull.body
+
+
+def test_with_real_runs_of_a_runner_that_writes_no_report(stage: Stage, tmp_path: Path) -> None:
+    case = "import unittest\nfrom calc import double\n\nclass T(unittest.TestCase):\n    def test_double(self):\n"
+    files = {"calc.py": CALC, "test_calc.py": f"{case}        self.assertEqual(double(3), 6)\n"}
+    repository = make_repository(tmp_path / "calc", files)
+    command = f"{shlex.quote(sys.executable)} -S -m unittest"
+    stage.script(do(BREAKING, PROPOSE, FINISH), do(READ, MEND, PROPOSE, FINISH))
+    done = stage.run("--repo", str(repository), "--task", TASK, "--test-command", command, "--sandbox", "off")
+    assert "the test command ends with exit code 0" in stage.told(0)
+    assert "passed before your change and fail" in stage.told(1)
+    assert done.result["outcome"] == "proposed", done.err
+    assert done.result["tests"]["after"] == {"passed": None, "failed": None, "skipped": None, "exit": 0}
+    block = read_block(done.result["pull_request"]["body"], done.result["commit"])
+    assert block is not None
+    assert not block.is_stale
+    told = [(event["kind"], event["exit"]) for event in events(stage, "TestRunEnded")]
+    assert told == [("before", 0), ("after", 1), ("after", 0)]
