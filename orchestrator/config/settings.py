@@ -60,10 +60,10 @@ class Settings(BaseModel):
         "How replies become actions: one JSON plan, the vendor's function calling, or one call a step.",
         "json-plan, native or single-step",
     )
-    profile: Literal["planner", "openai", "anthropic", "gemini", "minimal"] | None = option(
+    profile: Literal["planner", "openai", "anthropic", "gemini", "minimal", "small"] | None = option(
         None,
         "Tools and words; those that suit contract and model if not set.",
-        "planner, openai, anthropic, gemini or minimal",
+        "planner, openai, anthropic, gemini, minimal or small",
     )
     github_url: Address = option(
         "https://github.com", "GitHub, or an Enterprise server.", ADDRESS, Reach.NEVER

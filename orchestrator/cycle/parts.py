@@ -146,7 +146,7 @@ class Manner:
         context_characters: how much file text the first prompt may hold.
         author_email: whose commits on a task's branch are ours.
         require_tests: nothing is proposed whose tests were not run and found good; without a test command,
-            nothing that weakens tests.
+            nothing after which tests are gone or skipped.
         other_base: a branch was named to start from, which may not be the default one.
         signoff: `auto`, `always` or `never`; `trailer`: `auto` or how a commit names the model.
         respects_ai_policy: a repository that wants nothing from machines is left alone.

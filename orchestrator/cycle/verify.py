@@ -33,10 +33,14 @@ if TYPE_CHECKING:
     from orchestrator.workspace.clone import Clone
 
 _FAILED = (CaseStatus.FAILED, CaseStatus.ERROR)
-_DOUBTED = (Kind.ONLY_AS_CHANGED, Kind.ELSEWHERE, Kind.HIDDEN, Kind.CHANGED)
+_DOUBTED = (Kind.ONLY_AS_CHANGED, Kind.ELSEWHERE, Kind.HIDDEN, Kind.LOOSENED, Kind.CHANGED, Kind.GONE)
 _MOST_NAMED = 5
 """Tests of the task whose failure the first prompt shows."""
 _NAMED_CHARACTERS = 1_500
+_MOST_NAMED_BRIEFLY = 2
+_BRIEF_LINES, _BRIEF_CHARACTERS = 5, 400
+_PYTEST_ERROR = "E  "
+"""How pytest begins the lines that say what went wrong."""
 _MOST_LISTED = 20
 _ID_CHARACTERS = 200
 _REASON_CHARACTERS = 500
@@ -105,6 +109,15 @@ class RecordedTests:
         return ended.output
 
 
+def _shown(message: str, *, brief: bool) -> str:
+    """A failed test's output as far as the first prompt has it: its beginning, or what went wrong alone."""
+    if not brief:
+        return message[:_NAMED_CHARACTERS]
+    lines = message.strip().splitlines()
+    errors = [line for line in lines if line.startswith(_PYTEST_ERROR)] or lines[-_BRIEF_LINES:]
+    return "\n".join(errors[:_BRIEF_LINES])[:_BRIEF_CHARACTERS]
+
+
 @dataclass(slots=True)
 class Verification:
     """Runs the tests of one cycle and judges its change by them. Without a verifier nothing is run.
@@ -155,8 +168,12 @@ class Verification:
         """Whether the model may ask for the tests."""
         return self.verifier is not None or (self.recorded is not None and self.recorded.has_any)
 
-    async def words(self) -> str:
+    async def words(self, *, has_tool: bool = True, brief: bool = False) -> str:
         """What the model is told of the tests before it begins; empty where none are run.
+
+        Args:
+            has_tool: the model can call `run_tests`.
+            brief: it is a small model, which loses the task in long output.
 
         Raises:
             WorkspaceError: the tests cannot be run, and nothing may be proposed without them.
@@ -170,15 +187,17 @@ class Verification:
             )
         before = self._before
         named = [] if before is None else self._named(before)
+        most = _MOST_NAMED_BRIEFLY if brief else _MOST_NAMED
         text = render(
             "cycle/tests",
+            has_tool=has_tool,
             problem=problem,
             before=None if before is None else to_json(self._runs(before))["before"],
             named=[
-                (one_line(case.id, limit=_ID_CHARACTERS), fenced(case.message[:_NAMED_CHARACTERS]))
-                for case in named[:_MOST_NAMED]
+                (one_line(case.id, limit=_ID_CHARACTERS), fenced(_shown(case.message, brief=brief)))
+                for case in named[:most]
             ],
-            more=max(len(named) - _MOST_NAMED, 0),
+            more=max(len(named) - most, 0),
         )
         return self.sight.text("the tests", text)
 
@@ -313,7 +332,7 @@ class Verification:
         if verdict.is_red and (goes_on or self.is_required):
             return verdict.for_model()
         if self._is_new_doubt(verdict) and goes_on and not is_begun:
-            return f"{verdict.for_model()}\n\n{render('cycle/tests_doubtful')}"
+            return verdict.for_model()
         if self.is_required and (verdict.reasons or verdict.problem):
             return render("cycle/tests_required", reasons=verdict.reasons, problem=verdict.problem)
         return ""
