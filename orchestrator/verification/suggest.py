@@ -318,12 +318,11 @@ def _by_environments(files: _Files, python: _Python) -> Iterator[Proposal]:
         made = f"{_TOOLS} nox && .tools/bin/nox -s {session[1]} --install-only{linked}"
         yield Proposal(f"{program} pytest", "noxfile.py", Confidence.SURE, made)
     if environments := _table(python.tool, "hatch", "envs"):
+        hatch = "HATCH_DATA_DIR=.hatch .tools/bin/hatch"
         scripts = _table(environments, "default", "scripts")
-        run = "hatch run test" if "test" in scripts else "hatch test"
-        folder = "HATCH_DATA_DIR=.hatch"
-        made = f"{_TOOLS} hatch && {folder} .tools/bin/{run} --help"
+        run, made = ("run test", "run python -V") if "test" in scripts else ("test", "test -- --version")
         source = "[tool.hatch.envs] in pyproject.toml"
-        yield Proposal(f"{folder} .tools/bin/{run}", source, Confidence.SURE, made)
+        yield Proposal(f"{hatch} {run}", source, Confidence.SURE, f"{_TOOLS} hatch && {hatch} {made}")
 
 
 def _unittest(files: _Files, python: _Python) -> Iterator[Proposal]:

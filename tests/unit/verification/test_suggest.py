@@ -163,7 +163,7 @@ CASES = (
         "hatch",
         {**_TEST, "pyproject.toml": f"{_PROJECT}[tool.hatch.envs.default]\ndependencies = ['pytest']\n"},
         "HATCH_DATA_DIR=.hatch .tools/bin/hatch test",
-        f"{_TOOLS} hatch && HATCH_DATA_DIR=.hatch .tools/bin/hatch test --help",
+        f"{_TOOLS} hatch && HATCH_DATA_DIR=.hatch .tools/bin/hatch test -- --version",
         source="[tool.hatch.envs]",
         hosts=PYPI,
     ),
