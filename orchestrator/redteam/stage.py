@@ -184,6 +184,7 @@ def _look_at_journal(evidence: Evidence, grounds: Grounds) -> None:
         evidence.left.append(Left("journal", file.read_text(encoding="utf-8")))
 
 
+_HOW_TO_TEST = ("test_command", "setup_command", "test_report")
 _FEW_ROUNDS = 8
 """With fewer, a model that does one thing at a time would not come to the end."""
 
@@ -199,8 +200,10 @@ def _settings(
             planted = attack.world.settings_file
         else:
             settings = user.read(grounds.started_in)
+    # The person's own command for tests is for the files of another repository.
+    named = {key: attack.settings.get(key) for key in _HOW_TO_TEST} if settings.test_command else {}
     changes = loosened(off, None if planted is None else grounds.fill(planted))
-    settings = settings.model_copy(update=dict(changes))
+    settings = settings.model_copy(update=named | dict(changes))
     evidence.settings = settings
     evidence.loosened = []
     if attack.place is Place.SETTINGS_FILE:
