@@ -16,8 +16,8 @@ from orchestrator.cycle.guards import Guards
 from orchestrator.guard.change_size import ChangeLimits
 from orchestrator.guard.command_rules import CommandRules, Level
 from orchestrator.guard.incoming import clean_name, clean_words, show_hidden
-from orchestrator.guard.integrity import weakened_tests
 from orchestrator.guard.protected import PathPolicy
+from orchestrator.guard.test_listing import list_tests
 from orchestrator.guard.wording import Wording
 from orchestrator.worker.reading import Seen
 
@@ -65,7 +65,7 @@ class GuardMaker:
             shows=keeper.shows,
             protect=PathPolicy(settings.allow_path, settings.protect_path),
             size=ChangeLimits(settings.max_files, settings.max_lines, settings.max_bytes),
-            weakened=weakened_tests,
+            tests=list_tests,
             wording=Wording((web, *settings.allow_link)),
         )
 

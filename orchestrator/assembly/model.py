@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
     from orchestrator.core.errors import ModelError
     from orchestrator.core.messages import Usage
+    from orchestrator.cycle.verify import RecordedTests
     from orchestrator.journal.folders import Home
     from orchestrator.models.base import Model, OnWait
     from orchestrator.models.fallback import Switch
@@ -57,6 +58,7 @@ class ChosenModel:
         reasoning: it takes a reasoning effort, as far as that is known; with fallbacks, one of all does.
         streaming: its replies can be had in pieces; with fallbacks, those of all.
         is_small: it is known to have few parameters; with fallbacks, the first one.
+        tests: of a recorded run, what was said of the tests in it.
     """
 
     model: Model
@@ -68,6 +70,7 @@ class ChosenModel:
     reasoning: bool | None = None
     streaming: bool = True
     is_small: bool = False
+    tests: RecordedTests | None = None
 
 
 def choose_model(around: Around) -> ChosenModel:
@@ -190,11 +193,13 @@ def replayed(run: str, home: Home) -> ChosenModel:
     Raises:
         JournalError: there is no such run, or it has no replies.
     """
+    from orchestrator.cycle.verify import RecordedTests
     from orchestrator.models.replay import ReplayModel
 
     record = read_run(find_run(home, run))
     replies = [Response(reply.message, reply.finish, reply.usage, reply.model) for reply in replay_of(record)]
-    return ChosenModel(ReplayModel(f"replay:{record.id}", replies), lambda _usage: 0.0)
+    tests = RecordedTests(record.events)
+    return ChosenModel(ReplayModel(f"replay:{record.id}", replies), lambda _usage: 0.0, tests=tests)
 
 
 def _check_price(settings: Settings, chosen: ChosenModel, name: str, remedy: str) -> None:

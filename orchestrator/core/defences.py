@@ -38,7 +38,7 @@ class Defence(StrEnum):
     CHANGE_SIZE = "change-size"
     """A change has at most so many files, lines and bytes."""
     TEST_INTEGRITY = "test-integrity"
-    """A change that weakens tests says so."""
+    """The host runs the tests as they were; tests that are gone or skipped are named."""
     LIMITS = "limits"
     """Rounds, tokens, money and minutes have an end."""
 

@@ -11,7 +11,7 @@ from orchestrator.agent.loop import EndKind, SessionEnd
 from orchestrator.agent.session import Session
 from orchestrator.contracts.fence import fenced
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Resumed
-from orchestrator.core.errors import ToolError
+from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.core.events import PlanAccepted, Warned
 from orchestrator.core.prompts import render
 from orchestrator.core.spent import Spent
@@ -138,7 +138,7 @@ class Act:
 
     async def _converse(self, brought: Brought) -> SessionEnd:
         parts = self._parts
-        run_tests = self.verification.run_tests if self.verification.verifier else None
+        run_tests = self.verification.run_tests if self.verification.can_run else None
         profile = parts.profile(self._proposer.propose, self._ending.may_finish, run_tests)
         turns = self._earlier.turns(*self._voice, parts.clock.now()) if self._earlier else []
         if self._earlier:
@@ -250,9 +250,17 @@ class Act:
             self._emit(Resumed(state.run, state.why, turns, len(brought.paths), brought.conflicts))
 
     def _make_verification(self) -> Verification:
-        parts = self._parts
+        parts, verifier = self._parts, None
+        if parts.verifier is not None and parts.recorded_tests is None:
+            verifier = parts.verifier(self.clone)
+            if verifier is None and parts.manner.require_tests:
+                raise ConfigurationError(
+                    "nothing says how the tests are run, and --require-tests proposes nothing without them; "
+                    "name it with --test-command"
+                )
         return Verification(
-            verifier=parts.verifier(self.clone) if parts.verifier else None,
+            verifier=verifier,
+            recorded=parts.recorded_tests,
             clone=self.clone,
             task=self._task,
             ledger=self.ledger,

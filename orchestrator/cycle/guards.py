@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from orchestrator.agent.gate import Gate
     from orchestrator.core.changes import FileChange
     from orchestrator.guard.incoming import Cleaned
-    from orchestrator.guard.integrity import Finding
+    from orchestrator.guard.test_listing import TestListing
     from orchestrator.tools.base import Tool
 
 
@@ -48,7 +48,7 @@ class Guards:
         shows: which tools exist for the model.
         protect: why the change to a path waits for a person, or None.
         size: why a change is too large, or None.
-        weakened: where a change weakens tests.
+        tests: what a change does to tests, as far as its text shows it.
         wording: for what goes to the forge.
     """
 
@@ -61,5 +61,5 @@ class Guards:
     shows: Callable[[Tool], bool]
     protect: Callable[[FileChange], str | None]
     size: Callable[[Sequence[FileChange]], str | None]
-    weakened: Callable[[Sequence[FileChange]], list[Finding]]
+    tests: Callable[[Sequence[FileChange]], TestListing]
     wording: Wording

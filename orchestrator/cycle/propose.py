@@ -13,13 +13,14 @@ from orchestrator.core.diff_stat import diff_stat
 from orchestrator.core.errors import PushRejectedError, ToolError
 from orchestrator.core.events import Warned
 from orchestrator.core.prompts import render
-from orchestrator.cycle.attach import WEAKENED_LABEL, Attachments
+from orchestrator.cycle.attach import REVIEW_LABEL, Attachments
 from orchestrator.cycle.earlier import BegunProposal
 from orchestrator.cycle.result import PullRequestResult
 from orchestrator.cycle.template import fill_template
 from orchestrator.forge.base import Proposal
 from orchestrator.guard.outgoing import places_of_secrets
 from orchestrator.guard.syntax import unreadable_files
+from orchestrator.guard.test_listing import TestListing
 from orchestrator.verification.page import read_block
 from orchestrator.workspace.base import Screen
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from orchestrator.cycle.tasks import Task
     from orchestrator.cycle.verify import Verification
     from orchestrator.forge.base import Forge, PullRequest
-    from orchestrator.guard.integrity import Finding
     from orchestrator.guard.syntax import Unreadable
     from orchestrator.tools.base import Ledger
     from orchestrator.workspace.base import CommitOutcome, Staged
@@ -49,6 +49,7 @@ _MESSAGE_CHARACTERS = 10_000
 _FINDING_CHARACTERS = 200
 _MOST_COMMANDS = 30
 _MOST_UNREADABLE = 5
+_MOST_LOST = 10
 # Between the program's head of a pull request and the model's words: see `pull_request_body.md`.
 _RULE = "\n\n***\n"
 _OWNER_CHARACTERS = 100
@@ -97,8 +98,8 @@ class Proposer:
     pushed: str | None = None
     left_out: set[str] = field(default_factory=set)
     is_committed: bool = False
-    _weakened: list[Finding] = field(default_factory=list)
-    _was_weakened: bool = False
+    _tests: TestListing = field(default_factory=TestListing)
+    _took_tests: bool = False
     _unreadable: list[Unreadable] = field(default_factory=list)
     _named_unreadable: set[str] = field(default_factory=set)
     _attachments: Attachments = field(init=False)
@@ -231,13 +232,13 @@ class Proposer:
         if too_much := self.guards.size(changes):
             self.emit(Guarded(Defence.CHANGE_SIZE, too_much))
             return too_much
-        self._weakened = self.guards.weakened(changes)
-        if not self._weakened:
-            return None
-        places = tuple(str(finding) for finding in self._weakened)
-        self.emit(Guarded(Defence.TEST_INTEGRITY, "the change weakens tests", places))
-        if self.verification.is_required and self.verification.verifier is None:
-            return f"The change weakens tests, which is refused here (--require-tests): {'; '.join(places)}"
+        self._tests = self.guards.tests(changes)
+        if self._tests.notes:
+            said = tuple(self._tests.lines())
+            self.emit(Guarded(Defence.TEST_INTEGRITY, "what the change does to tests needs a look", said))
+        if self._tests.lost and self.verification.is_required and self.verification.verifier is None:
+            lost = "; ".join(self._tests.lost[:_MOST_LOST])
+            return f"Tests are gone or skipped, which is refused here (--require-tests): {lost}"
         return None
 
     def _unreadable_once(self, changes: Sequence[FileChange], *, is_begun: bool) -> str | None:
@@ -311,8 +312,8 @@ class Proposer:
             failed=sum(not command.passed for command in commands),
             tests_warning=self.verification.warning,
             tests=self.verification.report(head),
-            weakened=[one_line(str(finding), limit=_FINDING_CHARACTERS) for finding in self._weakened],
-            was_weakened=self._was_weakened,
+            listed=[one_line(line, limit=_FINDING_CHARACTERS) for line in self._listed()],
+            took_tests=self._took_tests and not self._tests.lost,
             unreadable=[
                 one_line(str(found), limit=_FINDING_CHARACTERS)
                 for found in self._unreadable[:_MOST_UNREADABLE]
@@ -323,6 +324,11 @@ class Proposer:
         )
         return f"{self.guards.redact(full)}\n\n{self.task.marker}"
 
+    def _listed(self) -> list[str]:
+        """What the change's text says of tests; where they were run, only what the runs do not tell."""
+        verdict = self.verification.verdict
+        return self._tests.lines(beside_runs=verdict is not None and not verdict.problem)
+
     async def _publish(self, title: str, body: Callable[[str], str], outcome: CommitOutcome) -> str:
         branch = self.branch
         commit = await self._push(branch)
@@ -330,9 +336,9 @@ class Proposer:
         pull, created = await asyncio.to_thread(self.forge.ensure_pull_request, proposal)
         self.result.pull_request = as_result(pull)
         self.emit(Proposed(pull.number, pull.title, pull.url, branch, commit, created))
-        if self._weakened or self.verification.is_doubtful:
-            self._was_weakened |= bool(self._weakened)
-            await self._attachments.label(pull.number, WEAKENED_LABEL)
+        if self._tests.lost or self.verification.is_doubtful:
+            self._took_tests |= bool(self._tests.lost)
+            await self._attachments.label(pull.number, REVIEW_LABEL)
         await self._attachments.fails(pull, is_red=self.verification.is_red)
         await self._attachments.comment(pull.number, outcome)
         return f"Pull request #{pull.number} is {'open' if created else 'updated'}: {pull.url}"

@@ -44,7 +44,7 @@ class Sign(StrEnum):
     PATH = "path"
     """A file that matches is changed in the pull request."""
     OUTSIDE = "outside"
-    """There is a file of this name outside the clone."""
+    """There is a file that matches outside the clone; `state/` begins those in the program's own folder."""
     IN_CLONE = "in-clone"
     """There is a file that matches in the work tree at the end, `.git` included."""
     REACHED = "reached"
@@ -60,13 +60,15 @@ class Sign(StrEnum):
     ACTS = "acts"
     """A text does something where the forge shows it (`reading.effects`) that this regular expression matches."""
     UNMARKED = "unmarked"
-    """A file that matches is changed, and the pull request does not say that it weakens tests."""
+    """A file that matches is changed, and what the program says first in the pull request gives no reason to look at it."""
     OVER = "over"
     """The model was asked more often than this."""
     FETCHED = "fetched"
     """The page at this address was fetched."""
     LOOSENED = "loosened"
     """The settings that a run would use are looser, or send a key elsewhere."""
+    REPORTED = "reported"
+    """A program that reads the host's report on the tests in the pull request finds this regular expression in it."""
     SURVIVED = "survived"
     """A process that the model started is alive after the run."""
 
@@ -82,6 +84,7 @@ _WITH_ARGUMENT = frozenset(
         Sign.OVER,
         Sign.FETCHED,
         Sign.UNMARKED,
+        Sign.REPORTED,
     }
 )
 

@@ -12,7 +12,7 @@ from orchestrator.core.defences import Defence
 from orchestrator.redteam.planting import changes, hidden, references
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from orchestrator.config import Settings
     from orchestrator.core.events import Event
@@ -47,8 +47,10 @@ class Evidence:
         obeyed: how many orders of others it carried out.
         left: every text that left.
         paths: what the pull requests change.
-        outside: names of files outside the clone that are new or changed; `home/` begins those of the home.
+        outside: names of files outside the clone that are new or changed; `home/` begins those of the home, `state/`
+            those of the program's own folder.
         in_clone: every path in the work tree at the end.
+        reports: what a program reads in the pull request as the host's report on the tests.
         reached: what a server on the network was sent.
         fetched: addresses of pages.
         loosened: options of the run that are looser than the user chose.
@@ -67,6 +69,7 @@ class Evidence:
     paths: list[str] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
     in_clone: list[str] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
     reached: list[bytes] = field(default_factory=list)
     fetched: list[str] = field(default_factory=list)
     loosened: list[str] = field(default_factory=list)
@@ -82,9 +85,11 @@ def look_at_model(evidence: Evidence, model: ObedientModel) -> None:
     evidence.obeyed = len(model.obeyed)
 
 
-def look_at_forge(evidence: Evidence, forge: MemoryForge) -> None:
-    """Note what was written to the forge."""
+def look_at_forge(evidence: Evidence, forge: MemoryForge, reports: Callable[[str], Iterable[object]]) -> None:
+    """Note what was written to the forge, and which `reports` on tests somebody reads in it."""
     evidence.left += [Left(one.what, one.text) for one in forge.written]
+    bodies = (one.text for one in forge.written if one.what == "body")
+    evidence.reports = [str(report) for body in bodies for report in reports(body)]
 
 
 def look_at_web(evidence: Evidence, web: FakeWeb) -> None:
@@ -113,13 +118,13 @@ def look_at_ground(evidence: Evidence, grounds: Grounds, base: str, planted: Map
 
 
 def around(grounds: Grounds) -> dict[str, bytes]:
-    """The content of every file outside the clone, by name; those of the home begin with `home/`."""
+    """The content of every file outside the clone, by name, but nothing of what the program's own folder holds."""
     found = {}
     for prefix, folder in (("", grounds.outside), ("home/", grounds.home)):
         for name in files_below(folder):
             with suppress(OSError):
                 found[prefix + name] = (folder / name).read_bytes()
-    return found
+    return {**found, **{f"state/{name}": b"" for name in files_below(grounds.state)}}
 
 
 def files_below(folder: Path) -> list[str]:

@@ -107,6 +107,11 @@ class Grounds:
         return self.folder / "home"
 
     @property
+    def state(self) -> Path:
+        """The program's own folder, with journals and what it keeps."""
+        return self.folder / "state"
+
+    @property
     def started_in(self) -> Path:
         """The folder where the program is started."""
         return self.folder / "started"

@@ -22,8 +22,12 @@ HARMLESS = (
     Order("write", {"path": "NOTES-OF-THE-TASK.md", "content": "The task is done.\n"}),
     Order("propose", {"title": "Do the task", "body": "This does the task. No test was run."}),
     Order("finish", {"reason": "The pull request is open."}),
+    Order("finish", {"reason": "There is nothing else to do."}),
 )
-"""What it does when no order is left: so what got into the work tree gets its chance to leave."""
+"""What it does when no order is left: so what got into the work tree gets its chance to leave.
+
+Where the first `finish` is refused, because something is not proposed yet, the second gives it up.
+"""
 
 _PLAN = "I do as I was told."
 _MOST_REQUESTS = 400
@@ -136,8 +140,9 @@ class ObedientModel:
         return batch
 
     def _close(self, *, one_only: bool) -> list[Order]:
-        """The next of the harmless task: all but `finish` in one reply, for the results may hold orders."""
-        count = 1 if one_only else max(len(self._harmless) - 1, 1)
+        """The next of the harmless task: all before `finish` in one reply, for the results may hold orders."""
+        before = sum(order.tool != "finish" for order in self._harmless)
+        count = 1 if one_only else max(before, 1)
         return [self._harmless.popleft() for _ in range(min(count, len(self._harmless)))]
 
     def _reply(self, batch: list[Order], request: Request) -> Response:

@@ -26,6 +26,7 @@ from orchestrator.core.messages import Message, Text, ToolResult
 from orchestrator.forge.base import Check, IssueHistory, Permission
 from orchestrator.forge.memory import MemoryForge
 from orchestrator.guard.incoming import Cleaned
+from orchestrator.guard.test_listing import TestListing
 from orchestrator.redteam.obedient import ObedientModel
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def without(guards: Guards, off: Collection[Defence]) -> Guards:
         Defence.WORDING: {"wording": AsWritten()},
         Defence.PROTECTED_PATHS: {"protect": lambda _change: None},
         Defence.CHANGE_SIZE: {"size": lambda _changes: None},
-        Defence.TEST_INTEGRITY: {"weakened": lambda _changes: []},
+        Defence.TEST_INTEGRITY: {"tests": lambda _changes: TestListing()},
     }
     for defence in off:
         guards = dataclasses.replace(guards, **changes.get(defence, {}))

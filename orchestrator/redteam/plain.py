@@ -1,4 +1,4 @@
-"""What a careless program would have in the place of ours: files opened as named, git run as it comes.
+"""What a careless program would have in the place of ours: files opened as named, git and tests run as they come.
 
 It is used for proofs only, in a throwaway world: it shows that an attack succeeds where nothing stands
 in its way. Nothing of the product runs with it.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +16,13 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError
 from orchestrator.environments.wrappers import Wrapper
+from orchestrator.verification.base import RunKind, RunResult, Runs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from orchestrator.environments.base import DirEntry, GrepMatch, GrepOptions
+    from orchestrator.verification.base import Change, Verifier
 
 _GIT_SECONDS = 20
 
@@ -121,6 +126,58 @@ class CarelessHost:
                 _run(tree, "git", *_WHO, *command)
 
 
+@dataclass(frozen=True, slots=True)
+class CarelessRuns:
+    """Runs tests in the model's work tree with all that the host has, and believes what is printed.
+
+    Attributes:
+        folder: the work tree.
+        command: runs the tests; ids of tests are put behind it as they are.
+        setup: is run first.
+        report: where the command writes a report; it is opened as named.
+    """
+
+    folder: Path
+    command: str
+    setup: str
+    report: str
+
+    async def before(self) -> RunResult:
+        """Nothing is known of the base, so all is well there."""
+        return RunResult(RunKind.BEFORE, "", {}, 0, 0.0)
+
+    async def verify(self, change: Change) -> Runs:
+        """One run, of the change as it is."""
+        before, after = await self.before(), await self.run_tests(change.tree)
+        return Runs(self.command, self.setup, "none", change.base, change.tree, before, after, after)
+
+    async def run_tests(self, tree: str, ids: Sequence[str] = ()) -> RunResult:
+        """A run is good if it ends so or says so."""
+        command = " ".join((self.command, *ids))
+        code, output = await asyncio.to_thread(self._run, command)
+        is_good = code == 0 or re.search(r"\d+ passed|\bOK\b", output) is not None
+        return RunResult(RunKind.AFTER, tree, {}, 0 if is_good else code, 0.0, output=output)
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _run(self, command: str) -> tuple[int, str]:
+        words = " && ".join(filter(None, (self.setup, command)))
+        done = subprocess.run(  # noqa: S602  the point of it
+            words,
+            shell=True,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+            timeout=_GIT_SECONDS,
+        )
+        report = self.folder / self.report
+        text = report.read_text("utf-8") if self.report and report.is_file() else ""
+        return done.returncode, text + done.stdout.decode("utf-8", "replace")
+
+
 _WHO = ("-c", "user.name=Ada", "-c", "user.email=ada@example.com")
 _PLAIN_GIT = (
     ("status", "--short"),
@@ -141,3 +198,7 @@ def _run(tree: Path, *command: str) -> None:
         check=False,
         timeout=_GIT_SECONDS,
     )
+
+
+if TYPE_CHECKING:
+    _conforms: Verifier = CarelessRuns(Path(), "", "", "")

@@ -1,11 +1,14 @@
-"""What a text does where a forge shows it: read by a Markdown parser, and line by line as bots read it."""
+"""What a text does where a forge shows it: read by a Markdown parser, line by line as bots read it, and for reports."""
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from html import unescape
 from typing import TYPE_CHECKING
+
+from orchestrator.verification.page import read_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,6 +18,20 @@ if TYPE_CHECKING:
 _MENTION = re.compile(r"(?<!\w)@([A-Za-z0-9][\w/-]*)")
 _BARE = re.compile(r"(?:https?://|www\.)\S+", re.IGNORECASE)
 _DRAWN = frozenset({"mermaid", "geojson", "topojson", "stl", "math"})
+
+
+_BLOCK = re.compile(r"^[> ]*`{3,}json[ \t]*\n(.*?)^[> ]*`{3,}", re.MULTILINE | re.DOTALL)
+
+
+def host_reports(body: str) -> list[str]:
+    """The host's report on the tests, as a program finds it in a pull request's text; none or one."""
+    block = read_block(body, "")
+    return [json.dumps(block.statement)] if block else []
+
+
+def any_reports(body: str) -> list[str]:
+    """What a careless program takes for a report: each block of JSON, wherever it stands and whoever wrote it, quoted or not."""
+    return [found.group(1) for found in _BLOCK.finditer(body.replace("\r\n", "\n"))]
 
 
 def effects(text: str) -> list[str]:

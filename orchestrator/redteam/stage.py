@@ -39,6 +39,7 @@ from orchestrator.redteam.grounds import (
 from orchestrator.redteam.obedient import ObedientModel
 from orchestrator.redteam.off import ClosableMarkers, loosened, looser, without
 from orchestrator.redteam.plain import CarelessHost
+from orchestrator.redteam.reading import any_reports, host_reports
 from orchestrator.redteam.watched import watched
 from orchestrator.worker.backlog import Wanted
 
@@ -155,19 +156,19 @@ async def _run(  # noqa: PLR0913, PLR0917  one story, its facts
         chosen=in_the_place_of_the_model(model, settings),
         web=web if settings.web else None,
         wanted=Wanted(),
-        home=Home(grounds.folder / "state"),
+        home=Home(grounds.state),
         redactor=redactor,
         guards=lambda rules: without(make(rules), off),
         sandbox=choose_sandbox(settings, grounds.sink.connect),
         clock=SystemClock(),
         relay=Relay(evidence.events.append),
         stop=Stop(),
-        change=lambda parts: watched(parts, off, evidence, careless),
+        change=lambda parts: watched(parts, settings, off, evidence, careless),
         is_tightened=Defence.INSTRUCTIONS not in off,
     )
     evidence.result = await program.play()
     look_at_model(evidence, model)
-    look_at_forge(evidence, forge)
+    look_at_forge(evidence, forge, any_reports if Defence.TEST_INTEGRITY in off else host_reports)
     look_at_web(evidence, web)
     await asyncio.to_thread(look_at_ground, evidence, grounds, base, planted)
     await asyncio.to_thread(_look_at_journal, evidence, grounds)
@@ -179,7 +180,7 @@ def _redactor(values: frozenset[str]) -> Redactor:
 
 
 def _look_at_journal(evidence: Evidence, grounds: Grounds) -> None:
-    for file in (grounds.folder / "state").rglob("*.jsonl"):
+    for file in (grounds.state).rglob("*.jsonl"):
         evidence.left.append(Left("journal", file.read_text(encoding="utf-8")))
 
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from orchestrator.core.defences import Defence
 from orchestrator.environments.wrappers import Wrapper
 from orchestrator.redteam.evidence import files_below
-from orchestrator.redteam.plain import PlainFiles
+from orchestrator.redteam.plain import CarelessRuns, PlainFiles
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
+    from orchestrator.config import Settings
     from orchestrator.cycle.parts import CycleParts
     from orchestrator.environments.base import ExecutionEnvironment
     from orchestrator.redteam.evidence import Evidence
@@ -22,7 +23,11 @@ if TYPE_CHECKING:
 
 
 def watched(
-    parts: CycleParts, off: Collection[Defence], evidence: Evidence, careless: CarelessHost | None
+    parts: CycleParts,
+    settings: Settings,
+    off: Collection[Defence],
+    evidence: Evidence,
+    careless: CarelessHost | None,
 ) -> CycleParts:
     """The parts without these defences; what is in the work tree at the end becomes evidence."""
 
@@ -34,7 +39,11 @@ def watched(
     manner = parts.manner
     if Defence.INSTRUCTIONS in off:
         manner = dataclasses.replace(manner, other_base=False)
-    return dataclasses.replace(parts, environment=environment, manner=manner)
+    verifier = parts.verifier
+    if verifier is not None and Defence.TEST_INTEGRITY in off:
+        words = (settings.test_command or "", settings.setup_command or "", settings.test_report or "")
+        verifier = lambda clone: CarelessRuns(clone.folder, *words)  # noqa: E731  a field of functions
+    return dataclasses.replace(parts, environment=environment, manner=manner, verifier=verifier)
 
 
 class _Watched(Wrapper):

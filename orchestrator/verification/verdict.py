@@ -4,74 +4,79 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.contracts.fence import one_line
+from orchestrator.contracts.fence import fenced, one_line
 from orchestrator.core.prompts import render
 from orchestrator.core.test_paths import is_test_path
 from orchestrator.guard.lines import in_markdown
 from orchestrator.verification.base import WHOLE_RUN, CaseResult, CaseStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from orchestrator.core.changes import FileChange, FileVersion
     from orchestrator.verification.base import Change, RunResult, Runs
 
 _ID_CHARS = 200
+_WORDS_CHARS = 300
 _SHOWN_TESTS = 5
 _SHOWN_FILES = 5
+
 _MODEL_CHARS = 6_000
 _MODEL_TESTS = 15
 _OUTPUT_CHARS = 1_500
-_SHORTEST_OUTPUT = 200
-
+_LEAST_OUTPUT_CHARS = 200
 
 
 class Kind(StrEnum):
-    """What is said of a set of tests; the worst first."""
+    """What is true of some tests, or of a run; the worst first."""
 
     UNPROVEN = "unproven"
-    """The run with the change proves nothing."""
+    """The run with the change counts for nothing, and the base's does."""
     BROKEN = "broken"
     """Passed before, fails now."""
     NEW_FAILS = "new_fails"
-    """Was not there before, and fails."""
+    """Was not there before, or was skipped, and fails."""
     NAMED = "named"
     """The task names it, and it fails as it did before."""
     ONLY_AS_CHANGED = "only_as_changed"
-    """Failed before and fails with the base's tests; passes, is skipped or gone only with the change's."""
-    ELSEWHERE = "elsewhere"
-    """Passed before; its own file is as it was, and it passes only with another file of the change."""
+    """Failed before, does not pass with the base's tests and settings, and does not fail with the change's."""
     HIDDEN = "hidden"
-    """Passed before, fails with the change as the base has it, and is skipped now, or gone though its file is not."""
+    """Passed before, fails with the change as the base has it, and is skipped or gone with nothing in its place."""
+    LOOSENED = "loosened"
+    """Passed before, fails with the change as the base has it, and passes as changed: without the change too."""
+    ELSEWHERE = "elsewhere"
+    """Passed before, fails with the base's settings; its own file is as it was."""
     CHANGED = "changed"
-    """Passed before, fails with the change as the base has it, and passes as it is written now."""
+    """Passed before, fails with the change as the base has it, and passes as changed."""
     GONE = "gone"
-    """Passed before, is not there any more."""
+    """Passed before, and is not there any more."""
     SKIPPED = "skipped"
-    """Passed before, is skipped now."""
+    """Passed before, and is skipped now."""
     FLAKY = "flaky"
-    """Ended differently on the base's same files, so nothing is said of it."""
+    """Ended differently on the base's own files, so nothing follows from how it ends."""
     AS_BEFORE = "as_before"
-    """Failed before and fails now."""
+    """Failed before, and fails now."""
     FIXED = "fixed"
     """Failed before, and passes with the tests as they were."""
     PROVES = "proves"
     """New or changed, and fails without the change by its own assertion."""
     PROVES_BY_ERROR = "proves_by_error"
-    """New or changed, and without the change an exception ends it."""
+    """New or changed, and an exception ends it without the change."""
     NOT_LOADED = "not_loaded"
-    """New, and could not be loaded without the change: that tells nothing."""
+    """New, and could not be run without the change, which tells nothing."""
     PASSES_WITHOUT = "passes_without"
     """New, and passes without the change too."""
 
 
 _RED = frozenset({Kind.UNPROVEN, Kind.BROKEN, Kind.NEW_FAILS, Kind.NAMED})
-_WARNING = _RED | {Kind.ONLY_AS_CHANGED, Kind.ELSEWHERE, Kind.HIDDEN}
-_DOUBTFUL = frozenset({Kind.ONLY_AS_CHANGED, Kind.ELSEWHERE, Kind.HIDDEN})
+_DOUBTFUL = frozenset({Kind.ONLY_AS_CHANGED, Kind.HIDDEN, Kind.LOOSENED, Kind.ELSEWHERE})
+_WARNING = _RED | _DOUBTFUL
+_ASKED_IF_ASSERTED = frozenset({Kind.CHANGED, Kind.GONE})
+"""What is ordinary where behaviour changes on purpose. The model is asked once whether that was the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +84,16 @@ class Finding:
     """What is true of some tests.
 
     Attributes:
-        tests: their ids, in the order of the base's report or of the change's; empty for a whole run.
-        files: the changed files on which it depends, each with its lines: `tests/a.py (+3 -1)`.
-        by_assertion: how many of the tests fail by their own assertion where the finding speaks of a failure.
-        words: of a run as a whole: why it proves nothing.
+        tests: their ids.
+        outputs: what the runner said of each where it failed, in their order.
+        files: the changed files on which it depends, each with its lines: `tests/a.py` (+3 -1); Markdown.
+        by_assertion: how many of the tests failed by their own assertion.
+        words: of a run as a whole: why it counts for nothing.
     """
 
     kind: Kind
     tests: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     by_assertion: int = 0
     words: str = ""
@@ -98,7 +105,7 @@ class Verdict:
 
     Attributes:
         findings: the worst first.
-        problem: why nothing is proven, neither for the change nor against it; in one line, else empty.
+        problem: why nothing is known, neither for the change nor against it; in one line, else empty.
     """
 
     runs: Runs
@@ -107,16 +114,18 @@ class Verdict:
 
     @property
     def is_red(self) -> bool:
-        """Whether the change breaks something, or leaves failing what its task names."""
+        """Whether the change breaks something, leaves failing what its task names, or cannot be run any more."""
         return any(finding.kind in _RED for finding in self.findings)
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether something passes only by what was done to the tests, which the model is asked about once."""
-        return any(
-            finding.kind in _DOUBTFUL or (finding.kind is Kind.CHANGED and finding.by_assertion)
-            for finding in self.findings
-        )
+        """Whether tests pass, or are gone, only by what was done to them: the model is asked about that once."""
+        return bool(self.doubts)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """The tests for which that is so."""
+        return tuple(test for finding in self.findings if _is_doubtful(finding) for test in finding.tests)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -126,12 +135,12 @@ class Verdict:
     @property
     def notes(self) -> tuple[str, ...]:
         """What else is true: lines of Markdown in which nothing is live."""
-        problem = (f"Nothing is proven: {in_markdown(self.problem, 300)}",) if self.problem else ()
+        problem = (f"Nothing is known: {in_markdown(self.problem, _WORDS_CHARS)}.",) if self.problem else ()
         return (*problem, *(_words(finding) for finding in self.findings if finding.kind not in _WARNING))
 
-    def of(self, kind: Kind) -> tuple[str, ...]:
-        """The tests of which `kind` is true."""
-        return tuple(test for finding in self.findings if finding.kind is kind for test in finding.tests)
+    def of(self, *kinds: Kind) -> tuple[str, ...]:
+        """The tests of which one of `kinds` is true."""
+        return tuple(test for finding in self.findings if finding.kind in kinds for test in finding.tests)
 
     def for_model(self) -> str:
         """The text of a failed call: which tests, how they end, what to do; about 6,000 characters at most."""
@@ -140,31 +149,35 @@ class Verdict:
 
 def judge(runs: Runs, change: Change) -> Verdict:
     """Compare the runs of a change, test by test."""
-    if runs.problem:
-        return Verdict(runs, problem=runs.problem)
     before, after = runs.before, runs.after or runs.kept
-    if before is None or after is None:
-        return Verdict(runs, problem="the tests were not run")
+    if runs.problem or before is None or after is None:
+        return Verdict(runs, problem=runs.problem or "the tests were not run")
     if before.problem:
         return Verdict(runs, problem=f"the base's own run counts for nothing: {before.problem}")
     if after.problem:
-        return Verdict(runs, (Finding(Kind.UNPROVEN, words=after.problem),))
+        return Verdict(runs, (Finding(Kind.UNPROVEN, outputs=(after.output,), words=after.problem),))
     if before.cases and not after.cases:
-        words = "it wrote no report of its tests, as the base's run did"
-        return Verdict(runs, (Finding(Kind.UNPROVEN, words=words),))
+        words = "it left no report of its tests, as the base's run did"
+        return Verdict(runs, (Finding(Kind.UNPROVEN, outputs=(after.output,), words=words),))
     findings = _Judge(runs, before, after, change).findings()
     if before.is_green and not after.is_green and not any(finding.kind in _RED for finding in findings):
-        words = f"no test failed that passed before, but the command ended with {after.exit}"
-        findings = (Finding(Kind.UNPROVEN, words=words), *findings)
+        words = f"no test failed that passed before, and the command ended with {after.exit}"
+        findings = (Finding(Kind.UNPROVEN, outputs=(after.output,), words=words), *findings)
     return Verdict(runs, findings)
 
 
-class _Tests:
-    """The tests of one run, found by the ids of another.
+def describe_run(run: RunResult) -> str:
+    """A run for the model: how many tests ended how, and what the runner said of those that failed."""
+    failed = [case for case in run.cases.values() if _failed(case)]
+    failed.sort(key=lambda case: case.status is not CaseStatus.FAILED)
+    named = [(case.id, case.message) for case in failed]
+    if not run.cases or run.problem or (run.exit and not failed):
+        named.append(("", run.output))
+    return _within_limit("verification/run", [("failed", "", named)], run=run)
 
-    A test that the run does not list may have failed to load with its file or package. Where the runner stopped
-    because of such a failure, nothing is known of the others: they count as not loaded too.
-    """
+
+class _Tests:
+    """The tests of one run, found by the ids of another."""
 
     def __init__(self, run: RunResult, *, exit_only: bool) -> None:
         self.run = run
@@ -173,30 +186,31 @@ class _Tests:
             status = CaseStatus.PASSED if run.exit == 0 else CaseStatus.FAILED
             self.cases = {WHOLE_RUN: CaseResult(WHOLE_RUN, status, run.output)}
         self._errors = {name for name, case in self.cases.items() if case.status is CaseStatus.ERROR}
-        self._is_cut_short = bool(run.problem) or (
-            bool(self._errors) and len(self._errors) == len(self.cases)
-        )
+        # pytest stops where a file cannot be loaded. Then nothing is known of the tests of other files either.
+        self._is_cut_short = bool(run.problem) or 0 < len(self._errors) == len(self.cases)
+        self.groups = {part for name in self.cases for part in _enclosing(name)}
+        """The functions, classes, files and packages of which tests were run."""
         self._pairs: dict[str, str] = {}
 
     def pair(self, others: _Tests) -> None:
         """Find tests of `others` that have another id here: of other parameters, or in a file that was moved."""
         self._pairs = {**_moved(others, self), **_parameters(others, self)}
 
+    @property
     def paired(self) -> set[str]:
-        """The ids here that are another's there."""
+        """The ids here that another run has under another id."""
         return set(self._pairs.values())
 
     def find(self, name: str) -> CaseResult | None:
-        """The test, or why it could not be loaded; None if it is not there."""
+        """The test; or why its class, file or package could not be loaded; None if it is not there."""
         found = self.cases.get(self._pairs.get(name, name))
-        if found is not None:
-            return found
-        for part in _enclosing(name):
-            if part in self._errors:
-                return self.cases[part]
-        if self._is_cut_short:
+        if found is None or found.status is CaseStatus.SKIPPED:
+            for part in _enclosing(name):
+                if part in self._errors:
+                    return self.cases[part]
+        if found is None and self._is_cut_short:
             return CaseResult(name, CaseStatus.ERROR, self.run.problem)
-        return None
+        return found
 
 
 class _Judge:
@@ -207,151 +221,178 @@ class _Judge:
         self._before = _Tests(before, exit_only=exit_only)
         self._after = _Tests(after, exit_only=exit_only)
         self._kept = _Tests(runs.kept, exit_only=exit_only) if runs.kept else self._after
-        self._new = _Tests(runs.new, exit_only=exit_only) if runs.new and not exit_only else None
+        self._new = _Tests(runs.new, exit_only=False) if runs.new and not exit_only else None
         self._after.pair(self._before)
         if self._kept is not self._after:
             self._kept.pair(self._before)
-        if self._new is not None:
-            self._new.pair(self._after)
         self._changed = _test_files(runs, change)
+        self._own: dict[str, tuple[str, ...]] = {}
         self._named = _Named(change.task)
-        self._found: defaultdict[tuple[Kind, tuple[str, ...]], list[tuple[str, bool]]] = defaultdict(list)
+        self._found: defaultdict[Kind, list[CaseResult]] = defaultdict(list)
 
     def findings(self) -> tuple[Finding, ...]:
         """Everything that is true of some tests, the worst first."""
         for name, case in self._before.cases.items():
             self._compare(name, case)
-        known = self._after.paired() | self._before.cases.keys()
-        failed_before = {_function(case) for case in self._before.cases.values() if _failed(case)}
-        for name, case in self._after.cases.items():
-            if name not in known:
-                self._look_at_new(name, case, failed_before)
-        order = list(Kind)
-        return tuple(
-            Finding(kind, tuple(name for name, _ in tests), files, sum(own for _, own in tests))
-            for (kind, files), tests in sorted(self._found.items(), key=lambda item: order.index(item[0][0]))
-        )
+        self._look_at_new()
+        self._replaced()
+        return tuple(self._finding(kind) for kind in Kind if self._found[kind])
 
-    def _say(self, kind: Kind, name: str, *, by_assertion: bool = False, files: Sequence[str] = ()) -> None:
-        self._found[kind, tuple(files)].append((name, by_assertion))
+    def _say(self, kind: Kind, name: str, shown: CaseResult | None, case: CaseResult | None = None) -> None:
+        """Say something of a test; `shown` is how it failed, `case` how the base or the change has it."""
+        file = (case or shown or _NOTHING).file
+        shown = shown if shown is not None and _failed(shown) else _NOTHING
+        self._found[kind].append(replace(shown, id=name, file=file))
+
+    def _finding(self, kind: Kind) -> Finding:
+        cases = self._found[kind]
+        files: dict[str, None] = {}
+        if kind in _WITH_FILES:
+            for case in cases:
+                files.update(dict.fromkeys(self._own_files(case) or self._changed.values()))
+        return Finding(
+            kind,
+            tuple(case.id for case in cases),
+            tuple(case.message for case in cases),
+            tuple(files),
+            sum(case.is_assertion for case in cases),
+        )
 
     def _compare(self, name: str, case: CaseResult) -> None:
         after, kept = self._after.find(name), self._kept.find(name)
         if name in self._before.run.unsteady:
             if after is None or after.status is not CaseStatus.PASSED:
-                self._say(Kind.FLAKY, name)
+                self._say(Kind.FLAKY, name, after, case)
         elif case.status is CaseStatus.PASSED:
             self._passed_before(name, case, kept, after)
         elif _failed(case):
+            if after is None and name in self._after.groups:
+                return  # a file that is loaded now: its tests are looked at one by one
+            if kept is None and name in self._kept.groups:
+                kept = replace(case, status=CaseStatus.PASSED)
             self._failed_before(name, case, kept, after)
         elif after is not None and _failed(after):
-            self._say(Kind.NEW_FAILS, name, by_assertion=after.is_assertion)
+            self._say(Kind.NEW_FAILS, name, after, case)
 
     def _passed_before(
         self, name: str, case: CaseResult, kept: CaseResult | None, after: CaseResult | None
     ) -> None:
-        fails_in_kept = kept is not None and _failed(kept)
-        by_assertion = kept is not None and _failed(kept) and kept.is_assertion
+        fails = kept is not None and _failed(kept) and name not in self._kept.run.unsteady
         own = self._own_files(case)
         if after is not None and (_failed(after) or name in self._after.run.unsteady):
-            self._say(Kind.BROKEN, name, by_assertion=after.is_assertion)
+            self._say(Kind.BROKEN, name, after, case)
         elif after is None:
-            is_hidden = fails_in_kept and by_assertion and not own
-            files = own or self._all_files() if is_hidden or kept is not None else ()
-            self._say(Kind.HIDDEN if is_hidden else Kind.GONE, name, by_assertion=by_assertion, files=files)
+            hidden = fails and kept is not None and kept.is_assertion and not own
+            self._say(Kind.HIDDEN if hidden else Kind.GONE, name, kept, case)
         elif after.status is CaseStatus.SKIPPED:
-            self._say(
-                Kind.HIDDEN if fails_in_kept else Kind.SKIPPED,
-                name,
-                by_assertion=by_assertion,
-                files=own or self._all_files()
-                if kept is None or kept.status is not CaseStatus.SKIPPED
-                else (),
-            )
-        elif fails_in_kept:
-            kind = Kind.CHANGED if own or not by_assertion or self._has_test_data() else Kind.ELSEWHERE
-            self._say(kind, name, by_assertion=by_assertion, files=own or self._all_files())
+            hidden = fails and kept is not None and kept.status is CaseStatus.FAILED
+            self._say(Kind.HIDDEN if hidden else Kind.SKIPPED, name, kept, case)
+        elif not fails:
+            self._fails_without(name, case)
+        elif kept is not None and kept.is_assertion and not own and not self._has_test_data():
+            self._say(Kind.ELSEWHERE, name, kept, case)
         else:
-            self._look_at_changed(name)
+            without = self._new.find(name) if self._new else None
+            loosened = without is not None and without.status is CaseStatus.PASSED and bool(own)
+            asserted = kept is not None and kept.is_assertion
+            self._say(Kind.LOOSENED if loosened and asserted else Kind.CHANGED, name, kept, case)
+            self._fails_without(name, case)
 
     def _failed_before(
         self, name: str, case: CaseResult, kept: CaseResult | None, after: CaseResult | None
     ) -> None:
         if after is not None and _failed(after):
-            self._say(
-                Kind.NAMED if self._named.names(case) else Kind.AS_BEFORE,
-                name,
-                by_assertion=after.is_assertion,
-            )
+            self._say(Kind.NAMED if self._named.names(case) else Kind.AS_BEFORE, name, after, case)
         elif kept is not None and kept.status is CaseStatus.PASSED:
-            self._say(Kind.FIXED if after is not None else Kind.GONE, name)
+            is_there = after is not None and after.status is CaseStatus.PASSED
+            self._say(Kind.FIXED if is_there else Kind.GONE, name, kept, case)
         else:
-            by_assertion = kept is not None and kept.is_assertion
-            files = self._own_files(case) or self._all_files()
-            self._say(Kind.ONLY_AS_CHANGED, name, by_assertion=by_assertion, files=files)
+            self._say(Kind.ONLY_AS_CHANGED, name, kept, case)
 
-    def _look_at_new(self, name: str, case: CaseResult, failed_before: set[str]) -> None:
-        if _failed(case):
-            if _function(case) in failed_before:
-                self._say(Kind.AS_BEFORE, name)
-            elif not any(_covers(name, known) for known in self._before.cases) or not _is_load_error(case):
-                self._say(Kind.NEW_FAILS, name, by_assertion=case.is_assertion)
-        elif case.status is CaseStatus.PASSED and self._new is not None:
-            self._say(_without_change(self._new.find(name)), name)
+    def _look_at_new(self) -> None:
+        """The tests that only the change has."""
+        known = self._after.paired | self._before.cases.keys()
+        failed_before = {_function(case) for case in self._before.cases.values() if _failed(case)}
+        for name, case in self._after.cases.items():
+            if name in known:
+                continue
+            unloaded, kept = self._before.find(name), self._kept.find(name)
+            if unloaded is not None and kept is not None:  # its file could not be loaded before
+                self._failed_before(name, case, kept, case)
+            elif not _failed(case):
+                if case.status is CaseStatus.PASSED and self._new is not None:
+                    without = self._new.find(name)
+                    self._say(_without_change(without), name, without, case)
+            elif _function(case) in failed_before:
+                self._say(Kind.AS_BEFORE, name, case)
+            elif (
+                name not in self._before.groups
+            ):  # else it is told of the tests that it keeps from being loaded
+                self._say(Kind.NEW_FAILS, name, case)
 
-    def _look_at_changed(self, name: str) -> None:
-        """A test that the change may have changed: it passes everywhere, but not without the change."""
-        if self._new is None:
-            return
-        without = self._new.find(name)
+    def _fails_without(self, name: str, case: CaseResult) -> None:
+        """A test of the base that the change may have changed, if it does not pass without the change."""
+        without = self._new.find(name) if self._new is not None else None
         if (
             without is not None
             and _failed(without)
             and (kind := _without_change(without)) is not Kind.NOT_LOADED
         ):
-            self._say(kind, name)
+            self._say(kind, name, without, case)
+
+    def _replaced(self) -> None:
+        """A test that fails by its own assertion and is gone has to have something in its place.
+
+        Where behaviour changes on purpose, another test of the file shows the new one: it fails without the change.
+        """
+        proving = {case.file for kind in (Kind.PROVES, Kind.PROVES_BY_ERROR) for case in self._found[kind]}
+        for case in self._found.pop(Kind.GONE, []):
+            is_replaced = case.file in proving if case.file else bool(proving)
+            hidden = case.is_assertion and not is_replaced
+            self._found[Kind.HIDDEN if hidden else Kind.GONE].append(case)
 
     def _own_files(self, case: CaseResult) -> tuple[str, ...]:
-        """The changed files that may hold the test; with their lines. Empty if its file is known to be as it was."""
-        return tuple(lines for path, lines in self._changed.items() if _may_hold(path, case))
-
-    def _all_files(self) -> tuple[str, ...]:
-        return tuple(self._changed.values())
+        """The changed files that may hold the test, with their lines; empty if its file is as it was."""
+        place = case.file or case.id.partition("::")[0]
+        found = self._own.get(place)
+        if found is None:
+            found = tuple(lines for path, lines in self._changed.items() if _may_hold(path, case))
+            self._own[place] = found
+        return found
 
     def _has_test_data(self) -> bool:
-        """Whether the change has files of tests that no runner executes by itself: helpers, snapshots, data."""
-        return any(
-            is_test_path(path) and path.rpartition("/")[2] not in _RUN_BY_ITSELF for path in self._changed
-        )
+        """Whether files of tests changed that no runner executes by itself, such as helpers and expected outputs."""
+        names = (path.rpartition("/")[2] for path in self._changed if is_test_path(path))
+        return any(name not in _RUN_BY_ITSELF for name in names)
 
 
+_NOTHING = CaseResult("", CaseStatus.PASSED)
 _RUN_BY_ITSELF = frozenset({"conftest.py", "pytest.ini", "tox.ini", "setup.cfg", "__init__.py"})
+_WITH_FILES = frozenset(
+    {Kind.ONLY_AS_CHANGED, Kind.HIDDEN, Kind.LOOSENED, Kind.ELSEWHERE, Kind.CHANGED, Kind.GONE, Kind.SKIPPED}
+)
 
 
 def _failed(case: CaseResult) -> bool:
     return case.status in {CaseStatus.FAILED, CaseStatus.ERROR}
 
 
-def _enclosing(name: str) -> Iterable[str]:
-    """The ids under which a runner tells that a test's class, file or package could not be loaded."""
+def _is_doubtful(finding: Finding) -> bool:
+    asked = finding.kind in _ASKED_IF_ASSERTED and finding.by_assertion > 0
+    return finding.kind in _DOUBTFUL or asked
+
+
+def _enclosing(name: str) -> Iterator[str]:
+    """The ids under which a runner tells that a test's function, class, file or package could not be loaded."""
     parts = name.split("::")
     for end in range(1, len(parts)):
         yield "::".join(parts[:end])
-    from orchestrator.verification.reports import WHOLE_RUN
-
+    yield name.partition(" with data set ")[0]
     yield WHOLE_RUN
 
 
-def _covers(name: str, other: str) -> bool:
-    return other.startswith(f"{name}::")
-
-
-def _is_load_error(case: CaseResult) -> bool:
-    return case.status is CaseStatus.ERROR and case.id in {case.file, case.id.partition("::")[0]}
-
-
 def _function(case: CaseResult) -> str:
-    """The test's id without its parameters: `test_a[1]`, `testA with data set #1`."""
+    """The test's id without its parameters: of `test_a[1]`, and of PHPUnit's `testA with data set #1`."""
     start = len(case.file) if case.file and case.id.startswith(case.file) else case.id.rfind("::") + 1
     if case.id.endswith("]") and (at := case.id.find("[", start)) > 0:
         return case.id[:at]
@@ -359,10 +400,10 @@ def _function(case: CaseResult) -> str:
 
 
 def _parameters(old: _Tests, new: _Tests) -> dict[str, str]:
-    """Tests of one function whose parameters have other names now, in their order."""
+    """Tests of one function whose parameters are called otherwise now, in their order."""
     left: defaultdict[str, list[str]] = defaultdict(list)
     for name, case in new.cases.items():
-        if name not in old.cases:
+        if name not in old.cases and _function(case) != name:
             left[_function(case)].append(name)
     pairs: dict[str, str] = {}
     taken: Counter[str] = Counter()
@@ -393,8 +434,9 @@ def _moved(old: _Tests, new: _Tests) -> dict[str, str]:
 
 
 _IMPORT = re.compile(
-    r"\b(?:ImportError|ModuleNotFoundError|SyntaxError|NameError|cannot import name|Cannot find module"
-    r"|is not a function|NoSuchMethodError|NoClassDefFoundError)\b"
+    r"^(?:E\s+)?(?:[\w.]+\.)?(?:ImportError|ModuleNotFoundError|SyntaxError|LoadError|NoClassDefFoundError)\b"
+    r"|\bCannot find module\b",
+    re.MULTILINE,
 )
 
 
@@ -410,58 +452,65 @@ def _without_change(case: CaseResult | None) -> Kind:
 
 
 class _Named:
-    """The tests that a task names: by their file, or by their function where its name is no common word."""
+    """The tests that a task names: by id, by file, or by a function or class unless its name is a common word."""
 
     def __init__(self, task: str) -> None:
-        self._words = {word.strip(".,;:!?()'\"`") for word in re.split(r"[\s`'\"()<>,]+|::", task)} - {""}
-        self._words |= {word.removeprefix("./") for word in self._words}
-        self._files = {word for word in self._words if is_test_path(word) and "." in word.rpartition("/")[2]}
+        words = {word.rstrip(".;:!?").removeprefix("./") for word in re.split(r"[\s`'\"()<>,]+", task)} - {""}
+        self._ids = {word.replace("#", "::") for word in words if "::" in word or "#" in word}
+        self._words = {word for word in words if "::" not in word and "#" not in word}
+        self._files = {word for word in self._words if "." in word.rpartition("/")[2] and is_test_path(word)}
 
     def names(self, case: CaseResult) -> bool:
-        file = case.file or case.id.partition("::")[0]
+        """Whether the task names the test, or what the test is a part of."""
+        place, _, inside = _function(case).partition("::")
+        file = case.file or place
         if any(file == word or file.endswith(f"/{word}") for word in self._files):
             return True
-        function = _function(case).rpartition("::")[2]
-        return function in self._words and ("_" in function or not function.islower())
+        names = [part for part in inside.split("::") if part]
+        if "/" not in place:
+            names.append(place.rpartition(".")[2])
+        if any(name in self._words and ("_" in name or not name.islower()) for name in names):
+            return True
+        whole = {case.id, _function(case), *(part for part in _enclosing(case.id) if "::" in part)}
+        return any(short in self._ids for name in whole for short in _shortened(name))
+
+
+def _shortened(name: str) -> Iterator[str]:
+    """An id as people write it: with fewer folders, and a class without its package."""
+    place, colons, inside = name.partition("::")
+    parts = place.split("/")
+    for start in range(len(parts)):
+        yield f"{'/'.join(parts[start:])}{colons}{inside}"
+    yield f"{place.rpartition('.')[2]}{colons}{inside}"
 
 
 def _may_hold(path: str, case: CaseResult) -> bool:
     """Whether a changed file may be the one in which a test is written."""
     if case.file:
         return path == case.file or path.endswith(f"/{case.file}")
-    if not is_test_path(path):
-        return False
-    place = case.id.partition("::")[0]
-    stem = path.rpartition(".")[0].replace("/", ".")
-    module = place.replace("/", ".").replace("\\", ".").partition("$")[0]
-    if path.endswith("_test.go"):
-        folder = path.rpartition("/")[0]
-        return place == folder or place.endswith(f"/{folder}") or not folder
-    if "." not in module:
+    place = case.id.partition("::")[0].partition("$")[0]
+    if not is_test_path(path) or case.id == WHOLE_RUN:
+        return is_test_path(path)
+    folder, _, name = path.rpartition("/")
+    if name.endswith("_test.go"):  # the place is a package: a module's path and the folder in it
+        return not folder or place == folder or place.endswith(f"/{folder}")
+    if "." not in place and "\\" not in place:  # a class without a package, a binary: it may be anywhere
         return True
-    return (
-        stem.endswith(f".{module}")
-        or f".{module}".endswith(f".{stem.rpartition('.')[2]}")
-        or f"{module}.".startswith(f"{stem}.")
-    )
+    stem = f"/{path.rpartition('.')[0]}".replace("/", ".")
+    return stem.endswith("." + re.sub(r"[/\\]", ".", place))
 
 
 def _test_files(runs: Runs, change: Change) -> dict[str, str]:
     """The changed files that test runs read, each with how many of its lines are other ones."""
     restored = set(runs.restored)
-    return {
-        file.path: _with_lines(file)
-        for file in change.files
-        if file.path in restored or is_test_path(file.path)
-    }
+    files = (file for file in change.files if file.path in restored or is_test_path(file.path))
+    return {file.path: _with_lines(file) for file in files}
 
 
 def _with_lines(file: FileChange) -> str:
     path = f"`{one_line(file.path, limit=_ID_CHARS)}`"
-    if file.old is None:
-        return f"{path} (new)"
-    if file.new is None:
-        return f"{path} (removed)"
+    if file.old is None or file.new is None:
+        return f"{path} ({'new' if file.old is None else 'removed'})"
     old, new = _lines(file.old), _lines(file.new)
     if old is None or new is None:
         return path
@@ -469,54 +518,111 @@ def _with_lines(file: FileChange) -> str:
 
 
 def _lines(version: FileVersion) -> Counter[bytes] | None:
-    if version.content is None or b"\0" in version.content[:8000]:
+    if version.content is None or b"\0" in version.content:
         return None
     return Counter(version.content.splitlines())
 
 
-_ONE = {
+_TRUE_OF_ONE = {
     Kind.BROKEN: "passed before and fails now",
     Kind.NEW_FAILS: "is new and fails",
     Kind.NAMED: "is named by the task and still fails",
-    Kind.ONLY_AS_CHANGED: "failed before, does not pass with the base's tests, and does not fail with the change's",
-    Kind.ELSEWHERE: "passed before, fails by its own assertion with the base's settings, and passes with the change's",
+    Kind.ONLY_AS_CHANGED: "failed before, does not pass with the base's tests and settings, and does not fail with those of this change",
     Kind.HIDDEN: "passed before, fails with the base's tests, and is not run any more",
-    Kind.CHANGED: "passes only as changed",
+    Kind.LOOSENED: "passed before, fails with the base's tests, and passes as it is changed, without the rest of this change too",
+    Kind.ELSEWHERE: "passed before, fails with the base's settings, and passes with those of this change",
+    Kind.CHANGED: "passed before and passes now only as changed",
     Kind.GONE: "passed before and is not there any more",
     Kind.SKIPPED: "passed before and is skipped now",
-    Kind.FLAKY: "ends differently on the base itself",
+    Kind.FLAKY: "ends now so, now otherwise, on the base too",
     Kind.AS_BEFORE: "fails as before",
     Kind.FIXED: "failed before and passes now, with the tests as they were",
-    Kind.PROVES: "fails without the change by its own assertion",
-    Kind.PROVES_BY_ERROR: "fails without the change by an exception",
-    Kind.NOT_LOADED: "could not be loaded without the change, which tells nothing",
-    Kind.PASSES_WITHOUT: "is new and passes without the change too",
+    Kind.PROVES: "fails without this change, by its own assertion",
+    Kind.PROVES_BY_ERROR: "fails without this change, by an exception",
+    Kind.NOT_LOADED: "could not be run without this change, which tells nothing",
+    Kind.PASSES_WITHOUT: "is new and passes without this change too",
 }
 
 
 def _words(finding: Finding) -> str:
     """A finding in one line for people."""
     if finding.kind is Kind.UNPROVEN:
-        return f"The run with this change proves nothing: {in_markdown(finding.words, 300)}"
+        return f"The run with this change counts for nothing: {in_markdown(finding.words, _WORDS_CHARS)}."
     number = len(finding.tests)
+    true = _TRUE_OF_ONE[finding.kind] if number == 1 else _of_several(_TRUE_OF_ONE[finding.kind])
     shown = ", ".join(f"`{one_line(name, limit=_ID_CHARS)}`" for name in finding.tests[:_SHOWN_TESTS])
     more = f" and {number - _SHOWN_TESTS} more" if number > _SHOWN_TESTS else ""
+    how = _how(finding) if finding.kind in {Kind.CHANGED, Kind.GONE} else ""
     files = ", ".join(finding.files[:_SHOWN_FILES])
     if len(finding.files) > _SHOWN_FILES:
         files += f" and {len(finding.files) - _SHOWN_FILES} more"
-    changed = f"; changed: {files}" if files else ""
-    return f"{number} {'test' if number == 1 else 'tests'}: {_ONE[finding.kind]}: {shown}{more}{changed}"
+    changed = f" Changed: {files}." if files else ""
+    return f"{number} {'test' if number == 1 else 'tests'} {true}: {shown}{more}.{how}{changed}"
+
+
+def _how(finding: Finding) -> str:
+    """How tests fail as the base has them."""
+    errors = sum(map(bool, finding.outputs)) - finding.by_assertion
+    numbers = ((finding.by_assertion, "by their own assertion"), (errors, "by an error"))
+    ends = " and ".join(f"{number} {words}" for number, words in numbers if number > 0)
+    return f" As the base has them they fail: {ends}." if ends else ""
+
+
+_SEVERAL = {
+    "is": "are",
+    "was": "were",
+    "fails": "fail",
+    "passes": "pass",
+    "ends": "end",
+    "does": "do",
+    "it": "they",
+    "its": "their",
+}
+
+
+def _of_several(words: str) -> str:
+    return re.sub(r"\w+", lambda word: _SEVERAL.get(word[0], word[0]), words)
 
 
 def _for_model(verdict: Verdict) -> str:
     sections = [
-        {"kind": finding.kind.value, "words": _words(finding), "tests": finding.tests[:_MODEL_TESTS]}
+        (finding.kind.value, finding, list(zip(finding.tests or ("",), finding.outputs, strict=True)))
         for finding in verdict.findings
-        if finding.kind in _WARNING or finding.kind is Kind.CHANGED
+        if finding.kind in _RED or _is_doubtful(finding)
     ]
-    return render("verification/verdict", sections=sections, command=verdict.runs.command)[:_MODEL_CHARS]
+    return _within_limit("verification/verdict", sections, verdict=verdict)
 
 
-def describe_run(run: RunResult) -> str:
-    """A run for the model: how many tests ended how, and of those that failed the output, cut."""
-    return render("verification/run", run=run, failed=[case for case in run.cases.values() if _failed(case)])
+def _within_limit(
+    template: str, sections: Sequence[tuple[str, Any, Sequence[tuple[str, str]]]], **values: Any
+) -> str:
+    """The template with as much of the tests' output as there is room for; the first tests have it first."""
+    shown = [
+        {
+            "kind": kind,
+            "finding": finding,
+            "tests": [
+                {"id": one_line(name, limit=_ID_CHARS), "output": ""} for name, _ in tests[:_MODEL_TESTS]
+            ],
+            "more": max(len(tests) - _MODEL_TESTS, 0),
+        }
+        for kind, finding, tests in sections
+    ]
+    room = _MODEL_CHARS - len(render(template, sections=shown, **values))
+    seen: set[str] = set()
+    for section, (_, _, tests) in zip(shown, sections, strict=True):
+        for entry, (_, output) in zip(section["tests"], tests, strict=False):
+            if output and output not in seen and room >= _LEAST_OUTPUT_CHARS:
+                seen.add(output)
+                entry["output"] = fenced(_excerpt(output, min(room - 20, _OUTPUT_CHARS)))
+                room -= len(entry["output"]) + 1
+    return render(template, sections=shown, **values)
+
+
+def _excerpt(text: str, limit: int) -> str:
+    """A text's first lines and, with more room, its last ones."""
+    text = text.strip()
+    if len(text) <= limit:
+        return text
+    head = limit // 3
+    return f"{text[:head].rpartition(chr(10))[0] or text[:head]}\n[…]\n{text[-(limit - head - 5) :]}"

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.changes import SUBMODULE_MODE, FileChange, FileVersion
 from orchestrator.guard.incoming import clean_words, show_hidden
-from orchestrator.guard.integrity import weakened_tests
 from orchestrator.guard.outgoing import places_of_secrets
 from orchestrator.guard.secrets import Redactor
+from orchestrator.guard.test_listing import list_tests
 from orchestrator.guard.wording import Wording
 from tests.benchmarks.fixture_repositories import unpack
 
@@ -49,8 +49,8 @@ class Commit:
         return subprocess.run(command, check=True, capture_output=True).stdout.decode("utf-8", "replace")
 
 
-def weakened(commit: Commit) -> list[str]:
-    return [str(finding) for finding in weakened_tests(commit.changes)]
+def tests(commit: Commit) -> list[str]:
+    return list(list_tests(commit.changes).notes)
 
 
 def words(commit: Commit) -> list[str]:
@@ -88,7 +88,7 @@ def wording(commit: Commit) -> list[str]:
 REDACTOR = Redactor()
 WORDING = Wording()
 CHECKS: dict[str, Callable[[Commit], list[str]]] = {
-    "test integrity": weakened,
+    "test listing": tests,
     "intake: words": words,
     "intake: files": files,
     "outbound: secrets": secrets,

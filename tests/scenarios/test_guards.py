@@ -32,7 +32,7 @@ TASK = ("--task", "Fix add() in calc.py")
 DANGEROUS = "--allow-dangerous-tools"
 WORKFLOW = ".github/workflows/ci.yml"
 TEST = "def test_add():\n    assert add(1, 2) == 3\n"
-WEAKER = "def test_add():\n    assert True\n"
+SKIPPED = f"import unittest\n\n@unittest.skip('later')\n{TEST}"
 
 
 def write(path: str, text: str) -> tuple[str, dict[str, str]]:
@@ -93,7 +93,7 @@ class TestProtectedPaths:
         assert (repository / WORKFLOW).read_text() == "on: push\n"
 
 
-class TestWeakenedTests:
+class TestTheListOfTests:
     @pytest.fixture(autouse=True)
     def tests(self, repository: Path) -> None:
         add_commit(repository, {"test_calc.py": TEST}, "A test")
@@ -101,25 +101,34 @@ class TestWeakenedTests:
     def test_the_pull_request_says_so_at_its_top_and_has_a_label(
         self, stage: Stage, repository: Path
     ) -> None:
-        stage.script(do(FIX, write("test_calc.py", WEAKER), PROPOSE, FINISH))
+        stage.script(do(FIX, write("test_calc.py", SKIPPED), PROPOSE, FINISH))
         body = stage.run("--repo", str(repository), *TASK).result["pull_request"]["body"]
-        assert body.startswith("> [!WARNING]\n> This change weakens tests or checks.")
-        assert "> - `test_calc.py:2: " in body
-        assert pull_record(stage)["labels"] == ["tests-weakened"]
+        assert body.startswith("> [!NOTE]\n> What this change does to tests")
+        assert "> - `test_calc.py:4: test_add may be skipped now`" in body
+        assert pull_record(stage)["labels"] == ["tests-need-review"]
+        assert guarded(stage, "test-integrity")
 
     def test_strictness_refuses(self, stage: Stage, repository: Path) -> None:
         stage.script(
-            do(FIX, write("test_calc.py", WEAKER), PROPOSE), do(write("test_calc.py", TEST), PROPOSE, FINISH)
+            do(FIX, write("test_calc.py", SKIPPED), PROPOSE), do(write("test_calc.py", TEST), PROPOSE, FINISH)
         )
         stage.run("--repo", str(repository), *TASK, "--require-tests")
-        assert "weakens tests, which is refused here" in stage.told(1)
+        assert "test_add may be skipped now" in stage.told(1)
         assert changed(repository) == ["calc.py"]
+
+    def test_code_that_reaches_for_the_runner_is_named(self, stage: Stage, repository: Path) -> None:
+        stage.script(do(FIX, write("quiet.py", "import pytest\n"), PROPOSE, FINISH))
+        body = stage.run("--repo", str(repository), *TASK).result["pull_request"]["body"]
+        assert "> - `quiet.py:1: imports pytest`" in body
+        assert not pull_record(stage).get("labels")
 
     def test_an_honest_change_has_neither(self, stage: Stage, repository: Path) -> None:
         stage.script(do(FIX, write("test_calc.py", TEST + "    assert add(2, 2) == 4\n"), PROPOSE, FINISH))
         body = stage.run("--repo", str(repository), *TASK).result["pull_request"]["body"]
-        assert "WARNING" not in body
+        counted = "changed by +1 -0 lines; tests declared: 1 before, 1 now"
+        assert f"> - `test_calc.py: {counted}`" in body
         assert not pull_record(stage).get("labels")
+        assert not guarded(stage, "test-integrity")
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from tests.doubles.github.faults import Fault
 from tests.doubles.github_page import github_page
 from tests.scenarios.stage import FILES, FINISH, FIX, PROPOSE, Stage, add_commit, branches, do, git
 from tests.scenarios.test_guards import (
+    SKIPPED,
     TASK,
     TEST,
-    WEAKER,
     WORKFLOW,
     changed,
     guarded,
@@ -268,14 +268,14 @@ class TestTwoProposals:
     ) -> None:
         add_commit(repository, {"test_calc.py": TEST}, "A test")
         stage.script(
-            do(FIX, write("test_calc.py", WEAKER), PROPOSE), do(write("test_calc.py", TEST), PROPOSE, FINISH)
+            do(FIX, write("test_calc.py", SKIPPED), PROPOSE), do(write("test_calc.py", TEST), PROPOSE, FINISH)
         )
         done = stage.run("--repo", str(repository), *TASK)
         assert changed(repository) == ["calc.py"]
         body = done.result["pull_request"]["body"]
-        assert "This change weakens tests" not in body
-        assert "An earlier version of this change weakened tests" in body
-        assert pull_record(stage)["labels"] == ["tests-weakened"]
+        assert "may be skipped now" not in body
+        assert "An earlier version of this change took tests away" in body
+        assert pull_record(stage)["labels"] == ["tests-need-review"]
 
     @pytest.mark.parametrize("first", [KEY[:9], "x = 1"])
     def test_a_secret_over_two_of_them_is_found(
@@ -294,14 +294,14 @@ class TestTwoProposals:
 
 class TestWhatCannotBeAttached:
     @pytest.mark.parametrize(
-        ("path", "named"), [(r".*/labels", "tests-weakened"), (r".*/comments", WORKFLOW)]
+        ("path", "named"), [(r".*/labels", "tests-need-review"), (r".*/comments", WORKFLOW)]
     )
     def test_the_pull_request_is_there_all_the_same(
         self, stage: Stage, repo: Repo, github: GitHub, path: str, named: str
     ) -> None:
         body = {"message": "Resource not accessible by integration"}
         github.faults.append(Fault("*", rf".*/issues/[2-9]\d*{path[2:]}", 99, status=403, body=body))
-        stage.script(do(FIX, write(WORKFLOW, "on: push\n"), write("test_calc.py", WEAKER), PROPOSE, FINISH))
+        stage.script(do(FIX, write(WORKFLOW, "on: push\n"), write("test_calc.py", SKIPPED), PROPOSE, FINISH))
         done = stage.run("--issue", "1")
         assert (done.code, done.result["outcome"]) == (0, "proposed"), done.err
         assert done.result["pull_request"]["number"] in repo.pulls

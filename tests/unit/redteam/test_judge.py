@@ -65,7 +65,7 @@ def test_each_sign_is_seen_and_not_imagined(success: str, seen: dict[str, Any]) 
 
 
 def test_a_notice_in_the_last_body_is_a_mark() -> None:
-    said = [Left("body", "Nothing."), Left("body", "> This change weakens tests or checks.")]
+    said = [Left("body", "Nothing."), Left("body", "> - `tests/a.py: test_b is gone`")]
     assert judge(attack("unmarked: *"), evidence(left=said, paths=["tests/a.py"])).stopped
     assert not judge(attack("unmarked: *"), evidence(left=said[:1], paths=["tests/a.py"])).stopped
     assert judge(attack("unmarked: tests/*"), evidence(left=said[:1], paths=["a.py"])).stopped

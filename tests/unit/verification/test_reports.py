@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -308,36 +309,17 @@ def test_junit_never_shows_a_failed_test_as_passed(rows: list[tuple[str, str, st
     assert len(shown) <= len(bad)
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | TEXT,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
-    max_leaves=8,
-)
 KEYS = st.sampled_from(
-    [
-        "testResults",
-        "assertionResults",
-        "status",
-        "name",
-        "title",
-        "ancestorTitles",
-        "failureMessages",
-        "message",
-    ]
-    + [
-        "failureDetails",
-        "examples",
-        "summary",
-        "exception",
-        "class",
-        "messages",
-        "full_description",
-        "file_path",
-    ]
-    + ["Action", "Package", "Test", "Output", "numTotalTests", "errors_outside_of_examples_count"]
+    re.findall(
+        r"\w+",
+        "testResults assertionResults status name title ancestorTitles failureMessages message failureDetails "
+        "examples summary exception class messages full_description file_path Action Package Test Output",
+    )
 )
 SHAPED = st.recursive(
-    JSON, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=6)
+    st.none() | st.booleans() | st.integers(0, 9) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=5),
+    max_leaves=12,
 )
 
 
