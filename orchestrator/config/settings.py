@@ -130,7 +130,10 @@ class Settings(BaseModel):
         "More paths that belong to the tests, beside those whose names say so.", A_PATTERN, Reach.TIGHTEN
     )
     require_tests: bool = option(
-        False, "Propose nothing whose tests were not run and found good; without a command, nothing that drops tests.", "true or false", Reach.TIGHTEN
+        False,
+        "Propose nothing whose tests were not run and found good; without a command, nothing that drops tests.",
+        "true or false",
+        Reach.TIGHTEN,
     )
     stream: bool = option(True, "Take the model's reply piece by piece.", "true or false")
     temperature: float | None = number(None, "Sampling temperature; not sent if not set.", Bounds(0.0, 2.0))

@@ -77,15 +77,6 @@ def _ended(run: RunResult) -> TestRunEnded:
     )
 
 
-def _shown(message: str, *, brief: bool) -> str:
-    """A failed test's output as far as the first prompt has it: its beginning, or what went wrong alone."""
-    if not brief:
-        return message[:_NAMED_CHARACTERS]
-    lines = message.strip().splitlines()
-    errors = [line for line in lines if line.startswith(_PYTEST_ERROR)] or lines[-_BRIEF_LINES:]
-    return "\n".join(errors[:_BRIEF_LINES])[:_BRIEF_CHARACTERS]
-
-
 class RecordedTests:
     """What was said of the tests in a run that is replayed, in order.
 
@@ -116,6 +107,15 @@ class RecordedTests:
         if ended.status is not CallStatus.OK:
             raise ToolError(ended.output)
         return ended.output
+
+
+def _shown(message: str, *, brief: bool) -> str:
+    """A failed test's output as far as the first prompt has it: its beginning, or what went wrong alone."""
+    if not brief:
+        return message[:_NAMED_CHARACTERS]
+    lines = message.strip().splitlines()
+    errors = [line for line in lines if line.startswith(_PYTEST_ERROR)] or lines[-_BRIEF_LINES:]
+    return "\n".join(errors[:_BRIEF_LINES])[:_BRIEF_CHARACTERS]
 
 
 @dataclass(slots=True)

@@ -56,7 +56,15 @@ async def brief(
     budget: int = 60_000,
     commits: tuple[tuple[str, str], ...] = (),
     documents: tuple[str, ...] = ("AGENTS.md",),
+    *,
+    is_brief: bool = False,
 ) -> Briefing:
     return await first_message(
-        task=work, files=repo.tracked, read=repo.read, commits=commits, budget=budget, documents=documents
+        task=work,
+        files=repo.tracked,
+        read=repo.read,
+        commits=commits,
+        budget=budget,
+        documents=documents,
+        brief=is_brief,
     )
