@@ -50,7 +50,7 @@ def task(title: str, body: str = "", source: str = "issue", number: int | None =
 FIX = task("add() in calc.py is wrong")
 
 
-async def brief(
+async def brief(  # noqa: PLR0913  the usual case has none
     repo: Repo,
     work: Task = FIX,
     budget: int = 60_000,
