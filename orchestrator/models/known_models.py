@@ -107,7 +107,7 @@ _NOT_STREAMING = re.compile(r"o1-pro|gpt-5-pro")
 
 SMALL_PARAMETERS = 4.5e9
 """Below this a model is better asked for whole files than for edits, and lost among many tools. Measured with one of
-1.5 billion (`python -m tests.evaluation`); those of 7 billion and more quote lines and search well enough."""
+1.5 billion (`python -m tests.evaluation`); where it ends was not measured."""
 
 _SIZE = re.compile(r"(?<![a-z0-9.])(?:(\d+)x)?(?:(\d+(?:\.\d+)?)b|(\d{3})m)(?![a-z0-9])")
 """`1m` is a context of a million tokens."""
