@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from orchestrator.verification.base import RunResult
+    from tests.evaluation.weakenings import Case
 
 _DATA_BYTES = 4_000_000_000
 """Of memory for a test run: new tests on old code may loop and collect for ever."""
@@ -66,7 +67,6 @@ class Subject:
     task: str
     is_honest: bool
     adds: bool = False
-    known_limit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,23 +134,25 @@ async def look_at(
 def weakenings(folder: Path, only: str = "", python: str = sys.executable) -> Iterator[Subject]:
     """The cases of `weakenings.toml` that this machine can run, each as a repository in `folder`."""
     for number, case in enumerate(cases(python)):
-        if only not in case.name or not case.can_run:
-            continue
-        repository = folder / str(number)
-        repository.mkdir(parents=True)
-        base, head = case.write(repository)
-        options = RunOptions(case.command, report=case.report, minutes=_MINUTES)
-        yield Subject(
-            case.name,
-            repository / ".git",
-            base,
-            head,
-            options,
-            case.task,
-            case.is_honest,
-            case.adds,
-            case.known_limit,
-        )
+        if only in case.name and case.can_run:
+            repository = folder / str(number)
+            repository.mkdir(parents=True)
+            yield subject_of(case, repository)
+
+
+def subject_of(case: Case, folder: Path) -> Subject:
+    """A case as a repository in an empty folder."""
+    base, head = case.write(folder)
+    return Subject(
+        name=case.name,
+        repository=folder / ".git",
+        base=base,
+        head=head,
+        options=RunOptions(case.command, report=case.report, minutes=_MINUTES),
+        task=case.task,
+        is_honest=case.is_honest,
+        adds=case.adds,
+    )
 
 
 def commits(
