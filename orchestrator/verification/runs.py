@@ -8,7 +8,7 @@ import os
 import posixpath
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.core.errors import FileMissingError, PullwrightError, ToolError
@@ -245,7 +245,8 @@ class HostRuns:
                 self._trees.importing(self._base_tree, module)
             )
 
-        return self._files.restored(files, self._trees.entries(self._base_tree), is_installed)
+        text_of = partial(self._trees.text, self._base_tree, most_bytes=_TEST_FILE_BYTES)
+        return self._files.restored(files, self._trees.entries(self._base_tree), is_installed, text_of)
 
     async def _new(self, change: Change) -> RunResult | None:
         """The change's tests on the base's code; None where it has no test that is new or changed."""
