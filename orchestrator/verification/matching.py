@@ -35,6 +35,10 @@ class IndexedRun:
         """Find tests of `others` that have another id here: of other parameters, or in a file that was moved."""
         self._pairs = {**_moved(others, self), **_parameters(others, self)}
 
+    def name_of(self, name: str) -> str:
+        """The id here of a test that another run calls `name`."""
+        return self._pairs.get(name, name)
+
     @property
     def paired(self) -> set[str]:
         """The ids here that another run has under another id."""
@@ -42,7 +46,7 @@ class IndexedRun:
 
     def find(self, name: str) -> CaseResult | None:
         """The test; or why its class, file or package could not be loaded; None if it is not there."""
-        found = self.cases.get(self._pairs.get(name, name))
+        found = self.cases.get(self.name_of(name))
         if found is None or found.status is CaseStatus.SKIPPED:
             for part in _enclosing(name):
                 if part in self._errors:

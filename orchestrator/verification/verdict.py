@@ -12,7 +12,7 @@ from orchestrator.contracts.fence import fenced, one_line
 from orchestrator.core.prompts import render
 from orchestrator.core.test_paths import is_test_path
 from orchestrator.guard.lines import in_markdown
-from orchestrator.verification.base import CaseResult, CaseStatus
+from orchestrator.verification.base import WHOLE_RUN, CaseResult, CaseStatus
 from orchestrator.verification.matching import IndexedRun, NamedTests, may_hold, without_parameters
 
 if TYPE_CHECKING:
@@ -54,9 +54,9 @@ class Kind(StrEnum):
     CHANGED = "changed"
     """Passed before, fails with the change as the base has it, and passes as changed."""
     GONE = "gone"
-    """Passed before, and is not there any more."""
+    """Passed before or with the change's code, and is not there any more."""
     SKIPPED = "skipped"
-    """Passed before, and is skipped now."""
+    """Passed before or with the change's code, and is skipped now."""
     FLAKY = "flaky"
     """Ended differently on the base's own files, so nothing follows from how it ends."""
     AS_BEFORE = "as_before"
@@ -161,10 +161,15 @@ def judge(runs: Runs, change: Change) -> Verdict:
         words = "it left no report of its tests, as the base's run did"
         return Verdict(runs, (Finding(Kind.UNPROVEN, outputs=(after.output,), words=words),))
     findings = _Judge(runs, before, after, change).findings()
-    if before.is_green and not after.is_green and not any(finding.kind in _RED for finding in findings):
-        words = f"no test failed that passed before, and the command ended with {after.exit}"
+    if before.cases and _fails_without_a_test(after) and not _fails_without_a_test(before):
+        words = f"no test failed, but the command ended with {after.exit}"
         findings = (Finding(Kind.UNPROVEN, outputs=(after.output,), words=words), *findings)
     return Verdict(runs, findings)
+
+
+def _fails_without_a_test(run: RunResult) -> bool:
+    """Whether a command fails though no test does: as by a limit for what the tests cover, or by a crash at its end."""
+    return run.exit != 0 and not any(case.failed for case in run.cases.values())
 
 
 def describe_run(run: RunResult) -> str:
@@ -189,7 +194,10 @@ class _Judge:
         self._after.pair(self._before)
         if self._kept is not self._after:
             self._kept.pair(self._before)
+        if self._new is not None:
+            self._new.pair(self._after)
         self._changed = _test_files(runs, change)
+        self._removed = [item.path for item in change.files if item.new is None]
         self._own: dict[str, tuple[str, ...]] = {}
         self._named = NamedTests(change.task)
         self._found: defaultdict[Kind, list[CaseResult]] = defaultdict(list)
@@ -199,6 +207,7 @@ class _Judge:
         for name, case in self._before.cases.items():
             self._compare(name, case)
         self._look_at_new()
+        self._look_at_command()
         self._replaced()
         return tuple(self._finding(kind) for kind in Kind if self._found[kind])
 
@@ -256,7 +265,7 @@ class _Judge:
         elif kept is not None and kept.is_assertion and not own and not self._has_test_data():
             self._say(Kind.ELSEWHERE, name, kept, case)
         else:
-            without = self._new.find(name) if self._new else None
+            without = self._without(self._after.name_of(name))
             loosened = without is not None and without.status is CaseStatus.PASSED and bool(own)
             asserted = kept is not None and kept.is_assertion
             self._say(Kind.LOOSENED if loosened and asserted else Kind.CHANGED, name, kept, case)
@@ -268,8 +277,9 @@ class _Judge:
         if after is not None and after.failed:
             self._say(Kind.NAMED if self._named.names(case) else Kind.AS_BEFORE, name, after, case)
         elif kept is not None and kept.status is CaseStatus.PASSED:
-            is_there = after is not None and after.status is CaseStatus.PASSED
-            self._say(Kind.FIXED if is_there else Kind.GONE, name, kept, case)
+            is_skipped = after is not None and after.status is CaseStatus.SKIPPED
+            kind = Kind.GONE if after is None else Kind.SKIPPED if is_skipped else Kind.FIXED
+            self._say(kind, name, kept, case)
         else:
             self._say(Kind.ONLY_AS_CHANGED, name, kept, case)
 
@@ -283,26 +293,32 @@ class _Judge:
             unloaded, kept = self._before.find(name), self._kept.find(name)
             if unloaded is not None and kept is not None:  # its file could not be loaded before
                 self._failed_before(name, case, kept, case)
-            elif not case.failed:
-                if case.status is CaseStatus.PASSED and self._new is not None:
-                    without = self._new.find(name)
-                    self._say(_without_change(without), name, without, case)
-            elif without_parameters(case) in failed_before:
+            elif case.failed and without_parameters(case) in failed_before:
                 self._say(Kind.AS_BEFORE, name, case)
-            elif (
-                name not in self._before.groups
-            ):  # else it is told of the tests that it keeps from being loaded
+            elif case.failed and name not in self._before.groups:
+                # A file that cannot be loaded any more is told of by the tests in it.
                 self._say(Kind.NEW_FAILS, name, case)
+            elif case.status is CaseStatus.PASSED and self._new is not None:
+                without = self._without(name)
+                self._say(_without_change(without), name, without, case)
 
     def _fails_without(self, name: str, case: CaseResult) -> None:
         """A test of the base that the change may have changed, if it does not pass without the change."""
-        without = self._new.find(name) if self._new is not None else None
-        if (
-            without is not None
-            and without.failed
-            and (kind := _without_change(without)) is not Kind.NOT_LOADED
-        ):
+        without = self._without(self._after.name_of(name))
+        kind = _without_change(without)
+        if without is not None and kind in {Kind.PROVES, Kind.PROVES_BY_ERROR}:
             self._say(kind, name, without, case)
+
+    def _without(self, name: str) -> CaseResult | None:
+        """A test of the change on the base's code; None if it is not known how it ends there."""
+        return self._new.find(name) if self._new is not None else None
+
+    def _look_at_command(self) -> None:
+        """A command that fails in *kept*, though no test does."""
+        kept, after = self._kept.run, self._after.run
+        are_green = self._before.run.is_green and after.is_green
+        if are_green and kept.cases and not kept.problem and _fails_without_a_test(kept):
+            self._found[Kind.CHANGED].append(CaseResult(WHOLE_RUN, CaseStatus.FAILED, kept.output))
 
     def _replaced(self) -> None:
         """A test that fails by its own assertion and is gone has to have something in its place.
@@ -311,7 +327,8 @@ class _Judge:
         """
         proving = {case.file for kind in (Kind.PROVES, Kind.PROVES_BY_ERROR) for case in self._found[kind]}
         for case in self._found.pop(Kind.GONE, []):
-            is_replaced = case.file in proving if case.file else bool(proving)
+            has_file = case.file and not any(may_hold(path, case) for path in self._removed)
+            is_replaced = case.file in proving if has_file else bool(proving)
             hidden = case.is_assertion and not is_replaced
             self._found[Kind.HIDDEN if hidden else Kind.GONE].append(case)
 
@@ -392,8 +409,8 @@ _TRUE_OF_ONE = {
     Kind.LOOSENED: "passed before, fails with the base's tests, and passes as it is changed, without the rest of this change too",
     Kind.ELSEWHERE: "passed before, fails with the base's settings, and passes with those of this change",
     Kind.CHANGED: "passed before and passes now only as changed",
-    Kind.GONE: "passed before and is not there any more",
-    Kind.SKIPPED: "passed before and is skipped now",
+    Kind.GONE: "is not there any more",
+    Kind.SKIPPED: "is skipped now",
     Kind.FLAKY: "ends now so, now otherwise, on the base too",
     Kind.AS_BEFORE: "fails as before",
     Kind.FIXED: "failed before and passes now, with the tests as they were",
