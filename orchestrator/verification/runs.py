@@ -168,6 +168,11 @@ class HostRuns:
         after = await self._whole(RunKind.AFTER, change.tree)
         restored = await _in_thread(self._restored, change.files)
         kept_tree = await _in_thread(self._trees.mixed, change.tree, self._base_tree, set(restored))
+        inside = {
+            path: text for path, text in self._files.inside(change.files).items() if path not in restored
+        }
+        kept_tree = await _in_thread(self._trees.replaced, kept_tree, inside)
+        restored = tuple(sorted({*restored, *inside}))
         kept = await self._whole(RunKind.KEPT, kept_tree)
         new = await self._new(change)
         before, (kept, after) = await self._again(before, (kept, after))
@@ -255,11 +260,13 @@ class HostRuns:
         there = sorted(item.path for item in change.files if item.path in paths and item.new is not None)
         if self._call is not None:
             there = [path for path in there if path.endswith(".py") and not path.endswith("conftest.py")]
-        if not there:
+        inside = {} if self._call else self._files.inside(change.files, with_old_code=True)
+        if not there and not inside:
             return None
         modules = [path for path in there if is_module(path) and is_plain_id(path)]
         selected = self._call is not None and 0 < len(modules) <= MOST_IDS
         tree = await _in_thread(self._trees.mixed, self._base_tree, change.tree, paths)
+        tree = await _in_thread(self._trees.replaced, tree, inside)
         if not selected:
             return await self._whole(RunKind.NEW, tree)
         return await self._some(RunKind.NEW, tree, modules)
