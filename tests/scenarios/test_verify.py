@@ -168,6 +168,7 @@ async def test_the_same_files_are_run_once(bench: Bench) -> None:
     assert result.outcome == "proposed"
     (verifier,) = bench.verifiers
     assert [kind for kind, _ in verifier.made] == ["before", "after", "after"]
+    assert verifier.verified == 2
 
 
 async def test_what_stays_red_is_said_on_top_in_the_last_round(bench: Bench) -> None:
