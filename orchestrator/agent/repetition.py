@@ -22,6 +22,10 @@ class FailedCalls:
     def __init__(self) -> None:
         self._answers: Counter[tuple[str, str]] = Counter()
 
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._answers)
+
     def answer(self, call: ToolCall, message: str) -> str:
         """What the model is told of a call that failed; that it was told the same before, if it was.
 

@@ -79,8 +79,8 @@ class Talk:
         request = replace(
             self._request,
             reasoning_effort=config.reasoning_effort if profile.supports_reasoning or not own else None,
-            max_output_tokens=config.max_output_tokens,
-            temperature=config.temperature,
+            max_output_tokens=config.max_output_tokens or (profile.max_output_tokens if own else None),
+            temperature=self._temperature(config, own=own),
             top_p=config.top_p,
         )
         return Ask(
@@ -94,6 +94,12 @@ class Talk:
             parallel=profile.supports_parallel_tool_calls,
             reply_tokens=config.reply_tokens or DEFAULT_REPLY_TOKENS,
         )
+
+    def _temperature(self, config: SessionConfig, *, own: bool) -> float | None:
+        """The session's, or else the profile's until a call fails: after that the likeliest reply was the wrong one."""
+        if config.temperature is not None or not own or self.bench.failures:
+            return config.temperature
+        return self._setting.profile.temperature
 
     def change(self, config: SessionConfig) -> None:
         """Take other settings for the calls from now on.

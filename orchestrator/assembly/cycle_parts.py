@@ -67,6 +67,7 @@ def make_parts(
         emit=program.relay,
         stop=program.stop,
         verifier=partial(make_verifier, program, settings) if settings.test_command else None,
+        recorded_tests=program.chosen.tests,
     )
 
 

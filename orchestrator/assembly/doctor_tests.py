@@ -130,7 +130,7 @@ class TestProbes:
             return ok(f"{setup}, once for each base and its lock files")
         found = f"{setup}: it may need the network, and may not reach {', '.join(missing)}"
         if settings.test_command is None:
-            return ok(f"{found}, unless that is allowed as above")
+            return ok(f"{setup}, which may reach the hosts above")
         return warning(found, f"add {allowing(missing)}")
 
     def _report(self) -> Finding:

@@ -6,8 +6,10 @@ import random
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from orchestrator.assembly.naming import first_named, stand_in_named, wire_of
+from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import WaitStarted, Warned
 from orchestrator.journal.reader import find_run, read_run, replay_of
@@ -20,6 +22,8 @@ from orchestrator.models.catalog import (
     flat_price,
     price_usd,
 )
+from orchestrator.models.known_models import is_small, parameters_named
+from orchestrator.models.listing import parameters_served
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
     from orchestrator.core.errors import ModelError
     from orchestrator.core.messages import Usage
+    from orchestrator.cycle.verify import RecordedTests
     from orchestrator.journal.folders import Home
     from orchestrator.models.base import Model, OnWait
     from orchestrator.models.fallback import Switch
@@ -52,6 +57,8 @@ class ChosenModel:
         reply_tokens: the longest reply, as far as the catalog knows it; the longest of all with fallbacks.
         reasoning: it takes a reasoning effort, as far as that is known; with fallbacks, one of all does.
         streaming: its replies can be had in pieces; with fallbacks, those of all.
+        is_small: it is known to have few parameters; with fallbacks, the first one.
+        tests: of a recorded run, what was said of the tests in it.
     """
 
     model: Model
@@ -62,6 +69,8 @@ class ChosenModel:
     reply_tokens: int = DEFAULT_OUTPUT_TOKENS
     reasoning: bool | None = None
     streaming: bool = True
+    is_small: bool = False
+    tests: RecordedTests | None = None
 
 
 def choose_model(around: Around) -> ChosenModel:
@@ -88,7 +97,16 @@ def _ask(around: Around, named: Addressed) -> ChosenModel:
         around.emit(WaitStarted(seconds, str(error)))
 
     connection = Connection(named.api_url, named.key, around.settings.request_timeout_seconds)
-    return connected(named.ref, connection, around.clock, on_wait)
+    chosen = connected(named.ref, connection, around.clock, on_wait)
+    return replace(chosen, is_small=_is_small(around.settings, named))
+
+
+def _is_small(settings: Settings, named: Addressed) -> bool:
+    """Whether the model is known to be small; a server on this machine is asked where the name does not say."""
+    name, address = named.ref.name, named.api_url
+    if settings.profile or parameters_named(name) or not is_loopback(urlsplit(address).hostname or ""):
+        return is_small(name)
+    return is_small(name, parameters_served(address, named.key, name))
 
 
 def _fallbacks(around: Around, first: ChosenModel, at: Addressed) -> list[ChosenModel]:
@@ -175,11 +193,13 @@ def replayed(run: str, home: Home) -> ChosenModel:
     Raises:
         JournalError: there is no such run, or it has no replies.
     """
+    from orchestrator.cycle.verify import RecordedTests
     from orchestrator.models.replay import ReplayModel
 
     record = read_run(find_run(home, run))
     replies = [Response(reply.message, reply.finish, reply.usage, reply.model) for reply in replay_of(record)]
-    return ChosenModel(ReplayModel(f"replay:{record.id}", replies), lambda _usage: 0.0)
+    tests = RecordedTests(record.events)
+    return ChosenModel(ReplayModel(f"replay:{record.id}", replies), lambda _usage: 0.0, tests=tests)
 
 
 def _check_price(settings: Settings, chosen: ChosenModel, name: str, remedy: str) -> None:

@@ -16,6 +16,7 @@ from orchestrator.profiles.gemini import gemini
 from orchestrator.profiles.minimal import minimal
 from orchestrator.profiles.openai import openai
 from orchestrator.profiles.planner import planner
+from orchestrator.profiles.small import small
 from orchestrator.tools.control import ask_question, create_pull_request, finish, run_tests
 from orchestrator.tools.edit import edit_file
 from orchestrator.tools.files import read_file, write_file
@@ -61,11 +62,13 @@ def choose_contract(settings: Settings) -> Contract:
 def profile_name(settings: Settings, chosen: ChosenModel) -> str:
     """The profile that the settings name, or the one that suits contract and model.
 
-    One JSON plan goes with the planner, one call a step with the one-step profile, function calling
+    A model that is known to be small has a profile of its own. Else one JSON plan goes with the planner, one call a step with the one-step profile, function calling
     with the profile of the model's vendor; models of nobody that is known get the planner's tools.
     """
     if settings.profile:
         return settings.profile
+    if chosen.is_small:
+        return "small"
     if settings.contract == "json-plan" or chosen.ref is None:
         return "planner"
     if settings.contract == "single-step":
@@ -93,14 +96,22 @@ def cycle_profile(  # noqa: PLR0913  what the user chose, then what the cycle br
     controls = (*running, proposing, ask_question(), finish(may_finish))
     if name == "planner":
         profile = planner(ToolRegistry.unchecked((*_planner_tools(), *online, *controls)))
+    elif name == "small":
+        able = (proposing, finish(may_finish))  # nobody could answer what it would ask
+        profile = small(ToolRegistry.unchecked((*_small_tools(), *online, *able)))
     else:
         profile = _VENDORS[name](web=online, custom=controls, dangerous=dangerous)
         profile = replace(profile, base_prompt=f"{profile.base_prompt}\n\n{render('cycle/role')}")
     if chosen.ref is None:
         return profile
     known = facts(chosen.api_url, chosen.ref.name)
-    able = replace(known, reasoning=chosen.reasoning, streaming=chosen.streaming)
-    return profile.for_model(chosen.model, able)
+    known = replace(known, reasoning=chosen.reasoning, streaming=chosen.streaming)
+    return profile.for_model(chosen.model, known)
+
+
+def _small_tools() -> tuple[Tool, ...]:
+    whole, part = write_file("small/write_file", keeps_tail=True), edit_file("small/edit_file")
+    return (whole, read_file(), part, run_shell_command())
 
 
 def _planner_tools() -> tuple[Tool, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.lines import money
-from orchestrator.cli.text import clean, counted, shortened
+from orchestrator.cli.text import clean, counted, shortened, tests_in_words
 from orchestrator.contracts.fence import one_line
 from orchestrator.core.commands import Commands
 from orchestrator.guard.lines import in_markdown
@@ -97,6 +97,7 @@ def run_as_markdown(run: RunNote, words: Words) -> str:
         lines.append(f"- task: {words.line(run.task.title)}{f' {link}' if link else ''}")
     if run.pull is not None:
         lines.append(f"- pull request {_pull(run, words)}")
+    lines += [f"- tests: {text}" for text in _tests(run, words)]
     if run.question:
         lines.append(
             f"- question: {words.line(run.question, 2 * _MOST_CHARS)} {words.link(run.question_url)}".rstrip()
@@ -152,7 +153,17 @@ def _pull(run: RunNote, words: Words) -> str:
     if pull is None:
         return ""
     done = "" if pull.created else " (updated)"
+    done += " (its tests do not pass)" if run.verified is not None and run.verified.is_red else ""
     return f"#{pull.number} {words.line(pull.title)}{done} {words.link(pull.url)}".rstrip()
+
+
+def _tests(run: RunNote, words: Words) -> Iterator[str]:
+    """The runs of the repository's tests, and why a person should look at them."""
+    if run.verified is None:
+        return
+    if told := tests_in_words(run.verified.tests):
+        yield words.line(told)
+    yield from (words.line(reason) for reason in run.verified.reasons[:_MOST_ITEMS])
 
 
 def _question(run: RunNote, words: Words) -> str:

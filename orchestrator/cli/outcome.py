@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.exit_codes import for_error, for_outcome, for_run
 from orchestrator.cli.lines import money
-from orchestrator.cli.text import clean, counted
+from orchestrator.cli.text import clean, counted, tests_in_words
 from orchestrator.core.errors import BadReplyError
 from orchestrator.core.spent import Spent
 from orchestrator.cycle.let_go import outcome_words
@@ -112,6 +112,8 @@ def _details(result: CycleResult, commands: Commands, *, dry_run: bool) -> Itera
         yield f"  branch  {result.branch}, {result.commit[:_SHORT_COMMIT]}"
         if result.outcome == "proposed" and Path(repository).is_dir():
             yield f"  look    git -C {shlex.quote(repository)} show {result.branch}"
+    if result.tests and (told := tests_in_words(result.tests)):
+        yield f"  tests   {told}"
     if result.patch:
         yield f"  kept    {result.patch} (git apply takes it)"
     if result.rounds:

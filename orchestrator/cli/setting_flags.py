@@ -23,7 +23,10 @@ _GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
         "model": ("PROVIDER:NAME", "such as anthropic:NAME, or replay:RUN to run a recorded run again"),
         "api-url": ("URL", "a model server other than the vendor's, such as http://localhost:11434/v1"),
         "contract": ("NAME", "json-plan (default), native or single-step: how replies become actions"),
-        "profile": ("NAME", "planner, openai, anthropic, gemini or minimal (default: by contract and model)"),
+        "profile": (
+            "NAME",
+            "planner, openai, anthropic, gemini, minimal or small (default: by contract and model)",
+        ),
         "web": ("ENGINE", "give the model web tools that search with tavily, brave or exa (default: none)"),
         "stream": (None, "take the reply piece by piece (default: yes)"),
         "temperature": ("T", "0 to 2; not sent if not given"),

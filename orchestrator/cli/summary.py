@@ -43,7 +43,7 @@ def _what(member: Member, result: CycleResult, onward: Onward) -> Iterator[str]:
     if result.task is not None:
         yield result.task.title
     if result.pull_request is not None and result.pull_request.url:
-        yield result.pull_request.url
+        yield f"{result.pull_request.url}{' (tests do not pass)' if result.tests_fail else ''}"
     elif result.question is not None:
         url = result.question_url or ""
         yield f"asked: {url if url.startswith('http') else result.question}"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.guard.lines import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # ECMA-48: control sequences, and strings such as a window's title or a link.
 _SEQUENCE = re.compile(
@@ -58,3 +61,22 @@ def as_json_text(value: Any, *, indent: int | None = None) -> str:
 def counted(count: int, noun: str) -> str:
     """A number with what it counts: `1 file`, `2 files`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def tests_in_words(tests: Mapping[str, Any]) -> str:
+    """The runs of the repository's tests on one line, as far as they were made.
+
+    Args:
+        tests: as `CycleResult.tests` has them; from a journal, so that anything may be in it.
+    """
+    parts = []
+    for kind in ("before", "kept", "after", "new"):
+        run = tests.get(kind)
+        if not isinstance(run, dict):
+            continue
+        counts = [(run.get(name), name) for name in ("passed", "failed", "skipped")]
+        told = [f"{number:,} {name}" for number, name in counts if type(number) is int]
+        parts.append(
+            f"{kind} {', '.join(told) or 'without counts'}, exit code {one_line(str(run.get('exit')), 20)}"
+        )
+    return "; ".join(parts)

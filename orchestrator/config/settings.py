@@ -60,10 +60,10 @@ class Settings(BaseModel):
         "How replies become actions: one JSON plan, the vendor's function calling, or one call a step.",
         "json-plan, native or single-step",
     )
-    profile: Literal["planner", "openai", "anthropic", "gemini", "minimal"] | None = option(
+    profile: Literal["planner", "openai", "anthropic", "gemini", "minimal", "small"] | None = option(
         None,
         "Tools and words; those that suit contract and model if not set.",
-        "planner, openai, anthropic, gemini or minimal",
+        "planner, openai, anthropic, gemini, minimal or small",
     )
     github_url: Address = option(
         "https://github.com", "GitHub, or an Enterprise server.", ADDRESS, Reach.NEVER
@@ -130,7 +130,10 @@ class Settings(BaseModel):
         "More paths that belong to the tests, beside those whose names say so.", A_PATTERN, Reach.TIGHTEN
     )
     require_tests: bool = option(
-        False, "Propose no change whose tests were not run and found good.", "true or false", Reach.TIGHTEN
+        False,
+        "Propose nothing whose tests were not run and found good; without a command, nothing that drops tests.",
+        "true or false",
+        Reach.TIGHTEN,
     )
     stream: bool = option(True, "Take the model's reply piece by piece.", "true or false")
     temperature: float | None = number(None, "Sampling temperature; not sent if not set.", Bounds(0.0, 2.0))

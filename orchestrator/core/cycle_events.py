@@ -180,12 +180,14 @@ class Verified:
         is_red: something broke, or what the task names still fails.
         reasons: why a person should look, in a line each; there may be some where nothing is red.
         tests: the runs, as `CycleResult.tests` has them.
+        refusal: what the model was told, which has to mend it; empty where the change is proposed.
     """
 
     tree: str
     is_red: bool
     reasons: tuple[str, ...]
     tests: JsonObject
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from orchestrator.agent.config import Host, SessionConfig
 from orchestrator.agent.loop import EndKind, SessionEnd
 from orchestrator.agent.session import Session
+from orchestrator.contracts.fence import fenced
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Resumed
-from orchestrator.core.errors import ToolError
+from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.core.events import PlanAccepted, Warned
+from orchestrator.core.prompts import render
 from orchestrator.core.spent import Spent
 from orchestrator.cycle.bring import Brought, bring
 from orchestrator.cycle.earlier import State, begun_proposal, conversation
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from orchestrator.workspace.clone import Clone
 
 _SECONDS_A_MINUTE = 60.0
+_TITLE_CHARS = 70
 
 
 class Act:
@@ -103,6 +106,7 @@ class Act:
         if end := await self._end_what_was_begun(brought):
             return end
         end = await self._converse(brought)
+        await self._propose_what_is_left(end)
         if end.kind in {EndKind.FINISH, EndKind.COMPLETED, EndKind.LIMIT}:
             await self._proposer.give_up()
         return end
@@ -134,7 +138,7 @@ class Act:
 
     async def _converse(self, brought: Brought) -> SessionEnd:
         parts = self._parts
-        run_tests = self.verification.run_tests if self.verification.verifier else None
+        run_tests = self.verification.run_tests if self.verification.can_run else None
         profile = parts.profile(self._proposer.propose, self._ending.may_finish, run_tests)
         turns = self._earlier.turns(*self._voice, parts.clock.now()) if self._earlier else []
         if self._earlier:
@@ -155,9 +159,33 @@ class Act:
             # What it wrote, the model need not read to write it again, if that is what is there.
             if not (brought.base_moved or self._earlier.state.files_lost):
                 self.ledger.shown |= set(brought.paths)
-            return await self._session.run(self._opening.go_on(self._earlier, brought))
-        tests = await self.verification.words()
-        return await self._session.run(await self._opening.brief(profile, brought, tests))
+            first = self._opening.go_on(self._earlier, brought)
+        else:
+            has_tool = profile.tools.get("run_tests") is not None
+            first = await self._opening.brief(
+                profile, brought, await self.verification.words(has_tool=has_tool, brief=profile.is_brief)
+            )
+        return await self._session.run(first)
+
+    async def _propose_what_is_left(self, end: SessionEnd) -> None:
+        """Propose, as a draft, what a model changed that ended in words, and never called for a pull request.
+
+        It was told that nobody reads what it only writes, so it takes the work for done, or asks nobody. What it
+        gave up by `finish`, and what a limit cut short, stays as it is.
+        """
+        asked_for = self._proposer.has_pull_request or self.verification.refused
+        if asked_for or end.kind not in {EndKind.COMPLETED, EndKind.AWAITING}:
+            return
+        if not await asyncio.to_thread(self._pending.paths):
+            return
+        self._proposer.draft = True
+        words = render("cycle/proposed_by_host", words=fenced(end.text.strip()) if end.text.strip() else "")
+        try:
+            await self._proposer.propose(self._task.title[:_TITLE_CHARS], words)
+        except ToolError as error:
+            self._emit(
+                Warned(f"what the model changed and did not propose is no pull request either: {error}")
+            )
 
     @property
     def conversation(self) -> list[Event]:
@@ -222,9 +250,17 @@ class Act:
             self._emit(Resumed(state.run, state.why, turns, len(brought.paths), brought.conflicts))
 
     def _make_verification(self) -> Verification:
-        parts = self._parts
+        parts, verifier = self._parts, None
+        if parts.verifier is not None and parts.recorded_tests is None:
+            verifier = parts.verifier(self.clone)
+            if verifier is None and parts.manner.require_tests:
+                raise ConfigurationError(
+                    "nothing says how the tests are run, and --require-tests proposes nothing without them; "
+                    "name it with --test-command"
+                )
         return Verification(
-            verifier=parts.verifier(self.clone) if parts.verifier else None,
+            verifier=verifier,
+            recorded=parts.recorded_tests,
             clone=self.clone,
             task=self._task,
             ledger=self.ledger,

@@ -100,7 +100,7 @@ class Attachments:
             bool(patch)
             and len(quoted(patch)) <= _PATCH_CHARACTERS
             and patch.encode() == raw
-            and "\r" not in patch
+            and patch.splitlines() == patch.removesuffix("\n").split("\n")
             and "<!--" not in patch
             and not self.guards.output(patch).removed
             and self.guards.redact(patch) == patch
@@ -108,5 +108,5 @@ class Attachments:
 
 
 def quoted(text: str) -> str:
-    """The text as a block of code in a quotation: no line of the comment begins with any of it."""
-    return "\n".join(f"> {line}" for line in fenced(text).split("\n"))
+    """The text as a block of code in a quotation: no line of the comment begins with any of it, whoever tells lines apart."""
+    return "\n".join(f"> {line}" for line in fenced(text).splitlines())

@@ -87,6 +87,7 @@ async def first_message(  # noqa: PLR0913  all by name
     brought: Sequence[str] = (),
     conflicts: Sequence[str] = (),
     tests: str = "",
+    brief: bool = False,
 ) -> Briefing:
     """Write the first message.
 
@@ -104,6 +105,7 @@ async def first_message(  # noqa: PLR0913  all by name
             counts as instructions: a model wrote them.
         conflicts: those of them with conflict markers.
         tests: what is to be said of the project's tests.
+        brief: no commits, and no map where every file is shown: a small model takes them for its work.
     """
     library = Library(
         [file for file in files if not _instructs(file, documents, brought)], read, documents, visible
@@ -127,12 +129,12 @@ async def first_message(  # noqa: PLR0913  all by name
         instructions=instructions,
         cut_at=(_instructions_limit(instructions_bytes) if cut else None),
         file_count=len(files),
-        map_block=fenced(visible(NAMES, map_text)),
+        map_block="" if brief and everything and pages else fenced(visible(NAMES, map_text)),
         unlisted=unlisted,
         commits=fenced(
             "\n".join(f"{name} {one_line(said, limit=_SUBJECT_CHARS, keep='`')}" for name, said in commits)
         )
-        if commits
+        if commits and not brief
         else "",
         pages=pages,
         everything=everything,

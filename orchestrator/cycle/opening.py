@@ -73,6 +73,7 @@ class Opening:
             brought=brought.paths,
             conflicts=brought.conflicts,
             tests=tests,
+            brief=profile.is_brief,
         )
         self.ledger.shown |= briefing.shown
         text = briefing.text

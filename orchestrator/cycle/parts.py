@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.cycle.etiquette import Trailer
     from orchestrator.cycle.guards import Guards
     from orchestrator.cycle.tasks import Task
+    from orchestrator.cycle.verify import RecordedTests
     from orchestrator.environments.base import ExecutionEnvironment
     from orchestrator.forge.base import Forge
     from orchestrator.journal.kept import KeptWork
@@ -177,6 +178,7 @@ class CycleParts:
         run: the run's name; `folder` is its folder, where the journal and saved work are.
         repository: what people and journals call it.
         verifier: runs the tests of a clone; None without a test command, or where none is found.
+        recorded_tests: what was said of them in the run that is replayed, in which nothing is run.
         origin: of a repository on disk, where it was cloned from; empty if that is not known.
         records: the hidden refs of the remote; None in a dry run.
         kept: unfinished work of the repository that only this machine has; None in a dry run.
@@ -213,3 +215,4 @@ class CycleParts:
     stop: Stop
     origin: str = ""
     verifier: Callable[[Clone], Verifier | None] | None = None
+    recorded_tests: RecordedTests | None = None

@@ -31,19 +31,11 @@ class Pending:
 
     def paths(self) -> set[str]:
         """What was changed and not committed, by path."""
-        changed = self._clone.changed_paths()
+        return self._mine(self._clone.changed_paths())
+
+    def _mine(self, changed: set[str]) -> set[str]:
         mine = changed if self._ledger.shell_used else changed & self._ledger.touched
         return {path for path in mine - self._proposer.left_out if not self._is_proposed(path)}
-
-    def patch(self) -> bytes:
-        """Everything that no pull request holds yet, as a binary-safe patch; empty if nothing."""
-        if self.brought.is_proposed and not self._proposer.is_committed and not self.paths():
-            return b""
-        return self._clone.pending_patch(
-            set(self._ledger.touched),
-            include_commands=self._ledger.shell_used,
-            pushed=self._proposer.has_pull_request,
-        )
 
     def left(self) -> tuple[set[str], bytes]:
         """What is not proposed, by path, and as a patch.
@@ -55,8 +47,17 @@ class Pending:
         """
         if self._left is not None:
             return self._left
-        paths = self.paths()
-        patch = b"" if self._dry_run and not paths else self.patch()
+        changed = self._clone.changed_paths()
+        paths = self._mine(changed)
+        is_proposed = self._dry_run or (self.brought.is_proposed and not self._proposer.is_committed)
+        patch = b""
+        if paths or not is_proposed:
+            patch = self._clone.pending_patch(
+                set(self._ledger.touched),
+                include_commands=self._ledger.shell_used,
+                pushed=self._proposer.has_pull_request,
+                changed=changed,
+            )
         if self._is_closed:
             self._left = paths, patch
         return paths, patch

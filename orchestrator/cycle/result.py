@@ -64,6 +64,7 @@ class CycleResult:
         diff: what a dry run would have pushed.
         changed: the files and lines of the pull request.
         tests: the runs of the repository's tests, as `run --json` has them; None where none were made.
+        tests_fail: something that passed before fails with the change, or what the task names does.
         usd: None where the model's price is unknown.
         uncertain_usd: the part of `usd` that is an estimate, of requests whose cost nobody told.
         uncertain_tokens: those of such requests, beside `usage`.
@@ -90,6 +91,7 @@ class CycleResult:
     diff: str | None = None
     changed: DiffStat | None = None
     tests: dict[str, Any] | None = None
+    tests_fail: bool = False
     usage: Usage = field(default_factory=Usage)
     usd: float | None = 0.0
     uncertain_usd: float = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
@@ -11,8 +12,9 @@ from orchestrator.contracts.fence import fenced, one_line
 from orchestrator.core.cycle_events import Phase, PhaseEntered, TestRunEnded, TestRunStarted, Verified
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import PullwrightError, ToolError, WorkspaceError
-from orchestrator.core.events import Warned
+from orchestrator.core.events import CallStatus, ToolCallEnded, Warned
 from orchestrator.core.prompts import render
+from orchestrator.tools.control import RUN_TESTS
 from orchestrator.verification.base import CaseStatus, Change, RunKind, Runs
 from orchestrator.verification.page import report, to_json, warning
 from orchestrator.verification.verdict import Kind, describe_run, judge
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from orchestrator.core.changes import FileChange
-    from orchestrator.core.events import Emit
+    from orchestrator.core.events import Emit, Event
     from orchestrator.cycle.result import CycleResult
     from orchestrator.cycle.sight import Sight
     from orchestrator.cycle.tasks import Task
@@ -31,10 +33,14 @@ if TYPE_CHECKING:
     from orchestrator.workspace.clone import Clone
 
 _FAILED = (CaseStatus.FAILED, CaseStatus.ERROR)
-_DOUBTED = (Kind.ONLY_AS_CHANGED, Kind.ELSEWHERE, Kind.HIDDEN, Kind.CHANGED)
+_DOUBTED = (Kind.ONLY_AS_CHANGED, Kind.ELSEWHERE, Kind.HIDDEN, Kind.LOOSENED, Kind.CHANGED, Kind.GONE)
 _MOST_NAMED = 5
 """Tests of the task whose failure the first prompt shows."""
 _NAMED_CHARACTERS = 1_500
+_MOST_NAMED_BRIEFLY = 2
+_BRIEF_LINES, _BRIEF_CHARACTERS = 5, 400
+_PYTEST_ERROR = "E  "
+"""How pytest begins the lines that say what went wrong."""
 _MOST_LISTED = 20
 _ID_CHARACTERS = 200
 _REASON_CHARACTERS = 500
@@ -71,6 +77,47 @@ def _ended(run: RunResult) -> TestRunEnded:
     )
 
 
+class RecordedTests:
+    """What was said of the tests in a run that is replayed, in order.
+
+    Args:
+        events: of that run.
+    """
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._refusals = deque(event.refusal for event in events if isinstance(event, Verified))
+        self._answers = deque(
+            event for event in events if isinstance(event, ToolCallEnded) and event.name == RUN_TESTS
+        )
+        self.has_any = bool(self._refusals or self._answers)
+
+    def refusal(self) -> str:
+        """Why the next change went back to the model; empty if it did not, or nothing is known of it."""
+        return self._refusals.popleft() if self._refusals else ""
+
+    def answer(self) -> str:
+        """What the model was told when it ran the tests.
+
+        Raises:
+            ToolError: in these words, or the record has no more.
+        """
+        if not self._answers:
+            raise ToolError("The recorded run has no more runs of the tests.")
+        ended = self._answers.popleft()
+        if ended.status is not CallStatus.OK:
+            raise ToolError(ended.output)
+        return ended.output
+
+
+def _shown(message: str, *, brief: bool) -> str:
+    """A failed test's output as far as the first prompt has it: its beginning, or what went wrong alone."""
+    if not brief:
+        return message[:_NAMED_CHARACTERS]
+    lines = message.strip().splitlines()
+    errors = [line for line in lines if line.startswith(_PYTEST_ERROR)] or lines[-_BRIEF_LINES:]
+    return "\n".join(errors[:_BRIEF_LINES])[:_BRIEF_CHARACTERS]
+
+
 @dataclass(slots=True)
 class Verification:
     """Runs the tests of one cycle and judges its change by them. Without a verifier nothing is run.
@@ -79,6 +126,7 @@ class Verification:
 
     Attributes:
         verifier: None where no test command is set.
+        recorded: of a run that is replayed; then nothing is run, and what is proposed says so.
         clone: holds the change; the base is what it was cloned at.
         may_go_on: whether the model will be asked again, so that it can mend what fails.
         is_required: nothing is proposed whose tests were not run and found good.
@@ -87,6 +135,7 @@ class Verification:
     """
 
     verifier: Verifier | None
+    recorded: RecordedTests | None
     clone: Clone
     task: Task
     ledger: Ledger
@@ -100,6 +149,7 @@ class Verification:
     _judged: dict[str, Verdict] = field(default_factory=dict)
     _asked_about: set[str] = field(default_factory=set)
     _is_over: bool = False
+    _refused_tree: str = ""
     _before: RunResult | None = None
 
     async def __aenter__(self) -> Self:
@@ -113,8 +163,17 @@ class Verification:
         except PullwrightError as error:
             self.emit(Warned(f"the folder in which the tests ran could not be let go of: {error}"))
 
-    async def words(self) -> str:
+    @property
+    def can_run(self) -> bool:
+        """Whether the model may ask for the tests."""
+        return self.verifier is not None or (self.recorded is not None and self.recorded.has_any)
+
+    async def words(self, *, has_tool: bool = True, brief: bool = False) -> str:
         """What the model is told of the tests before it begins; empty where none are run.
+
+        Args:
+            has_tool: the model can call `run_tests`.
+            brief: it is a small model, which loses the task in long output.
 
         Raises:
             WorkspaceError: the tests cannot be run, and nothing may be proposed without them.
@@ -128,15 +187,17 @@ class Verification:
             )
         before = self._before
         named = [] if before is None else self._named(before)
+        most = _MOST_NAMED_BRIEFLY if brief else _MOST_NAMED
         text = render(
             "cycle/tests",
+            has_tool=has_tool,
             problem=problem,
             before=None if before is None else to_json(self._runs(before))["before"],
             named=[
-                (one_line(case.id, limit=_ID_CHARACTERS), fenced(case.message[:_NAMED_CHARACTERS]))
-                for case in named[:_MOST_NAMED]
+                (one_line(case.id, limit=_ID_CHARACTERS), fenced(_shown(case.message, brief=brief)))
+                for case in named[:most]
             ],
-            more=max(len(named) - _MOST_NAMED, 0),
+            more=max(len(named) - most, 0),
         )
         return self.sight.text("the tests", text)
 
@@ -179,6 +240,8 @@ class Verification:
             ToolError: one fails that did not fail before, or none could be run.
             WorkspaceError: git failed.
         """
+        if self.recorded is not None:
+            return self.recorded.answer()
         if self.verifier is None:
             raise ToolError("No test command is set, so nothing can be run.")
         tree = await asyncio.to_thread(
@@ -215,31 +278,29 @@ class Verification:
         Raises:
             ToolError: it goes back to the model, which reads why.
         """
-        if self.verifier is None:
-            return
-        if self._is_over and tree not in self._judged:
+        if self._is_over and tree != self._refused_tree:
             raise ToolError("the files are others by now")
         self.refused = None
-        self.verdict = verdict = await self._judge(tree, change)
-        self.result.tests = to_json(verdict.runs)
-        self.refused = words
-        self._refuse_red(verdict)
-        if not is_begun:
-            self._refuse_doubtful(verdict)
-        if self.is_required and (verdict.reasons or verdict.problem):
-            raise ToolError(render("cycle/tests_required", reasons=verdict.reasons, problem=verdict.problem))
-        self.refused = None
+        if self.recorded is not None:
+            refusal = self.recorded.refusal()
+        elif self.verifier is None:
+            refusal = ""
+        else:
+            self.verdict = verdict = await self._judge(self.verifier, tree, change)
+            self.result.tests, self.result.tests_fail = to_json(verdict.runs), verdict.is_red
+            refusal = self._refusal(verdict, is_begun=is_begun)
+            self.emit(Verified(tree, verdict.is_red, self._lines(verdict), self.result.tests, refusal))
+        if refusal:
+            self.refused, self._refused_tree = words, tree
+            raise ToolError(refusal)
 
-    async def _judge(self, tree: str, files: Sequence[FileChange]) -> Verdict:
+    async def _judge(self, verifier: Verifier, tree: str, files: Sequence[FileChange]) -> Verdict:
         if (known := self._judged.get(tree)) is not None:
             return known
-        if self.verifier is None:
-            raise AssertionError("nothing is judged without a verifier")
         self.emit(PhaseEntered(Phase.VERIFY))
         change = Change(self.clone.base_commit, tree, files, self._task_words)
-        runs = await self.verifier.verify(change)
+        runs = await verifier.verify(change)
         verdict = judge(runs, change)
-        self.emit(Verified(tree, verdict.is_red, self._lines(verdict), to_json(runs)))
         if verdict.is_doubtful and verdict.reasons:
             self.emit(
                 Guarded(
@@ -265,21 +326,23 @@ class Verification:
         finally:
             self._is_over = False
 
-    @property
-    def _goes_on(self) -> bool:
-        return not self._is_over and self.may_go_on()
+    def _refusal(self, verdict: Verdict, *, is_begun: bool) -> str:
+        """Why the change goes back to the model; empty if it does not."""
+        goes_on = not self._is_over and self.may_go_on()
+        if verdict.is_red and (goes_on or self.is_required):
+            return verdict.for_model()
+        if self._is_new_doubt(verdict) and goes_on and not is_begun:
+            return verdict.for_model()
+        if self.is_required and (verdict.reasons or verdict.problem):
+            return render("cycle/tests_required", reasons=verdict.reasons, problem=verdict.problem)
+        return ""
 
-    def _refuse_red(self, verdict: Verdict) -> None:
-        if verdict.is_red and (self._goes_on or self.is_required):
-            raise ToolError(verdict.for_model())
-
-    def _refuse_doubtful(self, verdict: Verdict) -> None:
-        """Send back what passes only by what was done to the tests. Each test is a reason once."""
+    def _is_new_doubt(self, verdict: Verdict) -> bool:
+        """Whether something passes only by what was done to the tests. Each test is a reason once."""
         doubtful = {test for kind in _DOUBTED for test in verdict.of(kind)} if verdict.is_doubtful else set()
         fresh = doubtful - self._asked_about
         self._asked_about |= doubtful
-        if fresh and self._goes_on:
-            raise ToolError(f"{verdict.for_model()}\n\n{render('cycle/tests_doubtful')}")
+        return bool(fresh)
 
     @property
     def is_red(self) -> bool:

@@ -16,6 +16,7 @@ from orchestrator.core.cycle_events import (
     Proposed,
     QuestionAsked,
     TaskTaken,
+    Verified,
     WorkSaved,
 )
 from orchestrator.core.defences import Defence, Guarded
@@ -48,7 +49,7 @@ _WANTED = frozenset(
     kind.__name__.encode()
     for kind in (
         *(CycleStarted, TaskTaken, PlanAccepted, ReplyReceived, ToolCallStarted, ToolCallEnded, Guarded),
-        *(Proposed, QuestionAsked, WorkSaved, ForgeUsed, Paused, CycleEnded),
+        *(Verified, Proposed, QuestionAsked, WorkSaved, ForgeUsed, Paused, CycleEnded),
     )
 )
 _A_REPLY = b'"type":"ReplyReceived"'
@@ -69,6 +70,7 @@ class RunNote:
             that died, `damaged` where the journal does not even tell how it began.
         task_url: where a person reads it.
         plan: the last one.
+        verified: what the tests proved of the last change that was looked at.
         refused: why what somebody asked for was not taken up.
         patch: the file that holds work which was not proposed.
         saved: the hidden ref that holds it.
@@ -86,6 +88,7 @@ class RunNote:
     task: TaskTaken | None = None
     task_url: str = ""
     plan: str = ""
+    verified: Verified | None = None
     pull: Proposed | None = None
     question: str = ""
     question_url: str = ""
@@ -128,6 +131,7 @@ class _Notes:
     begin: CycleStarted | None = None
     task: TaskTaken | None = None
     plan: str = ""
+    verified: Verified | None = None
     pull: Proposed | None = None
     question: QuestionAsked | None = None
     work: WorkSaved | None = None
@@ -171,6 +175,8 @@ class _Notes:
                 self.touched.update(dict.fromkeys(self.calls.pop(event.call_id, ())))
             case Guarded() if event.defence is Defence.ADMISSION:
                 self.refused.append(event.message)
+            case Verified():
+                self.verified = event
             case Proposed():
                 self.pull = event
             case QuestionAsked():
@@ -201,6 +207,7 @@ class _Notes:
             self.task,
             _text(task, "url") if isinstance(task, dict) else "",
             _text(result, "plan") or self.plan,
+            self.verified,
             self.pull,
             _text(result, "question") or (self.question.question if self.question else ""),
             _text(result, "question_url") or (self.question.url or "" if self.question else ""),

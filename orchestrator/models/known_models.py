@@ -105,6 +105,33 @@ _NOT_STREAMING = re.compile(r"o1-pro|gpt-5-pro")
 """`supports_native_streaming` is false of these in https://github.com/BerriAI/litellm."""
 
 
+SMALL_PARAMETERS = 9e9
+"""Below this a model does better with whole files than with edits: in the table of
+https://aider.chat/docs/leaderboards/ those of 7 and 8 billion are asked for whole files."""
+
+_SIZE = re.compile(r"(?<![a-z0-9.])(?:(\d+)x)?(?:(\d+(?:\.\d+)?)b|(\d{3})m)(?![a-z0-9])")
+"""`1m` is a context of a million tokens."""
+
+
+def parameters_named(model: str) -> float | None:
+    """How many parameters a model's name says that it has; None where it says nothing.
+
+    `qwen2.5-coder:1.5b`, `Llama-3.2-3B-Instruct`, `smollm2:360m`; of `qwen3-30b-a3b` the whole, and
+    of `mixtral-8x7b` the product.
+    """
+    sizes = [
+        int(times or 1) * (float(billions) * 1e9 if billions else float(millions) * 1e6)
+        for times, billions, millions in _SIZE.findall(model.strip().lower())
+    ]
+    return max(sizes, default=None)
+
+
+def is_small(model: str, parameters: float | None = None) -> bool:
+    """Whether a model is known to be small: by its name, or by what its server says of it."""
+    count = parameters_named(model) or parameters
+    return family_of(model) is None and count is not None and count < SMALL_PARAMETERS
+
+
 def reasons(model: str) -> bool | None:
     """Whether a model thinks before it answers and takes an effort; None where that is not known."""
     if _NOT_REASONING.match(_plain(model)):

@@ -1,14 +1,19 @@
-"""Asks a server which models it has, for people who name an address and no model."""
+"""Asks a server which models it has: for people who name none, and to know how large the one they name is."""
 
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ConfigurationError, ProviderError
 from orchestrator.models.exchange import read_list
 from orchestrator.models.wire import dicts, endpoint, host_of, read_json
 
+if TYPE_CHECKING:
+    from orchestrator.core.messages import JsonObject
+
 _TIMEOUT_SECONDS = 15.0
+_SIZE_TIMEOUT_SECONDS = 3.0
 _NAMED = 8
 
 
@@ -21,25 +26,50 @@ def only_model(api_url: str, api_key: str | None) -> str:
     Raises:
         ConfigurationError: it has none or several, or cannot be asked.
     """
-    import httpx2
-
-    url = endpoint(api_url.removesuffix("/chat/completions"), "/models")
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    ask = f"name a model with --model: {host_of(url)}"
-    try:
-        with httpx2.Client(timeout=_TIMEOUT_SECONDS) as client:
-            status, _, body = read_list(client, url, headers, host_of(url))
-        listed = read_json(body) if status == HTTPStatus.OK else None
-    except (httpx2.HTTPError, ProviderError, ValueError) as error:
-        raise ConfigurationError(
-            f"{ask} could not be asked for its models ({type(error).__name__})"
-        ) from None
-    if not isinstance(listed, dict):
-        raise ConfigurationError(f"{ask} answered {status} when asked for its models")
-    names = [str(entry["id"]) for entry in dicts(listed.get("data")) if entry.get("id")]
+    ask = f"name a model with --model: {host_of(_address(api_url))}"
+    listed = _listed(api_url, api_key, _TIMEOUT_SECONDS)
+    if isinstance(listed, str):
+        raise ConfigurationError(f"{ask} {listed}")
+    names = [str(entry["id"]) for entry in listed if entry.get("id")]
     if len(names) != 1:
         raise ConfigurationError(f"{ask} has {_some(names)}")
     return names[0]
+
+
+def parameters_served(api_url: str, api_key: str | None, name: str) -> float | None:
+    """How many parameters the model has that answers to this name; None where the server does not say.
+
+    llama.cpp's server says it as `meta.n_params`, and has one model, whatever it is called:
+    https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
+    """
+    listed = _listed(api_url, api_key, _SIZE_TIMEOUT_SECONDS)
+    if isinstance(listed, str):
+        return None
+    named = [entry for entry in listed if entry.get("id") == name] or listed
+    meta = named[0].get("meta") if len(named) == 1 else None
+    count = meta.get("n_params") if isinstance(meta, dict) else None
+    return float(count) if isinstance(count, int | float) and count > 0 else None
+
+
+def _address(api_url: str) -> str:
+    return endpoint(api_url.removesuffix("/chat/completions"), "/models")
+
+
+def _listed(api_url: str, api_key: str | None, seconds: float) -> list[JsonObject] | str:
+    """The entries of the list; or what the server did instead, in words."""
+    import httpx2
+
+    url = _address(api_url)
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    try:
+        with httpx2.Client(timeout=seconds) as client:
+            status, _, body = read_list(client, url, headers, host_of(url))
+        listed = read_json(body) if status == HTTPStatus.OK else None
+    except (httpx2.HTTPError, ProviderError, ValueError) as error:
+        return f"could not be asked for its models ({type(error).__name__})"
+    if not isinstance(listed, dict):
+        return f"answered {status} when asked for its models"
+    return list(dicts(listed.get("data")))
 
 
 def _some(names: list[str]) -> str:

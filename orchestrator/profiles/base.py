@@ -27,7 +27,7 @@ class Profile:
     """Tools and words that suit a family of models, whatever protocol carries them.
 
     Attributes:
-        name: `planner`, `openai`, `anthropic`, `gemini` or `minimal`.
+        name: `planner`, `openai`, `anthropic`, `gemini`, `minimal` or `small`.
         tools: all tools, dangerous ones included; the gate and the prompt leave those out in
             safe mode. A host registers its own over them; the latest of a name wins.
         base_prompt: the first part of the system prompt, already rendered.
@@ -44,6 +44,10 @@ class Profile:
         supports_reasoning: that model takes a reasoning effort; else none is sent to it.
         supports_streaming: its replies can be had in pieces; else they are asked for whole.
         context_window_size: how many tokens it can read; None where that is not known, and no warning is due.
+        is_brief: its models are given no more than they need.
+        max_output_tokens: the longest reply, where the session sets none; None leaves it to the server.
+        temperature: what suits the models of this profile, where the session sets none and no call
+            failed since something was changed; None sends none.
         price: what a reply of that model cost in USD, None where it is not known.
         other_model: makes another model of the same provider with its price, by name; for subagents.
         knowledge_cutoff: up to when that model knows the world, as its vendor words it; empty if unknown.
@@ -63,6 +67,9 @@ class Profile:
     supports_streaming: bool = True
     context_window_size: int | None = None
     knowledge_cutoff: str = ""
+    is_brief: bool = False
+    max_output_tokens: int | None = None
+    temperature: float | None = None
     price: Price | None = None
     other_model: OtherModel | None = None
 

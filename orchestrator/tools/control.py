@@ -25,6 +25,7 @@ MAX_TITLE_CHARS = 256
 """GitHub takes no longer title of an issue or pull request."""
 
 MAX_CHOICES = 9
+RUN_TESTS = "run_tests"
 MAX_TESTS = 50
 MAX_ID_CHARS = 500
 
@@ -37,7 +38,7 @@ def run_tests(run: RunTests) -> Tool:
 
     test: JsonObject = {"type": "string", "minLength": 1, "maxLength": MAX_ID_CHARS}
     tests: JsonObject = {"type": "array", "items": test, "maxItems": MAX_TESTS}
-    return Tool(define("run_tests", {"tests": tests}), execute, order=Order.LAST, is_timed=False)
+    return Tool(define(RUN_TESTS, {"tests": tests}), execute, order=Order.LAST, is_timed=False)
 
 
 def create_pull_request(propose: Propose, *, is_timed: bool = True) -> Tool:

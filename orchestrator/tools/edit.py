@@ -31,6 +31,8 @@ _MOST_PLACES = 10
 _CONTEXT_LINES = 2
 _MOST_TOLD_APART = 3
 _MOST_LINES_AROUND = 20
+_FAILED_EDITS = 2
+_SHORT_FILE_LINES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +44,21 @@ class EditTerms:
         new: the parameter with the new text.
         several: what to do to replace more than one place.
         counted: the answer says how many replacements there were.
+        whole: the tool that writes a file as a whole, for a model whose edits fail.
     """
 
     old: str = "old_text"
     new: str = "new_text"
     several: str = "set replace_all"
     counted: bool = False
+    whole: str = "write_file"
 
 
 _PLANNER = EditTerms()
 
 
-def edit_file() -> Tool:
-    """The tool that replaces a piece of a file."""
+def edit_file(words: str = "edit_file") -> Tool:
+    """The tool that replaces a piece of a file. `words` is its file in `prompts/tools/`."""
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         path, old, new = arguments["path"], arguments["old_text"], arguments["new_text"]
@@ -62,7 +66,7 @@ def edit_file() -> Tool:
 
     text = {"type": "string"}
     properties = {"path": text, "old_text": text, "new_text": text, "replace_all": {"type": "boolean"}}
-    definition = define("edit_file", properties, ("path", "old_text", "new_text"))
+    definition = define("edit_file", properties, ("path", "old_text", "new_text"), words=words)
     return Tool(definition, execute, order=Order.ALONE)
 
 
@@ -91,9 +95,12 @@ async def edit_text(  # noqa: PLR0913  the last two by name
     """
     check_text(terms.old, old)
     check_text(terms.new, new)
-    if old == new:
-        return Failed(f"{terms.old} and {terms.new} are the same, so nothing would change.")
     name = file_name(context, path)
+    if old == new:
+        context.ledger.misses_again(name, old)
+        file = await _load(context, path) if len(context.ledger.missed[name]) > 1 else None
+        same = f"{terms.old} and {terms.new} are the same, so nothing would change."
+        return Failed(same + (_another_way(context, name, file.text, terms) if file else ""))
     file = await _load(context, path)
     if file is None or not file.text:
         return (
@@ -130,6 +137,16 @@ async def _fill(context: ToolContext, path: str, file: TextFile | None, new: str
     return Ok(f"Created {name}: {len(lines_of(new))} lines.{syntax}")
 
 
+def _another_way(context: ToolContext, name: str, text: str, terms: EditTerms) -> str:
+    """What to do instead where edits of a short file fail; empty after the first one, and for a long file."""
+    count = len(lines_of(text))
+    if len(context.ledger.missed.get(name, ())) < _FAILED_EDITS or count > _SHORT_FILE_LINES:
+        return ""
+    return (
+        f"\nOr call {terms.whole} for {name} with its whole text, all {count} lines, the wrong one corrected."
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Edit:
     """A change to a file that has text."""
@@ -147,10 +164,13 @@ class _Edit:
         found = await asyncio.to_thread(find, text, old)
         if not found.spans:
             place, new = await asyncio.to_thread(self._shifted, text, old, new, places)
-            return Failed(place) if isinstance(place, str) else await self._write(text, place, new)
+            if not isinstance(place, str):
+                return await self._write(text, place, new)
+            return Failed(place + _another_way(self.context, self.name, text, self.terms))
         if problem := _wrong_number(self.path, text, found, places, self.terms):
             again = self.context.ledger.misses_again(self.name, old)
-            return Failed(problem + (_told_apart(text, found) if again else ""))
+            other = _another_way(self.context, self.name, text, self.terms)
+            return Failed(problem + (_told_apart(text, found) + other if again else ""))
         return await self._write(text, *self._in_indentation(text, found, old, new))
 
     def _shifted(self, text: str, old: str, new: str, count: int | None) -> tuple[Found | str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError
@@ -26,6 +27,12 @@ MAX_SHOWN_CHARS = 40_000
 """Of a file whose replacement was refused; below what a model is shown of `read_file`."""
 
 _GUARDED_LINES = 20
+_LINES_OF_A_FILE = 8
+_KEPT_SHARE = 0.2
+_LEAST_TAIL_LINES = 3
+_MOST_TAIL_LINES = 2_000
+"""Of a file, for what its content left out to be looked for."""
+_ALIKE = 0.6
 _MARKS = (REPLACEMENT, "<U+", '<hidden: "')
 """What the model is shown in place of secrets and of characters that nobody sees."""
 
@@ -45,18 +52,32 @@ def read_file() -> Tool:
     return Tool(define("read_file", properties, ("path",)), execute)
 
 
-def write_file() -> Tool:
-    """The tool that creates or replaces a file."""
+def write_file(words: str = "write_file", *, keeps_tail: bool = False) -> Tool:
+    """The tool that creates or replaces a file.
+
+    Args:
+        words: its file in `prompts/tools/`.
+        keeps_tail: see `write_text`.
+    """
 
     async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        return await write_text(context, arguments["path"], arguments["content"])
+        return await write_text(context, arguments["path"], arguments["content"], keeps_tail=keeps_tail)
 
     properties = {"path": {"type": "string"}, "content": {"type": "string"}}
-    return Tool(define("write_file", properties, ("path", "content")), execute, order=Order.ALONE)
+    definition = define("write_file", properties, ("path", "content"), words=words)
+    return Tool(definition, execute, order=Order.ALONE)
 
 
-async def write_text(context: ToolContext, path: str, content: str) -> ToolOutcome:
+async def write_text(
+    context: ToolContext, path: str, content: str, *, keeps_tail: bool = False
+) -> ToolOutcome:
     """Create a file, or replace one that the model has seen.
+
+    Args:
+        context: where to write.
+        path: the file.
+        content: its whole text.
+        keeps_tail: where the content stops in the middle of the file, the lines behind it stay.
 
     Raises:
         ToolError: the path is refused, the file is no text or over 1 MB, or the disk says no.
@@ -66,16 +87,23 @@ async def write_text(context: ToolContext, path: str, content: str) -> ToolOutco
     if not await context.environment.file_exists(name):
         return await _write(context, name, None, content.encode(), "Created")
     before, old = await _replaceable(context, name)
+    kept, remark = (left_out(old.text, content) if keeps_tail else 0), ""
+    if kept:
+        content = "\n".join([*lines_of(content.rstrip()), *lines_of(old.text)[-kept:], ""])
+        remark = (
+            f" Its last {kept} lines, which your content left out, were kept: to remove them, use edit_file."
+        )
     data = old.with_text(content)
     if data == old.with_text(old.text):
         context.ledger.shown.add(name)
-        return Ok(f"{name} is unchanged: it already has exactly this content.")
+        return Ok(f"{name} is unchanged: it already has exactly this content.{remark}")
     if name not in context.ledger.shown:
         return _show_first(context, name, old.text)
-    doubts = _masked(name, old.text, content), _shrinks(name, old.text, content)
+    checks = _masked, _shrinks, _replaces_all, _moves_blanks
+    doubts = (check(name, old.text, content) for check in checks)
     if refusal := _held(context, name, content, *doubts):
         return refusal
-    return await _write(context, name, before, data, "Replaced")
+    return await _write(context, name, before, data, "Replaced", remark)
 
 
 async def overwrite_text(context: ToolContext, path: str, content: str) -> ToolOutcome:
@@ -163,6 +191,52 @@ def _masked(name: str, old: str, content: str) -> str:
     )
 
 
+def _moves_blanks(name: str, old: str, content: str) -> str:
+    """What is wrong with a content that differs from the file in empty lines and blanks at line ends, if it does."""
+    before, after = ([line.rstrip() for line in text.splitlines() if line.strip()] for text in (old, content))
+    if before != after:
+        return ""
+    return (
+        f"{name} was not replaced: your content has the same lines, and differs in blank ones alone. Find the line that "
+        "has to be another one, and change it."
+    )
+
+
+def left_out(old: str, content: str) -> int:
+    """How many lines at a file's end are behind the place where the content stops; 0 where it goes on to the end.
+
+    The place is behind the line that is most like the last one of the content, and before an empty line after
+    which a line is not indented: what is in the middle of a function was taken out on purpose. So was what the
+    content has elsewhere.
+    """
+    lines, wanted = lines_of(old), lines_of(content.rstrip())
+    last = wanted[-1].strip() if wanted else ""
+    if (
+        not last
+        or len(lines) > _MOST_TAIL_LINES
+        or last in {line.strip() for line in lines_of(old.rstrip())[-_LEAST_TAIL_LINES:]}
+    ):
+        return 0
+    blocks = SequenceMatcher(None, lines, wanted, autojunk=False).get_matching_blocks()
+    begin = max((block.a + block.size - 1 for block in blocks if block.size), default=0)
+    alike = [SequenceMatcher(None, last, line.strip()).ratio() for line in lines[begin:]]
+    place = begin + max(range(len(alike)), key=alike.__getitem__, default=0)
+    if max(alike, default=0.0) < _ALIKE:
+        return 0
+    starts = (
+        number
+        for number in range(place + 1, len(lines))
+        if not lines[number].strip() and lines[number + 1 : number + 2] and lines[number + 1][:1].strip()
+    )
+    start = next(starts, len(lines))
+    while start > place + 1 and not lines[start - 1].strip():
+        start -= 1
+    tail = lines[start:]
+    there = {line.strip() for line in wanted}
+    is_elsewhere = any(line[:1].strip() and len(line) > _LEAST_TAIL_LINES and line in there for line in tail)
+    return len(tail) if len(tail) >= _LEAST_TAIL_LINES and not is_elsewhere else 0
+
+
 def _shrinks(name: str, old: str, content: str) -> str:
     """What is wrong with taking more than half of a file's lines away, if it would."""
     before, after = len(lines_of(old)), len(lines_of(content))
@@ -171,4 +245,16 @@ def _shrinks(name: str, old: str, content: str) -> str:
     return (
         f"{name} has {before} lines and your content only {after}, so it was not replaced. To change a part of the "
         "file, use edit_file, which leaves the rest alone."
+    )
+
+
+def _replaces_all(name: str, old: str, content: str) -> str:
+    """What is wrong with a content that has almost none of a file's lines, if it is so."""
+    before = {line.strip() for line in old.splitlines() if line.strip()}
+    kept = sum(line in content for line in before)
+    if len(before) < _LINES_OF_A_FILE or kept >= len(before) * _KEPT_SHARE:
+        return ""
+    return (
+        f"{name} was not replaced: of its {len(before)} different lines your content has {kept}, so it is another "
+        "file. Send the text of this file, with the lines that stay as they are."
     )

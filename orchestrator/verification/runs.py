@@ -462,7 +462,7 @@ def _disagreement(
         return "no test ran" if exit_code == _NOTHING_COLLECTED and has_report and not cases else ""
     failed = sum(case.status in _FAILING for case in cases)
     if failed:
-        return f"the exit code is 0, though the report has {failed} tests that failed"
+        return f"the exit code is 0, though the report has failed tests: {failed}"
     if has_report and not any(case.status is CaseStatus.PASSED for case in cases):
         return "no test ran" if not cases else "every test was skipped"
     if not has_report and expects is not None and expects.cases:

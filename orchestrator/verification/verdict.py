@@ -67,7 +67,7 @@ class Kind(StrEnum):
     PROVES_BY_ERROR = "proves_by_error"
     """New or changed, and an exception ends it without the change."""
     NOT_LOADED = "not_loaded"
-    """New, and could not be loaded without the change, which tells nothing."""
+    """New, and could not be run without the change, which tells nothing."""
     PASSES_WITHOUT = "passes_without"
     """New, and passes without the change too."""
 
@@ -120,7 +120,12 @@ class Verdict:
     @property
     def is_doubtful(self) -> bool:
         """Whether tests pass, or are gone, only by what was done to them: the model is asked about that once."""
-        return any(map(_is_doubtful, self.findings))
+        return bool(self.doubts)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """The tests for which that is so."""
+        return tuple(test for finding in self.findings if _is_doubtful(finding) for test in finding.tests)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -183,6 +188,8 @@ class _Tests:
         self._errors = {name for name, case in self.cases.items() if case.status is CaseStatus.ERROR}
         # pytest stops where a file cannot be loaded. Then nothing is known of the tests of other files either.
         self._is_cut_short = bool(run.problem) or 0 < len(self._errors) == len(self.cases)
+        self.groups = {part for name in self.cases for part in _enclosing(name)}
+        """The functions, classes, files and packages of which tests were run."""
         self._pairs: dict[str, str] = {}
 
     def pair(self, others: _Tests) -> None:
@@ -219,6 +226,7 @@ class _Judge:
         if self._kept is not self._after:
             self._kept.pair(self._before)
         self._changed = _test_files(runs, change)
+        self._own: dict[str, tuple[str, ...]] = {}
         self._named = _Named(change.task)
         self._found: defaultdict[Kind, list[CaseResult]] = defaultdict(list)
 
@@ -258,6 +266,10 @@ class _Judge:
         elif case.status is CaseStatus.PASSED:
             self._passed_before(name, case, kept, after)
         elif _failed(case):
+            if after is None and name in self._after.groups:
+                return  # a file that is loaded now: its tests are looked at one by one
+            if kept is None and name in self._kept.groups:
+                kept = replace(case, status=CaseStatus.PASSED)
             self._failed_before(name, case, kept, after)
         elif after is not None and _failed(after):
             self._say(Kind.NEW_FAILS, name, after, case)
@@ -301,17 +313,21 @@ class _Judge:
         """The tests that only the change has."""
         known = self._after.paired | self._before.cases.keys()
         failed_before = {_function(case) for case in self._before.cases.values() if _failed(case)}
-        told = {part for name in self._before.cases for part in _enclosing(name)}
         for name, case in self._after.cases.items():
             if name in known:
                 continue
-            if not _failed(case):
+            unloaded, kept = self._before.find(name), self._kept.find(name)
+            if unloaded is not None and kept is not None:  # its file could not be loaded before
+                self._failed_before(name, case, kept, case)
+            elif not _failed(case):
                 if case.status is CaseStatus.PASSED and self._new is not None:
                     without = self._new.find(name)
                     self._say(_without_change(without), name, without, case)
             elif _function(case) in failed_before:
                 self._say(Kind.AS_BEFORE, name, case)
-            elif name not in told:  # else it is told of the tests that it keeps from being loaded
+            elif (
+                name not in self._before.groups
+            ):  # else it is told of the tests that it keeps from being loaded
                 self._say(Kind.NEW_FAILS, name, case)
 
     def _fails_without(self, name: str, case: CaseResult) -> None:
@@ -337,7 +353,12 @@ class _Judge:
 
     def _own_files(self, case: CaseResult) -> tuple[str, ...]:
         """The changed files that may hold the test, with their lines; empty if its file is as it was."""
-        return tuple(lines for path, lines in self._changed.items() if _may_hold(path, case))
+        place = case.file or case.id.partition("::")[0]
+        found = self._own.get(place)
+        if found is None:
+            found = tuple(lines for path, lines in self._changed.items() if _may_hold(path, case))
+            self._own[place] = found
+        return found
 
     def _has_test_data(self) -> bool:
         """Whether files of tests changed that no runner executes by itself, such as helpers and expected outputs."""
@@ -413,7 +434,9 @@ def _moved(old: _Tests, new: _Tests) -> dict[str, str]:
 
 
 _IMPORT = re.compile(
-    r"\b(?:ImportError|ModuleNotFoundError|SyntaxError|cannot import name|Cannot find module|NoClassDefFoundError)\b"
+    r"^(?:E\s+)?(?:[\w.]+\.)?(?:ImportError|ModuleNotFoundError|SyntaxError|LoadError|NoClassDefFoundError)\b"
+    r"|\bCannot find module\b",
+    re.MULTILINE,
 )
 
 
@@ -429,19 +452,36 @@ def _without_change(case: CaseResult | None) -> Kind:
 
 
 class _Named:
-    """The tests that a task names: by their file, or by their function unless its name is a common word."""
+    """The tests that a task names: by id, by file, or by a function or class unless its name is a common word."""
 
     def __init__(self, task: str) -> None:
-        words = re.split(r"[\s`'\"()<>,]+|::", task)
-        self._words = {word.rstrip(".;:!?").removeprefix("./") for word in words} - {""}
+        words = {word.rstrip(".;:!?").removeprefix("./") for word in re.split(r"[\s`'\"()<>,]+", task)} - {""}
+        self._ids = {word.replace("#", "::") for word in words if "::" in word or "#" in word}
+        self._words = {word for word in words if "::" not in word and "#" not in word}
         self._files = {word for word in self._words if "." in word.rpartition("/")[2] and is_test_path(word)}
 
     def names(self, case: CaseResult) -> bool:
-        file = case.file or case.id.partition("::")[0]
+        """Whether the task names the test, or what the test is a part of."""
+        place, _, inside = _function(case).partition("::")
+        file = case.file or place
         if any(file == word or file.endswith(f"/{word}") for word in self._files):
             return True
-        function = _function(case).rpartition("::")[2]
-        return function in self._words and ("_" in function or not function.islower())
+        names = [part for part in inside.split("::") if part]
+        if "/" not in place:
+            names.append(place.rpartition(".")[2])
+        if any(name in self._words and ("_" in name or not name.islower()) for name in names):
+            return True
+        whole = {case.id, _function(case), *(part for part in _enclosing(case.id) if "::" in part)}
+        return any(short in self._ids for name in whole for short in _shortened(name))
+
+
+def _shortened(name: str) -> Iterator[str]:
+    """An id as people write it: with fewer folders, and a class without its package."""
+    place, colons, inside = name.partition("::")
+    parts = place.split("/")
+    for start in range(len(parts)):
+        yield f"{'/'.join(parts[start:])}{colons}{inside}"
+    yield f"{place.rpartition('.')[2]}{colons}{inside}"
 
 
 def _may_hold(path: str, case: CaseResult) -> bool:
@@ -499,7 +539,7 @@ _TRUE_OF_ONE = {
     Kind.FIXED: "failed before and passes now, with the tests as they were",
     Kind.PROVES: "fails without this change, by its own assertion",
     Kind.PROVES_BY_ERROR: "fails without this change, by an exception",
-    Kind.NOT_LOADED: "could not be loaded without this change, which tells nothing",
+    Kind.NOT_LOADED: "could not be run without this change, which tells nothing",
     Kind.PASSES_WITHOUT: "is new and passes without this change too",
 }
 

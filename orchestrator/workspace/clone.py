@@ -203,7 +203,14 @@ class Clone(Continuing):
         """What is committed since the base, as a unified diff. Bytes that are not UTF-8 become U+FFFD."""
         return self._committer.diff().decode("utf-8", "replace")
 
-    def pending_patch(self, touched: set[str], *, include_commands: bool, pushed: bool = True) -> bytes:
+    def pending_patch(
+        self,
+        touched: set[str],
+        *,
+        include_commands: bool,
+        pushed: bool = True,
+        changed: set[str] | None = None,
+    ) -> bytes:
         """Everything changed since the last push (or the base, or the branch that is continued), committed or not, for `git apply`.
 
         Takes the paths that `commit` would take. What is left out is named in lines before the patch,
@@ -213,12 +220,14 @@ class Clone(Continuing):
             touched: as for `commit`.
             include_commands: as for `commit`.
             pushed: what was pushed counts as kept; if not, it is in the patch as well.
+            changed: what `changed_paths` has just found; None to look now.
         """
         return self._committer.pending_patch(
             (self._publisher.pushed if pushed else None) or self._committer.joined or self.base_commit,
             touched,
             include_commands=include_commands,
             large_limit_bytes=_LARGE_BYTES,
+            changed=changed,
         )
 
     def remote_tip(self, branch: str) -> RemoteTip | None:

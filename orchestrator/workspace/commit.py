@@ -17,6 +17,7 @@ from orchestrator.workspace.staging import COMMITTING, Stager
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from orchestrator.core.changes import FileChange
     from orchestrator.core.clock import Clock
     from orchestrator.workspace.base import Identity, LeftOut, Screen
     from orchestrator.workspace.hostgit import HostGit
@@ -67,6 +68,8 @@ class Committer:
         self._shown: tuple[str, bytes] | None = None
         # What was staged last, what `_settled` is once it is committed, and its diff where there is one.
         self._staged: tuple[Staged, set[str], bytes | None] | None = None
+        # The head's tree with all that it changes since the base, once something was committed here.
+        self._screened: tuple[str, tuple[FileChange, ...]] | None = None
         self._git = files.without_tree()
         self._stager = Stager(files, files.work_tree)
         self._identity = identity
@@ -89,6 +92,7 @@ class Committer:
         self.tip = self.joined = tip
         self.parents = parents
         self.head = tree
+        self._screened = None
 
     def require_forward(self, expected: str | None) -> None:
         """Refuse a push that would take others' commits off the branch that is continued.
@@ -154,7 +158,8 @@ class Committer:
             large_limit_bytes=large_limit_bytes,
         )
         screen = self._require_resolved(screen, index)
-        found = Screening(self._git, self._stager, self._base, self.head, screen).run(index)
+        screening = Screening(self._git, self._stager, self._base, self.head, screen, self._screened)
+        found = screening.run(index)
         if found.refused is None and (left := self._unresolved(found.tree)):
             # Held, thus as the head has it: with the markers, if the head is a merge.
             found = replace(found, refused=f"a conflict waits for a person in {left}")
@@ -191,6 +196,7 @@ class Committer:
         self.fresh = False
         self._settled = settled
         self._shown = None if shown is None else (tip, shown)
+        self._screened = staged.tree, staged.outcome.changes
         return replace(staged.outcome, commit=tip)
 
     def diff(self) -> bytes:
@@ -200,14 +206,22 @@ class Committer:
         return diff(self._git, self._base, self.head)
 
     def pending_patch(
-        self, since: str, touched: set[str], *, include_commands: bool, large_limit_bytes: int
+        self,
+        since: str,
+        touched: set[str],
+        *,
+        include_commands: bool,
+        large_limit_bytes: int,
+        changed: set[str] | None,
     ) -> bytes:
         """See `Clone.pending_patch`."""
         self._require_tree()
         # With nothing to stage and nothing to leave out there is nothing to make a patch of.
         wanted = touched | self.conflicts | self.adopted
-        if since == self.head and wanted <= self._settled and not self._stager.changed(self.index):
-            return b""
+        if since == self.head and wanted <= self._settled:
+            changed = self._stager.changed(self.index) if changed is None else changed
+            if not changed:
+                return b""
         tree, left_out = self.staged_tree(
             touched, include_commands=include_commands, large_limit_bytes=large_limit_bytes
         )

@@ -155,7 +155,8 @@ class Lease:
         """The fence: move one more reference, in the same push as the claim, so that neither moves alone.
 
         Git checks no lease on a reference that stays where it is, therefore the claim is renewed. Where the
-        server has no atomic push the claim moves first, and is looked at again afterwards.
+        server has no atomic push the claim moves first, and is looked at again afterwards. An update that moves
+        nothing needs no push: both references are only looked at.
 
         Args:
             git: has the objects of the update.
@@ -177,6 +178,11 @@ class Lease:
         with self._lock:
             tries = self._records.tries()
             atomic = True
+            if update.old == update.new:
+                self._require_held()
+                tips = self._records.tips([self._ref, update.ref], tries)
+                self._see(tips.get(self._ref))
+                return tips.get(update.ref)
             while True:
                 self._require_held()
                 commit = None

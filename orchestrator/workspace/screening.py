@@ -57,6 +57,7 @@ class Screening:
         base: where the pull request begins.
         tip: what is committed already.
         screen: the checks.
+        known: the tree of the tip and all that it changes since the base, where an earlier run found that.
     """
 
     git: HostGit
@@ -64,6 +65,7 @@ class Screening:
     base: str
     tip: str
     screen: Screen
+    known: tuple[str, tuple[FileChange, ...]] | None = None
 
     def run(self, index: Path) -> Screened:
         """Judge what is staged, and take out of the index what is held.
@@ -72,6 +74,9 @@ class Screening:
             WorkspaceError: git failed, or the index still has what is held.
         """
         staged = tree = self.stager.write_tree(index)
+        if self.known is not None and self.known[0] == tree:
+            changes = self.known[1]
+            return Screened(tree, [], changes, [], refused=self.screen.refuse(changes))
         new = differences(self.git, self.tip, staged)
         whole = self._since_base(staged, new)
         # A held path goes back to what the tip or the base has; both are among these.

@@ -101,8 +101,7 @@ class Trees:
     def mixed(self, onto: str, source: str, paths: Collection[str]) -> str:
         """The tree `onto` with these paths as `source` has them; those that are not in it are gone.
 
-        Raises:
-            WorkspaceError: a path would be a file and a folder at once, or git failed.
+        What is in the way of such a path, as a file is of a folder, is gone too.
         """
         taken = [found for found in differences(self._git, onto, source) if found.path in paths]
         if not taken:

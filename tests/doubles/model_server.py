@@ -142,12 +142,14 @@ class ModelServer(Loopback):
     Attributes:
         script: the steps that are still to come; a test may add to it while the server runs.
         requests: every POST so far, in order.
+        parameters: what its list says of the model's size, as llama.cpp's does; None says nothing.
     """
 
     def __init__(self, script: Sequence[ScriptItem] = ()) -> None:
         super().__init__(_Handler)
         self.script: list[ScriptItem] = list(script)
         self.requests: list[RecordedRequest] = []
+        self.parameters: float | None = None
 
     @property
     def url(self) -> str:
@@ -168,7 +170,10 @@ class ModelServer(Loopback):
 
 class _Handler(LoopbackHandler):
     def do_GET(self) -> None:  # noqa: N802  the base class calls it so
-        listing = {"object": "list", "data": [{"id": MODEL, "object": "model", "owned_by": "test"}]}
+        entry: dict[str, Any] = {"id": MODEL, "object": "model", "owned_by": "test"}
+        if (parameters := self.server.owner.parameters) is not None:
+            entry["meta"] = {"n_params": parameters}
+        listing = {"object": "list", "data": [entry]}
         self._send(Step(raw=json.dumps(listing).encode()), b"")
 
     def do_POST(self) -> None:  # noqa: N802  the base class calls it so

@@ -132,14 +132,35 @@ def test_with_dangerous_tools_the_shell_is_shown_and_runs(stage: Stage, reposito
     assert content(repository, branch, "calc.py") + "\n" == FIXED
 
 
-def test_words_alone_are_answered_once_and_then_end_the_cycle(stage: Stage, repository: Path) -> None:
+@pytest.mark.parametrize("last", ["Really.", "Shall I add a test?"])
+def test_words_alone_are_answered_once_and_then_the_host_proposes_what_was_changed(
+    stage: Stage, repository: Path, last: str
+) -> None:
     edit = NATIVE["anthropic"]
-    stage.script(calls(edit), reply("I fixed it."), reply("Really."))
-    done = stage.run("--repo", str(repository), *TASK, "--contract", "native", "--profile", "anthropic")
+    stage.script(calls(edit), reply("I fixed it."), reply(last))
+    flags = ("--contract", "native", "--profile", "anthropic", "--no-draft")
+    done = stage.run("--repo", str(repository), *TASK, *flags)
     assert "calc.py" in stage.told(2)
     assert "create_pull_request" in stage.told(2)
-    assert done.code != 0
-    assert done.result["patch"], "the work is kept"
+    assert done.result["outcome"] == "proposed"
+    proposed = done.result["pull_request"]
+    assert proposed["draft"], "nobody called it done"
+    assert proposed["title"] == TASK[1]
+    assert "without asking for a pull request" in proposed["body"]
+    assert last in proposed["body"]
+    (branch,) = branches(repository)
+    assert content(repository, branch, "calc.py") + "\n" == FIXED
+
+
+@pytest.mark.parametrize("work", [[], [("write_file", {"file_path": "calc.py", "content": "def add(:\n"})]])
+def test_words_alone_propose_neither_nothing_nor_a_file_that_cannot_be_read(
+    stage: Stage, repository: Path, work: list[tuple[str, dict[str, Any]]]
+) -> None:
+    stage.script(*([calls(*work)] if work else []), reply("I fixed it."), reply("Really."))
+    done = stage.run("--repo", str(repository), *TASK, "--contract", "native", "--profile", "anthropic")
+    assert done.result["outcome"] == "failed"
+    assert bool(done.result["patch"]) == bool(work), "the work is kept"
+    assert not branches(repository)
 
 
 def test_a_failed_edit_keeps_the_pull_request_back(stage: Stage, repository: Path) -> None:

@@ -127,6 +127,8 @@ def test_a_pull_requests_head_is_shown_as_it_is(text: str) -> None:
 @settings(max_examples=100, deadline=None)
 @given(pages)
 @example("\n\n".join(LIES))
+@example("\x1e[skip ci]")
+@example("\u2028/approve")
 def test_a_comments_sections_are_the_programs_and_quote_the_models_words(text: str) -> None:
     words = WORDING.comment(text, issue=None)
     sections = with_section(with_section({}, "held", held(text, f"+{text}")), "status", status(words))

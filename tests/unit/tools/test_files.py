@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
 from orchestrator.tools.base import Failed, Ok, ToolContext, ToolOutcome
-from orchestrator.tools.files import MAX_SHOWN_CHARS, read_file, write_file
+from orchestrator.tools.files import MAX_SHOWN_CHARS, left_out, read_file, write_file
+from orchestrator.tools.textfile import lines_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -220,3 +223,68 @@ async def test_content_that_is_no_text(context: ToolContext) -> None:
     with pytest.raises(PathRefusedError):
         await write(context, ".git/hooks/pre-commit", "#!/bin/sh")
     assert await context.environment.list_directory(".", depth=1) == []
+
+
+THREE = '"""Three."""\n\n\ndef a():\n    return 1\n\n\ndef b():\n    return 2\n\n\ndef c():\n    return 3\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "kept"),
+    [
+        (THREE, ""),
+        (THREE.replace("return 3", "return 4"), ""),
+        (
+            THREE[: THREE.index("\n\n\ndef c")].replace("return 2", "return 20"),
+            "\n\n\ndef c():\n    return 3\n",
+        ),
+        (THREE[: THREE.index("\n\n\ndef b")], THREE[THREE.index("\n\n\ndef b") :]),
+        ('"""Three."""\n\n\ndef a():\n    return 10\n\n\n\n\n', THREE[THREE.index("\n\n\ndef b") :]),
+        (THREE.removesuffix("    return 3\n"), ""),  # in the middle of a function: taken out on purpose
+        (THREE + "\n\ndef d():\n    return 4\n", ""),
+        ("def c():\n    return 3\n\n\ndef b():\n    return 2\n\n\ndef a():\n    return 1\n", ""),  # moved
+        ("import sys\n\nprint(sys.argv)\n", ""),
+        ("", ""),
+    ],
+)
+async def test_the_rest_of_a_file_that_a_small_model_left_out_is_kept(
+    context: ToolContext, tmp_path: Path, content: str, kept: str
+) -> None:
+    (tmp_path / "a.py").write_text(THREE)
+    context.ledger.shown.add("a.py")
+    outcome = await write_file(keeps_tail=True).execute({"path": "a.py", "content": content}, context)
+    there = (tmp_path / "a.py").read_text()
+    if not isinstance(outcome, Ok):
+        assert there == THREE
+        assert not kept
+        return
+    assert there == (content.rstrip() + kept if kept else content)
+    assert ("were kept" in outcome.output) == bool(kept)
+
+
+@given(
+    st.lists(st.sampled_from(["def a():", "    return 1", "", "x = 1", "    y", "#", ")"]), max_size=12),
+    st.text(),
+)
+def test_what_is_left_out_is_the_end_of_the_file_and_not_in_the_content(
+    lines: list[str], content: str
+) -> None:
+    old = "\n".join(lines)
+    for text in (content, *("\n".join(lines[:count]) for count in range(len(lines)))):
+        count = left_out(old, text)
+        assert 0 <= count < max(len(lines_of(old)), 1)
+        assert not count or not (
+            set(filter(None, lines_of(old)[-count:])) & {"def a():", "x = 1"} & set(text.splitlines())
+        )
+
+
+async def test_a_file_is_not_replaced_by_another_one_until_it_is_said_twice(
+    context: ToolContext, tmp_path: Path
+) -> None:
+    four = THREE + "\n\ndef d():\n    return 4\n"
+    (tmp_path / "a.py").write_text(four)
+    context.ledger.shown.add("a.py")
+    other = "class Account:\n    def __init__(self):\n        self.balance = 0\n"
+    assert "of its 9 different lines your content has 0" in await refused(context, "a.py", other)
+    assert (tmp_path / "a.py").read_text() == four
+    await written(context, "a.py", other)
+    assert (tmp_path / "a.py").read_text() == other

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import random
+import re
+import shlex
 import sys
+from collections.abc import Callable
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from orchestrator.environments.base import ExecResult
 from orchestrator.environments.local import LocalEnvironment
 from orchestrator.verification.base import Change, RunKind
 from orchestrator.verification.runs import HostRuns, RunOptions
@@ -16,7 +21,6 @@ from tests.unit.workspace.rig import clone, make_source, write
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
-    from pathlib import Path
 
     from orchestrator.environments.base import ExecutionEnvironment
     from orchestrator.verification.base import RunResult, Runs
@@ -41,14 +45,20 @@ class Bench:
 
     Attributes:
         begun: the runs that were really made, in order.
+        commands: of a bench in which pytest is played: what was run.
+        play: see `PlayedPytest`; None where commands are really run.
     """
 
     clone: Clone
     home: Path
     sandbox: Literal["auto", "off"] = "off"
     begun: list[RunKind] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)
+    play: Play | None = None
 
     def environment(self, folder: Path) -> ExecutionEnvironment:
+        if self.play is not None:
+            return PlayedPytest(folder, self.commands, self.play)
         if self.sandbox == "off":
             return LocalEnvironment(folder, sandbox="off", own_repository=True)
         return LocalEnvironment(folder, sandbox=this_machines_sandbox(), own_repository=True)
@@ -113,3 +123,70 @@ async def verified(
     """The runs of a change."""
     async with of.runs(options) as runs:
         return await runs.verify(of.change(files))
+
+
+class PlayedPytest(LocalEnvironment):
+    """An environment in which every command plays pytest, without a process.
+
+    A test is a line `def test_a(): needs WORD`, which passes if `code.txt` has the word; `skip` skips, anything else
+    fails. Ids in the command select. `play` may take a command over: it returns the exit code, or None.
+
+    Attributes:
+        commands: what was run, for all environments with the same list.
+    """
+
+    def __init__(
+        self, folder: Path, commands: list[str], play: Play = lambda _command, _tree, _report: None
+    ) -> None:
+        super().__init__(folder, sandbox="off")
+        self._commands, self._play = commands, play
+
+    async def exec_command(self, command: str, **asked: Any) -> ExecResult:
+        self._commands.append(command)
+        tree = Path(self.working_directory())
+        report = Path(
+            re.findall(
+                r"--junitxml=(\S+)", (asked.get("env") or {}).get("PYTEST_ADDOPTS", "--junitxml=none")
+            )[0]
+        )
+        exit_code = self._play(command, tree, report)
+        if exit_code is None:
+            cases = played(tree, command)
+            report.write_text(junit(cases))
+            exit_code = int("failed" in cases.values()) if cases else 5
+        timed_out = exit_code == TIMED_OUT
+        return ExecResult("", "", f"ran {command}\n", exit_code, timed_out, 1_500)
+
+
+Play: TypeAlias = Callable[[str, Path, Path], int | None]
+TIMED_OUT = -15
+
+
+def played(tree: Path, command: str = "") -> dict[str, str]:
+    """How the tests of a tree end, by id."""
+    words = set((tree / "code.txt").read_text().split())
+    named = [word for word in shlex.split(command) if word.startswith("tests")]
+    found = {}
+    for path in sorted(tree.glob("tests/test_*.py")):
+        file = path.relative_to(tree).as_posix()
+        for name, rest in re.findall(r"def (\w+)\(\):\s*(.*)", path.read_text()):
+            one = f"{file}::{name}"
+            if not named or file in named or one in named:
+                kind, _, word = rest.partition(" ")
+                passes = kind == "needs" and word in words
+                found[one] = "skipped" if kind == "skip" else "passed" if passes else "failed"
+    return found
+
+
+def junit(cases: Mapping[str, str]) -> str:
+    """A report as pytest writes it."""
+    said = {"failed": '<failure message="assert 0">assert 0</failure>', "skipped": "<skipped/>"}
+    lines = []
+    for one, status in cases.items():
+        file, _, name = one.partition("::")
+        module = file.removesuffix(".py").replace("/", ".")
+        lines.append(
+            f'<testcase classname="{module}" name="{name}" file="{file}">{said.get(status, "")}</testcase>'
+        )
+    failures = sum(status == "failed" for status in cases.values())
+    return f'<testsuites><testsuite tests="{len(cases)}" failures="{failures}">{"".join(lines)}</testsuite></testsuites>'

@@ -141,6 +141,7 @@ def test_table(row: list[str]) -> None:
     expected["red"] = (True, True, False)
     seen = (verdict.is_red, bool(verdict.reasons), verdict.is_doubtful)
     assert seen == expected[weight[0] if weight else ""]
+    assert verdict.doubts == ((TEST,) if verdict.is_doubtful else ())
     assert not kinds(verdict, OTHER)
 
 
@@ -205,6 +206,37 @@ def test_a_new_file_that_does_not_load_fails() -> None:
     assert judged({"tests/test_new.py": "- - E E"}).of(Kind.NEW_FAILS) == ("tests/test_new.py",)
 
 
+UNLOADED = {"tests/test_a.py": "E"}
+LOADED = {TEST: "P", "tests/test_a.py::test_c": "A"}
+
+
+@pytest.mark.parametrize(
+    ("kept", "after", "said"),
+    [
+        ({TEST: "P"}, {TEST: "P"}, {TEST: Kind.FIXED}),
+        (UNLOADED, UNLOADED, {"tests/test_a.py": Kind.AS_BEFORE}),
+        (LOADED, LOADED, {TEST: Kind.FIXED, "tests/test_a.py::test_c": Kind.AS_BEFORE}),
+        (UNLOADED, LOADED, {TEST: Kind.ONLY_AS_CHANGED, "tests/test_a.py::test_c": Kind.AS_BEFORE}),
+        (UNLOADED, {}, {"tests/test_a.py": Kind.ONLY_AS_CHANGED}),
+        (LOADED, {}, {"tests/test_a.py": Kind.GONE}),
+        (
+            {TEST: "P"},
+            {TEST: "P", "tests/test_a.py::test_d": "A"},
+            {TEST: Kind.FIXED, "tests/test_a.py::test_d": Kind.NEW_FAILS},
+        ),
+    ],
+)
+def test_a_file_that_could_not_be_loaded_before(
+    kept: dict[str, str], after: dict[str, str], said: dict[str, Kind]
+) -> None:
+    """As where the tests of a module were there before the module."""
+    runs = runs_of(run(RunKind.BEFORE, UNLOADED), run(RunKind.KEPT, kept), run(RunKind.AFTER, after))
+    verdict = judge(runs, Change("base", "tree", (file("tests/test_a.py"),)))
+    assert {name: finding.kind for finding in verdict.findings for name in finding.tests} == said
+    named = judge(runs, Change("base", "tree", (), "see tests/test_a.py"))
+    assert named.is_red == (Kind.AS_BEFORE in said.values() or Kind.NEW_FAILS in said.values())
+
+
 def test_a_run_that_stops_at_a_file_says_nothing_of_the_others() -> None:
     """As pytest does without --continue-on-collection-errors."""
     before = run(RunKind.BEFORE, {TEST: "P"})
@@ -235,32 +267,43 @@ def test_a_flaky_test_is_only_one_that_is_so_on_the_base() -> None:
     assert not kept.findings
 
 
-TASKS = {
-    "Make `tests/test_a.py::test_a` pass": True,
-    "Fix src/a.py; its tests are tests/test_a.py.": True,
-    "see ./tests/test_a.py": True,
-    "see test_a.py": True,
-    "test_a fails on Mondays": True,
-    "(test_a)": True,
-    "": False,
-    "Fix the bug in src/a.py": False,
-    "Run the tests in tests/": False,
-    "see tests/test_b.py and test_ab": False,
-    "see latest_a": False,
-}
+TASKS = """
+tests/test_a.py::test_a | Make `tests/test_a.py::test_a` pass | yes
+tests/test_a.py::test_a | Make test_a.py::test_a pass. | yes
+tests/test_a.py::test_a | Fix src/a.py; its tests are tests/test_a.py. | yes
+tests/test_a.py::test_a | see ./tests/test_a.py | yes
+tests/test_a.py::test_a | see test_a.py | yes
+tests/test_a.py::test_a | test_a fails on Mondays | yes
+tests/test_a.py::test_a | (test_a) | yes
+tests/test_a.py::test_a | | no
+tests/test_a.py::test_a | Make tests/test_a.py::test_b pass | no
+tests/test_a.py::test_a | Fix the bug in src/a.py | no
+tests/test_a.py::test_a | Run the tests in tests/ | no
+tests/test_a.py::test_a | see tests/test_b.py and test_ab | no
+tests/test_a.py::test_a | see latest_a | no
+tests/test_a.py::test_a[1] | test_a fails | yes
+tests/test_a.py::test_a[1] | tests/test_a.py::test_a[1] fails | yes
+tests/test_a.py::test_a[2] | tests/test_a.py::test_a[1] fails | no
+tests/test_a.py::TestB::test_c | tests/test_a.py::TestB fails | yes
+tests/test_a.py::TestB::test_c | TestB fails | yes
+calc/sum.test.js::adds | It adds wrongly | no
+calc/sum.test.js::adds | see sum.test.js | yes
+shop.CartTest::adds | CartTest#adds fails | yes
+shop.CartTest::adds | CartTest fails | yes
+shop.CartTest::adds | CartTest#removes fails | no
+shop.CartTest::adds | The shop adds wrongly | no
+CartTest::testAdds with data set #1 | CartTest::testAdds fails | yes
+example.com/shop/calc::TestAdd | TestAdd fails | yes
+example.com/shop/calc::TestAdd | calc is slow | no
+"""
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_a_failing_test_is_red_where_the_task_names_it(task: str) -> None:
-    verdict = judged({TEST: "A A A ."}, "code", task=task)
-    assert kinds(verdict) == {Kind.NAMED if TASKS[task] else Kind.AS_BEFORE}
-    assert verdict.is_red == TASKS[task]
-
-
-def test_a_test_that_is_called_as_any_word_is_named_by_its_file_only() -> None:
-    name = "calc/sum.test.js::adds"
-    assert kinds(judged({name: "A A A ."}, "code", task="It adds wrongly"), name) == {Kind.AS_BEFORE}
-    assert kinds(judged({name: "A A A ."}, "code", task="see sum.test.js"), name) == {Kind.NAMED}
+@pytest.mark.parametrize("line", [line for line in TASKS.splitlines() if line])
+def test_a_failing_test_is_red_where_the_task_names_it(line: str) -> None:
+    name, task, named = (part.strip() for part in line.split("|"))
+    verdict = judged({name: "A A A ."}, "code", task=task)
+    assert kinds(verdict, name) == {Kind.NAMED if named == "yes" else Kind.AS_BEFORE}
+    assert verdict.is_red == (named == "yes")
 
 
 def exits(before: int, kept: int, after: int, paths: str = "code") -> Verdict:
@@ -404,6 +447,32 @@ def test_output_cannot_leave_its_block() -> None:
 def judged_with_output(output: str) -> str:
     after = result(RunKind.AFTER, {TEST: case(TEST, "A", output)})
     return judge(runs_of(GREEN, after, after), CODE).for_model()
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("ImportError: cannot import name 'mode'", Kind.NOT_LOADED),
+        (">       import mode\nE       ModuleNotFoundError: No module named 'mode'", Kind.NOT_LOADED),
+        ("java.lang.NoClassDefFoundError: shop/Cart", Kind.NOT_LOADED),
+        ("AttributeError: module 'a' has no attribute 'mode'", Kind.PROVES_BY_ERROR),
+        ("ValueError: no\nexcept ImportError: pass", Kind.PROVES_BY_ERROR),
+    ],
+)
+def test_an_import_that_fails_without_the_change_tells_nothing(message: str, said: Kind) -> None:
+    new = run(RunKind.NEW, {})
+    new = replace(new, cases={**new.cases, TEST: case(TEST, "F", message)})
+    runs = runs_of(run(RunKind.BEFORE, {}), run(RunKind.KEPT, {}), run(RunKind.AFTER, {TEST: "P"}), new)
+    assert kinds(judge(runs, CODE)) == {said}
+
+
+def test_a_new_run_that_counts_for_nothing_tells_nothing() -> None:
+    """New tests may run for ever on the old code."""
+    new = RunResult(RunKind.NEW, "tree", {}, -9, 600.0, problem="it did not end within 10 minutes")
+    runs = runs_of(run(RunKind.BEFORE, {}), run(RunKind.KEPT, {}), run(RunKind.AFTER, {TEST: "P"}), new)
+    verdict = judge(runs, CODE)
+    assert kinds(verdict) == {Kind.NOT_LOADED}
+    assert (verdict.is_red, verdict.problem) == (False, "")
 
 
 def test_a_doubtful_change_is_told_what_to_do() -> None:

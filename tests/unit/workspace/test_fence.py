@@ -68,6 +68,27 @@ def test_branch_and_claim_move_together(opened: Clone, remote: Path, tmp_path: P
     assert lease.release("proposed", pull=1)
 
 
+def test_what_moves_nothing_is_looked_at_and_not_pushed(
+    opened: Clone, remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = Worker(remote, tmp_path, "a"), Worker(remote, tmp_path, "b")
+    lease = one.take()
+    made = commit(opened)
+    opened.push(BRANCH, expected=None, lease=lease)
+    broken_git(tmp_path, monkeypatch, f'case " $* " in *" push "*) {LOST};; esac')
+    assert opened.push(BRANCH, expected=None, lease=lease) == made
+    git(remote, "update-ref", f"refs/heads/{BRANCH}", "main")
+    with pytest.raises(PushRejectedError, match="the remote holds"):
+        opened.push(BRANCH, expected=None, lease=lease)
+    git(remote, "update-ref", f"refs/heads/{BRANCH}", made)
+    monkeypatch.undo()
+    two.clock.advance(TIMES.lease_seconds + TIMES.skew_seconds + 61)
+    two.take()
+    with pytest.raises(ClaimLostError, match="held by host-b, run run-b, number 2"):
+        opened.push(BRANCH, expected=None, lease=lease)
+    assert lease.lost
+
+
 def test_a_claim_that_was_taken_over_from_an_older_record(
     opened: Clone, remote: Path, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from orchestrator.core.errors import WorkspaceError
 from orchestrator.workspace.aliases import Aliases
 from orchestrator.workspace.base import LeftOut, Screen
 from orchestrator.workspace.screening import held_paths
+from tests.unit.workspace.records_rig import broken_git
 from tests.unit.workspace.rig import clone, git, make_source, show, write
 
 if TYPE_CHECKING:
@@ -335,3 +336,26 @@ def test_what_is_left_out_cannot_forge_a_patch(safe: Clone) -> None:
     patch = safe.pending_patch({f"{folder}/y"}, include_commands=False)
     assert patch.count(b"\n") == 1
     assert patch.startswith(b"# left out: ")
+
+
+def test_what_is_committed_already_is_judged_again_without_being_read_again(
+    safe: Clone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[Sequence[FileChange]] = []
+
+    def refuse(changes: Sequence[FileChange]) -> str | None:
+        judged.append(changes)
+        return "too much" if len(judged) > 1 else None
+
+    write(safe.tree, {"new.txt": "new\n"})
+    first = safe.commit({"new.txt"}, "m", include_commands=False, screen=Screen(refuse=refuse))
+    broken_git(tmp_path, monkeypatch, 'case " $* " in *" diff-tree "*|*" cat-file "*) exit 1;; esac')
+    second = safe.commit({"new.txt"}, "m", include_commands=False, screen=Screen(refuse=refuse))
+    assert first.commit is not None
+    assert second.commit is None
+    assert (second.refused, second.changes, second.files) == ("too much", first.changes, [])
+    assert judged[0] == judged[1] == first.changes
+    monkeypatch.undo()
+    write(safe.tree, {"new.txt": "newer\n"})
+    third = safe.commit({"new.txt"}, "m", include_commands=False)
+    assert third.files == ["new.txt"]

@@ -1,0 +1,180 @@
+"""What a model of few parameters is shown, and what becomes of the replies that such models give."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.doubles.model_server import calls, reply
+from tests.scenarios.stage import FILES, FINISH, PROPOSE, Stage, add_commit, branches, content, do
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TASK = ("--task", "Fix the bug in gcd.py. Its tests are in test_gcd.py.")
+NAMED = ("--model", "openai-chat:qwen2.5-coder:1.5b")
+GCD = '''def gcd(a, b):
+    if b == 0:
+        return a
+    else:
+        return gcd(a % b, b)
+
+
+"""
+Greatest Common Divisor
+
+Input:
+    a: A nonnegative int
+    b: A nonnegative int
+
+Output:
+    The greatest int that divides evenly into a and b
+"""
+'''
+RIGHT = GCD.replace("gcd(a % b, b)", "gcd(b, a % b)")
+OTHER = """class BankAccount:
+    def __init__(self, balance=0):
+        self.balance = balance
+
+    def deposit(self, amount):
+        self.balance += amount
+        return self.balance
+"""
+"""What a model of 1.5 billion parameters wrote in the place of a file."""
+
+WHOLE = ("write_file", {"path": "gcd.py", "content": RIGHT})
+SAME = (
+    "edit_file",
+    {"path": "gcd.py", "old_text": "    return gcd(a % b, b)", "new_text": "    return gcd(a % b, b)"},
+)
+
+
+@pytest.fixture
+def gcd(repository: Path) -> Path:
+    add_commit(repository, {**FILES, "gcd.py": GCD}, "Add gcd()")
+    return repository
+
+
+def _offered(stage: Stage, number: int = 0) -> str:
+    return str(stage.asked(number)[0]["content"])
+
+
+def _profile(stage: Stage) -> str:
+    return str(next(event for event in stage.events() if event["type"] == "CycleStarted")["profile"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "parameters", "profile"),
+    [
+        (NAMED, None, "small"),
+        (NAMED, 70e9, "small"),
+        ((), 1.8e9, "small"),
+        ((), 32e9, "planner"),
+        ((), None, "planner"),
+        (("--contract", "native"), 1.8e9, "small"),
+        (("--contract", "single-step"), 1.8e9, "small"),
+        (("--model", "openai-chat:qwen3:32b"), 1.8e9, "planner"),
+        (("--model", "openai-chat:claude-sonnet-4-5"), 1.8e9, "planner"),
+        ((*NAMED, "--profile", "planner"), 1.8e9, "planner"),
+    ],
+)
+def test_a_model_that_is_known_to_be_small_has_a_profile_of_its_own(
+    stage: Stage, gcd: Path, flags: tuple[str, ...], parameters: float | None, profile: str
+) -> None:
+    stage.model.parameters = parameters
+    stage.script(do(FINISH) if "--contract" not in flags else calls(FINISH))
+    stage.run("--repo", str(gcd), *TASK, *flags)
+    assert _profile(stage) == profile
+
+
+def test_it_is_asked_for_the_whole_file_with_few_words_and_no_question(stage: Stage, gcd: Path) -> None:
+    stage.script(do(WHOLE, PROPOSE, FINISH))
+    done = stage.run("--repo", str(gcd), *TASK, *NAMED)
+    assert done.result["outcome"] == "proposed"
+    assert done.result["rounds"] == 1
+    (branch,) = branches(gcd)
+    assert content(gcd, branch, "gcd.py") + "\n" == RIGHT
+    shown = _offered(stage)
+    assert "ask_question" not in shown
+    assert '"tool_name": "write_file"' in shown
+    stage.script(do(FINISH))
+    stage.run("--repo", str(gcd), "--task", "Another", *NAMED, "--profile", "planner")
+    assert len(shown) * 1.5 < len(_offered(stage, 1))
+
+
+def test_its_likeliest_reply_is_taken_until_a_call_fails(stage: Stage, gcd: Path) -> None:
+    stage.script(do(SAME), do(WHOLE), do(PROPOSE, FINISH))
+    stage.run("--repo", str(gcd), *TASK, *NAMED)
+    assert [request.body.get("temperature") for request in stage.model.requests] == [0.0, None, 0.0]
+    stage.script(do(FINISH))
+    stage.run("--repo", str(gcd), "--task", "Another", *NAMED, "--temperature", "0.3")
+    assert stage.model.requests[-1].body["temperature"] == 0.3
+
+
+@pytest.mark.parametrize("profile", ["small", "planner"])
+def test_a_file_is_not_overwritten_by_another_one(stage: Stage, gcd: Path, profile: str) -> None:
+    wrong: tuple[str, dict[str, Any]] = ("write_file", {"path": "gcd.py", "content": OTHER})
+    stage.script(do(wrong, PROPOSE, FINISH), do(WHOLE, PROPOSE, FINISH))
+    done = stage.run("--repo", str(gcd), *TASK, "--profile", profile)
+    assert "gcd.py was not replaced" in stage.told(1)
+    assert done.result["outcome"] == "proposed"
+    (branch,) = branches(gcd)
+    assert content(gcd, branch, "gcd.py") + "\n" == RIGHT
+
+
+def test_a_file_without_its_first_empty_line_is_no_repair(stage: Stage, gcd: Path) -> None:
+    """What a model of 1.5 billion parameters sent: the same function, and none of the text behind it."""
+    add_commit(gcd, {"gcd.py": f"\n{GCD}"}, "Begin with an empty line")
+    same: tuple[str, dict[str, Any]] = (
+        "write_file",
+        {"path": "gcd.py", "content": GCD[: GCD.index("\n\n\n") + 1]},
+    )
+    stage.script(do(same, PROPOSE, FINISH), do(WHOLE, PROPOSE, FINISH))
+    done = stage.run("--repo", str(gcd), *TASK, *NAMED)
+    assert "the same lines, and differs in blank ones alone" in stage.told(1)
+    assert done.result["outcome"] == "proposed"
+    (branch,) = branches(gcd)
+    assert content(gcd, branch, "gcd.py") + "\n" == RIGHT
+
+
+def test_only_what_it_changed_is_proposed_where_it_left_the_rest_out(stage: Stage, gcd: Path) -> None:
+    function: tuple[str, dict[str, Any]] = (
+        "write_file",
+        {"path": "gcd.py", "content": RIGHT[: GCD.index("\n\n\n") + 1]},
+    )
+    stage.script(do(function, PROPOSE, FINISH))
+    done = stage.run("--repo", str(gcd), *TASK, *NAMED)
+    assert done.result["rounds"] == 1
+    (branch,) = branches(gcd)
+    assert content(gcd, branch, "gcd.py") + "\n" == RIGHT
+
+
+def test_a_reply_that_does_not_end_is_cut(stage: Stage, gcd: Path) -> None:
+    stage.script(do(FINISH))
+    stage.run("--repo", str(gcd), *TASK, *NAMED)
+    assert stage.model.requests[0].body["max_tokens"] == 2_048
+    stage.script(do(FINISH))
+    stage.run("--repo", str(gcd), "--task", "Another", *NAMED, "--max-output-tokens", "99")
+    assert stage.model.requests[1].body["max_tokens"] == 99
+
+
+def test_an_edit_that_changes_nothing_twice_is_answered_with_another_way(stage: Stage, gcd: Path) -> None:
+    stage.script(do(SAME, PROPOSE), do(SAME, PROPOSE), do(WHOLE, PROPOSE, FINISH))
+    done = stage.run("--repo", str(gcd), *TASK)
+    assert "write_file" not in stage.told(1)
+    assert f"call write_file for gcd.py with its whole text, all {len(GCD.splitlines())} lines" in stage.told(
+        2
+    )
+    assert done.result["outcome"] == "proposed"
+
+
+def test_what_it_wrote_and_only_talks_about_is_proposed(stage: Stage, gcd: Path) -> None:
+    stage.script(
+        calls(WHOLE), reply("I have fixed the bug."), reply("Would you like me to do anything else?")
+    )
+    done = stage.run("--repo", str(gcd), *TASK, *NAMED, "--contract", "native")
+    assert done.result["outcome"] == "proposed"
+    assert done.result["question"] is None
+    (branch,) = branches(gcd)
+    assert content(gcd, branch, "gcd.py") + "\n" == RIGHT

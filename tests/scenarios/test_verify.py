@@ -1,0 +1,348 @@
+"""The host runs the tests before it proposes anything: what goes back, what is said on top, what is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from orchestrator.assembly.build import Errand, build_program
+from orchestrator.assembly.program import Program
+from orchestrator.cycle.parts import Stop, no_wait
+from orchestrator.cycle.verify import tell_runs
+from orchestrator.verification.page import read_block
+from tests.doubles.verifier import COMMAND, FakeRuns
+from tests.scenarios.stage import (
+    FINISH,
+    FIX,
+    FIX_IT,
+    PROPOSE,
+    add_commit,
+    branches,
+    content,
+    do,
+    git,
+    make_repository,
+    tools_on_offer,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from orchestrator.config import Settings
+    from orchestrator.cycle.parts import CycleParts
+    from orchestrator.cycle.result import CycleResult
+    from orchestrator.workspace.clone import Clone
+    from tests.scenarios.stage import Stage
+
+CALC = "def add(a, b):\n    return a - b\n\ndef double(a):\n    return add(a, a) + 2 * a\n"
+TESTS = """\
+def test_double():
+    assert double(3) == 6
+"""
+BOTH = f"""\
+{TESTS}
+def test_add():
+    assert add(2, 2) == 4
+"""
+GOOD = "def add(a, b):\n    return a + b\n\ndef double(a):\n    return add(a, a)\n"
+BREAKING = FIX
+"""`double` relied on the defect, and there is a test of it."""
+REFUSED = "passed before and fails now: `test_calc.py::test_double`"
+
+
+def write(path: str, text: str) -> tuple[str, dict[str, Any]]:
+    return "write_file", {"path": path, "content": text}
+
+
+READ = ("read_file", {"path": "calc.py"})
+MEND = write("calc.py", GOOD)
+
+
+@dataclass
+class _Tested(Program):
+    """The program, with a verifier of ours."""
+
+    change: Callable[[CycleParts], CycleParts] = field(kw_only=True)
+
+    def parts(self, run: str, folder: Path, settings: Settings) -> CycleParts:
+        return self.change(super().parts(run, folder, settings))
+
+
+@dataclass
+class Bench:
+    """Runs cycles on a repository whose tests are run by `FakeRuns`."""
+
+    stage: Stage
+    repository: Path
+    folder: Path
+    is_required: bool = False
+    set_up: Callable[[FakeRuns], None] = lambda _runs: None
+    verifiers: list[FakeRuns] = field(default_factory=list)
+
+    def program(self, text: str = "Fix add() in calc.py", **flags: Any) -> Program:
+        settings = {
+            "model": "openai-chat:scripted-1",
+            "api_url": self.stage.model.url,
+            "draft": False,
+            **flags,
+        }
+        errand = Errand(str(self.repository), text=text, dry_run=flags.pop("dry_run", False))
+        settings.pop("dry_run", None)
+        stop = Stop(no_wait)
+        built = build_program(errand, settings, os.environ, self.folder, lambda _: None, stop=stop)
+        return _Tested(**{one.name: getattr(built, one.name) for one in fields(built)}, change=self._with)
+
+    def _with(self, parts: CycleParts) -> CycleParts:
+        def verifier(clone: Clone) -> FakeRuns:
+            self.verifiers.append(made := FakeRuns(clone, tell_runs(parts.emit, COMMAND)))
+            self.set_up(made)
+            return made
+
+        manner = replace(parts.manner, require_tests=self.is_required)
+        return replace(parts, verifier=verifier, manner=manner)
+
+    async def run(self, *steps: Any, text: str = "Fix add() in calc.py", **flags: Any) -> CycleResult:
+        self.stage.script(*steps)
+        program = self.program(text, **flags)
+        try:
+            return await program.cycle()
+        finally:
+            await program.close()
+
+    def body(self, result: CycleResult) -> str:
+        assert result.pull_request is not None
+        return result.pull_request.body
+
+
+@pytest.fixture
+def bench(stage: Stage, tmp_path: Path) -> Bench:
+    repository = make_repository(tmp_path / "calc", {"calc.py": CALC, "test_calc.py": TESTS})
+    return Bench(stage, repository, tmp_path)
+
+
+def events(stage: Stage, *kinds: str) -> list[dict[str, Any]]:
+    return [event for event in stage.events() if event["type"] in kinds]
+
+
+async def test_what_breaks_a_test_goes_back_and_is_proposed_when_it_is_mended(bench: Bench) -> None:
+    mended = do(READ, MEND, PROPOSE, FINISH)
+    result = await bench.run(do(BREAKING, PROPOSE, FINISH), mended)
+    assert REFUSED in bench.stage.told(1)
+    assert result.outcome == "proposed", result.error
+    (branch,) = branches(bench.repository)
+    assert content(bench.repository, branch, "calc.py") == GOOD.strip()
+    assert git(bench.repository, "rev-list", "--count", f"main..{branch}") == "1", "nothing red was committed"
+    counts = {"passed": 1, "failed": 0, "skipped": 0, "exit": 0}
+    assert result.to_json()["tests"] == {"before": counts, "kept": counts, "after": counts, "new": counts}
+    body = bench.body(result)
+    block = read_block(body, str(result.commit))
+    assert block is not None
+    assert not block.is_stale
+    assert "WARNING" not in body
+    assert "\n\n***\n\n## In the model's own words\n\n> It subtracted." in body
+    assert [event["is_red"] for event in events(bench.stage, "Verified")] == [True, False]
+    assert all(verifier.is_closed for verifier in bench.verifiers)
+
+
+async def test_the_same_files_are_run_once(bench: Bench) -> None:
+    again = do(PROPOSE)
+    result = await bench.run(do(BREAKING, PROPOSE), again, do(READ, MEND, PROPOSE), do(PROPOSE, FINISH))
+    assert bench.stage.told(2).count(REFUSED) == 1
+    assert result.outcome == "proposed"
+    (verifier,) = bench.verifiers
+    assert [kind for kind, _ in verifier.made] == ["before", "after", "after"]
+
+
+async def test_what_stays_red_is_said_on_top_in_the_last_round(bench: Bench) -> None:
+    result = await bench.run(do(BREAKING, PROPOSE), do(PROPOSE, FINISH), max_rounds=2)
+    assert result.outcome == "proposed", result.error
+    pull = result.pull_request
+    assert pull is not None
+    assert pull.draft
+    assert pull.body.startswith("> [!WARNING]\n")
+    assert REFUSED in pull.body.partition("\n\n")[0]
+    (record,) = bench.stage.home.rglob("pulls/*.json")
+    assert "tests-fail" in record.read_text()
+
+
+async def test_the_only_round_is_the_last_one(bench: Bench) -> None:
+    result = await bench.run(do(BREAKING, PROPOSE, FINISH), max_rounds=1)
+    assert result.outcome == "proposed"
+    assert bench.body(result).startswith("> [!WARNING]\n")
+
+
+async def test_a_model_that_gives_up_leaves_a_draft_that_says_what_fails(bench: Bench) -> None:
+    give_up = do(("finish", {"reason": "I cannot mend it."}))
+    result = await bench.run(do(BREAKING, PROPOSE), give_up, give_up)
+    assert result.outcome == "proposed", result.error
+    assert result.pull_request is not None
+    assert result.pull_request.draft
+    assert REFUSED in result.pull_request.body
+
+
+async def test_what_was_changed_after_the_refusal_is_not_proposed_unasked(bench: Bench) -> None:
+    give_up = do(("finish", {"reason": "I cannot mend it."}))
+    other = do(write("calc.py", "def add(a, b):\n    return 4\n"))
+    result = await bench.run(do(BREAKING, PROPOSE), do(READ), other, give_up, give_up)
+    assert result.outcome == "failed"
+    assert not branches(bench.repository)
+    assert "nothing was proposed, for its tests are not good" in str(result.error)
+    assert result.patch
+
+
+@pytest.mark.parametrize("rounds", [2, 9])
+async def test_where_tests_are_required_nothing_red_is_proposed_and_the_work_is_kept(
+    bench: Bench, rounds: int
+) -> None:
+    bench.is_required = True
+    give_up = do(("finish", {"reason": "I cannot mend it."}))
+    result = await bench.run(do(BREAKING, PROPOSE), give_up, give_up, max_rounds=rounds)
+    assert result.pull_request is None
+    assert not branches(bench.repository)
+    assert result.outcome in {"failed", "limit"}
+    said = f"{result.error or ''}{result.reason or ''}"
+    assert "nothing was proposed, for its tests are not good" in said
+    assert "test_double" in said
+    assert (
+        "after 0 passed, 1 failed, 0 skipped, exit code 1"
+        in bench.stage.command("digest", "--run", "last").out
+    )
+    assert result.saved
+    assert result.patch
+
+
+async def test_required_tests_that_cannot_be_run_cost_no_model(bench: Bench) -> None:
+    bench.is_required = True
+    bench.set_up = lambda runs: setattr(runs, "problem", "the set-up ended with exit code 1")
+    result = await bench.run()
+    assert result.outcome == "failed"
+    assert "cannot be run" in str(result.error)
+    assert "the set-up ended with exit code 1" in str(result.error)
+    assert not bench.stage.model.requests
+
+
+async def test_tests_that_cannot_be_run_are_no_reason_and_are_said(bench: Bench) -> None:
+    bench.set_up = lambda runs: setattr(runs, "problem", "the set-up ended with exit code 1")
+    result = await bench.run(do(("run_tests", {}), FIX), FIX_IT)
+    assert "could not run the project's tests" in bench.stage.told(0)
+    assert "the set-up ended with exit code 1" in bench.stage.told(1)
+    assert result.outcome == "proposed"
+    assert "the set-up ended with exit code 1" in bench.body(result).partition("\n***\n")[0]
+
+
+class TestTheTaskNamesTests:
+    async def test_they_are_shown_and_have_to_pass(self, bench: Bench) -> None:
+        add_commit(bench.repository, {"test_calc.py": BOTH}, "Show the defect")
+        only_double = write("calc.py", CALC.replace("a - b", "a - b + 0"))
+        first, second = do(READ, only_double, PROPOSE, FINISH), do(MEND, PROPOSE, FINISH)
+        result = await bench.run(first, second, text="test_add of test_calc.py fails: add() subtracts")
+        told = bench.stage.told(0)
+        assert "1 pass and 1 fail" in told
+        assert "`test_calc.py::test_add`\n```\nAssertionError" in told
+        assert "`test_calc.py::test_double`" not in told
+        assert "is named by the task and still fails: `test_calc.py::test_add`" in bench.stage.told(1)
+        assert result.outcome == "proposed"
+
+    async def test_a_stranger_s_remark_names_none(self, bench: Bench) -> None:
+        add_commit(bench.repository, {"test_calc.py": BOTH}, "Show the defect")
+        await bench.run(do(FINISH), do(FINISH), text="Tidy the code")
+        assert "has to make them pass" not in bench.stage.told(0)
+
+
+class TestTheModelRunsThem:
+    async def test_it_sees_what_fails_and_what_failed_before(self, bench: Bench) -> None:
+        add_commit(bench.repository, {"test_calc.py": BOTH}, "Show the defect")
+        one = ("run_tests", {"tests": ["test_calc.py::test_double"]})
+        calls = do(("run_tests", {}), READ), do(FIX, ("run_tests", {}), READ), do(one, READ), do(FINISH)
+        await bench.run(*calls, do(FINISH))
+        first, second, third = (bench.stage.told(request) for request in (1, 2, 3))
+        assert "failed before your change, too: `test_calc.py::test_add`" in first
+        assert "def double" in first, "what failed before blocks nothing"
+        assert "failed before your change" not in second
+        assert "Not run: run_tests failed before this call" in second
+        assert "Not run" in third
+        assert [ids for _, ids in bench.verifiers[0].made if ids] == [("test_calc.py::test_double",)]
+
+    def test_without_a_test_command_there_is_no_such_tool(self, stage: Stage, repository: Path) -> None:
+        stage.script(FIX_IT)
+        body = stage.run("--repo", str(repository), "--task", "Fix add()").result["pull_request"]["body"]
+        assert "run_tests" not in tools_on_offer(stage.model.requests[0].body)
+        assert "No command and no test was run." in body
+        assert stage.events()[-1]["result"]["tests"] is None
+
+    @pytest.mark.parametrize("contract", ["json-plan", "native", "single-step"])
+    async def test_every_contract_offers_it(self, bench: Bench, contract: str) -> None:
+        await bench.run(do(FINISH), do(FINISH), contract=contract, max_rounds=1)
+        assert "run_tests" in tools_on_offer(bench.stage.model.requests[0].body)
+
+
+class TestChangedTests:
+    CHANGED = write("test_calc.py", TESTS.replace("== 6", "== 12"))
+
+    async def test_what_passes_only_as_changed_goes_back_once(self, bench: Bench) -> None:
+        result = await bench.run(do(BREAKING, self.CHANGED), do(self.CHANGED, PROPOSE), do(PROPOSE, FINISH))
+        told = bench.stage.told(2)
+        assert "call `create_pull_request` again as it is" in told
+        assert "test_double" in told
+        assert result.outcome == "proposed"
+        assert "passes only as changed" in bench.body(result).partition("\n***\n")[0]
+        assert result.pull_request is not None
+        assert not result.pull_request.draft
+
+
+async def test_a_cycle_that_is_cancelled_in_a_run_keeps_its_work(bench: Bench) -> None:
+    running = asyncio.Event()
+    bench.set_up = lambda runs: setattr(runs, "hangs", running)
+    bench.stage.script(FIX_IT)
+    program = bench.program()
+    cycle = asyncio.create_task(program.cycle())
+    await running.wait()
+    program.stop.at_once()
+    cycle.cancel()
+    result = await cycle
+    await program.close()
+    assert result.outcome == "interrupted"
+    assert result.saved
+    assert not branches(bench.repository)
+    (verifier,) = bench.verifiers
+    assert (verifier.ended, verifier.is_closed) == (1, True)
+    bench.set_up = lambda _runs: None
+    resumed = await bench.run(do(READ, MEND, PROPOSE, FINISH))
+    assert resumed.outcome == "proposed", resumed.error
+    assert "You were stopped in the middle" in bench.stage.told(1)
+
+
+async def test_minutes_of_tests_are_the_cycle_s(bench: Bench) -> None:
+    bench.set_up = lambda runs: setattr(runs, "hangs", asyncio.Event())
+    result = await bench.run(FIX_IT, max_minutes=0.03)
+    assert result.outcome == "limit"
+    assert bench.verifiers[0].ended == bench.verifiers[0].begun
+    assert result.saved or not bench.verifiers[0].begun
+
+
+async def test_a_replay_runs_none_and_goes_the_same_way(bench: Bench) -> None:
+    asked = do(("run_tests", {}), BREAKING, ("run_tests", {}))
+    first = await bench.run(asked, do(PROPOSE), do(READ, MEND, PROPOSE, FINISH), dry_run=True)
+    asked_then = len(bench.stage.model.requests)
+    again = await bench.run(model=f"replay:{first.run}", dry_run=True)
+    assert again.outcome == "planned", again.error
+    assert len(bench.stage.model.requests) == asked_then
+    assert len(bench.verifiers) == 1
+    ends = [
+        [event["status"] for event in bench.stage.events(run) if event["type"] == "ToolCallEnded"]
+        for run in (str(first.run), str(again.run))
+    ]
+    assert ends[0] == ends[1]
+    assert again.tests is None
+    assert "No command and no test was run." in bench.body(again)
+
+
+async def test_a_dry_run_runs_them_too(bench: Bench) -> None:
+    result = await bench.run(do(BREAKING, PROPOSE, FINISH), do(READ, MEND, PROPOSE, FINISH), dry_run=True)
+    assert result.outcome == "planned"
+    assert read_block(bench.body(result), str(result.commit)) is not None
