@@ -25,7 +25,7 @@ _LINE_CHARS = 160
 _NO_TOOL = "There is no tool named"
 _NOT_OFFERED = "is not available"
 _NOTICE = re.compile(
-    r"^(?:> \[!WARNING\]\n.*\n> - (.*)|> - `(.*: (?!changed by ).*)`|- (.*only (?:as changed|because|with).*))$",
+    r"^(?:> \[!WARNING\]\n.*\n> - (.*)|> - `(?!.*: changed by \+)(.*)`|- (.*only (?:as changed|because|with).*))$",
     re.MULTILINE,
 )
 _RULE = "\n***\n"
