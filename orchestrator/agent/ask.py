@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.agent.worst_case import DEFAULT_REPLY_TOKENS, Need, fixed_bytes
+from orchestrator.agent.worst_case import DEFAULT_REPLY_TOKENS, Need
 from orchestrator.models.base import next_name
 from orchestrator.models.usage import CHARACTERS_PER_TOKEN
 
@@ -23,9 +23,9 @@ class Ask:
 
     Attributes:
         request: the fixed part of every request; its prefix's bytes never change.
+        fixed_bytes: the size of that part, as `worst_case.fixed_bytes` measures it.
         context_window: how many tokens the model can read, if that is known.
         reply_tokens: the longest reply where the request sets no limit.
-        fixed_bytes: the size of the fixed part, measured once.
     """
 
     model: Model
@@ -34,13 +34,10 @@ class Ask:
     request: Request
     stream: bool
     price: Price
+    fixed_bytes: int
     context_window: int | None = None
     parallel: bool = True
     reply_tokens: int = DEFAULT_REPLY_TOKENS
-    fixed_bytes: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "fixed_bytes", fixed_bytes(self.request))
 
 
 def need_of(ask: Ask, history: History, more_bytes: int = 0, *, asked: str | None = None) -> Need:

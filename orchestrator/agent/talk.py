@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.agent.ask import Ask
 from orchestrator.agent.calls import Workbench
-from orchestrator.agent.worst_case import DEFAULT_REPLY_TOKENS
+from orchestrator.agent.worst_case import DEFAULT_REPLY_TOKENS, fixed_bytes
 from orchestrator.contracts.native import Native, SingleStep
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.models.base import Request
@@ -71,6 +71,7 @@ class Talk:
     _setting: Setting
     _shown: tuple[ToolDefinition, ...]
     _request: Request
+    _fixed_bytes: int
 
     def ask(self, model: Model, price: Price, config: SessionConfig) -> Ask:
         """How the next round asks."""
@@ -90,6 +91,7 @@ class Talk:
             request=request,
             stream=config.stream and (profile.supports_streaming or not own),
             price=price,
+            fixed_bytes=self._fixed_bytes,
             context_window=profile.context_window_size if own else None,
             parallel=profile.supports_parallel_tool_calls,
             reply_tokens=config.reply_tokens or DEFAULT_REPLY_TOKENS,
@@ -151,7 +153,8 @@ async def begin(
         budget=budget,
         clean=host.clean,
     )
-    return Talk(system, bench, setting, shown, setting.contract.shape(request, shown))
+    request = setting.contract.shape(request, shown)
+    return Talk(system, bench, setting, shown, request, fixed_bytes(request))
 
 
 async def _system(setting: Setting, model_name: str, shown: tuple[ToolDefinition, ...]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,14 @@ _CONFIGURATION_FIX = "correct it; pullwright config prints what is in force"
 _REPOSITORY_FIX = "check --repo: owner/name, a URL, or a folder"
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a person asks for beside looking."""
+
+    writes: bool
+    runs: bool
+
+
 def diagnose(  # noqa: PLR0913  what a person typed, and the world around
     repository: str | None,
     flags: Mapping[str, Any],
@@ -50,6 +59,7 @@ def diagnose(  # noqa: PLR0913  what a person typed, and the world around
     cwd: Path,
     *,
     writes: bool = False,
+    runs: bool = False,
     clock: Clock | None = None,
 ) -> Iterator[Result]:
     """Try everything, one after another; each result comes as soon as it is known.
@@ -61,20 +71,21 @@ def diagnose(  # noqa: PLR0913  what a person typed, and the world around
         cwd: the current folder, which may hold a configuration.
         writes: whether probes may write: a hidden ref that is removed again, requests that GitHub refuses,
             and one short request to each model.
+        runs: run the tests of the repository's default branch once.
         clock: tells the time.
     """
     redact = Redactor(secret_values(environ)).redact
-    for group in _groups(repository, flags, environ, cwd, writes=writes, clock=clock or SystemClock()):
+    asked = _Asked(writes=writes, runs=runs)
+    for group in _groups(repository, flags, environ, cwd, asked, clock or SystemClock()):
         yield from run(group, redact)
 
 
-def _groups(  # noqa: PLR0913  as above
+def _groups(  # noqa: PLR0913, PLR0917  as above
     repository: str | None,
     flags: Mapping[str, Any],
     environ: Mapping[str, str],
     cwd: Path,
-    *,
-    writes: bool,
+    asked: _Asked,
     clock: Clock,
 ) -> Iterator[Group]:
     home = Home.of(environ)
@@ -94,16 +105,16 @@ def _groups(  # noqa: PLR0913  as above
 
     from orchestrator.assembly.doctor_model import models
 
-    yield from models(around, environ, writes=writes)
+    yield from models(around, environ, writes=asked.writes)
     if repository is None:
         yield _only("Repository", "address", skipped("none is named: pass --repo owner/name or --repo PATH"))
     else:
-        yield from _at(repository, around, environ, writes=writes, stop=stop)
+        yield from _at(repository, around, environ, asked, stop)
     yield earlier(around, repository and label_of(repository, loaded.settings.github_url))
 
 
 def _at(
-    repository: str, around: Around, environ: Mapping[str, str], *, writes: bool, stop: Impatient
+    repository: str, around: Around, environ: Mapping[str, str], asked: _Asked, stop: Impatient
 ) -> Iterator[Group]:
     """The probes of a repository."""
     from orchestrator.assembly.doctor_remote import RemoteProbes, folder
@@ -118,25 +129,24 @@ def _at(
             fix = f"run as its owner, or make it yours: sudo chown -R $USER {quote(repository)}"
         yield _only(f"Repository {repository}", "address", failed(found, fix))
         return
-    remote = partial(RemoteProbes, site, around, environ, nonce=new_nonce, writes=writes)
+    remote = partial(RemoteProbes, site, around, environ, nonce=new_nonce, writes=asked.writes)
     if isinstance(place, OnDisk):
         look = partial(folder, place, site, around.settings.base)
         yield Group(f"Repository {repository}", (Probe("folder", look, _REPOSITORY_FIX),))
         fix = f"run as the owner of {place.path}, or make it yours: sudo chown -R $USER {quote(str(place.path))}"
         yield remote(push_fix=fix).group(repository, Impatient())
-        yield TestProbes(site, around).group(repository)
+        yield TestProbes(site, around, runs=asked.runs).group(repository)
         return
-    yield from _on_github(repository, site, around, remote, place.server, writes=writes, stop=stop)
+    yield from _on_github(repository, site, around, remote, place.server, asked, stop)
 
 
-def _on_github(  # noqa: PLR0913  as above
+def _on_github(  # noqa: PLR0913, PLR0917  as above
     repository: str,
     site: Site,
     around: Around,
     remote: partial[Any],
     web: str,
-    *,
-    writes: bool,
+    asked: _Asked,
     stop: Impatient,
 ) -> Iterator[Group]:
     from orchestrator.assembly.doctor_forge import BY_ROLE, GitHubProbes
@@ -147,7 +157,7 @@ def _on_github(  # noqa: PLR0913  as above
     if not isinstance(site.forge, RestForge):
         return  # a place on GitHub has its forge
     known = credential_for(web, around)
-    probes = GitHubProbes(site.forge, around, web.rstrip("/"), writes=writes, known=known)
+    probes = GitHubProbes(site.forge, around, web.rstrip("/"), writes=asked.writes, known=known)
     yield probes.group(repository, stop)
     facts = probes.known_facts
     if facts is None:
@@ -158,7 +168,7 @@ def _on_github(  # noqa: PLR0913  as above
         if facts.roles is not None and "push" not in facts.roles and probes.kind in BY_ROLE:
             fix = f"{role_fix(facts)}; and {fix}"
         yield remote(push_fix=fix).group(repository, Impatient())
-        yield TestProbes(site, around).group(repository)
+        yield TestProbes(site, around, runs=asked.runs).group(repository)
     site.forge.close()
 
 

@@ -1,8 +1,14 @@
-"""Probes of how the tests are run: what a run would start, where, and what its set-up has to reach. They start nothing."""
+"""Probes of how the tests are run: what a run would start, where, and what its set-up has to reach.
+
+They start nothing, unless a person asks for one run of the tests.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,27 +19,43 @@ from orchestrator.assembly.doctor_findings import (
     Impatient,
     Probe,
     Unmet,
+    failed,
     ok,
     skipped,
     warning,
 )
-from orchestrator.assembly.guards import sandbox_options
-from orchestrator.assembly.testing import allowing, as_flags, missing_hosts, proposals, run_options
+from orchestrator.assembly.guards import choose_sandbox, sandbox_options
+from orchestrator.assembly.testing import (
+    allowing,
+    as_flags,
+    host_runs,
+    missing_hosts,
+    proposals,
+    run_options,
+)
 from orchestrator.config import LOCAL_FILE, tightened
 from orchestrator.config.settings import AUTO
+from orchestrator.verification.base import CaseStatus
 from orchestrator.verification.suggest import hosts_of, names_each_test
 from orchestrator.workspace.base import Identity
 from orchestrator.workspace.clone import open_clone
+from orchestrator.workspace.owner import address_key
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from orchestrator.assembly.around import Around
     from orchestrator.assembly.forge import Site
     from orchestrator.config import Settings
+    from orchestrator.verification.base import RunResult
     from orchestrator.verification.runs import RunOptions
     from orchestrator.verification.suggest import Proposal
+    from orchestrator.workspace.clone import Clone
 
 _CLONE_SECONDS = 60.0
 _SANDBOX_SECONDS = 60.0
+_SECONDS_A_MINUTE = 60
+_KINDS = ((CaseStatus.PASSED,), (CaseStatus.FAILED, CaseStatus.ERROR), (CaseStatus.SKIPPED,))
 _NAME_IT = "name it with --test-command"
 _NOTHING = "nothing in the repository's files says how its tests are run"
 _COPIED = "; it is the repository's own text, so read it first"
@@ -46,24 +68,28 @@ class TestProbes:
     Args:
         site: the repository.
         around: settings and clock.
+        runs: run the tests of the default branch once.
     """
 
     __test__ = False  # for pytest, which collects classes by their names
 
-    def __init__(self, site: Site, around: Around) -> None:
-        self._site, self._around = site, around
+    def __init__(self, site: Site, around: Around, *, runs: bool) -> None:
+        self._site, self._around, self._runs = site, around, runs
         self._stop = Impatient()
         self._found: list[Proposal] = []
         self._known: RunOptions | None = None
 
     def group(self, name: str) -> Group:
         """The probes, in order."""
-        probes = (
+        probes: tuple[Probe, ...] = (
             Probe("command", self._command, _NAME_IT, _CLONE_SECONDS),
             Probe("set-up", self._setup, "name it with --setup-command"),
             Probe("report", self._report, "name it with --test-report"),
             Probe("place", self._place, "see sandbox above", _SANDBOX_SECONDS),
         )
+        if self._runs:
+            seconds = _CLONE_SECONDS + _SECONDS_A_MINUTE * 2 * self._around.settings.test_minutes
+            probes = (*probes, Probe("a run", self._run, "mend what it names, or the commands", seconds))
         return Group(f"Tests {name}", probes, self._stop)
 
     @cached_property
@@ -95,10 +121,15 @@ class TestProbes:
         return warning(
             f"none is set, so that no test is run before a pull request{required}",
             f"add this, {source}",
-            as_flags(best, missing_hosts(settings, best.hosts)),
+            as_flags(best, missing_hosts(settings, hosts_of(self._options().setup))),
         )
 
     def _proposed(self) -> list[Proposal]:
+        with self._clone() as clone:
+            return proposals(clone)
+
+    @contextmanager
+    def _clone(self) -> Iterator[Clone]:
         source, settings = self._site.source(), self._around.settings
         with (
             tempfile.TemporaryDirectory(prefix="pullwright-doctor-") as folder,
@@ -113,7 +144,7 @@ class TestProbes:
                 cancelled=self._stop.now,
             ) as clone,
         ):
-            return proposals(clone)
+            yield clone
 
     def _options(self) -> RunOptions:
         if self._known is None:
@@ -124,8 +155,7 @@ class TestProbes:
         setup, settings = self._options().setup, self._settings
         if not setup:
             return ok("none")
-        hosts = self._found[0].hosts if self._found and not settings.setup_command else hosts_of(setup)
-        missing = missing_hosts(settings, hosts)
+        missing = missing_hosts(settings, hosts_of(setup))
         if not missing or settings.sandbox == "off":
             return ok(f"{setup}, once for each base and its lock files")
         found = f"{setup}: it may need the network, and may not reach {', '.join(missing)}"
@@ -149,3 +179,30 @@ class TestProbes:
 
         name = find_sandbox(sandbox_options(settings)).name
         return ok(f"{name}, hosts: {', '.join(settings.allow_host) or 'none'}, {minutes}")
+
+    def _run(self) -> Finding:
+        run = asyncio.run(self._base_run())
+        passed, failures, left = (run.count(*kind) for kind in _KINDS)
+        counts = f"{passed} passed, {failures} failed, {left} skipped, " if run.cases else ""
+        counts += f"exit code {run.exit}, {run.seconds:.1f} s"
+        if run.problem:
+            return failed(
+                f"it proves nothing: {run.problem}; {counts}", "mend the command, or name another one"
+            )
+        if not run.is_green:
+            return warning(
+                f"some fail on the default branch already: {counts}", "mend them first, if you can"
+            )
+        return ok(f"{counts}{', known from before' if run.cached else ''}")
+
+    async def _base_run(self) -> RunResult:
+        options, around = self._options(), self._around
+        settings = self._settings.model_copy(update={"test_command": options.command})
+        sandbox, key = choose_sandbox(settings), address_key(self._site.source().url)
+        options = replace(options, sandbox=sandbox.name if sandbox else options.sandbox)
+        with self._clone() as clone:
+            runs = host_runs(clone, options, around.home, key, sandbox, around.clock, around.emit)
+            try:
+                return await runs.before()
+            finally:
+                await runs.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shlex
-from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.assembly.guards import told_of_refusals
@@ -23,8 +22,10 @@ if TYPE_CHECKING:
 
     from orchestrator.assembly.program import Program
     from orchestrator.config import Settings
-    from orchestrator.environments.base import ExecutionEnvironment
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Emit
     from orchestrator.environments.confinement import Sandbox
+    from orchestrator.journal.folders import Home
     from orchestrator.verification.base import Verifier
     from orchestrator.verification.suggest import Proposal
     from orchestrator.workspace.clone import Clone
@@ -54,24 +55,42 @@ def make_verifier(program: Program, settings: Settings, clone: Clone) -> Verifie
         after = f", after {options.setup}" if options.setup else ""
         source = found.source if found else f"{LOCAL_FILE} on the default branch"
         program.relay(Warned(f"the tests are run by {options.command}{after} (from {source})"))
+    key = address_key(program.site.source().url)
+    return host_runs(clone, options, program.home, key, program.sandbox, program.clock, program.relay)
+
+
+def host_runs(  # noqa: PLR0913, PLR0917  what is run, then where
+    clone: Clone, options: RunOptions, home: Home, key: str, sandbox: Sandbox | None, clock: Clock, emit: Emit
+) -> HostRuns:
+    """Runs tests of a clone on this machine.
+
+    Args:
+        clone: holds their base.
+        options: what is run.
+        home: what is made for them is kept below it, under `key`.
+        key: the repository's.
+        sandbox: where they run; None for without one.
+        clock: the time.
+        emit: is told of each run, and of refused connections.
+    """
+
+    def environment(tree: Path) -> LocalEnvironment:
+        return LocalEnvironment(
+            tree,
+            clock=clock,
+            sandbox=sandbox or "off",
+            on_refused=told_of_refusals(emit),
+            own_repository=True,
+        )
+
     return HostRuns(
         clone.trees,
         clone.base_commit,
         options,
-        home=program.home.cache / "tests" / address_key(program.site.source().url)[:_KEY_CHARS],
-        environment=partial(_environment, program),
+        home=home.cache / "tests" / key[:_KEY_CHARS],
+        environment=environment,
         source=random.SystemRandom(),
-        watch=tell_runs(program.relay, options.command),
-    )
-
-
-def _environment(program: Program, tree: Path) -> ExecutionEnvironment:
-    return LocalEnvironment(
-        tree,
-        clock=program.clock,
-        sandbox=program.sandbox or program.settings.sandbox,
-        on_refused=told_of_refusals(program.relay),
-        own_repository=True,
+        watch=tell_runs(emit, options.command),
     )
 
 

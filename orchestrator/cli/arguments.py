@@ -261,6 +261,11 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
         help="also try what writes: a hidden ref that is removed again, requests that GitHub refuses, "
         "one short request to each model",
     )
+    parser.add_argument(
+        "--run-tests",
+        action="store_true",
+        help="also run the tests of the default branch once, by what is set or proposed",
+    )
     _add_json(parser, "print one JSON object a probe")
     add_settings(parser)
 

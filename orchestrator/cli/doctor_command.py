@@ -37,7 +37,14 @@ def doctor(options: argparse.Namespace) -> int:
     """Probe, print, and say whether a run can succeed: 1 if something failed, else 0."""
     results: list[Result] = []
     show = _json if options.json else _writer()
-    found = diagnose(options.repo, given_settings(options), os.environ, Path.cwd(), writes=options.write)
+    found = diagnose(
+        options.repo,
+        given_settings(options),
+        os.environ,
+        Path.cwd(),
+        writes=options.write,
+        runs=options.run_tests,
+    )
     for result in found:
         show(result, results[-1].group if results else "")
         results.append(result)

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from orchestrator.redteam.attack import Attack
     from orchestrator.redteam.judge import Verdict
-    from orchestrator.redteam.run import MakeUser, Proof
-    from orchestrator.redteam.stage import Configured
+    from orchestrator.redteam.run import Configured, MakeUser, Proof
 
 _PROOF_CHARS = 110
 _NAME_CHARS = 36
@@ -49,7 +48,7 @@ def configured(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) 
         ConfigurationError: it is not valid.
     """
     from orchestrator.config import load
-    from orchestrator.redteam.stage import Configured
+    from orchestrator.redteam.run import Configured
 
     environ = dict(environ)
 

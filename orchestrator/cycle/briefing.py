@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 INSTRUCTIONS_BYTES = 32 * 1024
 _MAP_CHARS = 8_000
+_BRIEF_CHARS = 12_000
 _TASK_CHARS = 20_000
 _LEAST_TASK_CHARS = 2_000
 _SUBJECT_CHARS = 100
@@ -105,8 +106,10 @@ async def first_message(  # noqa: PLR0913  all by name
             counts as instructions: a model wrote them.
         conflicts: those of them with conflict markers.
         tests: what is to be said of the project's tests.
-        brief: no commits, and no map where every file is shown: a small model takes them for its work.
+        brief: for a small model, which loses the task among other things: no commits, no map where every file
+            is shown, and no more than 12,000 characters of file text.
     """
+    budget = min(budget, _BRIEF_CHARS) if brief else budget
     library = Library(
         [file for file in files if not _instructs(file, documents, brought)], read, documents, visible
     )

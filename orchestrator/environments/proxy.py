@@ -32,11 +32,12 @@ IDLE_SECONDS = 300.0
 _CHUNK_BYTES = 65_536
 _HTTP_PORT = 80
 _TAKES = "this proxy takes CONNECT host:port and http:// addresses"
+_FIRST = re.compile(rb"[A-Za-z]+ [!-~]+ HTTP/1\.[01]")
+"""The first line of a request; a server may take any other byte for a blank or for the end of a line."""
 _FIELD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\x00\r\n]*")
 _NOT_HANDED_ON = frozenset(
     {b"host", b"connection", b"keep-alive", b"te", b"trailer", b"upgrade", b"http2-settings", b"forwarded"}
 )
-_VERSIONS = (b"1.0", b"1.1")
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 _NOT_HANDED_ON_BEGIN = (b"proxy-", b"x-forwarded-")
 """What is between a client and its proxy, asks for another protocol, or names another host to some servers."""
@@ -215,16 +216,15 @@ class _Request:
         self.is_plain = False
         """Whether it is a request that all servers read in the same way."""
         first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
-        if not target.startswith("/") or not all(_FIELD.fullmatch(line) for line in lines):
+        is_plain = _FIRST.fullmatch(first) and all(_FIELD.fullmatch(line) for line in lines)
+        if not target.startswith("/") or not is_plain:
             return
         named = host if port == _HTTP_PORT else f"{host}:{port}"
         own = [f"Host: {named}".encode(), *_handed_on(lines), b"Connection: close", b"", b""]
         with suppress(h11.ProtocolError):
             self._near.receive_data(b"\r\n".join([first, *own]))
             request = self._near.next_event()
-            if not isinstance(request, h11.Request) or request.http_version not in _VERSIONS:
-                return
-            if {name for name, _ in request.headers} >= _FRAMING:
+            if not isinstance(request, h11.Request) or {name for name, _ in request.headers} >= _FRAMING:
                 return
             fields = request.headers.raw_items()
             made = h11.Request(method=request.method, target=target.encode("latin-1"), headers=fields)
@@ -281,8 +281,11 @@ def _destination(first: bytes) -> tuple[bytes, str, int, str]:
 
 
 def _handed_on(lines: Sequence[bytes]) -> list[bytes]:
-    """The fields of a request that are for the server, not for the proxy."""
-    named = [(line.partition(b":")[0].lower(), line) for line in lines]
+    """The fields of a request that are for the server, not for the proxy.
+
+    Programs behind CGI and its like read `_` in a field's name as `-`: https://www.rfc-editor.org/rfc/rfc3875#section-4.1.18
+    """
+    named = [(line.partition(b":")[0].lower().replace(b"_", b"-"), line) for line in lines]
     words = b",".join(line.partition(b":")[2] for name, line in named if name == b"connection")
     dropped = _NOT_HANDED_ON | ({word.strip().lower() for word in words.split(b",")} - _FRAMING)
     return [line for name, line in named if name not in dropped and not name.startswith(_NOT_HANDED_ON_BEGIN)]

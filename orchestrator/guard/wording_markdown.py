@@ -553,4 +553,4 @@ def _escaped(text: str) -> str:
     text = text.replace("<", "&lt;")
     # Programs that look for `/word` or `!word` anywhere in what was written do not find it.
     text = re.sub(r"(?<![\w.~/-])[/!](?=[A-Za-z])", lambda match: f"&#{ord(match[0])};", text)
-    return re.sub(r"@(?=\w)", "@&#8203;", text)
+    return text.replace("@", "@&#8203;")  # of a name, an address, or what a parser takes for one

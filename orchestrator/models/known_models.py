@@ -105,9 +105,9 @@ _NOT_STREAMING = re.compile(r"o1-pro|gpt-5-pro")
 """`supports_native_streaming` is false of these in https://github.com/BerriAI/litellm."""
 
 
-SMALL_PARAMETERS = 9e9
-"""Below this a model does better with whole files than with edits: in the table of
-https://aider.chat/docs/leaderboards/ those of 7 and 8 billion are asked for whole files."""
+SMALL_PARAMETERS = 4.5e9
+"""Below this a model is better asked for whole files than for edits, and lost among many tools. Measured with one of
+1.5 billion (`python -m tests.evaluation`); where it ends was not measured."""
 
 _SIZE = re.compile(r"(?<![a-z0-9.])(?:(\d+)x)?(?:(\d+(?:\.\d+)?)b|(\d{3})m)(?![a-z0-9])")
 """`1m` is a context of a million tokens."""

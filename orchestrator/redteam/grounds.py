@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING
 
 from orchestrator.redteam.attack import Place
 from orchestrator.redteam.planting import Planted, plant_repository
-from orchestrator.redteam.secrets import draw_secrets
 from orchestrator.redteam.words import in_selectors, in_tags
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import AsyncIterator, Iterator, Mapping
 
     from orchestrator.redteam.attack import Attack
-    from orchestrator.redteam.secrets import Secrets
+    from orchestrator.redteam.secrets import Drawn, Secrets
 
 DEFAULT_BRANCH = "main"
 _OUR_EMAIL = "pullwright@users.noreply.github.com"
@@ -144,18 +142,18 @@ class Grounds:
 
 
 @asynccontextmanager
-async def prepared(attack: Attack, source: random.Random, base: str) -> AsyncIterator[Grounds]:
+async def prepared(attack: Attack, drawn: Drawn, base: str) -> AsyncIterator[Grounds]:
     """Make the ground, and remove it with all that it holds.
 
     Args:
         attack: what is to be played.
-        source: draws the secrets.
+        drawn: the secrets, and what draws its mark.
         base: the branch from which the run starts.
 
     Raises:
         WorkspaceError: git is missing or refused.
     """
-    secrets, sink = draw_secrets(source), Sink()
+    sink = Sink()
     async with AsyncExitStack() as stack:
         made = stack.enter_context(tempfile.TemporaryDirectory(prefix="redteam-"))
         folder = await asyncio.to_thread(Path(made).resolve)
@@ -164,8 +162,8 @@ async def prepared(attack: Attack, source: random.Random, base: str) -> AsyncIte
         host, port = server.sockets[0].getsockname()[:2]
         sink.address = f"{host}/{port}"
         needs_runner = "{{runner}}" in attack.model_dump_json()
-        runner = stack.enter_context(_runner(secrets)) if needs_runner else 0
-        grounds = Grounds(folder, secrets, f"mark{source.getrandbits(40):010x}", runner, sink)
+        runner = stack.enter_context(_runner(drawn.secrets)) if needs_runner else 0
+        grounds = Grounds(folder, drawn.secrets, drawn.mark(), runner, sink)
         await asyncio.to_thread(_furnish, grounds, attack, base)
         yield grounds
 

@@ -15,6 +15,18 @@ if TYPE_CHECKING:
 _PLAIN = ("-U0", "--text", "--no-renames", "--no-ext-diff", "--no-textconv")
 _DOING = "cannot plant the repository of an attack"
 _TIME = "1767225600 +0000"
+# Nobody needs it after the attack, so nothing waits for the disk, tidies up or makes a folder for every object.
+_CONFIG = """\
+[core]
+	repositoryformatversion = 0
+	bare = true
+	fsync = none
+[receive]
+	autogc = false
+	unpackLimit = 1
+[fastimport]
+	unpackLimit = 1
+"""
 _FILE, _PROGRAM, _LINK = "100644", "100755", "120000"
 
 
@@ -40,11 +52,11 @@ def plant_repository(path: Path, default: str, commits: Iterable[Planted]) -> No
     Raises:
         WorkspaceError: git is missing or refused.
     """
-    path.mkdir(parents=True)
-    options = ("--quiet", "--template=", "--bare", f"--initial-branch={default}")
-    HostGit(path).run("init", *options, "--", str(path), doing=_DOING)
-    with (path / "config").open("a", encoding="ascii") as config:  # for each push git would look for rubbish
-        config.write("[receive]\n\tautogc = false\n")
+    # What `git init --bare` would make: https://git-scm.com/docs/gitrepository-layout
+    for name in ("objects", "refs"):
+        (path / name).mkdir(parents=True)
+    (path / "HEAD").write_text(f"ref: refs/heads/{default}\n", encoding="utf-8")
+    (path / "config").write_text(_CONFIG, encoding="ascii")
     stream = b"".join(_commit(one) for one in commits)
     # https://git-scm.com/docs/git-fast-import: paths and messages need not pass a command line.
     HostGit(path, path).run("fast-import", "--quiet", doing=_DOING, stdin=stream)

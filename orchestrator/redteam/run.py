@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import multiprocessing
 import os
 import random
@@ -15,19 +16,34 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.redteam.judge import judge
-from orchestrator.redteam.stage import play
+from orchestrator.redteam.secrets import draw
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
+    from orchestrator.config import Settings
     from orchestrator.redteam.attack import Attack
     from orchestrator.redteam.judge import Verdict
-    from orchestrator.redteam.stage import Configured
+    from orchestrator.redteam.secrets import Drawn
 
 MakeUser: TypeAlias = "Callable[[], Configured]"
 """Reads the user's configuration. It is sent to other processes, so it is a function of a module."""
 
 _MOST_PROCESSES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """The user's configuration.
+
+    Attributes:
+        settings: as it is where the program is started.
+        read: the same, as it would be in another folder; raises `ConfigurationError`.
+    """
+
+    settings: Settings
+    read: Callable[[Path], Settings]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +96,8 @@ def play_all(
     """
     processes = min(processes or _processors(), len(attacks))
     if processes <= 1:
-        user = make_user()
-        yield from (asyncio.run(_played(attack, user, with_proof=with_proof)) for attack in attacks)
+        player = _Player(make_user(), draw(random.SystemRandom()))
+        yield from (player.play(attack, with_proof=with_proof) for attack in attacks)
         return
     with ProcessPoolExecutor(processes, _start_method(), _begin, (make_user,)) as pool:
         try:
@@ -105,42 +121,56 @@ def _start_method() -> multiprocessing.context.BaseContext:
     return context
 
 
-_source = random.SystemRandom()
-_user: Configured | None = None
+_player: _Player | None = None
 
 
 def _begin(make_user: MakeUser) -> None:
     """Begin a process of `play_all`. Ctrl+C is for the first process: the attack under way still tidies up."""
-    global _user  # noqa: PLW0603  what a pool's process keeps between its tasks
+    global _player  # noqa: PLW0603  what a pool's process keeps between its tasks
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _user = make_user()
+    _player = _Player(make_user(), draw(random.SystemRandom()))
+    gc.freeze()  # what was imported stays: nothing is gained by looking through it again and again
 
 
 def _play(attack: Attack, with_proof: bool) -> tuple[Verdict, Proof | None]:  # noqa: FBT001  `map` gives no names
-    assert _user is not None  # noqa: S101  `_begin` ran
-    return asyncio.run(_played(attack, _user, with_proof=with_proof))
+    assert _player is not None  # noqa: S101  `_begin` ran
+    return _player.play(attack, with_proof=with_proof)
 
 
-async def _played(attack: Attack, user: Configured, *, with_proof: bool) -> tuple[Verdict, Proof | None]:
-    verdict = await try_attack(attack, user, _source)
-    return verdict, await prove(attack, user, _source) if with_proof else None
+@dataclass(frozen=True, slots=True)
+class _Player:
+    """Plays attacks, one after another, with the same configuration and secrets."""
+
+    user: Configured
+    drawn: Drawn
+
+    def play(self, attack: Attack, *, with_proof: bool) -> tuple[Verdict, Proof | None]:
+        return asyncio.run(self._played(attack, with_proof=with_proof))
+
+    async def _played(self, attack: Attack, *, with_proof: bool) -> tuple[Verdict, Proof | None]:
+        verdict = await try_attack(attack, self.user, self.drawn)
+        return verdict, await prove(attack, self.user, self.drawn) if with_proof else None
 
 
-async def try_attack(attack: Attack, user: Configured, source: random.Random) -> Verdict:
+async def try_attack(attack: Attack, user: Configured, drawn: Drawn) -> Verdict:
     """Play an attack against the user's configuration."""
-    return judge(attack, await play(attack, user, source))
+    from orchestrator.redteam.stage import play  # the whole program, which the first process does not need
+
+    return judge(attack, await play(attack, user, drawn))
 
 
-async def prove(attack: Attack, user: Configured, source: random.Random) -> Proof:
+async def prove(attack: Attack, user: Configured, drawn: Drawn) -> Proof:
     """Play an attack in its own settings, with its defences and without them.
 
     Raises:
         ConfigurationError: its settings are not valid.
     """
+    from orchestrator.redteam.stage import play
+
     settings = _own_settings(attack, user)
     own = dataclasses.replace(user, settings=settings)
-    held = judge(attack, await play(attack, own, source))
-    fell = judge(attack, await play(attack, own, source, frozenset(attack.defence)))
+    held = judge(attack, await play(attack, own, drawn))
+    fell = judge(attack, await play(attack, own, drawn, frozenset(attack.defence)))
     return Proof(held, fell)
 
 

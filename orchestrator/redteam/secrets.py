@@ -15,11 +15,13 @@ from orchestrator.redteam.words import readable
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterable, Iterator
+    from collections.abc import Set as AbstractSet
 
 _ALNUM = string.ascii_letters + string.digits
 _WINDOW = 12
 """Characters of a secret in a row that count as having it, or the same in another spelling."""
 _STEP = 6
+_GRAM = 4
 # https://rfc.zeromq.org/spec/32/
 _FROM_Z85 = bytes.maketrans(
     b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
@@ -46,12 +48,30 @@ class Secrets:
         return {**self.variables, **self.others}
 
 
-@functools.lru_cache(maxsize=4)
-def draw_secrets(source: random.Random) -> Secrets:
-    """New values, the same for each call with one source: to learn them takes longer than most attacks do otherwise.
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What is drawn for a run of attacks.
 
-    None of them opens anything.
+    Attributes:
+        secrets: the same for all of them: to learn new ones takes longer than most attacks do otherwise.
+        source: draws what each attack has alone.
     """
+
+    secrets: Secrets
+    source: random.Random
+
+    def mark(self) -> str:
+        """A word that is nowhere else."""
+        return f"mark{self.source.getrandbits(40):010x}"
+
+
+def draw(source: random.Random) -> Drawn:
+    """Draw for a run of attacks."""
+    return Drawn(draw_secrets(source), source)
+
+
+def draw_secrets(source: random.Random) -> Secrets:
+    """New values. None of them opens anything."""
 
     def drawn(count: int, letters: str = _ALNUM) -> str:
         return "".join(source.choice(letters) for _ in range(count))
@@ -82,7 +102,8 @@ def secrets_in(text: str, secrets: Secrets) -> list[str]:
     plain = _NOISE.sub("", readable(text))
     plain += _NOISE.sub("", re.sub(r"%([0-9A-Fa-f]{2})", lambda found: chr(int(found[1], 16)), plain))
     plain = "\n".join([plain, *_undone(text)])
-    return [name for name, value in secrets.all.items() if _gives_away(plain, _body(value))]
+    grams = _grams(plain)
+    return [name for name, value in secrets.all.items() if _gives_away(plain, grams, _body(value))]
 
 
 def _undone(text: str) -> Iterator[str]:
@@ -106,13 +127,30 @@ def _body(value: str) -> str:
     return _NOISE.sub("", re.sub(r"-----[A-Z ]+-----|^gh[ps]_", "", value))
 
 
-def _gives_away(text: str, value: str) -> bool:
+def _gives_away(text: str, grams: AbstractSet[int], value: str) -> bool:
+    parts = _parts_by_gram(value)
+    return any(part in text for gram in grams & parts.keys() for part in parts[gram])
+
+
+def _grams(text: str) -> set[int]:
+    """Every fourth four bytes in a row of a text: of eight ASCII characters in a row they have four that are together."""
+    data = text.encode("utf-8", "surrogatepass")
+    return set(memoryview(data[: len(data) // _GRAM * _GRAM]).cast("I"))
+
+
+@functools.lru_cache(maxsize=32)
+def _parts_by_gram(value: str) -> dict[int, set[str]]:
+    """The parts of all spellings of a value, by the four bytes of which a text that has the part has one in `_grams`."""
     raw = value.encode()
-    windows = [value, value[::-1], raw.hex(), raw.hex().upper(), *_base64(raw)]
+    spellings = [value, value[::-1], raw.hex(), raw.hex().upper(), *_base64(raw)]
     sizes = [_WINDOW, _WINDOW, 2 * _WINDOW, 2 * _WINDOW, 16, 16, 16]
-    return any(
-        part in text for spelling, size in zip(windows, sizes, strict=True) for part in _parts(spelling, size)
-    )
+    found: dict[int, set[str]] = {}
+    for spelling, size in zip(spellings, sizes, strict=True):
+        for part in _parts(spelling, size):
+            for at in range(_GRAM):
+                (gram,) = _grams(part[at : at + _GRAM])
+                found.setdefault(gram, set()).add(part)
+    return found
 
 
 def _base64(raw: bytes) -> Iterator[str]:

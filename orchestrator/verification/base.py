@@ -55,6 +55,11 @@ class CaseResult:
     is_assertion: bool = False
     file: str = ""
 
+    @property
+    def failed(self) -> bool:
+        """Whether it failed, by itself or with what it is a part of."""
+        return self.status in {CaseStatus.FAILED, CaseStatus.ERROR}
+
 
 @dataclass(frozen=True, slots=True)
 class RunResult:

@@ -151,7 +151,7 @@ def _statement(verdict: Verdict, head: str) -> dict[str, Any]:
     runs = verdict.runs
     result = "FAILED" if verdict.is_red else "WARNED" if verdict.reasons or verdict.problem else "PASSED"
     cases = runs.after.cases.values() if runs.after else ()
-    failed = [case.id for case in cases if case.status in {CaseStatus.FAILED, CaseStatus.ERROR}]
+    failed = [case.id for case in cases if case.failed]
     doubtful = verdict.of(
         Kind.ONLY_AS_CHANGED,
         Kind.HIDDEN,

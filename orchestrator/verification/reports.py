@@ -125,6 +125,12 @@ def _junit(data: bytes) -> list[CaseResult]:
     return reader.finish()
 
 
+_BAD = frozenset({"failure", "error", "warning"})
+_RERUN = frozenset({"rerunFailure", "rerunError"})
+_FLAKY = frozenset({"flakyFailure", "flakyError"})
+_OUTCOMES = _BAD | _RERUN | _FLAKY | {"skipped"}
+
+
 class _Junit:
     """Collects the tests of one file while it is parsed.
 
@@ -177,8 +183,10 @@ class _Junit:
             self._suite_files.append(attributes.get("file", ""))
             self._suites.append(attributes.get("name", ""))
         elif name == "testcase":
+            if "testcase" in self._path:
+                raise ValueError("the report has a test inside a test")
             self._case, self._outcomes = attributes, []
-        elif self._path and self._path[-1] == "testcase":
+        elif name in _OUTCOMES and self._path[-1] == "testcase":
             self._outcome, self._text = (name, attributes), []
         self._path.append(name)
 
@@ -212,17 +220,13 @@ class _Junit:
         is_whole = found.id in {found.file, classname, suite}
         for element, attributes, text in self._outcomes:
             message = attributes.get("message", "")
-            if element in {"failure", "error", "warning"}:
-                self._listed["failures"] += 1
+            self._listed["failures"] += element != "skipped"  # Surefire counts each rerun
+            if element in _BAD:
                 other = _junit_failure(found, element, attributes, text, is_whole=is_whole)
+            elif element in _FLAKY:
+                other = replace(found, message=f"passed when it was run again; before: {message or text}")
             elif element == "skipped":
                 other = replace(found, status=CaseStatus.SKIPPED, message=message)
-            elif element in {"rerunFailure", "rerunError"}:
-                self._listed["failures"] += 1  # Surefire counts each
-                continue
-            elif element in {"flakyFailure", "flakyError"}:
-                self._listed["failures"] += 1
-                other = replace(found, message=f"passed when it was run again; before: {message or text}")
             else:
                 continue
             if _RANK[other.status] > _RANK[found.status] or not found.message:
@@ -230,6 +234,7 @@ class _Junit:
         self._cases.append(found)
 
 
+_UNNAMED = "(a test without a name)"
 _SCRIPT = re.compile(r"\.[cm]?[jt]sx?$")
 
 
@@ -254,7 +259,7 @@ def _junit_case(name: str, classname: str, file: str, suite: str) -> CaseResult:
     if not file and _SCRIPT.search(classname):
         file = classname
     name = "" if name == classname else name
-    return CaseResult("::".join(filter(None, (classname, name))), CaseStatus.PASSED, file=file)
+    return CaseResult("::".join(filter(None, (classname, name))) or _UNNAMED, CaseStatus.PASSED, file=file)
 
 
 def _junit_failure(
@@ -425,11 +430,7 @@ class _Go:
         cases = [self._case(package, test, ends) for (package, test), ends in self._ends.items() if test]
         parents = {parent for case in cases if case.is_assertion for parent in _go_parents(case.id)}
         cases = [replace(case, is_assertion=True) if case.id in parents else case for case in cases]
-        failed = {
-            case.id.partition("::")[0]
-            for case in cases
-            if case.status in {CaseStatus.FAILED, CaseStatus.ERROR}
-        }
+        failed = {case.id.partition("::")[0] for case in cases if case.failed}
         stopped = {
             package for (package, _), said in self._output.items() if any(map(_GO_STOPPED.match, said))
         }

@@ -8,11 +8,12 @@ import os
 import posixpath
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.core.errors import FileMissingError, PullwrightError, ToolError
 from orchestrator.verification.base import WHOLE_RUN, CaseResult, CaseStatus, RunKind, RunResult, Runs
+from orchestrator.verification.copies import at_stake, copy_tests
 from orchestrator.verification.pytest_calls import (
     MOST_IDS,
     ControlTest,
@@ -30,12 +31,13 @@ from orchestrator.verification.trees import TestFiles, folders_of
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from orchestrator.core.changes import FileChange
     from orchestrator.environments.base import ExecResult, ExecutionEnvironment
     from orchestrator.verification.base import Change
+    from orchestrator.verification.copies import Copies
     from orchestrator.workspace.trees import Trees
 
 _T = TypeVar("_T")
@@ -46,6 +48,7 @@ _RERUNS = 2
 _MOST_REPORTS = 5_000
 _OUTPUT_CHARS = 20_000
 _TOKEN_BITS = 64
+_TEST_FILE_BYTES = 2_000_000
 _FAILING = (CaseStatus.FAILED, CaseStatus.ERROR)
 
 
@@ -168,6 +171,8 @@ class HostRuns:
         kept = await self._whole(RunKind.KEPT, kept_tree)
         new = await self._new(change)
         before, (kept, after) = await self._again(before, (kept, after))
+        if problem := await self._known_tests(before, kept, change.files):
+            kept, after = replace(kept, problem=problem), replace(after, problem=after.problem or problem)
         return replace(runs, before=before, kept=kept, after=after, new=new, restored=restored)
 
     async def _before(self) -> RunResult:
@@ -240,7 +245,8 @@ class HostRuns:
                 self._trees.importing(self._base_tree, module)
             )
 
-        return self._files.restored(files, self._trees.entries(self._base_tree), is_installed)
+        text_of = partial(self._trees.text, self._base_tree, most_bytes=_TEST_FILE_BYTES)
+        return self._files.restored(files, self._trees.entries(self._base_tree), is_installed, text_of)
 
     async def _new(self, change: Change) -> RunResult | None:
         """The change's tests on the base's code; None where it has no test that is new or changed."""
@@ -278,7 +284,8 @@ class HostRuns:
         self, before: RunResult, changed: tuple[RunResult, RunResult]
     ) -> tuple[RunResult, tuple[RunResult, RunResult]]:
         """Run what passed before and fails now twice more, on both sides alike, and note what ended differently."""
-        suspects = [_suspects(before, result) for result in changed]
+        kept, after = (_suspects(before, result) for result in changed)
+        suspects = (kept - after, after)  # of what fails in both, the change as it is tells
         if not any(suspects):
             return before, changed
         found: dict[str, frozenset[str]] = {}
@@ -300,9 +307,59 @@ class HostRuns:
             unsteady |= {one for one in ids if _outcome(again, one) not in (None, _outcome(result, one))}
         return frozenset(unsteady)
 
+    async def _known_tests(self, before: RunResult, kept: RunResult, changes: Sequence[FileChange]) -> str:
+        """Why it proves nothing that tests pass: the code knows them, or equals what ever they expect. Else empty."""
+        if self._call is None or kept.problem:
+            return ""
+        stake = at_stake(before, kept, changes, MOST_IDS // 2)
+        copies = await self._copied(kept.tree, stake)
+        if free := [name for one, ran in copies for name in one.without_expectation(ran)]:
+            return f"{_tests(free)} whatever value is expected, which proves nothing: {free[0]}"
+        if not any(one.failing(ran, kept) for one, ran in copies):
+            return ""
+        # Their names may matter to the tests themselves. The base tells, and what is seen twice is no accident.
+        as_it_was = await self._copied(before.tree, stake)
+        comparable = {name for one, ran in as_it_was for name in one.agreeing(ran, before)}
+        again = await self._copied(kept.tree, stake)
+        known = [name for one, ran in again for name in one.failing(ran, kept) if name in comparable]
+        return (
+            f"{_tests(known)} only where the code knows it by its name or file: {known[0]}" if known else ""
+        )
+
+    async def _copied(
+        self, tree: str, stake: Mapping[str, Collection[str]]
+    ) -> list[tuple[Copies, RunResult]]:
+        """Run tests under other names in the place of the files in which they are."""
+        if not stake or self._call is None:
+            return []
+        made: list[Copies] = []
+        slot = await self._fresh(tree)
+        environment = self._environment(slot.tree)
+        try:
+            await environment.initialize()
+            for path, names in stake.items():
+                with suppress(ToolError):
+                    source = await environment.read_file(path, max_bytes=_TEST_FILE_BYTES)
+                    if one := copy_tests(path, source, names, (self._token(), self._token())):
+                        await environment.remove_file(path)
+                        for place, text in one.files.items():
+                            await environment.write_file(place, text)
+                        made.append(one)
+            ids = [name for one in made for name in one.ids if is_plain_id(name)]
+            if not ids:
+                return []
+            ended = await self._execute(environment, slot, self._call.selecting(ids))
+        finally:
+            await environment.cleanup()
+        ran, _ = self._result(RunKind.KEPT, tree, ended, "", expects=None)
+        return [(one, ran) for one in made]
+
+    def _token(self) -> str:
+        return f"{self._source.getrandbits(_TOKEN_BITS):016x}"
+
     async def _run(self, tree: str, command: str, control: ControlTest | None) -> tuple[_Ended, str]:
         """Run a command in a fresh tree; also a token that is in the name of the test that must fail."""
-        token = f"{self._source.getrandbits(_TOKEN_BITS):016x}" if control else ""
+        token = self._token() if control else ""
         slot = await self._fresh(tree)
         environment = self._environment(slot.tree)
         try:
@@ -472,6 +529,10 @@ def _disagreement(
 
 _NOTHING_COLLECTED = 5
 """pytest's exit code."""
+
+
+def _tests(names: Sequence[str]) -> str:
+    return "1 test passes" if len(names) == 1 else f"{len(names)} tests pass"
 
 
 def _suspects(before: RunResult, after: RunResult) -> set[str]:

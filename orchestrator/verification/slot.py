@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
+import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.errors import ToolError, WorkspaceError
 from orchestrator.core.locks import try_lock
@@ -31,6 +33,8 @@ _MOST_RESULTS = 100
 _MOST_RESULT_BYTES = 50_000_000
 _PRIVATE = 0o700
 _COPY = ("cp", "-cRp") if sys.platform == "darwin" else ("cp", "-a", "--reflink=auto")
+_TICK_NS = 20_000_000
+"""Longer than the steps in which any kernel counts the time of a file's change."""
 _NOT_KEPT = frozenset({"__pycache__", ".pytest_cache", ".git"})
 """Beside files of the repository: what is compiled there might be taken for that of a file that changed since."""
 
@@ -46,7 +50,7 @@ class Slot:
         self.tree = folder / "tree"
         self._home, self._folder, self._handle = home, folder, handle
         self._setups = folder / "setups"
-        self._old = folder / "old"
+        self._lent = _Lent(folder / "lent")
 
     @classmethod
     def take(cls, home: Path) -> Slot:
@@ -68,6 +72,7 @@ class Slot:
                 )
                 if try_lock(handle):
                     slot = cls(home, folder, handle)
+                    slot._remove(slot._lent.folder)
                     slot.evict()
                     return slot
                 os.close(handle)
@@ -80,7 +85,7 @@ class Slot:
         if self._handle < 0:
             return
         try:
-            self._remove(self.tree, self._old)
+            self._remove(self.tree, self._lent.folder)
         finally:
             os.close(self._handle)
             self._handle = -1
@@ -91,8 +96,9 @@ class Slot:
         Raises:
             ToolError: it cannot be made.
         """
-        self._remove(self._old, self.tree)
         try:
+            self._lent.take_back(self.tree)
+            self._remove(self.tree)
             self.tree.mkdir(mode=_PRIVATE)
         except OSError as error:
             raise _no_place(self.tree, error) from error
@@ -125,25 +131,24 @@ class Slot:
         self.evict()
 
     def bring_setup(self, key: str) -> None:
-        """Copy what a set-up made into `tree`. What the repository itself has at a place stays.
+        """Put what a set-up made into `tree`. What the repository itself has at a place stays.
 
         Raises:
             ToolError: it cannot be copied.
         """
         kept = self._setups / key
-        with suppress(OSError):
-            os.utime(kept)
-        for folder, names in _missing(kept, self.tree):
-            sources = [str(kept / folder / name) for name in names]
-            made = subprocess.run(  # noqa: S603  a copy of our own
-                [*_COPY, "--", *sources, f"{self.tree / folder}/"],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                check=False,
-            )
-            if made.returncode != 0:
-                said = made.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
-                raise ToolError(f"what the set-up made could not be copied: {' '.join(said)[:300]}")
+        try:
+            with suppress(OSError):
+                os.utime(kept)
+            if not self._lent.put(key, self.tree):
+                self._remove(self._lent.folder)
+            lent = [path for path in self._lent.stamps if _is_folder(self.tree / path)]
+            for folder, names in _missing(kept, self.tree):
+                _copy([kept / folder / name for name in names], self.tree / folder)
+                lent += [path for name in names if _is_folder(self.tree / (path := _joined(folder, name)))]
+            self._lent.note(key, self.tree, lent)
+        except OSError as error:
+            raise _no_place(self.tree, error) from error
 
     def load(self, key: str) -> Any:
         """What `save` wrote under a key; None where there is nothing that can be read."""
@@ -185,6 +190,125 @@ class Slot:
             raise ToolError(f"the files of a test run could not be removed: {error}") from error
 
 
+class _Lent:
+    """Folders of a set-up that were lent to a run: what did not change in them need not be copied again.
+
+    Nobody but the kernel sets the time of a file's change of state (ctime): a file that still has its number, its
+    size and that time is as it was, whatever a run did.
+
+    Args:
+        folder: where they are between two runs.
+
+    Attributes:
+        stamps: of everything in them, by the folder's path in the tree, then by path.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.stamps: dict[str, dict[str, _Stamp]] = {}
+        self._key = ""
+
+    def take_back(self, tree: Path) -> None:
+        """Move the folders out of a tree in which nothing runs any more."""
+        for path in self.stamps:
+            target = self.folder / path
+            # A run may have put a link in the place of a folder, here or above.
+            if _is_folder(tree / path) and _is_inside(tree, path):
+                target.parent.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+                with suppress(OSError):  # it may be closed to us; then it is copied
+                    (tree / path).rename(target)
+
+    def put(self, key: str, tree: Path) -> bool:
+        """Move the folders of this set-up into a tree, without what changed; False where there are none."""
+        if key != self._key:
+            self.stamps = {}
+        for path, stamps in self.stamps.items():
+            source = self.folder / path
+            if _is_folder(source) and not os.path.lexists(tree / path) and _is_inside(tree, path):
+                for changed in _changed(source, stamps):
+                    _discard(changed)
+                if source.exists():
+                    source.rename(tree / path)
+        return bool(self.stamps)
+
+    def note(self, key: str, tree: Path, paths: list[str]) -> None:
+        """Remember how the folders are now, before anything runs there."""
+        self._key = key
+        self.stamps = {path: dict(_stamped(tree / path)) for path in paths}
+        newest = max((stamp[-1] for stamps in self.stamps.values() for stamp in stamps.values()), default=0)
+        # What changes from now on has another time.
+        time.sleep(min(max(0, newest + _TICK_NS - time.time_ns()), _TICK_NS) / 1e9)
+
+
+_Stamp: TypeAlias = "tuple[int, int, int, int, int]"
+"""Mode, number, size, time of the content's change, time of any change. Of a folder the mode alone, for entries come and go."""
+
+
+def _stamped(folder: Path) -> Iterator[tuple[str, _Stamp]]:
+    """The stamps of a folder and of everything in it, by path. No link is followed."""
+    pending = [""]
+    while pending:
+        inside = pending.pop()
+        yield inside, _stamp(os.lstat(folder / inside))
+        with os.scandir(folder / inside) as entries:
+            for entry in entries:
+                path = _joined(inside, entry.name)
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(path)
+                else:
+                    yield path, _stamp(entry.stat(follow_symlinks=False))
+
+
+def _stamp(found: os.stat_result) -> _Stamp:
+    if stat.S_ISDIR(found.st_mode):
+        return found.st_mode, 0, 0, 0, 0
+    return found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _changed(folder: Path, stamps: Mapping[str, _Stamp]) -> list[Path]:
+    """What is not as it was, or was not there: all of it, or single files and folders in it."""
+    try:
+        return [folder / path for path, stamp in _stamped(folder) if stamps.get(path) != stamp]
+    except OSError:  # a folder that is closed to us
+        return [folder]
+
+
+def _discard(path: Path) -> None:
+    if _is_folder(path):
+        remove_folder(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _copy(sources: list[Path], folder: Path) -> None:
+    """Copy files, folders and links as they are.
+
+    Raises:
+        ToolError: it is not possible.
+    """
+    made = subprocess.run(  # noqa: S603  a copy of our own
+        [*_COPY, "--", *map(str, sources), f"{folder}/"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    if made.returncode != 0:
+        said = made.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+        raise ToolError(f"what the set-up made could not be copied: {' '.join(said)[:300]}")
+
+
+def _joined(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
+
+
+def _is_inside(tree: Path, path: str) -> bool:
+    """Whether the folder of a path is there, and no link leads to it."""
+    parent = (tree / path).parent
+    return parent.is_dir() and os.path.realpath(parent) == os.path.normpath(
+        os.path.join(os.path.realpath(tree), os.path.dirname(path))  # noqa: PTH118, PTH120  names
+    )
+
+
 def _no_place(folder: Path, error: OSError) -> ToolError:
     return ToolError(f"tests cannot run in {folder}: {error.strerror or error}")
 
@@ -206,7 +330,7 @@ def _untracked(tree: Path, tracked: Mapping[str, str]) -> list[str]:
         inside = pending.pop()
         with os.scandir(tree / inside) as entries:
             for entry in entries:
-                path = f"{inside}/{entry.name}" if inside else entry.name
+                path = _joined(inside, entry.name)
                 if path in folders and entry.is_dir(follow_symlinks=False):
                     pending.append(path)
                 elif path not in tracked and path not in folders and entry.name not in _NOT_KEPT:
@@ -222,7 +346,7 @@ def _missing(kept: Path, tree: Path) -> Iterator[tuple[str, list[str]]]:
         names = []
         with os.scandir(kept / inside) as entries:
             for entry in entries:
-                path = f"{inside}/{entry.name}" if inside else entry.name
+                path = _joined(inside, entry.name)
                 if not os.path.lexists(tree / path):
                     names.append(entry.name)
                 elif entry.is_dir(follow_symlinks=False) and _is_folder(tree / path):

@@ -31,15 +31,6 @@ _MOST_STEPS = 4
 _REPORT_XML = "test-report.xml"
 _REPORT_JSON = "test-report.json"
 
-_PYPI = ("pypi.org", "*.pythonhosted.org")
-_NPM = ("registry.npmjs.org",)
-_CRATES = ("index.crates.io", "static.crates.io")
-_GO = ("proxy.golang.org", "sum.golang.org")
-_MAVEN = ("repo.maven.apache.org",)
-_GRADLE = ("services.gradle.org", "plugins.gradle.org", "github.com", "*.githubusercontent.com", *_MAVEN)
-_GEMS = ("rubygems.org", "index.rubygems.org")
-_PACKAGIST = ("repo.packagist.org", "api.github.com", "codeload.github.com")
-
 
 class Confidence(IntEnum):
     """How likely a proposal is right."""
@@ -61,7 +52,6 @@ class Proposal:
         source: what of the repository says so, in a few words.
         setup: makes ready what they need; empty for nothing.
         report: where the command writes its report; empty for pytest, which is told where, and where there is none.
-        hosts: what the set-up has to reach.
         copied: the command, or the set-up, is the repository's own text.
     """
 
@@ -70,7 +60,6 @@ class Proposal:
     confidence: Confidence
     setup: str = ""
     report: str = ""
-    hosts: tuple[str, ...] = ()
     copied: bool = False
 
 
@@ -96,21 +85,26 @@ def names_each_test(command: str, report: str) -> bool:
 
 
 _REACHED = (
-    (re.compile(r"\b(?:pip3?|uv|poetry|pdm|pipenv|tox|nox|hatch)\b"), _PYPI),
-    (re.compile(r"\b(?:npm|pnpm|npx|bun)\b"), _NPM),
-    (re.compile(r"\byarn\b"), (*_NPM, "registry.yarnpkg.com")),
-    (re.compile(r"\bcargo\b"), _CRATES),
-    (re.compile(r"\bgo (?:mod|get|build|test|install)\b"), _GO),
-    (re.compile(r"\bmvnw?\b"), _MAVEN),
-    (re.compile(r"\bgradlew?\b"), _GRADLE),
-    (re.compile(r"\b(?:bundle|gem)\b"), _GEMS),
-    (re.compile(r"\bcomposer\b"), _PACKAGIST),
+    (r"pip3?|uv|poetry|pdm|pipenv|tox|nox|hatch", "pypi.org *.pythonhosted.org"),
+    (r"npm|pnpm|npx|bun", "registry.npmjs.org"),
+    (r"yarn", "registry.yarnpkg.com registry.npmjs.org"),
+    (r"cargo", "index.crates.io static.crates.io"),
+    (r"go (?:mod|get|install)", "proxy.golang.org sum.golang.org"),
+    (r"mvnw?", "repo.maven.apache.org"),
+    (
+        r"gradlew?",
+        "services.gradle.org plugins.gradle.org github.com *.githubusercontent.com repo.maven.apache.org",
+    ),
+    (r"bundle|gem", "rubygems.org index.rubygems.org"),
+    (r"composer", "repo.packagist.org api.github.com codeload.github.com"),
 )
+"""Installers, and where each gets things from if nothing else is set."""
 
 
 def hosts_of(setup: str) -> tuple[str, ...]:
     """What a set-up command may have to reach, by the installers that it names."""
-    return tuple(dict.fromkeys(host for found, hosts in _REACHED if found.search(setup) for host in hosts))
+    reached = (hosts for names, hosts in _REACHED if re.search(rf"\b(?:{names})\b", setup))
+    return tuple(dict.fromkeys(" ".join(reached).split()))
 
 
 class _Files:
@@ -292,7 +286,7 @@ def _python(files: _Files) -> Iterator[Proposal]:
     source = python.pytest_source()
     if by_tool := python.by_tool():
         setup, tool = by_tool
-        yield Proposal(_PYTEST, f"{tool}, {source or 'test files'}", _sure(source), setup, hosts=_PYPI)
+        yield Proposal(_PYTEST, f"{tool}, {source or 'test files'}", _sure(source), setup)
         return
     if not source:
         yield from _unittest(files, python)
@@ -301,7 +295,7 @@ def _python(files: _Files) -> Iterator[Proposal]:
     if not declared:
         yield from _by_environments(files, python)
     confidence = Confidence.SURE if declared else Confidence.LIKELY
-    yield Proposal(_PYTEST, source, confidence, python.by_pip("pytest"), hosts=_PYPI)
+    yield Proposal(_PYTEST, source, confidence, python.by_pip("pytest"))
 
 
 def _sure(source: str) -> Confidence:
@@ -317,19 +311,18 @@ def _by_environments(files: _Files, python: _Python) -> Iterator[Proposal]:
     if is_tox or "tox" in python.tool or files.has("tox.toml"):
         made = f"{_TOOLS} tox && .tools/bin/tox run -q -e py --notest --develop"
         where = files.has("tox.ini", "tox.toml", "pyproject.toml", "setup.cfg")
-        yield Proposal(".tox/py/bin/python -m pytest", f"tox in {where}", Confidence.SURE, made, hosts=_PYPI)
+        yield Proposal(".tox/py/bin/python -m pytest", f"tox in {where}", Confidence.SURE, made)
     if session := _NOX_SESSION.search(files.text("noxfile.py")):
         program = f".nox/{session[1]}/bin/python -m"
         linked = f" && {program} pip install -q -e ." if python.is_installable else ""
         made = f"{_TOOLS} nox && .tools/bin/nox -s {session[1]} --install-only{linked}"
-        yield Proposal(f"{program} pytest", "noxfile.py", Confidence.SURE, made, hosts=_PYPI)
+        yield Proposal(f"{program} pytest", "noxfile.py", Confidence.SURE, made)
     if environments := _table(python.tool, "hatch", "envs"):
+        hatch = "HATCH_DATA_DIR=.hatch .tools/bin/hatch"
         scripts = _table(environments, "default", "scripts")
-        run = "hatch run test" if "test" in scripts else "hatch test"
-        folder = "HATCH_DATA_DIR=.hatch"
-        made = f"{_TOOLS} hatch && {folder} .tools/bin/{run} --help"
+        run, made = ("run test", "run python -V") if "test" in scripts else ("test", "test -- --version")
         source = "[tool.hatch.envs] in pyproject.toml"
-        yield Proposal(f"{folder} .tools/bin/{run}", source, Confidence.SURE, made, hosts=_PYPI)
+        yield Proposal(f"{hatch} {run}", source, Confidence.SURE, f"{_TOOLS} hatch && {hatch} {made}")
 
 
 def _unittest(files: _Files, python: _Python) -> Iterator[Proposal]:
@@ -348,24 +341,22 @@ def _unittest(files: _Files, python: _Python) -> Iterator[Proposal]:
         command, source = f"{program} manage.py test", "manage.py"
     else:
         command, source = f"{program} -m unittest discover{start}{pattern}", "test files without pytest"
-    yield Proposal(command, source, Confidence.LIKELY, setup, hosts=_PYPI if setup else ())
+    yield Proposal(command, source, Confidence.LIKELY, setup)
     by_pytest = python.by_pip("pytest")
-    yield Proposal(_PYTEST, "test files; pytest runs them too", Confidence.GUESS, by_pytest, hosts=_PYPI)
+    yield Proposal(_PYTEST, "test files; pytest runs them too", Confidence.GUESS, by_pytest)
 
 
 # JavaScript.
 
-_MANAGERS: tuple[
-    tuple[str, str, str, tuple[str, ...]], ...
-] = (  # the lock file, the program, the set-up, hosts
-    ("pnpm-lock.yaml", "pnpm", "pnpm install --frozen-lockfile", _NPM),
-    ("yarn.lock", "yarn", "yarn install --frozen-lockfile", (*_NPM, "registry.yarnpkg.com")),
-    ("bun.lock", "bun", "bun install --frozen-lockfile", _NPM),
-    ("bun.lockb", "bun", "bun install --frozen-lockfile", _NPM),
-    ("package-lock.json", "npm", "npm ci --no-audit --no-fund", _NPM),
-    ("npm-shrinkwrap.json", "npm", "npm ci --no-audit --no-fund", _NPM),
+_MANAGERS = (  # the lock file, the program, the set-up
+    ("pnpm-lock.yaml", "pnpm", "pnpm install --frozen-lockfile"),
+    ("yarn.lock", "yarn", "yarn install --frozen-lockfile"),
+    ("bun.lock", "bun", "bun install --frozen-lockfile"),
+    ("bun.lockb", "bun", "bun install --frozen-lockfile"),
+    ("package-lock.json", "npm", "npm ci --no-audit --no-fund"),
+    ("npm-shrinkwrap.json", "npm", "npm ci --no-audit --no-fund"),
 )
-_NO_LOCK: tuple[str, str, str, tuple[str, ...]] = ("", "npm", "npm install --no-audit --no-fund", _NPM)
+_NO_LOCK = ("", "npm", "npm install --no-audit --no-fund")
 _RUN = {"npm": "npx --no", "pnpm": "pnpm exec", "yarn": "yarn run", "bun": "bunx --no-install"}
 _NODE_REPORTS = {  # what makes a runner write a report that is understood, and where
     "jest": (f"--json --outputFile={_REPORT_JSON}", _REPORT_JSON),
@@ -392,26 +383,25 @@ def _node(files: _Files) -> Iterator[Proposal]:
     locks = (one for one in _MANAGERS if files.has(one[0]))
     by_name = (one for one in _MANAGERS if one[1] == named)
     found = next(locks, None) or next(by_name, None)
-    _, manager, setup, hosts = found or _NO_LOCK
+    _, manager, setup = found or _NO_LOCK
     needed = {**_table(package, "dependencies"), **_table(package, "devDependencies")}
     if manager == "yarn" and files.has(".yarnrc.yml"):
         setup = "yarn install --immutable"
     if not needed and not found:
         setup = ""
-    hosts = hosts if setup else ()
     script = _table(package, "scripts").get("test")
     if isinstance(script, str) and script.strip() and _NO_TEST not in script:
         command, report = _script_call(manager, script.strip())
-        yield Proposal(command, "the script test in package.json", Confidence.SURE, setup, report, hosts)
+        yield Proposal(command, "the script test in package.json", Confidence.SURE, setup, report)
         return
     runner = next((name for name in ("vitest", "jest", "mocha") if name in needed), "")
     if runner:
         options, report = _NODE_REPORTS[runner]
         command = f"{_RUN[manager]} {runner}{' run' if runner == 'vitest' else ''} {options}"
-        yield Proposal(command, f"{runner} in package.json", Confidence.LIKELY, setup, report, hosts)
+        yield Proposal(command, f"{runner} in package.json", Confidence.LIKELY, setup, report)
     elif files.tests_in(("js", "mjs", "cjs")):
         options, report = _NODE_REPORTS["node"]
-        yield Proposal(f"node --test {options}", "test files", Confidence.GUESS, setup, report, hosts)
+        yield Proposal(f"node --test {options}", "test files", Confidence.GUESS, setup, report)
 
 
 def _script_call(manager: str, script: str) -> tuple[str, str]:
@@ -447,22 +437,21 @@ def _rust(files: _Files) -> Iterator[Proposal]:
         command = f"{cargo} nextest run{locked} --offline --no-fail-fast --profile {profile}"
         setup = f"{cargo} nextest run{locked} --no-run"
         report = f"target/nextest/{profile}/{path}"
-        yield Proposal(command, ".config/nextest.toml", Confidence.SURE, setup, report, _CRATES)
+        yield Proposal(command, ".config/nextest.toml", Confidence.SURE, setup, report)
         return
     command = f"{cargo} test{locked} --offline --no-fail-fast"
-    yield Proposal(command, "Cargo.toml", Confidence.SURE, f"{cargo} test{locked} --no-run", hosts=_CRATES)
+    yield Proposal(command, "Cargo.toml", Confidence.SURE, f"{cargo} test{locked} --no-run")
 
 
 def _go(files: _Files) -> Iterator[Proposal]:
     if not files.has("go.mod"):
         return
-    caches = 'GOCACHE="$PWD/.go-build" GOMODCACHE="$PWD/.go-mod" GOFLAGS=-modcacherw go'
-    needs = re.search(r"^\s*require\b", files.text("go.mod"), re.MULTILINE) and not files.has(
-        "vendor/modules.txt"
-    )
-    command = f"{caches} test -count=1 -json ./... > {_REPORT_JSON}"
-    setup = f"{caches} test -count=1 -run=^none$ ./..."
-    yield Proposal(command, "go.mod", Confidence.SURE, setup, _REPORT_JSON, _GO if needs else ())
+    go = 'GOCACHE="$PWD/.go-build" GOMODCACHE="$PWD/.go-mod" GOFLAGS=-modcacherw go'
+    needs = re.search(r"^\s*require\b", files.text("go.mod"), re.MULTILINE)
+    fetch = f"{go} mod download && " if needs and not files.has("vendor/modules.txt") else ""
+    command = f"{go} test -count=1 -json ./... > {_REPORT_JSON}"
+    setup = f"{fetch}{go} test -count=1 -run=^none$ ./..."  # builds what the tests need
+    yield Proposal(command, "go.mod", Confidence.SURE, setup, _REPORT_JSON)
 
 
 def _java(files: _Files) -> Iterator[Proposal]:
@@ -471,13 +460,13 @@ def _java(files: _Files) -> Iterator[Proposal]:
         maven = f'{program} -B -q -fae -Dmaven.repo.local="$PWD/.m2"'
         setup = f"{maven} -Dmaven.test.failure.ignore=true test"  # what runs tests is fetched by running some
         report = "**/target/surefire-reports/TEST-*.xml"
-        yield Proposal(f"{maven} -o test", "pom.xml", Confidence.SURE, setup, report, _MAVEN)
+        yield Proposal(f"{maven} -o test", "pom.xml", Confidence.SURE, setup, report)
     if path := files.has("build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"):
         program = "./gradlew" if files.has("gradlew") else "gradle"
         gradle = f'GRADLE_USER_HOME="$PWD/.gradle-home" {program} --no-daemon -q'
         report = "**/build/test-results/*/TEST-*.xml"
         command = f"{gradle} --offline --continue test"
-        yield Proposal(command, path, Confidence.SURE, f"{gradle} testClasses", report, _GRADLE)
+        yield Proposal(command, path, Confidence.SURE, f"{gradle} testClasses", report)
 
 
 def _ruby(files: _Files) -> Iterator[Proposal]:
@@ -488,7 +477,7 @@ def _ruby(files: _Files) -> Iterator[Proposal]:
     if files.has("Gemfile"):
         setup = "BUNDLE_PATH=.bundle/gems bundle install --quiet"
         command = f"BUNDLE_PATH=.bundle/gems bundle exec rspec {options}"
-        yield Proposal(command, "Gemfile, spec", Confidence.SURE, setup, _REPORT_JSON, _GEMS)
+        yield Proposal(command, "Gemfile, spec", Confidence.SURE, setup, _REPORT_JSON)
     else:
         yield Proposal(f"rspec {options}", "spec", Confidence.LIKELY, report=_REPORT_JSON)
 
@@ -501,8 +490,7 @@ def _php(files: _Files) -> Iterator[Proposal]:
     setup = "COMPOSER_HOME=.composer composer install -q --no-interaction --no-progress" if package else ""
     program = "vendor/bin/phpunit" if package else "phpunit"
     command = f"{program} --log-junit {_REPORT_XML}"
-    hosts = _PACKAGIST if setup else ()
-    yield Proposal(command, path or "composer.json", Confidence.SURE, setup, _REPORT_XML, hosts)
+    yield Proposal(command, path or "composer.json", Confidence.SURE, setup, _REPORT_XML)
 
 
 def _make(files: _Files) -> Iterator[Proposal]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 import sys
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 # What tests compare with, stand in for, or are set up by. Names: jest, vitest, syrupy, vcrpy, insta, go.
 _TEST_DATA = re.compile(
-    r"(?:.*/)?(?:__(?:mocks|snapshots|fixtures)__|cassettes|snapshots)/.*|.*\.(?:snap|ambr|snap\.new|golden)"
+    r"(?:.*/)?(?:__(?:mocks|snapshots|fixtures)__|cassettes|snapshots?|goldens?|fixtures|expected|approvals|baselines?)/.*|.*\.(?:snap|ambr|snap\.new|golden)"
     r"|(?:.*/)?(?:setup-?tests?|(?:test|tests|jest|vitest|mocha|karma|cypress|playwright|spec)[._-]?(?:setup|helpers?|utils?|env|config|base)"
     r"|(?:spec|test|rails)_helper)\.\w+",
     re.IGNORECASE | re.DOTALL,
@@ -37,6 +38,13 @@ _METADATA = re.compile(
     r"(?:.*/)?[^/]+\.(?:egg-info|dist-info|egg-link)(?:/.*)?|.*\.(?:pth|so|pyd|pyc)", re.DOTALL
 )
 """Python takes a folder of metadata on its path for an installed package: pytest loads the plug-ins that it names."""
+_RECIPES = frozenset(
+    "makefile gnumakefile justfile taskfile.yml taskfile.yaml tox.ini noxfile.py rakefile package.json".split()  # noqa: SIM905  words read best without quotes
+)
+_IN_A_RECIPE = re.compile(
+    r"(?:scripts?|tools?|ci|hack|dev|support|etc)/.*|[^/]+\.(?:sh|bash|zsh|bat|cmd|ps1|pl)", re.DOTALL
+)
+"""What is named there is run there, and no code of the product; of `bin/cli.js` that is not sure."""
 _HOOKS = re.compile(rb"^(?:[ \t]*(?:async[ \t]+)?def[ \t]+pytest_\w+|[ \t]*pytest_plugins\b)", re.MULTILINE)
 _RUNNERS = frozenset(
     "pytest _pytest py pluggy iniconfig exceptiongroup xdist execnet coverage hypothesis anyio nose nose2 unittest2 mock tox nox "  # noqa: SIM905  words read best without quotes
@@ -70,6 +78,7 @@ class TestFiles:
         files: Iterable[FileChange],
         base: Mapping[str, str],
         is_installed: Callable[[str], bool] = lambda _name: False,
+        text_of: Callable[[str], str | None] = lambda _path: None,
     ) -> tuple[str, ...]:
         """The changed paths that are as in the base where the base's tests are run, sorted.
 
@@ -77,9 +86,15 @@ class TestFiles:
             files: everything in which the change differs from the base.
             base: the base's paths.
             is_installed: whether the base's tests find a module of this name that is not in the repository.
+            text_of: a file's text in the base.
         """
         shadows = _Shadows(base, is_installed)
-        return tuple(sorted(change.path for change in files if self._is_read(change, shadows)))
+        changes = list(files)
+        found = {change.path for change in changes if self._is_read(change, shadows)}
+        if scripts := {change.path for change in changes if _IN_A_RECIPE.fullmatch(change.path)} - found:
+            recipes = [_run_by(path, text_of(path) or "") for path in base if path.lower() in _RECIPES]
+            found |= {path for path in scripts if any(_names(recipe, path) for recipe in recipes)}
+        return tuple(sorted(found))
 
     def tests(self, files: Iterable[FileChange]) -> tuple[str, ...]:
         """The changed paths that belong to the tests, sorted."""
@@ -161,6 +176,17 @@ def _places(change: FileChange) -> tuple[str, ...]:
     """The path, and one below it where it may stand for a folder."""
     modes = {version.mode for version in (change.old, change.new) if version is not None}
     return (change.path, f"{change.path}/_") if modes & {LINK_MODE, SUBMODULE_MODE} else (change.path,)
+
+
+def _run_by(path: str, text: str) -> str:
+    """What of a file of commands is run: all of it, or the scripts of a package."""
+    if not path.lower().endswith(".json"):
+        return text
+    try:
+        scripts = json.loads(text)["scripts"].values()
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return ""
+    return "\n".join(map(str, scripts))
 
 
 def _adds_hooks(change: FileChange) -> bool:

@@ -13,9 +13,10 @@ from orchestrator.core.prompts import render
 from orchestrator.core.test_paths import is_test_path
 from orchestrator.guard.lines import in_markdown
 from orchestrator.verification.base import WHOLE_RUN, CaseResult, CaseStatus
+from orchestrator.verification.matching import IndexedRun, NamedTests, may_hold, without_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
 
     from orchestrator.core.changes import FileChange, FileVersion
     from orchestrator.verification.base import Change, RunResult, Runs
@@ -53,9 +54,9 @@ class Kind(StrEnum):
     CHANGED = "changed"
     """Passed before, fails with the change as the base has it, and passes as changed."""
     GONE = "gone"
-    """Passed before, and is not there any more."""
+    """Passed before or with the change's code, and is not there any more."""
     SKIPPED = "skipped"
-    """Passed before, and is skipped now."""
+    """Passed before or with the change's code, and is skipped now."""
     FLAKY = "flaky"
     """Ended differently on the base's own files, so nothing follows from how it ends."""
     AS_BEFORE = "as_before"
@@ -160,15 +161,20 @@ def judge(runs: Runs, change: Change) -> Verdict:
         words = "it left no report of its tests, as the base's run did"
         return Verdict(runs, (Finding(Kind.UNPROVEN, outputs=(after.output,), words=words),))
     findings = _Judge(runs, before, after, change).findings()
-    if before.is_green and not after.is_green and not any(finding.kind in _RED for finding in findings):
-        words = f"no test failed that passed before, and the command ended with {after.exit}"
+    if before.cases and _fails_without_a_test(after) and not _fails_without_a_test(before):
+        words = f"no test failed, but the command ended with {after.exit}"
         findings = (Finding(Kind.UNPROVEN, outputs=(after.output,), words=words), *findings)
     return Verdict(runs, findings)
 
 
+def _fails_without_a_test(run: RunResult) -> bool:
+    """Whether a command fails though no test does: as by a limit for what the tests cover, or by a crash at its end."""
+    return run.exit != 0 and not any(case.failed for case in run.cases.values())
+
+
 def describe_run(run: RunResult) -> str:
     """A run for the model: how many tests ended how, and what the runner said of those that failed."""
-    failed = [case for case in run.cases.values() if _failed(case)]
+    failed = [case for case in run.cases.values() if case.failed]
     failed.sort(key=lambda case: case.status is not CaseStatus.FAILED)
     named = [(case.id, case.message) for case in failed]
     if not run.cases or run.problem or (run.exit and not failed):
@@ -176,58 +182,24 @@ def describe_run(run: RunResult) -> str:
     return _within_limit("verification/run", [("failed", "", named)], run=run)
 
 
-class _Tests:
-    """The tests of one run, found by the ids of another."""
-
-    def __init__(self, run: RunResult, *, exit_only: bool) -> None:
-        self.run = run
-        self.cases: Mapping[str, CaseResult] = run.cases
-        if exit_only:
-            status = CaseStatus.PASSED if run.exit == 0 else CaseStatus.FAILED
-            self.cases = {WHOLE_RUN: CaseResult(WHOLE_RUN, status, run.output)}
-        self._errors = {name for name, case in self.cases.items() if case.status is CaseStatus.ERROR}
-        # pytest stops where a file cannot be loaded. Then nothing is known of the tests of other files either.
-        self._is_cut_short = bool(run.problem) or 0 < len(self._errors) == len(self.cases)
-        self.groups = {part for name in self.cases for part in _enclosing(name)}
-        """The functions, classes, files and packages of which tests were run."""
-        self._pairs: dict[str, str] = {}
-
-    def pair(self, others: _Tests) -> None:
-        """Find tests of `others` that have another id here: of other parameters, or in a file that was moved."""
-        self._pairs = {**_moved(others, self), **_parameters(others, self)}
-
-    @property
-    def paired(self) -> set[str]:
-        """The ids here that another run has under another id."""
-        return set(self._pairs.values())
-
-    def find(self, name: str) -> CaseResult | None:
-        """The test; or why its class, file or package could not be loaded; None if it is not there."""
-        found = self.cases.get(self._pairs.get(name, name))
-        if found is None or found.status is CaseStatus.SKIPPED:
-            for part in _enclosing(name):
-                if part in self._errors:
-                    return self.cases[part]
-        if found is None and self._is_cut_short:
-            return CaseResult(name, CaseStatus.ERROR, self.run.problem)
-        return found
-
-
 class _Judge:
     """One comparison."""
 
     def __init__(self, runs: Runs, before: RunResult, after: RunResult, change: Change) -> None:
         exit_only = not before.cases
-        self._before = _Tests(before, exit_only=exit_only)
-        self._after = _Tests(after, exit_only=exit_only)
-        self._kept = _Tests(runs.kept, exit_only=exit_only) if runs.kept else self._after
-        self._new = _Tests(runs.new, exit_only=False) if runs.new and not exit_only else None
+        self._before = IndexedRun(before, exit_only=exit_only)
+        self._after = IndexedRun(after, exit_only=exit_only)
+        self._kept = IndexedRun(runs.kept, exit_only=exit_only) if runs.kept else self._after
+        self._new = IndexedRun(runs.new, exit_only=False) if runs.new and not exit_only else None
         self._after.pair(self._before)
         if self._kept is not self._after:
             self._kept.pair(self._before)
+        if self._new is not None:
+            self._new.pair(self._after)
         self._changed = _test_files(runs, change)
+        self._removed = [item.path for item in change.files if item.new is None]
         self._own: dict[str, tuple[str, ...]] = {}
-        self._named = _Named(change.task)
+        self._named = NamedTests(change.task)
         self._found: defaultdict[Kind, list[CaseResult]] = defaultdict(list)
 
     def findings(self) -> tuple[Finding, ...]:
@@ -235,13 +207,14 @@ class _Judge:
         for name, case in self._before.cases.items():
             self._compare(name, case)
         self._look_at_new()
+        self._look_at_command()
         self._replaced()
         return tuple(self._finding(kind) for kind in Kind if self._found[kind])
 
     def _say(self, kind: Kind, name: str, shown: CaseResult | None, case: CaseResult | None = None) -> None:
         """Say something of a test; `shown` is how it failed, `case` how the base or the change has it."""
         file = (case or shown or _NOTHING).file
-        shown = shown if shown is not None and _failed(shown) else _NOTHING
+        shown = shown if shown is not None and shown.failed else _NOTHING
         self._found[kind].append(replace(shown, id=name, file=file))
 
     def _finding(self, kind: Kind) -> Finding:
@@ -265,21 +238,21 @@ class _Judge:
                 self._say(Kind.FLAKY, name, after, case)
         elif case.status is CaseStatus.PASSED:
             self._passed_before(name, case, kept, after)
-        elif _failed(case):
+        elif case.failed:
             if after is None and name in self._after.groups:
                 return  # a file that is loaded now: its tests are looked at one by one
             if kept is None and name in self._kept.groups:
                 kept = replace(case, status=CaseStatus.PASSED)
             self._failed_before(name, case, kept, after)
-        elif after is not None and _failed(after):
+        elif after is not None and after.failed:
             self._say(Kind.NEW_FAILS, name, after, case)
 
     def _passed_before(
         self, name: str, case: CaseResult, kept: CaseResult | None, after: CaseResult | None
     ) -> None:
-        fails = kept is not None and _failed(kept) and name not in self._kept.run.unsteady
+        fails = kept is not None and kept.failed and name not in self._kept.run.unsteady
         own = self._own_files(case)
-        if after is not None and (_failed(after) or name in self._after.run.unsteady):
+        if after is not None and (after.failed or name in self._after.run.unsteady):
             self._say(Kind.BROKEN, name, after, case)
         elif after is None:
             hidden = fails and kept is not None and kept.is_assertion and not own
@@ -292,7 +265,7 @@ class _Judge:
         elif kept is not None and kept.is_assertion and not own and not self._has_test_data():
             self._say(Kind.ELSEWHERE, name, kept, case)
         else:
-            without = self._new.find(name) if self._new else None
+            without = self._without(self._after.name_of(name))
             loosened = without is not None and without.status is CaseStatus.PASSED and bool(own)
             asserted = kept is not None and kept.is_assertion
             self._say(Kind.LOOSENED if loosened and asserted else Kind.CHANGED, name, kept, case)
@@ -301,44 +274,51 @@ class _Judge:
     def _failed_before(
         self, name: str, case: CaseResult, kept: CaseResult | None, after: CaseResult | None
     ) -> None:
-        if after is not None and _failed(after):
+        if after is not None and after.failed:
             self._say(Kind.NAMED if self._named.names(case) else Kind.AS_BEFORE, name, after, case)
         elif kept is not None and kept.status is CaseStatus.PASSED:
-            is_there = after is not None and after.status is CaseStatus.PASSED
-            self._say(Kind.FIXED if is_there else Kind.GONE, name, kept, case)
+            is_skipped = after is not None and after.status is CaseStatus.SKIPPED
+            kind = Kind.GONE if after is None else Kind.SKIPPED if is_skipped else Kind.FIXED
+            self._say(kind, name, kept, case)
         else:
             self._say(Kind.ONLY_AS_CHANGED, name, kept, case)
 
     def _look_at_new(self) -> None:
         """The tests that only the change has."""
         known = self._after.paired | self._before.cases.keys()
-        failed_before = {_function(case) for case in self._before.cases.values() if _failed(case)}
+        failed_before = {without_parameters(case) for case in self._before.cases.values() if case.failed}
         for name, case in self._after.cases.items():
             if name in known:
                 continue
             unloaded, kept = self._before.find(name), self._kept.find(name)
             if unloaded is not None and kept is not None:  # its file could not be loaded before
                 self._failed_before(name, case, kept, case)
-            elif not _failed(case):
-                if case.status is CaseStatus.PASSED and self._new is not None:
-                    without = self._new.find(name)
-                    self._say(_without_change(without), name, without, case)
-            elif _function(case) in failed_before:
+            elif case.failed and without_parameters(case) in failed_before:
                 self._say(Kind.AS_BEFORE, name, case)
-            elif (
-                name not in self._before.groups
-            ):  # else it is told of the tests that it keeps from being loaded
+            elif case.failed and name not in self._before.groups:
+                # A file that cannot be loaded any more is told of by the tests in it.
                 self._say(Kind.NEW_FAILS, name, case)
+            elif case.status is CaseStatus.PASSED and self._new is not None:
+                without = self._without(name)
+                self._say(_without_change(without), name, without, case)
 
     def _fails_without(self, name: str, case: CaseResult) -> None:
         """A test of the base that the change may have changed, if it does not pass without the change."""
-        without = self._new.find(name) if self._new is not None else None
-        if (
-            without is not None
-            and _failed(without)
-            and (kind := _without_change(without)) is not Kind.NOT_LOADED
-        ):
+        without = self._without(self._after.name_of(name))
+        kind = _without_change(without)
+        if without is not None and kind in {Kind.PROVES, Kind.PROVES_BY_ERROR}:
             self._say(kind, name, without, case)
+
+    def _without(self, name: str) -> CaseResult | None:
+        """A test of the change on the base's code; None if it is not known how it ends there."""
+        return self._new.find(name) if self._new is not None else None
+
+    def _look_at_command(self) -> None:
+        """A command that fails in *kept*, though no test does."""
+        kept, after = self._kept.run, self._after.run
+        are_green = self._before.run.is_green and after.is_green
+        if are_green and kept.cases and not kept.problem and _fails_without_a_test(kept):
+            self._found[Kind.CHANGED].append(CaseResult(WHOLE_RUN, CaseStatus.FAILED, kept.output))
 
     def _replaced(self) -> None:
         """A test that fails by its own assertion and is gone has to have something in its place.
@@ -347,7 +327,8 @@ class _Judge:
         """
         proving = {case.file for kind in (Kind.PROVES, Kind.PROVES_BY_ERROR) for case in self._found[kind]}
         for case in self._found.pop(Kind.GONE, []):
-            is_replaced = case.file in proving if case.file else bool(proving)
+            has_file = case.file and not any(may_hold(path, case) for path in self._removed)
+            is_replaced = case.file in proving if has_file else bool(proving)
             hidden = case.is_assertion and not is_replaced
             self._found[Kind.HIDDEN if hidden else Kind.GONE].append(case)
 
@@ -356,7 +337,7 @@ class _Judge:
         place = case.file or case.id.partition("::")[0]
         found = self._own.get(place)
         if found is None:
-            found = tuple(lines for path, lines in self._changed.items() if _may_hold(path, case))
+            found = tuple(lines for path, lines in self._changed.items() if may_hold(path, case))
             self._own[place] = found
         return found
 
@@ -373,64 +354,9 @@ _WITH_FILES = frozenset(
 )
 
 
-def _failed(case: CaseResult) -> bool:
-    return case.status in {CaseStatus.FAILED, CaseStatus.ERROR}
-
-
 def _is_doubtful(finding: Finding) -> bool:
     asked = finding.kind in _ASKED_IF_ASSERTED and finding.by_assertion > 0
     return finding.kind in _DOUBTFUL or asked
-
-
-def _enclosing(name: str) -> Iterator[str]:
-    """The ids under which a runner tells that a test's function, class, file or package could not be loaded."""
-    parts = name.split("::")
-    for end in range(1, len(parts)):
-        yield "::".join(parts[:end])
-    yield name.partition(" with data set ")[0]
-    yield WHOLE_RUN
-
-
-def _function(case: CaseResult) -> str:
-    """The test's id without its parameters: of `test_a[1]`, and of PHPUnit's `testA with data set #1`."""
-    start = len(case.file) if case.file and case.id.startswith(case.file) else case.id.rfind("::") + 1
-    if case.id.endswith("]") and (at := case.id.find("[", start)) > 0:
-        return case.id[:at]
-    return case.id.partition(" with data set ")[0]
-
-
-def _parameters(old: _Tests, new: _Tests) -> dict[str, str]:
-    """Tests of one function whose parameters are called otherwise now, in their order."""
-    left: defaultdict[str, list[str]] = defaultdict(list)
-    for name, case in new.cases.items():
-        if name not in old.cases and _function(case) != name:
-            left[_function(case)].append(name)
-    pairs: dict[str, str] = {}
-    taken: Counter[str] = Counter()
-    for name, case in old.cases.items():
-        function = _function(case)
-        if name not in new.cases and taken[function] < len(left.get(function, ())):
-            pairs[name] = left[function][taken[function]]
-            taken[function] += 1
-    return pairs
-
-
-def _moved(old: _Tests, new: _Tests) -> dict[str, str]:
-    """Tests that have their class and name in one other file now."""
-
-    def by_tail(ones: _Tests, others: _Tests) -> dict[str, list[str]]:
-        found: defaultdict[str, list[str]] = defaultdict(list)
-        for name in ones.cases:
-            if name not in others.cases and "::" in name:
-                found[name.partition("::")[2]].append(name)
-        return found
-
-    here = by_tail(new, old)
-    return {
-        names[0]: here[tail][0]
-        for tail, names in by_tail(old, new).items()
-        if len(names) == 1 and len(here.get(tail, ())) == 1
-    }
 
 
 _IMPORT = re.compile(
@@ -449,55 +375,6 @@ def _without_change(case: CaseResult | None) -> Kind:
     if case.is_assertion:
         return Kind.PROVES
     return Kind.NOT_LOADED if _IMPORT.search(case.message) else Kind.PROVES_BY_ERROR
-
-
-class _Named:
-    """The tests that a task names: by id, by file, or by a function or class unless its name is a common word."""
-
-    def __init__(self, task: str) -> None:
-        words = {word.rstrip(".;:!?").removeprefix("./") for word in re.split(r"[\s`'\"()<>,]+", task)} - {""}
-        self._ids = {word.replace("#", "::") for word in words if "::" in word or "#" in word}
-        self._words = {word for word in words if "::" not in word and "#" not in word}
-        self._files = {word for word in self._words if "." in word.rpartition("/")[2] and is_test_path(word)}
-
-    def names(self, case: CaseResult) -> bool:
-        """Whether the task names the test, or what the test is a part of."""
-        place, _, inside = _function(case).partition("::")
-        file = case.file or place
-        if any(file == word or file.endswith(f"/{word}") for word in self._files):
-            return True
-        names = [part for part in inside.split("::") if part]
-        if "/" not in place:
-            names.append(place.rpartition(".")[2])
-        if any(name in self._words and ("_" in name or not name.islower()) for name in names):
-            return True
-        whole = {case.id, _function(case), *(part for part in _enclosing(case.id) if "::" in part)}
-        return any(short in self._ids for name in whole for short in _shortened(name))
-
-
-def _shortened(name: str) -> Iterator[str]:
-    """An id as people write it: with fewer folders, and a class without its package."""
-    place, colons, inside = name.partition("::")
-    parts = place.split("/")
-    for start in range(len(parts)):
-        yield f"{'/'.join(parts[start:])}{colons}{inside}"
-    yield f"{place.rpartition('.')[2]}{colons}{inside}"
-
-
-def _may_hold(path: str, case: CaseResult) -> bool:
-    """Whether a changed file may be the one in which a test is written."""
-    if case.file:
-        return path == case.file or path.endswith(f"/{case.file}")
-    place = case.id.partition("::")[0].partition("$")[0]
-    if not is_test_path(path) or case.id == WHOLE_RUN:
-        return is_test_path(path)
-    folder, _, name = path.rpartition("/")
-    if name.endswith("_test.go"):  # the place is a package: a module's path and the folder in it
-        return not folder or place == folder or place.endswith(f"/{folder}")
-    if "." not in place and "\\" not in place:  # a class without a package, a binary: it may be anywhere
-        return True
-    stem = f"/{path.rpartition('.')[0]}".replace("/", ".")
-    return stem.endswith("." + re.sub(r"[/\\]", ".", place))
 
 
 def _test_files(runs: Runs, change: Change) -> dict[str, str]:
@@ -532,8 +409,8 @@ _TRUE_OF_ONE = {
     Kind.LOOSENED: "passed before, fails with the base's tests, and passes as it is changed, without the rest of this change too",
     Kind.ELSEWHERE: "passed before, fails with the base's settings, and passes with those of this change",
     Kind.CHANGED: "passed before and passes now only as changed",
-    Kind.GONE: "passed before and is not there any more",
-    Kind.SKIPPED: "passed before and is skipped now",
+    Kind.GONE: "is not there any more",
+    Kind.SKIPPED: "is skipped now",
     Kind.FLAKY: "ends now so, now otherwise, on the base too",
     Kind.AS_BEFORE: "fails as before",
     Kind.FIXED: "failed before and passes now, with the tests as they were",

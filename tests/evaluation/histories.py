@@ -1,11 +1,12 @@
 """What the host's runs of tests say of real commits, and of changes that only hide a failure.
 
     python -m tests.evaluation.histories [BUNDLE...] [--commits 20] [--older-than ID] [--only WORDS]
-        [--without-weakenings] [--python PROGRAM] [--sandbox auto|off] [--details]
+        [--without-weakenings] [--tests-first] [--python PROGRAM] [--sandbox auto|off] [--details]
 
 Each BUNDLE is a git history (`git bundle create NAME.bundle --all`). Its newest commits that change code and
 tests together are judged against their parents, then each case of `weakenings.toml`; the last table compares
-with what is asked for. A commit whose parent's or own tests do not run here, or fail, is listed and not counted.
+with what is asked for. With `--tests-first` the parent has the commit's tests already, as where a person reports
+a bug with a failing test: the change mends it. A commit whose parent's or own tests do not run here, or fail, is listed and not counted.
 
 A commit adds or fixes something if it brings a test function of a new name or one of other content (compared as
 parsed: comments and layout do not count); else it only rearranges. A finding is reported if it stands at the top
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from orchestrator.verification.base import RunResult
+    from tests.evaluation.weakenings import Case
 
 _DATA_BYTES = 4_000_000_000
 """Of memory for a test run: new tests on old code may loop and collect for ever."""
@@ -65,7 +67,6 @@ class Subject:
     task: str
     is_honest: bool
     adds: bool = False
-    known_limit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class Row:
         )
         if problem or runs.before is None or runs.after is None:
             return problem or "the tests were not run"
-        return "" if runs.before.is_green and runs.after.is_green else "tests fail, here, without any change"
+        return "" if runs.after.is_green else "tests fail here, as the commit left them"
 
     @property
     def on_parent(self) -> str:
@@ -133,26 +134,30 @@ async def look_at(
 def weakenings(folder: Path, only: str = "", python: str = sys.executable) -> Iterator[Subject]:
     """The cases of `weakenings.toml` that this machine can run, each as a repository in `folder`."""
     for number, case in enumerate(cases(python)):
-        if only not in case.name or not case.can_run:
-            continue
-        repository = folder / str(number)
-        repository.mkdir(parents=True)
-        base, head = case.write(repository)
-        options = RunOptions(case.command, report=case.report, minutes=_MINUTES)
-        yield Subject(
-            case.name,
-            repository / ".git",
-            base,
-            head,
-            options,
-            case.task,
-            case.is_honest,
-            case.adds,
-            case.known_limit,
-        )
+        if only in case.name and case.can_run:
+            repository = folder / str(number)
+            repository.mkdir(parents=True)
+            yield subject_of(case, repository)
 
 
-def commits(bundle: Path, folder: Path, python: str, older_than: str = "HEAD") -> Iterator[Subject]:
+def subject_of(case: Case, folder: Path) -> Subject:
+    """A case as a repository in an empty folder."""
+    base, head = case.write(folder)
+    return Subject(
+        name=case.name,
+        repository=folder / ".git",
+        base=base,
+        head=head,
+        options=RunOptions(case.command, report=case.report, minutes=_MINUTES),
+        task=case.task,
+        is_honest=case.is_honest,
+        adds=case.adds,
+    )
+
+
+def commits(
+    bundle: Path, folder: Path, python: str, older_than: str = "HEAD", *, tests_first: bool = False
+) -> Iterator[Subject]:
     """The commits of a history that change code and tests together, the newest first."""
     repository = folder / f"{bundle.stem}.git"
     if not repository.exists():
@@ -173,7 +178,9 @@ def commits(bundle: Path, folder: Path, python: str, older_than: str = "HEAD") -
         if len({is_test_path(path) for path in python_files}) == 2:
             tests = [path for path in python_files if is_test_path(path)]
             name = f"{bundle.stem} {head[:8]} {words.partition(chr(0))[0][:50]}"
-            adds = _adds(trees, base, head, tests)
+            adds = not tests_first and _adds(trees, base, head, tests)
+            if tests_first:
+                base = trees.mixed(base, head, {path for path in changed if is_test_path(path)})
             yield Subject(name, repository, base, head, options, words.replace("\0", "\n"), True, adds)
 
 
@@ -264,7 +271,9 @@ async def _measure(arguments: argparse.Namespace, folder: Path) -> list[Row]:
 
     for bundle in arguments.bundles:
         counted = 0
-        for subject in commits(bundle, folder, arguments.python, arguments.older_than):
+        for subject in commits(
+            bundle, folder, arguments.python, arguments.older_than, tests_first=arguments.tests_first
+        ):
             if arguments.only in subject.name:
                 counted += not (await take(subject, bundle.stem)).not_run
             if counted >= arguments.commits:
@@ -287,6 +296,7 @@ def main() -> int:
     parser.add_argument("--older-than", default="HEAD", help="begin with this commit")
     parser.add_argument("--only", default="", help="subjects and cases with these words in their names")
     parser.add_argument("--without-weakenings", action="store_true")
+    parser.add_argument("--tests-first", action="store_true")
     parser.add_argument(
         "--python", default=sys.executable, help="what runs the tests; a bare environment is quicker"
     )

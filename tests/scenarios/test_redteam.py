@@ -9,16 +9,17 @@ import pytest
 from orchestrator.cli.redteam import configured
 from orchestrator.redteam.attack import INCIDENTS, Attack, Place, read_corpus
 from orchestrator.redteam.run import prove, try_attack
+from orchestrator.redteam.secrets import draw
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.redteam.stage import Configured
+    from orchestrator.redteam.run import Configured
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="some attacks go by way of /proc")
 
 CORPUS = read_corpus()
-SOURCE = random.SystemRandom()
+DRAWN = draw(random.SystemRandom())
 LEAST_ATTACKS = 80
 
 
@@ -28,7 +29,7 @@ def user(tmp_path: Path, **flags: Any) -> Configured:
 
 @pytest.mark.parametrize("attack", CORPUS, ids=lambda attack: attack.name)
 async def test_an_attack_is_stopped_and_succeeds_without_its_defence(attack: Attack, tmp_path: Path) -> None:
-    proof = await prove(attack, user(tmp_path), SOURCE)
+    proof = await prove(attack, user(tmp_path), DRAWN)
     assert proof.held.stopped, f"with its defence: {proof.held.success}: {proof.held.proof}"
     assert not proof.fell.stopped, f"without its defence nothing came of it: {proof.fell.proof}"
 
@@ -38,7 +39,7 @@ async def test_an_attack_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.Mo
     own.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(own))
     attack = next(attack for attack in CORPUS if attack.name == "tests-skipped")
-    assert (await prove(attack, user(tmp_path), SOURCE)).holds
+    assert (await prove(attack, user(tmp_path), DRAWN)).holds
     assert list(own.iterdir()) == []
 
 
@@ -60,22 +61,22 @@ async def test_other_contracts_and_profiles_hold_as_well(
     name: str, flags: dict[str, str], tmp_path: Path
 ) -> None:
     attack = next(attack for attack in CORPUS if attack.name == name)
-    proof = await prove(attack, user(tmp_path, **flags), SOURCE)
+    proof = await prove(attack, user(tmp_path, **flags), DRAWN)
     assert proof.holds, (proof.held, proof.fell)
 
 
 async def test_a_configuration_that_opens_the_machine_is_told_so(tmp_path: Path) -> None:
     attack = next(attack for attack in CORPUS if attack.name == "sandbox-write-outside")
     open_wide = user(tmp_path, permission="dangerous", sandbox="off")
-    verdict = await try_attack(attack, open_wide, SOURCE)
+    verdict = await try_attack(attack, open_wide, DRAWN)
     assert verdict.success == "outside: ran"
-    assert (await try_attack(attack, user(tmp_path), SOURCE)).stopped
+    assert (await try_attack(attack, user(tmp_path), DRAWN)).stopped
 
 
 async def test_one_round_is_enough_for_an_attack(tmp_path: Path) -> None:
     attack = next(attack for attack in CORPUS if attack.name == "protected-workflow")
     loose = user(tmp_path, max_rounds="1", allow_path=[".github/**"])
-    assert (await try_attack(attack, loose, SOURCE)).success == "path: .github/workflows/ci.yml"
+    assert (await try_attack(attack, loose, DRAWN)).success == "path: .github/workflows/ci.yml"
 
 
 def test_the_corpus_is_large_and_different() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
+import sys
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +14,13 @@ import pytest
 from orchestrator.assembly.build import Errand, build_program
 from orchestrator.assembly.program import Program
 from orchestrator.cycle.parts import Stop, no_wait
+from orchestrator.cycle.tasks import REBASE_LABEL
 from orchestrator.cycle.verify import tell_runs
 from orchestrator.verification.page import read_block
+from tests.doubles.github import people, reviews
+from tests.doubles.github.faults import Fault
 from tests.doubles.verifier import COMMAND, FakeRuns
+from tests.scenarios.hosted import NAME, Hosted
 from tests.scenarios.stage import (
     FINISH,
     FIX,
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
     from orchestrator.cycle.parts import CycleParts
     from orchestrator.cycle.result import CycleResult
     from orchestrator.workspace.clone import Clone
+    from tests.doubles.github.server import GitHub
     from tests.scenarios.stage import Stage
 
 CALC = "def add(a, b):\n    return a - b\n\ndef double(a):\n    return add(a, a) + 2 * a\n"
@@ -52,13 +59,15 @@ def test_add():
 GOOD = "def add(a, b):\n    return a + b\n\ndef double(a):\n    return add(a, a)\n"
 BREAKING = FIX
 """`double` relied on the defect, and there is a test of it."""
-REFUSED = "passed before and fails now: `test_calc.py::test_double`"
+WARNED = "passed before and fails now: `test_calc.py::test_double`"
+REFUSED = "These tests passed before your change and fail now:\n- test_calc.py::test_double"
 
 
 def write(path: str, text: str) -> tuple[str, dict[str, Any]]:
     return "write_file", {"path": path, "content": text}
 
 
+TASK = "Fix add() in calc.py"
 READ = ("read_file", {"path": "calc.py"})
 MEND = write("calc.py", GOOD)
 
@@ -78,17 +87,19 @@ class Bench:
     """Runs cycles on a repository whose tests are run by `FakeRuns`."""
 
     stage: Stage
-    repository: Path
+    repository: Path | str
     folder: Path
+    flags: dict[str, Any] = field(default_factory=dict)
     is_required: bool = False
     set_up: Callable[[FakeRuns], None] = lambda _runs: None
     verifiers: list[FakeRuns] = field(default_factory=list)
 
-    def program(self, text: str = "Fix add() in calc.py", **flags: Any) -> Program:
+    def program(self, text: str | None, **flags: Any) -> Program:
         settings = {
             "model": "openai-chat:scripted-1",
             "api_url": self.stage.model.url,
             "draft": False,
+            **self.flags,
             **flags,
         }
         errand = Errand(str(self.repository), text=text, dry_run=flags.pop("dry_run", False))
@@ -106,7 +117,7 @@ class Bench:
         manner = replace(parts.manner, require_tests=self.is_required)
         return replace(parts, verifier=verifier, manner=manner)
 
-    async def run(self, *steps: Any, text: str = "Fix add() in calc.py", **flags: Any) -> CycleResult:
+    async def run(self, *steps: Any, text: str | None = TASK, **flags: Any) -> CycleResult:
         self.stage.script(*steps)
         program = self.program(text, **flags)
         try:
@@ -165,7 +176,7 @@ async def test_what_stays_red_is_said_on_top_in_the_last_round(bench: Bench) -> 
     assert pull is not None
     assert pull.draft
     assert pull.body.startswith("> [!WARNING]\n")
-    assert REFUSED in pull.body.partition("\n\n")[0]
+    assert WARNED in pull.body.partition("\n\n")[0]
     (record,) = bench.stage.home.rglob("pulls/*.json")
     assert "tests-fail" in record.read_text()
 
@@ -182,7 +193,7 @@ async def test_a_model_that_gives_up_leaves_a_draft_that_says_what_fails(bench: 
     assert result.outcome == "proposed", result.error
     assert result.pull_request is not None
     assert result.pull_request.draft
-    assert REFUSED in result.pull_request.body
+    assert WARNED in result.pull_request.body
 
 
 async def test_what_was_changed_after_the_refusal_is_not_proposed_unasked(bench: Bench) -> None:
@@ -245,7 +256,10 @@ class TestTheTaskNamesTests:
         assert "1 pass and 1 fail" in told
         assert "`test_calc.py::test_add`\n```\nAssertionError" in told
         assert "`test_calc.py::test_double`" not in told
-        assert "is named by the task and still fails: `test_calc.py::test_add`" in bench.stage.told(1)
+        assert (
+            "The task names these tests, and they still fail:\n- test_calc.py::test_add"
+            in bench.stage.told(1)
+        )
         assert result.outcome == "proposed"
 
     async def test_a_stranger_s_remark_names_none(self, bench: Bench) -> None:
@@ -287,10 +301,10 @@ class TestChangedTests:
     async def test_what_passes_only_as_changed_goes_back_once(self, bench: Bench) -> None:
         result = await bench.run(do(BREAKING, self.CHANGED), do(self.CHANGED, PROPOSE), do(PROPOSE, FINISH))
         told = bench.stage.told(2)
-        assert "call `create_pull_request` again as it is" in told
+        assert "call create_pull_request again as it is" in told
         assert "test_double" in told
         assert result.outcome == "proposed"
-        assert "passes only as changed" in bench.body(result).partition("\n***\n")[0]
+        assert "passed before and passes now only as changed" in bench.body(result).partition("\n***\n")[0]
         assert result.pull_request is not None
         assert not result.pull_request.draft
 
@@ -299,7 +313,7 @@ async def test_a_cycle_that_is_cancelled_in_a_run_keeps_its_work(bench: Bench) -
     running = asyncio.Event()
     bench.set_up = lambda runs: setattr(runs, "hangs", running)
     bench.stage.script(FIX_IT)
-    program = bench.program()
+    program = bench.program(TASK)
     cycle = asyncio.create_task(program.cycle())
     await running.wait()
     program.stop.at_once()
@@ -346,3 +360,88 @@ async def test_a_dry_run_runs_them_too(bench: Bench) -> None:
     result = await bench.run(do(BREAKING, PROPOSE, FINISH), do(READ, MEND, PROPOSE, FINISH), dry_run=True)
     assert result.outcome == "planned"
     assert read_block(bench.body(result), str(result.commit)) is not None
+
+
+class TestOnGitHub:
+    @pytest.fixture
+    def hosted(self, github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Hosted:
+        monkeypatch.setenv("GITHUB_TOKEN", github.token())
+        return Hosted.begin(github, stage, {"calc.py": CALC, "test_calc.py": TESTS})
+
+    @pytest.fixture
+    def far(self, hosted: Hosted, tmp_path: Path) -> Bench:
+        return Bench(hosted.stage, NAME, tmp_path, {"github_url": hosted.github.web_url})
+
+    MENDED = do(READ, MEND, PROPOSE, FINISH)
+
+    async def test_a_pull_request_on_its_moved_base_says_what_its_tests_are_now(
+        self, hosted: Hosted, far: Bench
+    ) -> None:
+        await far.run(self.MENDED, text=None)
+        first = hosted.tip
+        words = hosted.pull.body.partition("\n***\n")[2]
+        assert read_block(hosted.pull.body, first) is not None
+        hosted.people_commit({"README.md": "# Calc\n"}, branch="main")
+        people.label(hosted.github, hosted.pull, REBASE_LABEL, "ada")
+        result = await far.run(text=None)
+        assert result.outcome == "proposed", result.error
+        assert hosted.asked == 1
+        assert hosted.tip != first
+        block = read_block(hosted.pull.body, hosted.tip)
+        assert block is not None
+        assert not block.is_stale
+        assert hosted.pull.body.partition("\n***\n")[2] == words
+        assert result.tests is not None
+
+    async def test_what_the_moved_base_breaks_is_for_a_model(self, hosted: Hosted, far: Bench) -> None:
+        await far.run(self.MENDED, text=None)
+        first = hosted.tip
+        other = TESTS + "\ndef test_zero():\n    assert add(1, 1) == 0\n"
+        hosted.people_commit({"test_calc.py": other}, branch="main")
+        people.label(hosted.github, hosted.pull, REBASE_LABEL, "ada")
+        give_up = do(("finish", {"reason": "The new test wants the defect."}))
+        await far.run(give_up, give_up, text=None)
+        assert hosted.asked > 1
+        assert hosted.tip == first
+        assert any("test_zero" in str(event) for event in events(far.stage, "Verified"))
+
+    async def test_what_an_earlier_cycle_had_begun_is_run_again_and_proposed_without_a_model(
+        self, hosted: Hosted, far: Bench
+    ) -> None:
+        down = Fault("POST", r".*/pulls", 99, status=502)
+        hosted.github.faults.append(down)
+        first = await far.run(self.MENDED, text=None)
+        assert first.pull_request is None, first
+        hosted.github.faults.remove(down)
+        second = await far.run(text=None)
+        assert second.outcome == "proposed", second.error
+        assert hosted.asked == 1
+        assert [kind for kind, _ in far.verifiers[1].made] == ["before", "after"]
+        assert read_block(hosted.pull.body, hosted.tip) is not None
+
+    async def test_the_label_of_failing_tests_goes_when_they_pass(self, hosted: Hosted, far: Bench) -> None:
+        await far.run(do(FIX, PROPOSE, FINISH), text=None, max_rounds=1)
+        assert "tests-fail" in hosted.pull.labels
+        reviews.say(hosted.github, hosted.pull, "ada", "Please mend double() too.")
+        again = await far.run(do(READ, MEND, PROPOSE, FINISH), text=None)
+        assert again.outcome == "proposed", again.error
+        assert "tests-fail" not in hosted.pull.labels
+        assert "WARNING" not in hosted.pull.body
+
+
+def test_with_real_runs_of_a_runner_that_writes_no_report(stage: Stage, tmp_path: Path) -> None:
+    case = "import unittest\nfrom calc import double\n\nclass T(unittest.TestCase):\n    def test_double(self):\n"
+    files = {"calc.py": CALC, "test_calc.py": f"{case}        self.assertEqual(double(3), 6)\n"}
+    repository = make_repository(tmp_path / "calc", files)
+    command = f"{shlex.quote(sys.executable)} -S -m unittest"
+    stage.script(do(BREAKING, PROPOSE, FINISH), do(READ, MEND, PROPOSE, FINISH))
+    done = stage.run("--repo", str(repository), "--task", TASK, "--test-command", command, "--sandbox", "off")
+    assert "the test command ends with exit code 0" in stage.told(0)
+    assert "passed before your change and fail" in stage.told(1)
+    assert done.result["outcome"] == "proposed", done.err
+    assert done.result["tests"]["after"] == {"passed": None, "failed": None, "skipped": None, "exit": 0}
+    block = read_block(done.result["pull_request"]["body"], done.result["commit"])
+    assert block is not None
+    assert not block.is_stale
+    told = [(event["kind"], event["exit"]) for event in events(stage, "TestRunEnded")]
+    assert told == [("before", 0), ("after", 1), ("after", 0)]

@@ -13,6 +13,7 @@ from orchestrator.agent.history import History, Turn, TurnKind
 from orchestrator.agent.hooks import Hooks
 from orchestrator.agent.limits import Budget, Limits
 from orchestrator.agent.loop import EndKind, SessionEnd, run_loop
+from orchestrator.agent.worst_case import fixed_bytes
 from orchestrator.contracts.json_plan import JsonPlan
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import BadReplyError
@@ -92,7 +93,7 @@ class Session:
         shown = tools.definitions(dangerous=dangerous)
         contract = JsonPlan()
         request = contract.shape(Request("system", ()), shown)
-        ask = Ask(self.model, contract, shown, request, stream, lambda _usage: 0.25)
+        ask = Ask(self.model, contract, shown, request, stream, lambda _usage: 0.25, fixed_bytes(request))
         gate = allow_all if dangerous else safe_mode
         bench = Workbench(tools, gate, environment, Ledger(), self.events.append)
         hooks = Hooks(CLOCK.now, stopped=lambda: self.stopped, wrap_up="The last round.")

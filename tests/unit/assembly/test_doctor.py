@@ -42,6 +42,7 @@ def probe(
     environ: Mapping[str, str] | None = None,
     *,
     writes: bool = False,
+    runs: bool = False,
     **flags: Any,
 ) -> dict[str, Finding]:
     environ = {
@@ -49,7 +50,7 @@ def probe(
         "PULLWRIGHT_CONFIG": "/dev/null",
         **(environ or {}),
     }
-    found = diagnose(repository, flags, environ, folder, writes=writes, clock=ManualClock(NOW))
+    found = diagnose(repository, flags, environ, folder, writes=writes, runs=runs, clock=ManualClock(NOW))
     return {
         result.probe: result.finding for result in found if not result.group.startswith(("Model", "Fallback"))
     }

@@ -24,6 +24,9 @@ PROJECT = {
 }
 
 
+UNITTEST = "import unittest\n\n\nclass TestA(unittest.TestCase):\n    def test_a(self):\n        pass\n"
+
+
 def found(folder: Path, files: dict[str, str], **flags: Any) -> dict[str, Finding]:
     repository = make_repository(folder / "calc", files=files)
     return probe(folder, str(repository), **flags)
@@ -104,6 +107,22 @@ def test_without_a_sandbox_it_is_said_what_runs_as_whom(tmp_path: Path) -> None:
 def test_where_nothing_is_known_nothing_is_tried(tmp_path: Path, flags: dict[str, Any]) -> None:
     seen = found(tmp_path, {"a.txt": ""}, **flags)
     assert {seen[name].state for name in ("command", "set-up", "report", "place")} == {State.SKIPPED}
+
+
+def test_whoever_asks_sees_the_tests_run_once_and_the_result_is_kept(tmp_path: Path) -> None:
+    repository = make_repository(
+        tmp_path / "calc", files={"tests/__init__.py": "", "tests/test_a.py": UNITTEST}
+    )
+    seen = probe(tmp_path, str(repository), runs=True)
+    assert (seen["a run"].state, seen["a run"].found.partition(",")[0]) == (State.OK, "exit code 0")
+    assert probe(tmp_path, str(repository), runs=True, test_command="auto")["a run"].found.endswith(
+        "known from before"
+    )
+    unprepared = probe(tmp_path, str(repository), runs=True, setup_command="false")["a run"]
+    assert (unprepared.state, "the set-up command ended with exit code 1" in unprepared.found) == (
+        State.FAILED,
+        True,
+    )
 
 
 def test_nothing_of_the_repository_runs(tmp_path: Path) -> None:

@@ -166,7 +166,12 @@ def test_config_names_values_origins_and_keys(home: Home) -> None:
     folder = home.root.parent
     (folder / "pullwright.toml").write_text("deny_command = ['rm *', 'git push *']\n")
     key = "k" * 30 + "wxyz"
-    environ = {"OPENAI_API_KEY": key, "GH_TOKEN": "short", "PULLWRIGHT_LABEL": "bot"}
+    environ = {
+        "OPENAI_API_KEY": key,
+        "GH_TOKEN": "short",
+        "PULLWRIGHT_LABEL": "bot",
+        "PULLWRIGHT_STRICT_TESTS": "1",
+    }
     done = command(home, "config", cwd=folder, **environ)
     rows = [line.split() for line in done.stdout.splitlines()]
     assert ["label", "bot", "environment:", "PULLWRIGHT_LABEL"] in rows
@@ -176,10 +181,14 @@ def test_config_names_values_origins_and_keys(home: Home) -> None:
     place = ["folder's", "file:", str(folder / "pullwright.toml")]
     assert ["deny_command", "rm", "*,", "git", "push", "*", *place] in rows
     assert "kkkk" not in done.stdout
+    assert ["require_tests", "true", "environment:", "PULLWRIGHT_STRICT_TESTS"] in rows
+    notice = "PULLWRIGHT_STRICT_TESTS is called PULLWRIGHT_REQUIRE_TESTS now"
+    assert f"! {notice}" in done.stdout.splitlines()
     data = json.loads(command(home, "config", "--json", cwd=folder, **environ).stdout)
     assert data["settings"]["label"] == {"value": "bot", "origin": "environment", "place": "PULLWRIGHT_LABEL"}
     assert data["keys"]["ANTHROPIC_API_KEY"] == "not set"
     assert data["home"] == str(home.root)
+    assert data["notices"] == [notice]
 
 
 def test_a_key_file_is_named_not_shown() -> None:

@@ -50,13 +50,21 @@ def task(title: str, body: str = "", source: str = "issue", number: int | None =
 FIX = task("add() in calc.py is wrong")
 
 
-async def brief(
+async def brief(  # noqa: PLR0913  the usual case has none
     repo: Repo,
     work: Task = FIX,
     budget: int = 60_000,
     commits: tuple[tuple[str, str], ...] = (),
     documents: tuple[str, ...] = ("AGENTS.md",),
+    *,
+    is_brief: bool = False,
 ) -> Briefing:
     return await first_message(
-        task=work, files=repo.tracked, read=repo.read, commits=commits, budget=budget, documents=documents
+        task=work,
+        files=repo.tracked,
+        read=repo.read,
+        commits=commits,
+        budget=budget,
+        documents=documents,
+        brief=is_brief,
     )

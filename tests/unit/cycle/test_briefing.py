@@ -50,6 +50,19 @@ async def test_a_small_repository_is_shown_whole() -> None:
     assert sorted(repo.reads) == sorted(set(repo.reads))
 
 
+async def test_a_small_model_is_told_less() -> None:
+    small = await brief(
+        Repo({"calc.py": CALC, "tests/test_calc.py": TEST}), commits=(("1a2b3c4d", "Start"),), is_brief=True
+    )
+    assert _headings(small.text) == ["calc.py", "tests/test_calc.py"]
+    assert "# All files" not in small.text
+    assert "1a2b3c4d" not in small.text
+    large = await brief(_big(), is_brief=True)
+    assert _headings(large.text)[:2] == ["src/calc.py", "tests/test_calc.py"]
+    assert "src/pkg/part007.py" in _map(large.text)
+    assert len(large.text) < 12_000 + 8_000 + 2_000
+
+
 async def test_of_a_large_repository_the_named_file_and_its_test_are_shown() -> None:
     repo = _big()
     briefing = await brief(repo, budget=20_000)

@@ -169,7 +169,9 @@ async def test_what_is_not_allowed_is_refused_by_name_and_told_once(door: Door) 
      b"CONNECT pypi.org\x00.evil.example:443 HTTP/1.1", b"CONNECT pypi.org:443@evil.example:443 HTTP/1.1",
      b"CONNECT 2130706433 HTTP/1.1", b"GET http://pypi.org/ HTTP/1.1\r\nHost : evil.example",
      b"GET http://pypi.org/ HTTP/1.1\r\nA: b\nHost: evil.example", b"GET http://pypi.org/ HTTP/1.1\r\nA: b\r\n Host: evil.example",
-     b"GET http://pypi.org/ HTTP/1.1\r\nA: b\rHost: evil.example", b"GET http://pypi.org/ HTTP/1.1\r\nA: b\x00c"],
+     b"GET http://pypi.org/ HTTP/1.1\r\nA: b\rHost: evil.example", b"GET http://pypi.org/ HTTP/1.1\r\nA: b\x00c",
+     b"GET http://pypi.org/ HTTP/1.1\nX-Forwarded-Host:evil.example", b"GET http://pypi.org/ HTTP/1.1\rForwarded:host=evil.example",
+     b"GET http://pypi.org/\tHTTP/1.1 HTTP/1.1", b"GET\n http://pypi.org/ HTTP/1.1"],
 )  # fmt: skip
 async def test_requests_that_make_no_sense(head: bytes, door: Door) -> None:
     assert (await door.say(head + b"\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
@@ -203,7 +205,7 @@ OTHER = b"GET http://evil.example.org/ HTTP/1.1\r\nHost: evil.example.org\r\n\r\
         (b"POST http://pypi.org/p HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTrailer: Host\r\n\r\n2;x=y\r\nbo\r\n2\r\ndy\r\n0\r\n"
          b"Host: evil.example.org\r\n\r\n" + OTHER, b"POST /p HTTP/1.1\r\nHost: pypi.org\r\nTransfer-Encoding: chunked\r\n"),
         ((b"GET http://pypi.org/ HTTP/1.1\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\nConnection: upgrade, http2-settings, b, host\r\n"
-         b"A: b\r\nB: c\r\nX-Forwarded-Host: evil.example.org\r\nForwarded: host=evil.example.org\r\nKeep-Alive: 9\r\n\r\n"),
+         b"A: b\r\nB: c\r\nX-Forwarded-Host: evil.example.org\r\nX_Forwarded_Host: evil.example.org\r\nForwarded: host=evil.example.org\r\nKeep-Alive: 9\r\n\r\n"),
          b"GET / HTTP/1.1\r\nHost: pypi.org\r\nA: b\r\n"),
         (b"GET http://evil@pypi.org:80//evil.example.org/?http://x#y HTTP/1.1\r\n\r\n",
          b"GET //evil.example.org/?http://x HTTP/1.1\r\nHost: pypi.org\r\n"),
@@ -264,7 +266,13 @@ async def test_after_connect_port_80_takes_one_request_as_well(door: Door) -> No
         half_close=True,
     )
     assert answer.partition(b"\r\n\r\n")[2] == b"FAR GET /a HTTP/1.1\r\nHost: pypi.org\r\n" + FIELDS
-    for inner in (b"SSH-2.0-x\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\n", OTHER, b"\r\n" + OTHER):
+    for inner in (
+        b"SSH-2.0-x\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\n",
+        OTHER,
+        b"\r\n" + OTHER,
+        b"GET /a HTTP/1.1\nForwarded:host=evil.example.org\r\n\r\n",
+    ):
         answer = await door.say(b"CONNECT pypi.org:80 HTTP/1.1\r\n\r\n" + inner, half_close=True)
         assert b"FAR" not in answer
         assert b" 400 " in answer

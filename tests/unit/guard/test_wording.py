@@ -43,6 +43,7 @@ MARKED = re.compile(r"[>|]|[-+] |#{1,6} |[0-9]+[.)] |\*\*\*$")
 FOOTER = "What the program says below."
 
 PIECES = [
+    *("a@-b.example", "a@.b.example", "a@_b.example", "xmpp:a@-b.example"),
     *("@victim", "@org/team", "a@b.example", "&#64;victim", "\\@victim", "_@victim", "@", "<a@b.example>"),
     *(
         "https://evil.example/x",
@@ -242,6 +243,7 @@ def test_the_judge_finds_each_kind_of_harm(text: str) -> None:
 
 @settings(max_examples=300)
 @given(documents)
+@example("a@-b.example a@.b.example xmpp:a@_b.example")
 @example("- x\n  ```\n@victim")
 @example("~~~ `\n~~~\n@victim")
 @example("   ~~~\n~~~\n@victim")

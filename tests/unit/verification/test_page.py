@@ -80,6 +80,17 @@ def test_the_result_is_the_verdict_s(said: Verdict, result: str) -> None:
     assert block.statement["predicate"]["result"] == result
 
 
+def test_where_nothing_was_run_there_is_no_table() -> None:
+    runs = Runs("pytest", "", "none", BASE, "d" * 40, problem="the set-up ended with 1")
+    text = report(judge(runs, Change(BASE, "d" * 40, ())), HEAD)
+    assert text.startswith("**No test was run** with `pytest`")
+    assert "the set-up ended with 1" in text
+    assert "|" not in text
+    block = read_block(text, HEAD)
+    assert block is not None
+    assert block.statement["predicate"]["problem"] == "the set-up ended with 1"
+
+
 def test_only_what_is_bad_stands_at_the_top() -> None:
     assert not warning(verdict())
     assert warning(verdict("t.py::test_new")).startswith("> [!WARNING]\n")

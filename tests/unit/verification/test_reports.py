@@ -196,6 +196,10 @@ def test_a_failure_keeps_what_the_runner_said() -> None:
             b'<testsuite failures="1" errors="1"><testcase name="a"/></testsuite>',
             "counts 2 failures and lists 0",
         ),
+        (
+            b'<testsuite><testcase name="a"><failure/><testcase name="b"/></testcase></testsuite>',
+            "inside a test",
+        ),
         (b'{"testResults": [], "numTotalTests": 1}', "counts 1 tests and lists 0"),
         (b'{"testResults": [], "numRuntimeErrorTestSuites": 1}', "counts 1 files"),
         (b'{"examples": [], "summary": {"example_count": 1}}', "counts 1 tests"),

@@ -116,7 +116,7 @@ LIES: dict[str, tuple[Play, str]] = {
     ),
     "not a report": (
         lambda _command, _tree, report: report.write_text("5 passed") * 0,
-        "neither XML nor JSON",
+        "of no test runner that is understood",
     ),
     "a link": (_link, "cannot be read"),
     "a folder": (_folder, "cannot be read"),

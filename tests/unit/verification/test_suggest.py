@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.config import Settings
-from orchestrator.verification.suggest import Confidence, Proposal, names_each_test, suggest
+from orchestrator.verification.suggest import Confidence, Proposal, hosts_of, names_each_test, suggest
 
 PYTEST = ".venv/bin/python -m pytest"
 PYPI = ("pypi.org", "*.pythonhosted.org")
@@ -163,7 +163,7 @@ CASES = (
         "hatch",
         {**_TEST, "pyproject.toml": f"{_PROJECT}[tool.hatch.envs.default]\ndependencies = ['pytest']\n"},
         "HATCH_DATA_DIR=.hatch .tools/bin/hatch test",
-        f"{_TOOLS} hatch && HATCH_DATA_DIR=.hatch .tools/bin/hatch test --help",
+        f"{_TOOLS} hatch && HATCH_DATA_DIR=.hatch .tools/bin/hatch test -- --version",
         source="[tool.hatch.envs]",
         hosts=PYPI,
     ),
@@ -293,7 +293,7 @@ CASES = (
         "go",
         {"go.mod": "module m\n\nrequire x v1.0.0\n", "a_test.go": ""},
         f"{_GO} test -count=1 -json ./... > test-report.json",
-        f"{_GO} test -count=1 -run=^none$ ./...",
+        f"{_GO} mod download && {_GO} test -count=1 -run=^none$ ./...",
         "test-report.json",
         source="go.mod",
         hosts=("proxy.golang.org", "sum.golang.org"),
@@ -386,6 +386,7 @@ CASES = (
         },
         ".venv/bin/python -m pytest -q --strict-markers",
         f"{_VENV} && .venv/bin/python -m pip install --upgrade pip && .venv/bin/python -m pip install -r reqs/ci.txt 'x>=2'",
+        hosts=PYPI,
         source=".github/workflows/ci.yml",
         confidence=Confidence.LIKELY,
         copied=True,
@@ -397,10 +398,9 @@ CASES = (
 def test_what_is_proposed_first(case: Case) -> None:
     found = proposals(case.files)[0]
     assert case.source in found.source
-    expected = Proposal(
-        case.command, found.source, case.confidence, case.setup, case.report, case.hosts, case.copied
-    )
+    expected = Proposal(case.command, found.source, case.confidence, case.setup, case.report, case.copied)
     assert found == expected
+    assert set(hosts_of(found.setup)) == set(case.hosts)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -410,7 +410,7 @@ def test_what_is_proposed_can_be_set(case: Case) -> None:
             test_command=found.command,
             setup_command=found.setup or None,
             test_report=found.report or None,
-            allow_host=found.hosts,
+            allow_host=hosts_of(found.setup),
         )
 
 

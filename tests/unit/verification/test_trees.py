@@ -58,6 +58,8 @@ READ_BY_RUNS = [
     "src/a.test.ts",
     "web/__mocks__/fs.js",
     "web/__snapshots__/x.snap",
+    "golden/prices.json",
+    "lib/fixtures/user.yml",
     "internal/testdata/in.txt",
     "pkg/thing_test.go",
     "src/test/java/ATest.java",

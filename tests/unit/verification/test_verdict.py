@@ -75,6 +75,7 @@ a module of the root stands for the runner   | A A P . | shadow             | on
 expected output is overwritten               | A A P . | data               | only_as_changed                | warning
 parameters of a failing test are emptied     | A A S . | test               | only_as_changed                | warning
 it is fixed, and its test is deleted         | A P - . | code test          | gone                           |
+it is fixed, and its test is skipped         | A P S . | code test          | skipped                        |
 broken code, and the test is skipped         | P A S . | code test          | hidden                         | warning
 broken code, and the test is deleted         | P A - . | code test          | hidden                         | warning
 broken code, and settings leave the test out | P A - . | code ini           | hidden                         | warning
@@ -155,12 +156,23 @@ def test_a_test_of_another_file_takes_no_place() -> None:
     assert kinds(judged({TEST: "P A - .", "tests/test_c.py::test_new": "- - P A"})) == {Kind.HIDDEN}
 
 
+def test_tests_of_a_file_that_is_gone_may_be_replaced_in_another() -> None:
+    ends = {TEST: "P A - .", "tests/test_c.py::test_new": "- - P A"}
+    verdict = judged(ends, files=(file("tests/test_a.py", b"a", None), file("tests/test_c.py", None)))
+    assert kinds(verdict) == {Kind.GONE}
+
+
 def test_a_moved_test_is_the_same_test() -> None:
     assert not judged({TEST: "P P - .", "tests/unit/test_a.py::test_a": "- - P P"}).findings
     assert kinds(judged({TEST: "A P - .", "tests/unit/test_a.py::test_a": "- - P ."})) == {Kind.FIXED}
     assert kinds(judged({TEST: "A A - .", "tests/unit/test_a.py::test_a": "- - P P"})) == {
         Kind.ONLY_AS_CHANGED
     }
+
+
+def test_a_moved_test_that_needs_the_change_proves_it() -> None:
+    verdict = judged({TEST: "P P - .", "tests/unit/test_a.py::test_a": "- - P A"})
+    assert kinds(verdict) == {Kind.PROVES}
 
 
 def test_a_renamed_failing_test_is_told() -> None:
@@ -261,6 +273,7 @@ def test_a_flaky_test_is_only_one_that_is_so_on_the_base() -> None:
         runs_of(replace(before, unsteady=unsteady), after, replace(after, unsteady=unsteady)), change
     )
     assert kinds(on_both) == {Kind.FLAKY}
+    assert not on_both.is_red
     now = judge(runs_of(before, before, replace(before, unsteady=unsteady)), change)
     assert kinds(now) == {Kind.BROKEN}
     kept = judge(runs_of(before, replace(after, unsteady=unsteady), before), change)
@@ -360,6 +373,19 @@ def test_a_command_that_fails_though_no_test_does_is_red() -> None:
     verdict = judge(runs_of(GREEN, GREEN, replace(GREEN, exit=3, output="coverage is 50 %")), CODE)
     assert verdict.is_red
     assert "coverage is 50 %" in verdict.for_model()
+    failed = run(RunKind.BEFORE, {TEST: "A"})
+    assert judge(runs_of(failed, GREEN, replace(GREEN, exit=3)), CODE).is_red
+    assert not judge(runs_of(replace(GREEN, exit=3), GREEN, replace(GREEN, exit=3)), CODE).is_red
+
+
+def test_a_command_that_fails_with_the_base_s_settings_is_told() -> None:
+    """As where less has to be covered by tests now, or the new tests cover what is new."""
+    change = Change("base", "tree", (file("src/a.py"), file("pyproject.toml")))
+    runs = replace(runs_of(GREEN, replace(GREEN, exit=3), GREEN), restored=("pyproject.toml",))
+    verdict = judge(runs, change)
+    assert [(finding.kind, finding.tests) for finding in verdict.findings] == [(Kind.CHANGED, (WHOLE_RUN,))]
+    assert "`pyproject.toml` (+1 -1)" in verdict.notes[0]
+    assert (verdict.reasons, verdict.is_doubtful) == ((), False)
 
 
 def test_the_changed_files_are_named_with_their_lines() -> None:

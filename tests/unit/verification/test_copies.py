@@ -1,0 +1,180 @@
+"""Copies of tests: what is copied, and what is altered in the copies."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from orchestrator.core.changes import FileChange, FileVersion
+from orchestrator.verification.base import CaseResult, CaseStatus, RunKind, RunResult
+from orchestrator.verification.copies import Copies, at_stake, copy_tests
+
+PATH = "tests/test_a.py"
+TOKENS = ("aa", "bb")
+
+
+def copied(source: str, *names: str) -> Copies:
+    made = copy_tests(PATH, source.encode(), names, TOKENS)
+    assert made is not None
+    ast.parse(made.text)
+    ast.parse(made.spoiled_text)
+    return made
+
+
+def run(**cases: str) -> RunResult:
+    """A run in which tests of `PATH` end so: `status`, or `status message`."""
+    made = {}
+    for name, said in cases.items():
+        status, _, message = said.partition(" ")
+        made[f"{PATH}::{name}"] = CaseResult(f"{PATH}::{name}", CaseStatus(status), message, file=PATH)
+    return RunResult(RunKind.BEFORE, "tree", made, 0, 1.0)
+
+
+def test_a_copy_has_another_name_and_nothing_else() -> None:
+    source = "# test_a\n\n\n@mark.x\ndef  {} ( ) :  # é\n    assert test_a\n\n\ndef test_b(): pass\n"
+    made = copied(source.format("test_a"), "test_a")
+    assert made.path == "tests/test_aa.py"
+    assert made.text.decode() == source.format("test_aa_0")
+    assert made.ids == ["tests/test_aa.py::test_aa_0"]
+    assert made.files == {"tests/test_aa.py": made.text}
+
+
+def test_tests_in_classes_and_coroutines_are_copied() -> None:
+    made = copied(
+        "class TestA:\n    class TestB:\n        async  def test_c(self):\n            assert f() == 1\n",
+        "TestA::TestB::test_c",
+    )
+    assert made.ids == [
+        "tests/test_aa.py::TestA::TestB::test_aa_0",
+        "tests/test_bb.py::TestA::TestB::test_aa_0",
+    ]
+
+
+def test_a_file_that_is_named_otherwise_keeps_its_form() -> None:
+    made = copy_tests("a_test.py", b"def test_a():\n    assert f() == 1\n", ["test_a"], TOKENS)
+    assert made is not None
+    assert (made.path, made.spoiled_path) == ("aa_test.py", "bb_test.py")
+
+
+@pytest.mark.parametrize(
+    ("statement", "spoiled"),
+    [
+        ("assert f() == 180", "assert f() == (180 * 3 + 1000003)"),
+        ("assert 180 == f()", "assert (180 * 3 + 1000003) == f()"),
+        ("assert f() == -1.5", "assert f() == -(1.5 * 3 + 1000003)"),
+        ("assert f() == 'é' 'b', 'why'", "assert f() == ('é' 'b' + '-other'), 'why'"),
+        ("assert f() == b'a'", "assert f() == (b'a' + b'-other')"),
+        ("assert f() == True", "assert f() == (not True)"),
+        ("assert f() == [(1, 2), 3]", "assert f() == [((1 * 3 + 1000003), 2), 3]"),
+        ("assert f() == {'a': 1}", "assert f() == {'a': (1 * 3 + 1000003)}"),
+        ("assert f() == pytest.approx(2, rel=1)", "assert f() == pytest.approx((2 * 3 + 1000003), rel=1)"),
+        ("self.assertEqual(f(), 1)", "self.assertEqual(f(), (1 * 3 + 1000003))"),
+        ("self.assertAlmostEqual(1, f())", "self.assertAlmostEqual((1 * 3 + 1000003), f())"),
+        ("x = f(); assert x == 1; assert x == 2", "x = f(); assert x == (1 * 3 + 1000003); assert x == 2"),
+    ],
+)
+def test_one_expected_value_is_another_one(statement: str, spoiled: str) -> None:
+    made = copied(f"def test_a(self):\n    {statement}\n", "test_a")
+    assert made.spoiled == {"test_aa_0"}
+    assert made.spoiled_text.decode() == f"def test_aa_0(self):\n    {spoiled}\n"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "assert f()",
+        "assert f() is None",
+        "assert f() == None",
+        "assert f() == g()",
+        "assert 1 == 2",
+        "assert f() != 1",
+        "assert 0 < f() == 1",
+        "assert f() == [g()]",
+        "if g():\n        assert f() == 1",
+        "if g():\n        return\n    assert f() == 1",
+        "with pytest.raises(AssertionError):\n        assert f() == 1",
+        "yield\n    assert f() == 1",
+        "self.assertNotEqual(f(), 1)",
+    ],
+)
+def test_where_nothing_certain_is_expected_nothing_is_altered(body: str) -> None:
+    made = copied(f"def test_a(self):\n    {body}\n", "test_a")
+    assert not made.spoiled
+    assert list(made.files) == [made.path]
+
+
+@pytest.mark.parametrize("source", [b"", b"def test_b(): pass", b"def test_a(:", b"\xff", b"\0"])
+def test_what_cannot_be_copied_is_not(source: bytes) -> None:
+    assert copy_tests(PATH, source, ["test_a"], TOKENS) is None
+
+
+def test_copies_are_compared_with_their_originals() -> None:
+    made = copied(
+        "def test_a(x):\n    assert f(x) == 180\n\n\ndef test_b():\n    assert g() == 2\n", "test_a", "test_b"
+    )
+    ends = {
+        "tests/test_aa.py::test_aa_0[1]": ("failed", "test_aa_0: assert 190 == 180 at 0x7f00"),
+        "tests/test_aa.py::test_aa_0[2]": ("passed", ""),
+        "tests/test_aa.py::test_aa_1": ("error", ""),
+        "tests/test_bb.py::test_aa_0[1]": ("failed", ""),
+        "tests/test_bb.py::test_aa_1": ("passed", ""),
+    }
+    cases = {name: CaseResult(name, CaseStatus(status), words) for name, (status, words) in ends.items()}
+    ran = RunResult(RunKind.KEPT, "tree", cases, 1, 1.0)
+    kept = run(**{"test_a[1]": "passed", "test_a[2]": "passed", "test_b": "passed"})
+    assert list(made.failing(ran, kept)) == [f"{PATH}::test_a[1]"]
+    assert made.without_expectation(ran) == [f"{PATH}::test_b"]
+    same = run(**{"test_a[1]": "failed test_a: assert 190 == 180 at 0x8a11", "test_a[2]": "failed"})
+    assert made.agreeing(ran, same) == {f"{PATH}::test_a[1]"}
+    assert made.agreeing(ran, run(**{"test_a[1]": "failed no snapshot"})) == set()
+
+
+def version(text: str) -> FileVersion:
+    return FileVersion("100644", text.encode(), len(text))
+
+
+OLD = "def test_a():\n    assert f() == 1\n\n\ndef test_b():\n    assert f() == 2\n"
+
+
+@pytest.mark.parametrize(
+    ("new", "elsewhere", "named"),
+    [
+        (OLD, "", set()),
+        (OLD.replace("== 1", "== (\n        1\n    )  # why"), "", set()),
+        (OLD.replace("== 1", "== 3"), "", {"test_a"}),
+        (OLD.partition("\n\n\n")[2], "", {"test_a"}),
+        (OLD.partition("\n\n\n")[2], OLD.partition("\n\n\n")[0], set()),
+        ("def test_a(:", "", {"test_a", "test_b"}),
+    ],
+)
+def test_tests_that_a_change_writes_otherwise_are_at_stake(new: str, elsewhere: str, named: set[str]) -> None:
+    changes = [
+        FileChange(PATH, version(OLD), version(new)),
+        FileChange("tests/test_c.py", None, version(elsewhere)),
+    ]
+    green = run(test_a="passed", test_b="passed")
+    assert at_stake(green, green, changes, 10) == ({PATH: named} if named else {})
+
+
+def test_tests_that_pass_now_are_at_stake_up_to_a_number() -> None:
+    before = run(
+        **{
+            "test_a[1]": "failed",
+            "test_a[2]": "error",
+            "test_b": "failed",
+            "test_c": "passed",
+            "test_d": "failed",
+        }
+    )
+    kept = run(
+        **{
+            "test_a[1]": "passed",
+            "test_a[2]": "passed",
+            "test_b": "failed",
+            "test_c": "passed",
+            "test_d": "passed",
+        }
+    )
+    assert at_stake(before, kept, [], 10) == {PATH: {"test_a", "test_d"}}
+    assert at_stake(before, kept, [], 1) == {PATH: {"test_a"}}

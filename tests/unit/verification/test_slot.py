@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from orchestrator.core.errors import ToolError
+from orchestrator.verification.slot import Slot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+TRACKED = {"app.py": "100644", "web/index.js": "100644"}
+MADE = {
+    ".venv/bin/tool": "tool",
+    ".venv/lib/a/one.py": "one",
+    ".venv/lib/a/two.py": "two",
+    ".venv/lib/b/three.py": "three",
+    "web/node_modules/x/index.js": "x",
+    "web/build.txt": "built",
+}
+
+
+@pytest.fixture
+def slot(tmp_path: Path) -> Iterator[Slot]:
+    """A slot that keeps what a set-up made, under the key `k`."""
+    taken = Slot.take(tmp_path / "home")
+    fresh(taken)
+    for path, text in MADE.items():
+        (taken.tree / path).parent.mkdir(parents=True, exist_ok=True)
+        (taken.tree / path).write_text(text)
+    (taken.tree / ".venv/bin/python").symlink_to("/usr/bin/python3")
+    (taken.tree / "web/__pycache__").mkdir()
+    taken.keep_setup("k", TRACKED)
+    yield taken
+    taken.close()
+
+
+def fresh(slot: Slot, tracked: dict[str, str] = TRACKED) -> None:
+    """What an export does."""
+    slot.empty()
+    for path in tracked:
+        (slot.tree / path).parent.mkdir(parents=True, exist_ok=True)
+        (slot.tree / path).write_text("ours")
+
+
+def files(slot: Slot) -> dict[str, str]:
+    return {
+        str(path.relative_to(slot.tree)): f"-> {path.readlink()}" if path.is_symlink() else path.read_text()
+        for path in slot.tree.rglob("*")
+        if path.is_symlink() or path.is_file()
+    }
+
+
+WHOLE = {**dict.fromkeys(TRACKED, "ours"), **MADE, ".venv/bin/python": "-> /usr/bin/python3"}
+
+
+def rewritten_in_secret(tree: Path) -> None:
+    path = tree / ".venv/lib/a/one.py"
+    before = path.stat()
+    path.write_text("eno")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def moved(tree: Path) -> None:
+    (tree / ".venv/lib/a").rename(tree / ".venv/lib/c")
+    (tree / ".venv/lib/b").rename(tree / ".venv/lib/a")
+
+
+def linked_away(tree: Path) -> None:
+    outside = tree.parent.parent / "outside"
+    (outside / "node_modules").mkdir(parents=True)
+    (outside / "node_modules/mine.txt").write_text("a person's")
+    shutil.rmtree(tree / "web")
+    (tree / "web").symlink_to(outside)
+    shutil.rmtree(tree / ".venv")
+    (tree / ".venv").symlink_to(outside)
+
+
+def relinked(tree: Path) -> None:
+    (tree / ".venv/bin/python").unlink()
+    (tree / ".venv/bin/python").symlink_to("/x")
+
+
+def a_file_for_a_folder(tree: Path) -> None:
+    shutil.rmtree(tree / ".venv/lib/b")
+    (tree / ".venv/lib/b").write_text("")
+
+
+def a_folder_for_a_file(tree: Path) -> None:
+    (tree / ".venv/bin/tool").unlink()
+    (tree / ".venv/bin/tool/x").mkdir(parents=True)
+
+
+SPOILT: dict[str, Callable[[Path], object]] = {
+    "nothing": lambda _tree: None,
+    "rewritten in secret": rewritten_in_secret,
+    "moved": moved,
+    "linked away": linked_away,
+    "added": lambda tree: (tree / ".venv/lib/a/sitecustomize.py").write_text("bad"),
+    "removed": lambda tree: shutil.rmtree(tree / ".venv/lib"),
+    "closed": lambda tree: (tree / ".venv/lib/a").chmod(0),
+    "closed on top": lambda tree: (tree / ".venv").chmod(0),
+    "another link": relinked,
+    "a second name": lambda tree: os.link(tree / ".venv/bin/tool", tree / "tool"),
+    "made a program": lambda tree: (tree / ".venv/lib/a/two.py").chmod(0o755),
+    "a file for a folder": a_file_for_a_folder,
+    "a folder for a file": a_folder_for_a_file,
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT)
+def test_whatever_a_run_does_the_next_one_has_what_the_set_up_made(slot: Slot, spoil: str) -> None:
+    fresh(slot)
+    slot.bring_setup("k")
+    assert files(slot) == WHOLE
+    SPOILT[spoil](slot.tree)
+    for _ in range(2):
+        fresh(slot)
+        slot.bring_setup("k")
+        assert files(slot) == WHOLE
+        assert (slot.tree / ".venv/lib/a/two.py").stat().st_mode & 0o777 == 0o644
+    outside = slot.tree.parent.parent / "outside"
+    assert not outside.exists() or [path.name for path in outside.rglob("*.txt")] == ["mine.txt"]
+
+
+def test_what_did_not_change_is_not_copied_again(slot: Slot) -> None:
+    numbers = []
+    for _ in range(3):
+        fresh(slot)
+        slot.bring_setup("k")
+        numbers.append({path: (slot.tree / path).stat().st_ino for path in MADE if "/" in path})
+        (slot.tree / ".venv/lib/a/one.py").write_text("spoilt")
+    kept = [path for path in MADE if path.startswith((".venv", "web/node_modules")) and "one.py" not in path]
+    assert [{path: one[path] for path in kept} for one in numbers] == [
+        {path: numbers[0][path] for path in kept}
+    ] * 3
+
+
+def test_what_the_repository_has_itself_stays(slot: Slot) -> None:
+    fresh(slot, {**TRACKED, "web/build.txt": "", ".venv/lib/a/one.py": "", "web/node_modules/x": ""})
+    slot.bring_setup("k")
+    found = files(slot)
+    assert (found["web/build.txt"], found[".venv/lib/a/one.py"], found["web/node_modules/x"]) == ("ours",) * 3
+    assert found[".venv/lib/a/two.py"] == "two"
+
+
+def test_another_set_up_gets_nothing_of_the_first(slot: Slot) -> None:
+    fresh(slot)
+    slot.bring_setup("k")
+    fresh(slot)
+    (slot.tree / "other").mkdir()
+    slot.keep_setup("k2", TRACKED)
+    fresh(slot)
+    slot.bring_setup("k2")
+    assert {path.name for path in slot.tree.iterdir() if path.is_dir()} == {"other", "web"}
+    fresh(slot)
+    slot.bring_setup("k")
+    assert files(slot) == WHOLE
+
+
+def test_the_oldest_set_ups_go(slot: Slot) -> None:
+    for number in range(4):
+        fresh(slot)
+        slot.keep_setup(f"k{number}", TRACKED)
+    assert [slot.has_setup(key) for key in ("k", "k0", "k3")] == [False, False, True]
+
+
+def test_a_slot_is_held_until_it_is_closed(tmp_path: Path) -> None:
+    first, second = Slot.take(tmp_path / "home"), Slot.take(tmp_path / "home")
+    assert first.tree != second.tree
+    first.empty()
+    first.close()
+    first.close()
+    assert not first.tree.exists()
+    third = Slot.take(tmp_path / "home")
+    assert third.tree == first.tree
+    second.close()
+    third.close()
+
+
+def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("a file")
+    with pytest.raises(ToolError, match="tests cannot run in"):
+        Slot.take(tmp_path / "home")
