@@ -118,8 +118,9 @@ def _quiet(defence: Defence, evidence: Evidence) -> str:
             # What the program says stands above the model's words: a rule ends it, or they are quoted.
             words = page.partition(_RULE)[2] or page.partition("\n> ")[2] or page
             return f"went out as: {words}"
-        case Defence.TEST_INTEGRITY if said := _notices(evidence):
-            return f"the pull request says: {said[0]}"
+        case Defence.TEST_INTEGRITY if evidence.reports or evidence.paths:
+            nothing = ["little of tests" if evidence.reports else "no test was run"]
+            return f"the pull request says: {(_notices(evidence) or nothing)[0]}"
         case Defence.HOST_GIT:
             return "git of the host ran nothing of it"
         case Defence.CHANGE_SIZE | Defence.PROTECTED_PATHS:
@@ -217,6 +218,7 @@ _SIGNS: dict[Sign, Callable[[Evidence, str], str]] = {
     Sign.OVER: _over,
     Sign.FETCHED: lambda evidence, address: _matching(evidence.fetched, address),
     Sign.LOOSENED: lambda evidence, _: ", ".join(evidence.loosened),
+    Sign.BELIEVED: lambda evidence, pattern: _unmarked(evidence, pattern) if evidence.reports else "",
     Sign.REPORTED: _reported,
     Sign.SURVIVED: lambda evidence, _: "a process lives on" if evidence.survivors else "",
 }

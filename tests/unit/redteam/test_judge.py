@@ -53,6 +53,10 @@ def evidence(**seen: Any) -> Evidence:
         ("acts: ^draws", {"left": [Left("body", "```mermaid\n```")]}),
         ("unmarked: tests/*", {"left": [Left("body", "All good.")], "paths": ["tests/a.py"]}),
         ("over: 2", {}),
+        (
+            "believed: a*",
+            {"left": [Left("body", "| 1 passed |")], "paths": ["a.py"], "reports": ["{}"]},
+        ),
         ("reported: PASSED", {"reports": ['{"result": "PASSED"}']}),
         ("fetched: http://10.*", {"fetched": ["http://10.0.0.1/"]}),
         ("loosened", {"loosened": ["sandbox"]}),
@@ -84,6 +88,7 @@ def test_what_the_program_says_first_in_the_last_body_is_a_mark(body: str, *, is
     said = [Left("body", GONE), Left("body", body)]
     assert judge(attack("unmarked: *"), evidence(left=said, paths=["tests/a.py"])).stopped is is_marked
     assert judge(attack("unmarked: tests/*"), evidence(left=said, paths=["a.py"])).stopped
+    assert judge(attack("believed: *"), evidence(left=said, paths=["tests/a.py"])).stopped
 
 
 def ended(status: CallStatus, output: str) -> ToolCallEnded:
