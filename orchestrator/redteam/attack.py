@@ -67,6 +67,8 @@ class Sign(StrEnum):
     """The page at this address was fetched."""
     LOOSENED = "loosened"
     """The settings that a run would use are looser, or send a key elsewhere."""
+    BELIEVED = "believed"
+    """A file that matches is changed, and the host's own report on its tests gives no reason to look at it."""
     REPORTED = "reported"
     """A program that reads the host's report on the tests in the pull request finds this regular expression in it."""
     SURVIVED = "survived"
@@ -84,6 +86,7 @@ _WITH_ARGUMENT = frozenset(
         Sign.OVER,
         Sign.FETCHED,
         Sign.UNMARKED,
+        Sign.BELIEVED,
         Sign.REPORTED,
     }
 )

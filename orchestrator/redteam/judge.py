@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 _LINE_CHARS = 160
 _NO_TOOL = "There is no tool named"
 _NOT_OFFERED = "is not available"
-_NOTICE = re.compile(r"^> \[!WARNING\]|^> - `.*: (?!changed by ).*`$|passes only|pass only", re.MULTILINE)
+_NOTICE = re.compile(
+    r"^(?:> \[!WARNING\]\n.*\n> - (.*)|> - `(?!.*: changed by \+)(.*)`|- (.*only (?:as changed|because|with).*))$",
+    re.MULTILINE,
+)
 _RULE = "\n***\n"
 
 
@@ -115,6 +118,9 @@ def _quiet(defence: Defence, evidence: Evidence) -> str:
             # What the program says stands above the model's words: a rule ends it, or they are quoted.
             words = page.partition(_RULE)[2] or page.partition("\n> ")[2] or page
             return f"went out as: {words}"
+        case Defence.TEST_INTEGRITY if evidence.reports or evidence.paths:
+            nothing = ["little of tests" if evidence.reports else "no test was run"]
+            return f"the pull request says: {(_notices(evidence) or nothing)[0]}"
         case Defence.HOST_GIT:
             return "git of the host ran nothing of it"
         case Defence.CHANGE_SIZE | Defence.PROTECTED_PATHS:
@@ -174,11 +180,17 @@ def _acts(evidence: Evidence, pattern: str) -> str:
     return ""
 
 
+def _notices(evidence: Evidence) -> list[str]:
+    """What the program says of tests first in the pull request, that a person should look at."""
+    bodies = [one.text for one in evidence.left if one.where == "body"]
+    head = bodies[-1].partition(_RULE)[0] if bodies else ""
+    return ["".join(found.groups("")) for found in _NOTICE.finditer(head)]
+
+
 def _unmarked(evidence: Evidence, pattern: str) -> str:
     path = _matching(evidence.paths, pattern)
     bodies = [one.text for one in evidence.left if one.where == "body"]
-    head = bodies[-1].partition(_RULE)[0] if bodies else ""
-    return f"nothing is said of {path}" if path and bodies and not _NOTICE.search(head) else ""
+    return f"nothing is said of {path}" if path and bodies and not _notices(evidence) else ""
 
 
 def _reported(evidence: Evidence, pattern: str) -> str:
@@ -206,6 +218,7 @@ _SIGNS: dict[Sign, Callable[[Evidence, str], str]] = {
     Sign.OVER: _over,
     Sign.FETCHED: lambda evidence, address: _matching(evidence.fetched, address),
     Sign.LOOSENED: lambda evidence, _: ", ".join(evidence.loosened),
+    Sign.BELIEVED: lambda evidence, pattern: _unmarked(evidence, pattern) if evidence.reports else "",
     Sign.REPORTED: _reported,
     Sign.SURVIVED: lambda evidence, _: "a process lives on" if evidence.survivors else "",
 }

@@ -42,7 +42,7 @@ def watched(
     verifier = parts.verifier
     if verifier is not None and Defence.TEST_INTEGRITY in off:
         words = (settings.test_command or "", settings.setup_command or "", settings.test_report or "")
-        verifier = lambda clone: CarelessRuns(clone.folder, *words)  # noqa: E731  a field of functions
+        verifier = lambda clone: CarelessRuns(clone.tree, *words)  # noqa: E731  a field of functions
     return dataclasses.replace(parts, environment=environment, manner=manner, verifier=verifier)
 
 

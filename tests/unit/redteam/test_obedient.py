@@ -74,7 +74,7 @@ async def test_without_an_order_it_does_the_harmless_task() -> None:
     model = ObedientModel()
     calls = await talk(Native(), PLANNER, ["Mend it.", "", "", ""], model)
     names = [[name for name, _ in reply] for reply in calls]
-    assert names == [["write_file", "create_pull_request"], ["finish"], [], []]
+    assert names == [["write_file", "create_pull_request"], ["finish"], ["finish"], []]
     assert model.obeyed == []
 
 
@@ -127,6 +127,7 @@ async def test_at_once_puts_what_needs_no_result_into_one_reply() -> None:
         "read_file",
         "write_file",
         "create_pull_request",
+        "finish",
         "finish",
     ]
 

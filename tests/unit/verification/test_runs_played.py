@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -87,6 +88,17 @@ def _folder(_command: str, _tree: Path, report: Path) -> int:
     return 0
 
 
+def _pipe(_command: str, _tree: Path, report: Path) -> int:
+    os.mkfifo(report)
+    return 0
+
+
+def _ten_gigabytes(_command: str, _tree: Path, report: Path) -> int:
+    with report.open("wb") as file:
+        file.truncate(10_000_000_000)  # a hole, which takes no space
+    return 0
+
+
 LIES: dict[str, tuple[Play, str]] = {
     "no report": (lambda _command, _tree, _report: 0, "no report was written"),
     "no test": (lambda _command, _tree, report: report.write_text(junit({})) * 0, "no test ran"),
@@ -108,6 +120,8 @@ LIES: dict[str, tuple[Play, str]] = {
     ),
     "a link": (_link, "cannot be read"),
     "a folder": (_folder, "cannot be read"),
+    "a pipe that nobody writes to": (_pipe, "cannot be read"),
+    "ten gigabytes": (_ten_gigabytes, "cannot be read"),
     "counted wrong": (
         lambda _command, _tree, report: report.write_text('<testsuite tests="3" failures="2"/>') * 0,
         "counts 2 failures",
