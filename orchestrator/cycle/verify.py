@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from orchestrator.workspace.clone import Clone
 
 _FAILED = (CaseStatus.FAILED, CaseStatus.ERROR)
-_DOUBTED = (Kind.ONLY_AS_CHANGED, Kind.ELSEWHERE, Kind.HIDDEN, Kind.LOOSENED, Kind.CHANGED, Kind.GONE)
 _MOST_NAMED = 5
 """Tests of the task whose failure the first prompt shows."""
 _NAMED_CHARACTERS = 1_500
@@ -342,9 +341,8 @@ class Verification:
 
     def _is_new_doubt(self, verdict: Verdict) -> bool:
         """Whether something passes only by what was done to the tests. Each test is a reason once."""
-        doubtful = {test for kind in _DOUBTED for test in verdict.of(kind)} if verdict.is_doubtful else set()
-        fresh = doubtful - self._asked_about
-        self._asked_about |= doubtful
+        fresh = set(verdict.doubts) - self._asked_about
+        self._asked_about |= fresh
         return bool(fresh)
 
     @property
