@@ -130,6 +130,7 @@ class Verification:
         clone: holds the change; the base is what it was cloned at.
         may_go_on: whether the model will be asked again, so that it can mend what fails.
         is_required: nothing is proposed whose tests were not run and found good.
+        is_brief: the model is a small one, which is told less.
         verdict: on the change that was verified last.
         refused: title and body of a proposal that went back to the model because of `verdict`.
     """
@@ -144,6 +145,7 @@ class Verification:
     emit: Emit
     may_go_on: Callable[[], bool]
     is_required: bool
+    is_brief: bool = False
     verdict: Verdict | None = None
     refused: tuple[str, str] | None = None
     _judged: dict[str, Verdict] = field(default_factory=dict)
@@ -180,6 +182,7 @@ class Verification:
         """
         if self.verifier is None:
             return ""
+        self.is_brief = brief
         problem = await self._run_before()
         if problem and self.is_required:
             raise WorkspaceError(
@@ -330,9 +333,9 @@ class Verification:
         """Why the change goes back to the model; empty if it does not."""
         goes_on = not self._is_over and self.may_go_on()
         if verdict.is_red and (goes_on or self.is_required):
-            return verdict.for_model()
+            return verdict.for_model(brief=self.is_brief)
         if self._is_new_doubt(verdict) and goes_on and not is_begun:
-            return verdict.for_model()
+            return verdict.for_model(brief=self.is_brief)
         if self.is_required and (verdict.reasons or verdict.problem):
             return render("cycle/tests_required", reasons=verdict.reasons, problem=verdict.problem)
         return ""

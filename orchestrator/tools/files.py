@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError
 from orchestrator.guard.secrets import REPLACEMENT
+from orchestrator.guard.syntax import newly_unreadable
 from orchestrator.tools.base import Failed, Ok, Order, Tool, ToolContext, ToolOutcome, define
 from orchestrator.tools.reading import read_path
 from orchestrator.tools.textfile import TextFile, as_written, check_text, decode, file_name, lines_of, save
@@ -77,7 +79,8 @@ async def write_text(
         context: where to write.
         path: the file.
         content: its whole text.
-        keeps_tail: where the content stops in the middle of the file, the lines behind it stay.
+        keeps_tail: where the content stops in the middle of the file, the lines behind it stay; and what
+            cannot be read any more is not written. For small models, which copy code right and the rest wrong.
 
     Raises:
         ToolError: the path is refused, the file is no text or over 1 MB, or the disk says no.
@@ -103,6 +106,11 @@ async def write_text(
     doubts = (check(name, old.text, content) for check in checks)
     if refusal := _held(context, name, content, *doubts):
         return refusal
+    if keeps_tail and (problem := await asyncio.to_thread(newly_unreadable, name, before, data)):
+        return Failed(
+            f"{name} was not replaced: {problem}. Send it again, correct and to the end of the code; the text that "
+            "follows on the code in the file stays by itself."
+        )
     return await _write(context, name, before, data, "Replaced", remark)
 
 

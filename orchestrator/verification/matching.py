@@ -71,9 +71,7 @@ class NamedTests:
         file = case.file or place
         if any(file == word or file.endswith(f"/{word}") for word in self._files):
             return True
-        names = [part for part in inside.split("::") if part]
-        if "/" not in place:
-            names.append(place.rpartition(".")[2])
+        names = [place.rpartition(".")[2], *inside.split("::")]
         if any(name in self._words and ("_" in name or not name.islower()) for name in names):
             return True
         whole = {case.id, without_parameters(case), *(part for part in _enclosing(case.id) if "::" in part)}

@@ -168,11 +168,17 @@ class HostRuns:
         after = await self._whole(RunKind.AFTER, change.tree)
         restored = await _in_thread(self._restored, change.files)
         kept_tree = await _in_thread(self._trees.mixed, change.tree, self._base_tree, set(restored))
+        inside = {
+            path: text for path, text in self._files.inside(change.files).items() if path not in restored
+        }
+        kept_tree = await _in_thread(self._trees.replaced, kept_tree, inside)
+        restored = tuple(sorted({*restored, *inside}))
         kept = await self._whole(RunKind.KEPT, kept_tree)
         new = await self._new(change)
         before, (kept, after) = await self._again(before, (kept, after))
-        if problem := await self._known_tests(before, kept, change.files):
-            kept, after = replace(kept, problem=problem), replace(after, problem=after.problem or problem)
+        problem, seconds = await self._known_tests(before, kept, change.files)
+        kept = replace(kept, problem=kept.problem or problem, seconds=kept.seconds + seconds)
+        after = replace(after, problem=after.problem or problem)
         return replace(runs, before=before, kept=kept, after=after, new=new, restored=restored)
 
     async def _before(self) -> RunResult:
@@ -254,11 +260,13 @@ class HostRuns:
         there = sorted(item.path for item in change.files if item.path in paths and item.new is not None)
         if self._call is not None:
             there = [path for path in there if path.endswith(".py") and not path.endswith("conftest.py")]
-        if not there:
+        inside = {} if self._call else self._files.inside(change.files, with_old_code=True)
+        if not there and not inside:
             return None
         modules = [path for path in there if is_module(path) and is_plain_id(path)]
         selected = self._call is not None and 0 < len(modules) <= MOST_IDS
         tree = await _in_thread(self._trees.mixed, self._base_tree, change.tree, paths)
+        tree = await _in_thread(self._trees.replaced, tree, inside)
         if not selected:
             return await self._whole(RunKind.NEW, tree)
         return await self._some(RunKind.NEW, tree, modules)
@@ -307,24 +315,30 @@ class HostRuns:
             unsteady |= {one for one in ids if _outcome(again, one) not in (None, _outcome(result, one))}
         return frozenset(unsteady)
 
-    async def _known_tests(self, before: RunResult, kept: RunResult, changes: Sequence[FileChange]) -> str:
-        """Why it proves nothing that tests pass: the code knows them, or equals what ever they expect. Else empty."""
+    async def _known_tests(
+        self, before: RunResult, kept: RunResult, changes: Sequence[FileChange]
+    ) -> tuple[str, float]:
+        """Why it proves nothing that tests pass: the code knows them, or equals whatever they expect. Else empty.
+
+        Beside it, how many seconds it took to see that.
+        """
         if self._call is None or kept.problem:
-            return ""
+            return "", 0.0
         stake = at_stake(before, kept, changes, MOST_IDS // 2)
         copies = await self._copied(kept.tree, stake)
-        if free := [name for one, ran in copies for name in one.without_expectation(ran)]:
-            return f"{_tests(free)} whatever value is expected, which proves nothing: {free[0]}"
-        if not any(one.failing(ran, kept) for one, ran in copies):
-            return ""
-        # Their names may matter to the tests themselves. The base tells, and what is seen twice is no accident.
+        seconds = copies[0][1].seconds if copies else 0.0
+        free = {name for one, ran in copies for name in one.without_expectation(ran)}
+        if not free and not any(one.failing(ran, kept) for one, ran in copies):
+            return "", seconds
+        # It may be the tests' own way: the base tells. What is seen twice is no accident.
         as_it_was = await self._copied(before.tree, stake)
+        if free := free.difference(*(one.without_expectation(ran) for one, ran in as_it_was)):
+            return f"{_tests(free)} whatever value is expected, which proves nothing: {min(free)}", seconds
         comparable = {name for one, ran in as_it_was for name in one.agreeing(ran, before)}
         again = await self._copied(kept.tree, stake)
-        known = [name for one, ran in again for name in one.failing(ran, kept) if name in comparable]
-        return (
-            f"{_tests(known)} only where the code knows it by its name or file: {known[0]}" if known else ""
-        )
+        known = comparable.intersection(name for one, ran in again for name in one.failing(ran, kept))
+        words = f"{_tests(known)} only where the code knows it by its name or file: " if known else ""
+        return words + min(known, default=""), seconds
 
     async def _copied(
         self, tree: str, stake: Mapping[str, Collection[str]]
@@ -531,7 +545,7 @@ _NOTHING_COLLECTED = 5
 """pytest's exit code."""
 
 
-def _tests(names: Sequence[str]) -> str:
+def _tests(names: Collection[str]) -> str:
     return "1 test passes" if len(names) == 1 else f"{len(names)} tests pass"
 
 

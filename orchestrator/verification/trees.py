@@ -52,6 +52,11 @@ _RUNNERS = frozenset(
 )
 """What a run of Python's tests imports before any test."""
 _IMPORT_ROOTS = frozenset({"", "src", "lib", "python"})
+_RUST_TESTS = re.compile(
+    rb"^#\[cfg\(test\)\][ \t]*\r?\n(?:#\[[^\n]*\n)*(?:pub(?:\(\w+\))? )?mod \w+ \{[ \t]*\r?\n(?:(?!\}|#\[cfg\(test)[^\n]*\n)*+\}\s*\Z",
+    re.MULTILINE,
+)
+"""The module of tests at the end of a source file, as rustfmt lays it out. A file that is written otherwise is code."""
 _PYTHON = (".py", ".pyc", ".so", ".pyd")
 
 
@@ -99,6 +104,25 @@ class TestFiles:
     def tests(self, files: Iterable[FileChange]) -> tuple[str, ...]:
         """The changed paths that belong to the tests, sorted."""
         return tuple(sorted(change.path for change in files if any(map(self.is_test, _places(change)))))
+
+    def inside(self, files: Iterable[FileChange], *, with_old_code: bool = False) -> dict[str, bytes]:
+        """Source files that hold tests too, which the change has otherwise: its code with the base's tests.
+
+        Args:
+            files: everything in which the change differs from the base.
+            with_old_code: the other way round.
+        """
+        made = {}
+        for change in files:
+            old, new = (version.content if version else None for version in (change.old, change.new))
+            if not change.path.endswith(".rs") or self.is_test(change.path) or old is None or new is None:
+                continue
+            of_code, of_tests = (old, new) if with_old_code else (new, old)
+            tests = _rust_tests(of_tests)
+            if tests != _rust_tests(of_code):
+                code = _RUST_TESTS.sub(b"", of_code)
+                made[change.path] = code + (b"\n" if code and not code.endswith(b"\n") else b"") + tests
+        return made
 
     def steers_setup(self, change: FileChange) -> bool:
         """Whether a set-up may depend on a changed file: a manifest, a lock file, a build, a script."""
@@ -187,6 +211,11 @@ def _run_by(path: str, text: str) -> str:
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return ""
     return "\n".join(map(str, scripts))
+
+
+def _rust_tests(source: bytes) -> bytes:
+    found = _RUST_TESTS.search(source)
+    return found[0] if found else b""
 
 
 def _adds_hooks(change: FileChange) -> bool:

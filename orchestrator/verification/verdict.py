@@ -27,6 +27,7 @@ _SHOWN_TESTS = 5
 _SHOWN_FILES = 5
 
 _MODEL_CHARS = 6_000
+_BRIEF_CHARS = 1_500
 _MODEL_TESTS = 15
 _OUTPUT_CHARS = 1_500
 _LEAST_OUTPUT_CHARS = 200
@@ -143,9 +144,12 @@ class Verdict:
         """The tests of which one of `kinds` is true."""
         return tuple(test for finding in self.findings if finding.kind in kinds for test in finding.tests)
 
-    def for_model(self) -> str:
-        """The text of a failed call: which tests, how they end, what to do; about 6,000 characters at most."""
-        return _for_model(self)
+    def for_model(self, *, brief: bool = False) -> str:
+        """The text of a failed call: which tests, how they end, what to do.
+
+        About 6,000 characters at most; or 1,500 for a small model, which loses its task in more.
+        """
+        return _for_model(self, _BRIEF_CHARS if brief else _MODEL_CHARS)
 
 
 def judge(runs: Runs, change: Change) -> Verdict:
@@ -179,7 +183,7 @@ def describe_run(run: RunResult) -> str:
     named = [(case.id, case.message) for case in failed]
     if not run.cases or run.problem or (run.exit and not failed):
         named.append(("", run.output))
-    return _within_limit("verification/run", [("failed", "", named)], run=run)
+    return _within_limit("verification/run", [("failed", "", named)], _MODEL_CHARS, run=run)
 
 
 class _Judge:
@@ -461,17 +465,20 @@ def _of_several(words: str) -> str:
     return re.sub(r"\w+", lambda word: _SEVERAL.get(word[0], word[0]), words)
 
 
-def _for_model(verdict: Verdict) -> str:
+def _for_model(verdict: Verdict, most_chars: int) -> str:
     sections = [
         (finding.kind.value, finding, list(zip(finding.tests or ("",), finding.outputs, strict=True)))
         for finding in verdict.findings
         if finding.kind in _RED or _is_doubtful(finding)
     ]
-    return _within_limit("verification/verdict", sections, verdict=verdict)
+    return _within_limit("verification/verdict", sections, most_chars, verdict=verdict)
 
 
 def _within_limit(
-    template: str, sections: Sequence[tuple[str, Any, Sequence[tuple[str, str]]]], **values: Any
+    template: str,
+    sections: Sequence[tuple[str, Any, Sequence[tuple[str, str]]]],
+    most_chars: int,
+    **values: Any,
 ) -> str:
     """The template with as much of the tests' output as there is room for; the first tests have it first."""
     shown = [
@@ -485,7 +492,7 @@ def _within_limit(
         }
         for kind, finding, tests in sections
     ]
-    room = _MODEL_CHARS - len(render(template, sections=shown, **values))
+    room = most_chars - len(render(template, sections=shown, **values))
     seen: set[str] = set()
     for section, (_, _, tests) in zip(shown, sections, strict=True):
         for entry, (_, output) in zip(section["tests"], tests, strict=False):

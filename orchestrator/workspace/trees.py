@@ -106,11 +106,23 @@ class Trees:
         taken = [found for found in differences(self._git, onto, source) if found.path in paths]
         if not taken:
             return self.tree_of(onto)
-        index = self._index()
-        on = {"GIT_INDEX_FILE": str(index)}
-        self._git.run("read-tree", onto, doing=_DOING, variables=on)
         # What goes makes room for what comes.
-        lines = [_line(found) for found in sorted(taken, key=lambda found: found.new is not None)]
+        return self._changed(onto, map(_line, sorted(taken, key=lambda found: found.new is not None)))
+
+    def replaced(self, tree: str, contents: Mapping[str, bytes]) -> str:
+        """The tree with other content in some of its files."""
+        lines = []
+        for path, content in contents.items():
+            words = ("hash-object", "-w", "--no-filters", "--stdin")
+            blob = self._git.run(*words, doing=_DOING, stdin=content).strip()
+            mode = self.entries(tree)[path].encode("ascii")
+            lines.append(b"%s %s\t%s\0" % (mode, blob, os.fsencode(path)))
+        return self._changed(tree, lines) if lines else tree
+
+    def _changed(self, tree: str, lines: Iterable[bytes]) -> str:
+        """The tree after these lines for an index."""
+        on = {"GIT_INDEX_FILE": str(self._index())}
+        self._git.run("read-tree", tree, doing=_DOING, variables=on)
         result = self._git.attempt(
             *("update-index", "-z", "--index-info"), doing=_DOING, stdin=b"".join(lines), variables=on
         )

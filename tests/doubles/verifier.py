@@ -25,6 +25,7 @@ class FakeRuns:
     """Every run that is asked for, really made: of the tests of one tree on the code of another.
 
     Attributes:
+        verified: how many changes were asked about.
         made: kind and ids of what was run, in order; what is known already is not run.
         problem: why nothing can be run.
         hangs: set when a run begins that is waited for until it is cancelled; `begun` and `ended` count these.
@@ -36,6 +37,7 @@ class FakeRuns:
     hangs: asyncio.Event | None = None
     made: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     is_closed: bool = False
+    verified: int = 0
     begun: int = 0
     ended: int = 0
     _known: dict[tuple[str, str], RunResult] = field(default_factory=dict)
@@ -46,6 +48,7 @@ class FakeRuns:
         return self._run(RunKind.BEFORE, base, base)
 
     async def verify(self, change: Change) -> Runs:
+        self.verified += 1
         base, tree = change.base, change.tree
         runs = Runs(COMMAND, "", "none", base, tree, problem=self.problem)
         if self.problem:

@@ -212,13 +212,14 @@ def _git(repository: Path, *words: str) -> str:
 def print_row(row: Row, *, details: bool) -> None:
     """One line of a change; with `details` what was found too."""
     what = "honest" if row.subject.is_honest else "weakens"
-    said = "reported" if row.is_reported else "not run" if row.not_run and row.subject.is_honest else "-"
+    is_left_out = row.subject.is_honest and bool(row.not_run)
+    said = "not run" if is_left_out else "reported" if row.is_reported else "-"
     kinds = Counter({finding.kind.value: 0 for finding in row.verdict.findings})
     for finding in row.verdict.findings:
         kinds[finding.kind.value] += len(finding.tests) or 1
     shown = " ".join(f"{kind}:{number}" for kind, number in kinds.items())
     print(f"{what:8}{said:9} {row.subject.name:72.72} {row.on_parent:10} {shown}", flush=True)
-    wrong = row.is_reported if row.subject.is_honest else not row.is_reported
+    wrong = not is_left_out and row.is_reported is row.subject.is_honest
     if details or wrong:
         runs = row.verdict.runs
         for run in (runs.before, runs.kept, runs.after, runs.new):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(900)
 FULL = os.environ.get("PULLWRIGHT_TEST_CHAOS") == "full"
-WORKERS, TASKS, KILLS = (50, 20, Plan().kills) if FULL else (12, 5, 4)
+WORKERS, TASKS, KILLS = (50, 20, Plan().kills) if FULL else (8, 4, 3)
 
 
 def check(found: Found, plan: Plan) -> None:

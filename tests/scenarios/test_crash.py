@@ -34,8 +34,8 @@ SHARES = 20
 """Into so many tests the records are divided, so that they can run beside each other."""
 ALL = os.environ.get("PULLWRIGHT_TEST_EVERY_RECORD") == "1"
 """Every record on both forges takes minutes; without this a few of twenty on each, and not the same ones."""
-GITHUB_SHARES = range(SHARES) if ALL else range(0, SHARES, 7)
-LOCAL_SHARES = range(SHARES) if ALL else range(3, SHARES, 7)
+GITHUB_SHARES = range(SHARES) if ALL else range(0, SHARES, 10)
+LOCAL_SHARES = range(SHARES) if ALL else range(3, SHARES, 10)
 TWICE = 5
 TASK = "Fix add() in calc.py"
 

@@ -138,6 +138,21 @@ def test_a_file_without_its_first_empty_line_is_no_repair(stage: Stage, gcd: Pat
     assert content(gcd, branch, "gcd.py") + "\n" == RIGHT
 
 
+def test_what_cannot_be_read_is_not_written(stage: Stage, gcd: Path) -> None:
+    """What a model of 1.5 billion parameters sent: the text behind the code, without its quotes."""
+    bare: tuple[str, dict[str, Any]] = ("write_file", {"path": "gcd.py", "content": RIGHT.replace('"""', "")})
+    function: tuple[str, dict[str, Any]] = (
+        "write_file",
+        {"path": "gcd.py", "content": RIGHT[: GCD.index("\n\n\n")]},
+    )
+    stage.script(do(bare, PROPOSE, FINISH), do(function, PROPOSE, FINISH))
+    done = stage.run("--repo", str(gcd), *TASK, *NAMED)
+    assert "gcd.py was not replaced: gcd.py cannot be read as Python" in stage.told(1)
+    assert done.result["outcome"] == "proposed"
+    (branch,) = branches(gcd)
+    assert content(gcd, branch, "gcd.py") + "\n" == RIGHT
+
+
 def test_only_what_it_changed_is_proposed_where_it_left_the_rest_out(stage: Stage, gcd: Path) -> None:
     function: tuple[str, dict[str, Any]] = (
         "write_file",

@@ -87,9 +87,10 @@ class Bench:
     """Runs cycles on a repository whose tests are run by `FakeRuns`."""
 
     stage: Stage
-    repository: Path | str
+    repository: Path
     folder: Path
     flags: dict[str, Any] = field(default_factory=dict)
+    repo: str = ""
     is_required: bool = False
     set_up: Callable[[FakeRuns], None] = lambda _runs: None
     verifiers: list[FakeRuns] = field(default_factory=list)
@@ -102,7 +103,7 @@ class Bench:
             **self.flags,
             **flags,
         }
-        errand = Errand(str(self.repository), text=text, dry_run=flags.pop("dry_run", False))
+        errand = Errand(self.repo or str(self.repository), text=text, dry_run=flags.pop("dry_run", False))
         settings.pop("dry_run", None)
         stop = Stop(no_wait)
         built = build_program(errand, settings, os.environ, self.folder, lambda _: None, stop=stop)
@@ -167,6 +168,7 @@ async def test_the_same_files_are_run_once(bench: Bench) -> None:
     assert result.outcome == "proposed"
     (verifier,) = bench.verifiers
     assert [kind for kind, _ in verifier.made] == ["before", "after", "after"]
+    assert verifier.verified == 2
 
 
 async def test_what_stays_red_is_said_on_top_in_the_last_round(bench: Bench) -> None:
@@ -370,27 +372,32 @@ class TestOnGitHub:
 
     @pytest.fixture
     def far(self, hosted: Hosted, tmp_path: Path) -> Bench:
-        return Bench(hosted.stage, NAME, tmp_path, {"github_url": hosted.github.web_url})
+        flags = {"github_url": hosted.github.web_url}
+        return Bench(hosted.stage, tmp_path / "nothing", tmp_path, flags, repo=NAME)
 
     MENDED = do(READ, MEND, PROPOSE, FINISH)
+
+    @staticmethod
+    def body(hosted: Hosted) -> str:
+        return hosted.pull.body or ""
 
     async def test_a_pull_request_on_its_moved_base_says_what_its_tests_are_now(
         self, hosted: Hosted, far: Bench
     ) -> None:
         await far.run(self.MENDED, text=None)
         first = hosted.tip
-        words = hosted.pull.body.partition("\n***\n")[2]
-        assert read_block(hosted.pull.body, first) is not None
+        words = self.body(hosted).partition("\n***\n")[2]
+        assert read_block(self.body(hosted), first) is not None
         hosted.people_commit({"README.md": "# Calc\n"}, branch="main")
         people.label(hosted.github, hosted.pull, REBASE_LABEL, "ada")
         result = await far.run(text=None)
         assert result.outcome == "proposed", result.error
         assert hosted.asked == 1
         assert hosted.tip != first
-        block = read_block(hosted.pull.body, hosted.tip)
+        block = read_block(self.body(hosted), hosted.tip)
         assert block is not None
         assert not block.is_stale
-        assert hosted.pull.body.partition("\n***\n")[2] == words
+        assert self.body(hosted).partition("\n***\n")[2] == words
         assert result.tests is not None
 
     async def test_what_the_moved_base_breaks_is_for_a_model(self, hosted: Hosted, far: Bench) -> None:
@@ -417,7 +424,7 @@ class TestOnGitHub:
         assert second.outcome == "proposed", second.error
         assert hosted.asked == 1
         assert [kind for kind, _ in far.verifiers[1].made] == ["before", "after"]
-        assert read_block(hosted.pull.body, hosted.tip) is not None
+        assert read_block(self.body(hosted), hosted.tip) is not None
 
     async def test_the_label_of_failing_tests_goes_when_they_pass(self, hosted: Hosted, far: Bench) -> None:
         await far.run(do(FIX, PROPOSE, FINISH), text=None, max_rounds=1)
@@ -426,7 +433,7 @@ class TestOnGitHub:
         again = await far.run(do(READ, MEND, PROPOSE, FINISH), text=None)
         assert again.outcome == "proposed", again.error
         assert "tests-fail" not in hosted.pull.labels
-        assert "WARNING" not in hosted.pull.body
+        assert "WARNING" not in self.body(hosted)
 
 
 def test_with_real_runs_of_a_runner_that_writes_no_report(stage: Stage, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.agent.ask import Ask
-from orchestrator.agent.calls import Workbench
+from orchestrator.agent.calls import Workbench, run_call
 from orchestrator.agent.gate import allow_all, safe_mode
 from orchestrator.agent.history import History, Turn, TurnKind
 from orchestrator.agent.hooks import Hooks
@@ -26,11 +26,11 @@ from orchestrator.core.events import (
     TextDelta,
     ToolCallEnded,
 )
-from orchestrator.core.messages import FinishReason, Message, ToolDefinition, Usage
+from orchestrator.core.messages import FinishReason, Message, ToolCall, ToolDefinition, Usage
 from orchestrator.environments.local import LocalEnvironment
 from orchestrator.models.base import Request, Response
 from orchestrator.models.replay import ReplayModel
-from orchestrator.tools.base import Ledger, Tool, ToolContext, ToolOutcome
+from orchestrator.tools.base import Ledger, Ok, Tool, ToolContext, ToolOutcome
 from orchestrator.tools.control import finish
 from orchestrator.tools.files import write_file
 from orchestrator.tools.registry import ToolRegistry
@@ -264,3 +264,20 @@ async def test_what_was_spent_is_counted(tmp_path: Path) -> None:
     assert session.budget.rounds == 2
     assert session.budget.usage == Usage(20, 10)
     assert session.budget.usd == 0.5
+
+
+@pytest.mark.parametrize("is_timed", [True, False])
+async def test_a_tool_whose_host_ends_it_may_take_longer_than_others(
+    tmp_path: Path, *, is_timed: bool
+) -> None:
+    async def execute(_arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return Ok("done")
+
+    slow = Tool(ToolDefinition("slow", "Slow.", {"type": "object"}), execute, is_timed=is_timed)
+    environment, told = LocalEnvironment(tmp_path, clock=ManualClock()), list[Event]()
+    bench = Workbench(ToolRegistry([slow]), allow_all, environment, Ledger(), told.append, tool_seconds=0.0)
+    end = await run_call(bench, ToolCall("1", "slow", {}))
+    assert end.failed is is_timed
+    assert ("gave no answer" in end.result.content) is is_timed

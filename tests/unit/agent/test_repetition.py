@@ -12,6 +12,7 @@ from orchestrator.agent.repetition import FailedCalls
 from orchestrator.contracts.json_plan import JsonPlan
 from orchestrator.contracts.native import Native, SingleStep
 from orchestrator.core.messages import ToolCall, ToolResult
+from orchestrator.tools.base import Order
 from orchestrator.tools.core_set import edit_file
 from tests.unit.agent.stage import ScriptedModel, events_of, says, session_in, tool
 
@@ -89,13 +90,17 @@ def test_what_failed_is_forgotten_when_something_changed() -> None:
     assert failures.answer(call, "no") == "no"
 
 
-async def test_a_call_that_only_looks_changes_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("order", [Order.TOGETHER, Order.LAST])
+async def test_a_call_that_changes_no_file_changes_nothing(tmp_path: Path, order: Order) -> None:
     steps = [
         says("", ("read_file", {"file_path": "none"})),
         says("", ("look", {})),
         says("", ("read_file", {"file_path": "none"})),
         says("I give up."),
     ]
-    async with session_in(tmp_path, *steps, tools=[tool("look", lambda _: "seen")]) as (session, model):
+    async with session_in(tmp_path, *steps, tools=[tool("look", lambda _: "seen", order=order)]) as (
+        session,
+        model,
+    ):
         await events_of(session, "Go")
     assert "exactly this answer 2 times" in told(model, 3)

@@ -1,23 +1,34 @@
-"""create_pull_request, ask_question and finish; and the words of every tool."""
+"""run_tests, create_pull_request, ask_question and finish; and the words of every tool."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from orchestrator.core.errors import ToolError
-from orchestrator.tools.base import Ends, Failed, Ok, Tool, ToolContext
-from orchestrator.tools.control import ask_question, create_pull_request, finish
+from orchestrator.tools.base import Ends, Failed, Ok, Order, Tool, ToolContext
+from orchestrator.tools.control import ask_question, create_pull_request, finish, run_tests
 from orchestrator.tools.edit import edit_file
 from orchestrator.tools.files import read_file, write_file
 from orchestrator.tools.search import glob, grep, list_dir
 from orchestrator.tools.shell import run_shell_command
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 async def propose(title: str, body: str) -> str:
     if body == "refuse":
         raise ToolError("Nothing has changed.")
     return f"proposed {title}: {body}"
+
+
+async def run(ids: Sequence[str]) -> str:
+    if "refuse" in ids:
+        raise ToolError("1 failed")
+    return f"ran {ids}"
 
 
 async def may_finish(reason: str) -> str | None:
@@ -44,6 +55,21 @@ async def test_a_title_of_256_characters_is_good(context: ToolContext) -> None:
     assert isinstance(
         await create_pull_request(propose).execute({"title": "x" * 256, "body": ""}, context), Ok
     )
+
+
+async def test_the_host_runs_the_tests(context: ToolContext) -> None:
+    tool = run_tests(run)
+    assert await tool.execute({}, context) == Ok("ran ()")
+    assert await tool.execute({"tests": ["test_a.py::test_b[1]"]}, context) == Ok(
+        "ran ('test_a.py::test_b[1]',)"
+    )
+    with pytest.raises(ToolError, match="1 failed"):
+        await tool.execute({"tests": ["refuse"]}, context)
+    assert not tool.dangerous
+    # Its host ends it. Subagents, which have no such tools, run none beside it.
+    assert (tool.order, tool.is_timed) == (Order.LAST, False)
+    assert create_pull_request(propose).is_timed
+    assert not create_pull_request(propose, is_timed=False).is_timed
 
 
 async def test_a_question_ends_the_session(context: ToolContext) -> None:
@@ -75,6 +101,7 @@ TOOLS = [
     grep(),
     glob(),
     run_shell_command(),
+    run_tests(run),
     create_pull_request(propose),
     ask_question(),
     finish(may_finish),

@@ -178,6 +178,22 @@ async def test_without_a_report_the_exit_code_counts(repository: Bench) -> None:
     assert runs.before.unsteady == frozenset()
 
 
+async def test_tests_inside_of_source_files_are_the_bases_in_kept(tmp_path: Path) -> None:
+    tests = "#[cfg(test)]\nmod tests {\n    // %s\n}\n"
+    with bench(tmp_path, {"src/lib.rs": f"// old\n{tests % 'first'}"}) as repository:
+        seen = []
+
+        def read(_command: str, tree: Path, _report: Path) -> int:
+            words = (tree / "src/lib.rs").read_text().split()
+            seen.append((words[1], words[-2]))
+            return 0
+
+        repository.play = read
+        runs = await verified(repository, {"src/lib.rs": f"// new\n{tests % 'second'}"}, "cargo test")
+    assert seen == [("old", "first"), ("new", "second"), ("new", "first"), ("old", "second")]
+    assert runs.restored == ("src/lib.rs",)
+
+
 async def test_what_fails_now_is_run_again_on_both_sides(repository: Bench) -> None:
     runs = await verified(repository, {"code.txt": "one\n"}, PYTEST)
     assert repository.commands == [PYTEST, PYTEST, *[f"pytest {TWO} -q"] * 4]

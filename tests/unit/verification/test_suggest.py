@@ -437,15 +437,15 @@ def test_where_nothing_is_known_nothing_is_proposed(files: dict[str, str]) -> No
 def test_the_language_with_most_tests_comes_first_and_the_others_follow() -> None:
     files = {
         "package.json": package(scripts={"test": "jest"}, devDependencies={"jest": "1"}),
-        "web/a.test.js": "",
-        **{f"tests/test_{number}.py": A_TEST for number in range(3)},
+        **{f"web/{number}.test.js": "" for number in range(3)},
+        "tests/test_a.py": A_TEST,
         "pyproject.toml": f"{_PROJECT}[project.optional-dependencies]\ndev = ['pytest']\n",
         "Makefile": "test:\n\tpytest\n",
         "AGENTS.md": "Run `pytest -q`.",
     }
     assert [found.command.split(" ")[0] for found in proposals(files)] == [
-        ".venv/bin/python",
         "npm",
+        ".venv/bin/python",
         "pytest",
         "make",
     ]

@@ -240,6 +240,47 @@ def test_only_tests_are_put_on_the_bases_code() -> None:
     assert FILES.tests(files) == ("e2e-specs/x", "tests/test_new.py")
 
 
+RUST = "pub fn add(a: i32) -> i32 {\n    a + 1\n}\n"
+RUST_TESTS = "#[cfg(test)]\n#[allow(dead_code)]\nmod tests {\n    use super::*;\n    #[test]\n    fn adds() {\n        assert_eq!(add(1), 2);\n    }\n}\n"
+BETTER = RUST.replace("a + 1", "1 + a")
+OTHER_TESTS = RUST_TESTS.replace("2)", "3)")
+
+
+def rust(old: str, new: str, path: str = "src/lib.rs") -> FileChange:
+    versions = [FileVersion("100644", text.encode(), len(text)) for text in (old, new)]
+    return FileChange(path, *versions)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kept", "on_base"),
+    [
+        (
+            f"{RUST}\n{RUST_TESTS}",
+            f"{BETTER}\n{OTHER_TESTS}",
+            f"{BETTER}\n{RUST_TESTS}",
+            f"{RUST}\n{OTHER_TESTS}",
+        ),
+        (f"{RUST}\n{RUST_TESTS}", f"{BETTER}\n{RUST_TESTS}", None, None),
+        (f"{RUST}\n{RUST_TESTS}", BETTER, f"{BETTER}{RUST_TESTS}", f"{RUST}\n"),
+        (RUST, f"{BETTER}\n{RUST_TESTS}", f"{BETTER}\n", f"{RUST}{RUST_TESTS}"),
+        (RUST, BETTER, None, None),
+        # What is not laid out as rustfmt does it is code.
+        (f"{RUST}{RUST_TESTS}fn more() {{}}\n", f"{BETTER}{OTHER_TESTS}fn more() {{}}\n", None, None),
+        (
+            f"{RUST}{RUST_TESTS}",
+            f"{BETTER}#[cfg(test)]\nmod tests;\n",
+            f"{BETTER}#[cfg(test)]\nmod tests;\n{RUST_TESTS}",
+            f"{RUST}",
+        ),
+    ],
+)
+def test_tests_inside_of_a_source_file(old: str, new: str, kept: str | None, on_base: str | None) -> None:
+    file = rust(old, new)
+    expected = [{} if text is None else {"src/lib.rs": text.encode()} for text in (kept, on_base)]
+    assert [FILES.inside([file]), FILES.inside([file], with_old_code=True)] == expected
+    assert FILES.inside([rust(old, new, "tests/all.rs"), rust(old, new, "src/lib.py")]) == {}
+
+
 @pytest.mark.parametrize(
     ("path", "steers"),
     [

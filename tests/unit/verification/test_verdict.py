@@ -441,6 +441,23 @@ def test_nothing_in_a_line_for_people_is_live(name: str) -> None:
     assert html.count("<code>") == 1
 
 
+@pytest.mark.parametrize("number", [1, 4, 1_000])
+def test_a_small_model_is_told_less(number: int) -> None:
+    names = [f"test_kth.py::test_kth[input_data{at}-5]" for at in range(number)]
+    output = (
+        "input_data = [], expected = 5\n"
+        + "kth.py:12: in kth\n    return kth(above, k)\n" * 30
+        + "E  IndexError"
+    )
+    before = result(RunKind.BEFORE, {name: case(name, "P") for name in names})
+    after = result(RunKind.AFTER, {name: case(name, "A", f"{name} {output}") for name in names})
+    text = judge(runs_of(before, after, after), CODE).for_model(brief=True)
+    assert len(text) <= 1_600
+    assert names[0] in text
+    assert "call create_pull_request again" in text
+    assert "IndexError" in text
+
+
 @pytest.mark.parametrize("number", [1, 10, 1_000])
 @pytest.mark.parametrize("size", [1, 1_000, 4_000])
 def test_the_text_for_the_model_has_its_limit(number: int, size: int) -> None:

@@ -101,6 +101,19 @@ def test_a_file_in_the_place_of_a_folder_can_be_taken_back(opened: Clone, tmp_pa
     assert opened.trees.mixed(tree, opened.base_commit, {"tests/test_app.py"}) == kept
 
 
+def test_other_content_in_some_files(opened: Clone, tmp_path: Path) -> None:
+    base = opened.base_commit
+    before = exported(opened, base, tmp_path / "before")
+    tree = opened.trees.replaced(base, {"src/é ü.txt": b"other\r\n", "run.sh": b"false\n"})
+    assert exported(opened, tree, tmp_path / "after") == {
+        **before,
+        "src/é ü.txt": b"other\r\n",
+        "run.sh": b"false\n",
+    }
+    assert os.access(tmp_path / "after/run.sh", os.X_OK)
+    assert opened.trees.replaced(tree, {}) == tree
+
+
 _NAMES = st.sampled_from(["a", "b", "d/a", "d/b", "d/e/a", "é", "x y"])
 _TREES = st.dictionaries(_NAMES, st.sampled_from(["1", "2"]), max_size=6)
 
