@@ -14,5 +14,9 @@ _NAME = re.compile(
 
 def is_test_path(path: str) -> bool:
     """Whether a file belongs to the tests, by its name and its folders. `path` is relative, with `/`."""
-    *folders, name = path.split("/")
-    return _NAME.fullmatch(name) is not None or any(folder.lower() in _FOLDERS for folder in folders)
+    return is_test_program(path) or any(folder.lower() in _FOLDERS for folder in path.split("/")[:-1])
+
+
+def is_test_program(path: str) -> bool:
+    """Whether a file is a program of tests by its own name, and no data that stands beside them."""
+    return _NAME.fullmatch(path.rpartition("/")[2]) is not None

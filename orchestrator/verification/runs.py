@@ -12,6 +12,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.core.errors import FileMissingError, PullwrightError, ToolError
+from orchestrator.core.test_paths import is_test_program
 from orchestrator.verification.base import WHOLE_RUN, CaseResult, CaseStatus, RunKind, RunResult, Runs
 from orchestrator.verification.copies import at_stake, copy_tests
 from orchestrator.verification.pytest_calls import (
@@ -26,7 +27,7 @@ from orchestrator.verification.pytest_calls import (
     pytest_variables,
 )
 from orchestrator.verification.reports import MAX_BYTES, by_id, read_report
-from orchestrator.verification.slot import Slot
+from orchestrator.verification.slot import Slot, stamps_of
 from orchestrator.verification.trees import TestFiles, folders_of
 
 if TYPE_CHECKING:
@@ -81,12 +82,14 @@ class _Ended:
         folder: the tree, as the command saw it.
         reports: their bytes.
         unread: why a report could not be read; empty if all were.
+        rewritten: a file of tests that is not as it was when the command began; empty if all are.
     """
 
     ran: ExecResult
     folder: str
     reports: tuple[bytes, ...] = ()
     unread: str = ""
+    rewritten: str = ""
 
 
 class HostRuns:
@@ -380,7 +383,12 @@ class HostRuns:
             await environment.initialize()
             if control is not None:
                 await environment.write_file(control.path(token), control.text(token).encode("ascii"))
-            return await self._execute(environment, slot, command), token
+            programs = list(filter(is_test_program, await _in_thread(self._trees.entries, tree)))
+            stamps = await _in_thread(stamps_of, slot.tree, programs)
+            ended = await self._execute(environment, slot, command)
+            now = await _in_thread(stamps_of, slot.tree, programs)
+            rewritten = next((path for path in programs if now[path] != stamps[path]), "")
+            return replace(ended, rewritten=rewritten), token
         finally:
             await environment.cleanup()
 
@@ -502,6 +510,7 @@ class HostRuns:
         problem = (
             _stopped(ran, self._options.minutes)
             or problem
+            or (f"a file of tests was changed while they ran: {ended.rewritten}" if ended.rewritten else "")
             or _disagreement(exit_code, cases.values(), has_report=bool(ended.reports), expects=expects)
         )
         digest = hashlib.sha256(b"".join(ended.reports)).hexdigest() if ended.reports else ""

@@ -23,7 +23,7 @@ from orchestrator.verification.trees import folders_of
 from orchestrator.workspace.removal import remove_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
 _MOST_SLOTS = 32
@@ -263,6 +263,17 @@ def _stamp(found: os.stat_result) -> _Stamp:
     if stat.S_ISDIR(found.st_mode):
         return found.st_mode, 0, 0, 0, 0
     return found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def stamps_of(folder: Path, paths: Iterable[str]) -> dict[str, _Stamp | None]:
+    """What the kernel says of files, which changes with each write, rename or replacement; None where none is."""
+    found: dict[str, _Stamp | None] = {}
+    for path in paths:
+        try:
+            found[path] = _stamp(os.lstat(folder / path))
+        except OSError:
+            found[path] = None
+    return found
 
 
 def _changed(folder: Path, stamps: Mapping[str, _Stamp]) -> list[Path]:

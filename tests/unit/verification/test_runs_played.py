@@ -93,6 +93,11 @@ def _pipe(_command: str, _tree: Path, report: Path) -> int:
     return 0
 
 
+def _rewritten_tests(_command: str, tree: Path, _report: Path) -> None:
+    test = tree / "tests" / "test_a.py"
+    test.write_text(test.read_text())
+
+
 def _ten_gigabytes(_command: str, _tree: Path, report: Path) -> int:
     with report.open("wb") as file:
         file.truncate(10_000_000_000)  # a hole, which takes no space
@@ -126,6 +131,7 @@ LIES: dict[str, tuple[Play, str]] = {
         lambda _command, _tree, report: report.write_text('<testsuite tests="3" failures="2"/>') * 0,
         "counts 2 failures",
     ),
+    "tests that were rewritten": (_rewritten_tests, "a file of tests was changed while they ran: "),
     "too long": (lambda _command, _tree, _report: TIMED_OUT, "did not end within 10 minutes"),
     "the test that must fail passes": (
         lambda _command, tree, report: report.write_text(junit(dict.fromkeys(played(tree), "passed"))) * 0,
