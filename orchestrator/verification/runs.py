@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 import posixpath
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -46,7 +45,6 @@ _T = TypeVar("_T")
 _FORM = 1
 """Of what is kept of a base's run; another number and nothing that was kept before is read."""
 _RERUNS = 2
-_MOST_REPORTS = 5_000
 _OUTPUT_CHARS = 20_000
 _TOKEN_BITS = 64
 _TEST_FILE_BYTES = 2_000_000
@@ -394,7 +392,7 @@ class HostRuns:
 
     async def _execute(self, environment: ExecutionEnvironment, slot: Slot, command: str) -> _Ended:
         own = f".{self._source.getrandbits(_TOKEN_BITS):016x}.xml"
-        for path in await _in_thread(self._named_reports, slot.tree):
+        for path in await _in_thread(slot.matching, self._options.report):
             with suppress(FileMissingError):
                 await environment.remove_file(path)
         folder = environment.working_directory()
@@ -402,7 +400,7 @@ class HostRuns:
         ran = await environment.exec_command(command, timeout_ms=self._milliseconds, env=variables)
         # Nothing runs there any more: what is read now stays as it is.
         reports = []
-        for path in (own, *await _in_thread(self._named_reports, slot.tree)):
+        for path in (own, *await _in_thread(slot.matching, self._options.report)):
             try:
                 reports.append(await environment.read_file(path, max_bytes=MAX_BYTES))
             except FileMissingError:
@@ -467,23 +465,6 @@ class HostRuns:
     @property
     def _milliseconds(self) -> int:
         return round(self._options.minutes * 60_000)
-
-    def _named_reports(self, tree: Path) -> list[str]:
-        """The files that match the setting for reports. No link is followed."""
-        if not self._options.report:
-            return []
-        from pathspec import GitIgnoreSpec
-
-        spec = GitIgnoreSpec.from_lines([f"/{self._options.report.removeprefix('./').lstrip('/')}"])
-        start = posixpath.dirname(self._options.report.partition("*")[0].removeprefix("./").lstrip("/"))
-        found: list[str] = []
-        for folder, _, names in os.walk(tree / start):
-            inside = os.path.relpath(folder, tree)
-            paths = (posixpath.normpath(posixpath.join(inside, name)) for name in names)
-            found += filter(spec.match_file, paths)
-            if len(found) > _MOST_REPORTS:
-                raise ToolError(f"more than {_MOST_REPORTS:,} files match the report's pattern; name fewer")
-        return sorted(found)
 
     def _result(
         self, kind: RunKind, tree: str, ended: _Ended, token: str, *, expects: RunResult | None

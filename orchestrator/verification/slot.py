@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import posixpath
 import stat
 import subprocess
 import sys
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MOST_SLOTS = 32
+_MOST_REPORTS = 5_000
 _MOST_SETUPS = 3
 """Of a slot; environments are large."""
 _MOST_RESULTS = 100
@@ -102,6 +104,29 @@ class Slot:
             self.tree.mkdir(mode=_PRIVATE)
         except OSError as error:
             raise _no_place(self.tree, error) from error
+
+    def matching(self, pattern: str) -> list[str]:
+        """The files in `tree` that match a pattern as in `.gitignore`, counted from its top; none for an empty one.
+
+        No link is followed.
+
+        Raises:
+            ToolError: they are more than a test run writes.
+        """
+        if not pattern:
+            return []
+        from pathspec import GitIgnoreSpec
+
+        pattern = pattern.removeprefix("./").lstrip("/")
+        spec = GitIgnoreSpec.from_lines([f"/{pattern}"])
+        found: list[str] = []
+        for folder, _, names in os.walk(self.tree / posixpath.dirname(pattern.partition("*")[0])):
+            inside = os.path.relpath(folder, self.tree)
+            paths = (posixpath.normpath(posixpath.join(inside, name)) for name in names)
+            found += filter(spec.match_file, paths)
+            if len(found) > _MOST_REPORTS:
+                raise ToolError(f"more than {_MOST_REPORTS:,} files match the report's pattern; name fewer")
+        return sorted(found)
 
     def has_setup(self, key: str) -> bool:
         """Whether the result of a set-up is here."""
