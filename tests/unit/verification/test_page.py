@@ -9,7 +9,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orchestrator.core.prompts import render
 from orchestrator.verification.base import CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
 from orchestrator.verification.page import read_block, report, to_json, warning
 from orchestrator.verification.verdict import Verdict, judge
@@ -208,19 +207,3 @@ def test_a_report_has_its_limit(word: str) -> None:
     assert block is not None
     predicate = block.statement["predicate"]
     assert len(predicate["failedTests"]) + predicate["failedTestsNotListed"] == 5_000
-
-
-def test_the_report_stands_above_the_model_s_words_in_a_pull_request() -> None:
-    """The rule that ends the head is the one of the template."""
-    template = render(
-        "cycle/pull_request_body",
-        **dict.fromkeys(
-            ("weakened", "was_weakened", "unreadable", "starts_no_checks", "number", "cost", "owners"), ""
-        ),
-        run="run",
-        model="",
-        commands=[],
-        body=FORGED,
-    )
-    assert read_block(template, HEAD) is None
-    assert read_block(f"{GENUINE}\n\n{template}", HEAD) is not None
