@@ -40,6 +40,8 @@ class Kind(StrEnum):
     """The run with the change counts for nothing, and the base's does."""
     BROKEN = "broken"
     """Passed before, fails now."""
+    UNSTEADY = "unsteady"
+    """Passed before in each run, and fails now in some."""
     NEW_FAILS = "new_fails"
     """Was not there before, or was skipped, and fails."""
     NAMED = "named"
@@ -74,7 +76,7 @@ class Kind(StrEnum):
     """New, and passes without the change too."""
 
 
-_RED = frozenset({Kind.UNPROVEN, Kind.BROKEN, Kind.NEW_FAILS, Kind.NAMED})
+_RED = frozenset({Kind.UNPROVEN, Kind.BROKEN, Kind.UNSTEADY, Kind.NEW_FAILS, Kind.NAMED})
 _DOUBTFUL = frozenset({Kind.ONLY_AS_CHANGED, Kind.HIDDEN, Kind.LOOSENED, Kind.ELSEWHERE})
 _WARNING = _RED | _DOUBTFUL
 _ASKED_IF_ASSERTED = frozenset({Kind.CHANGED, Kind.GONE})
@@ -256,7 +258,9 @@ class _Judge:
     ) -> None:
         fails = kept is not None and kept.failed and name not in self._kept.run.unsteady
         own = self._own_files(case)
-        if after is not None and (after.failed or name in self._after.run.unsteady):
+        if after is not None and name in self._after.run.unsteady:
+            self._say(Kind.UNSTEADY, name, after, case)
+        elif after is not None and after.failed:
             self._say(Kind.BROKEN, name, after, case)
         elif after is None:
             hidden = fails and kept is not None and kept.is_assertion and not own
@@ -406,6 +410,7 @@ def _lines(version: FileVersion) -> Counter[bytes] | None:
 
 _TRUE_OF_ONE = {
     Kind.BROKEN: "passed before and fails now",
+    Kind.UNSTEADY: "passed before in each run and fails now in some",
     Kind.NEW_FAILS: "is new and fails",
     Kind.NAMED: "is named by the task and still fails",
     Kind.ONLY_AS_CHANGED: "failed before, does not pass with the base's tests and settings, and does not fail with those of this change",

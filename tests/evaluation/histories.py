@@ -84,7 +84,7 @@ class Row:
     @property
     def breaks(self) -> bool:
         """Whether a test is said to be broken by it."""
-        return any(finding.kind is Kind.BROKEN for finding in self.verdict.findings)
+        return any(finding.kind in {Kind.BROKEN, Kind.UNSTEADY} for finding in self.verdict.findings)
 
     @property
     def not_run(self) -> str:
