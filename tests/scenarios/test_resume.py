@@ -347,6 +347,8 @@ def test_a_signal_in_any_phase_leaves_nothing_behind_but_the_work(  # noqa: PLR0
     assert repo.issues[1].labels == ["pullwright"]
     asked = len(stage.model.requests)
     assert bool(hidden(repo.path, "wip")) is bool(asked), "what was paid for is saved"
+    # On a busy machine GitHub's answer may come before the signal is handled; then the model goes on after it.
+    is_proposed = any(event["type"] == "Proposed" for event in stage.events()) if asked else False
     stage.model.script.clear()
     stage.script(do(PROPOSE, FINISH) if asked else FIX_IT)
     fresh()
@@ -355,10 +357,10 @@ def test_a_signal_in_any_phase_leaves_nothing_behind_but_the_work(  # noqa: PLR0
     assert len(repo.pulls) == 1
     assert len([name for name in repo.branches() if name.startswith("pullwright/")]) == 1
     assert hidden(repo.path, "wip") == []
-    if phase in {"push", "pull request"}:
+    if phase in {"push", "pull request"} and not is_proposed:
         assert len(stage.model.requests) == asked, "a pull request that was ready is only opened"
     elif asked:
-        assert "First the sign." in str(stage.asked(asked))
+        assert is_proposed or "First the sign." in str(stage.asked(asked))
 
 
 def test_a_signal_during_a_tool_call_ends_it(stage: Stage, bare: Path, fresh: Callable[[], None]) -> None:
