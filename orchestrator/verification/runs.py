@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import posixpath
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.core.errors import FileMissingError, PullwrightError, ToolError
 from orchestrator.core.test_paths import is_test_program
+from orchestrator.environments.base import ExecResult
 from orchestrator.verification.base import WHOLE_RUN, CaseResult, CaseStatus, RunKind, RunResult, Runs
 from orchestrator.verification.copies import at_stake, copy_tests
 from orchestrator.verification.pytest_calls import (
@@ -31,11 +32,11 @@ from orchestrator.verification.trees import TestFiles, folders_of
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from orchestrator.core.changes import FileChange
-    from orchestrator.environments.base import ExecResult, ExecutionEnvironment
+    from orchestrator.environments.base import ExecutionEnvironment
     from orchestrator.verification.base import Change
     from orchestrator.verification.copies import Copies
     from orchestrator.workspace.trees import Trees
@@ -90,6 +91,10 @@ class _Ended:
     rewritten: str = ""
 
 
+class _UnfitTreeError(ToolError):
+    """What is in a tree keeps it from being run: its set-up fails, or something is in the way of our own files."""
+
+
 class HostRuns:
     """A `Verifier` that runs the tests on this machine.
 
@@ -121,7 +126,6 @@ class HostRuns:
         self._slot: Slot | None = None
         self._one_at_a_time = asyncio.Lock()
         self._results: dict[str, RunResult] = {}
-        self._setup_keys: dict[str, str] = {}
         self._failed_setups: dict[str, str] = {}
         self._base_tree = ""
         self._control: ControlTest | None = None
@@ -145,7 +149,7 @@ class HostRuns:
             try:
                 return await self._verify(change, runs)
             except PullwrightError as error:
-                return replace(runs, problem=str(error))
+                return replace(runs, before=self._results.get(self._base_tree), problem=str(error))
 
     async def close(self) -> None:
         """See `Verifier`."""
@@ -373,14 +377,29 @@ class HostRuns:
         return f"{self._source.getrandbits(_TOKEN_BITS):016x}"
 
     async def _run(self, tree: str, command: str, control: ControlTest | None) -> tuple[_Ended, str]:
-        """Run a command in a fresh tree; also a token that is in the name of the test that must fail."""
+        """Run a command in a fresh tree; also a token that is in the name of the test that must fail.
+
+        Where what a change has keeps it from being run, that is a run that counts for nothing.
+        """
+        try:
+            return await self._run_in(await self._fresh(tree), tree, command, control)
+        except _UnfitTreeError as error:
+            if tree == self._base_tree:
+                raise
+            return _Ended(
+                ExecResult("", "", str(error), 1, timed_out=False, duration_ms=0), "", unread=str(error)
+            ), ""
+
+    async def _run_in(
+        self, slot: Slot, tree: str, command: str, control: ControlTest | None
+    ) -> tuple[_Ended, str]:
         token = self._token() if control else ""
-        slot = await self._fresh(tree)
         environment = self._environment(slot.tree)
         try:
             await environment.initialize()
             if control is not None:
-                await environment.write_file(control.path(token), control.text(token).encode("ascii"))
+                with _unfit():
+                    await environment.write_file(control.path(token), control.text(token).encode("ascii"))
             programs = list(filter(is_test_program, await _in_thread(self._trees.entries, tree)))
             stamps = await _in_thread(stamps_of, slot.tree, programs)
             ended = await self._execute(environment, slot, command)
@@ -392,21 +411,21 @@ class HostRuns:
 
     async def _execute(self, environment: ExecutionEnvironment, slot: Slot, command: str) -> _Ended:
         own = f".{self._source.getrandbits(_TOKEN_BITS):016x}.xml"
-        for path in await _in_thread(slot.matching, self._options.report):
-            with suppress(FileMissingError):
-                await environment.remove_file(path)
+        with _unfit():
+            for path in await _in_thread(slot.matching, self._options.report):
+                with suppress(FileMissingError):
+                    await environment.remove_file(path)
         folder = environment.working_directory()
         variables = pytest_variables(posixpath.join(folder, own))
         ran = await environment.exec_command(command, timeout_ms=self._milliseconds, env=variables)
         # Nothing runs there any more: what is read now stays as it is.
         reports = []
-        for path in (own, *await _in_thread(slot.matching, self._options.report)):
-            try:
-                reports.append(await environment.read_file(path, max_bytes=MAX_BYTES))
-            except FileMissingError:
-                continue
-            except ToolError as error:
-                return _Ended(ran, folder, unread=f"the report cannot be read: {error}")
+        try:
+            for path in (own, *await _in_thread(slot.matching, self._options.report)):
+                with suppress(FileMissingError):
+                    reports.append(await environment.read_file(path, max_bytes=MAX_BYTES))
+        except ToolError as error:
+            return _Ended(ran, folder, unread=f"the report cannot be read: {error}")
         return _Ended(ran, folder, tuple(reports))
 
     async def _fresh(self, tree: str) -> Slot:
@@ -414,7 +433,7 @@ class HostRuns:
         slot = await self._held_slot()
         key = await self._setup_key(tree)
         if key in self._failed_setups:
-            raise ToolError(self._failed_setups[key])
+            raise _UnfitTreeError(self._failed_setups[key])
         if key and not slot.has_setup(key):
             await self._set_up(slot, tree, key)
         await _in_thread(self._export, slot, tree)
@@ -434,7 +453,7 @@ class HostRuns:
             how = _stopped(ran, self._options.minutes) or f"ended with exit code {ran.exit_code}"
             last = next((line for line in reversed(ran.output.splitlines()) if line.strip()), "")
             self._failed_setups[key] = f"the set-up command {how}: {last.strip()[:300]}"
-            raise ToolError(self._failed_setups[key])
+            raise _UnfitTreeError(self._failed_setups[key])
         await _in_thread(slot.keep_setup, key, self._trees.entries(tree))
 
     async def _setup_key(self, tree: str) -> str:
@@ -449,9 +468,7 @@ class HostRuns:
             for change in changes
             if self._files.steers_setup(change)
         ]
-        key = _digest(self._base_tree, self._options.setup, self._options.sandbox, steering)
-        self._setup_keys[tree] = key
-        return key
+        return _digest(self._base_tree, self._options.setup, self._options.sandbox, steering)
 
     def _export(self, slot: Slot, tree: str) -> None:
         slot.empty()
@@ -506,6 +523,14 @@ class HostRuns:
             output=ran.output[-_OUTPUT_CHARS:],
         )
         return result, shown
+
+
+@contextmanager
+def _unfit() -> Iterator[None]:
+    try:
+        yield
+    except ToolError as error:
+        raise _UnfitTreeError(str(error)) from error
 
 
 def _stopped(ran: ExecResult, minutes: float) -> str:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import ToolError
-from orchestrator.verification.base import WHOLE_RUN, RunKind
+from orchestrator.verification.base import WHOLE_RUN, Change, RunKind
 from orchestrator.verification.runs import RunOptions
+from orchestrator.verification.verdict import judge
 from tests.unit.verification.rig import TIMED_OUT, bench, junit, played, statuses, verified
 
 if TYPE_CHECKING:
@@ -384,3 +385,65 @@ async def test_a_set_up_that_fails_is_said_and_not_run_again(tmp_path: Path) -> 
         assert found.problem == "the set-up command ended with exit code 2: ran install"
         assert (found.before, found.after) == (None, None)
         assert repository.commands == ["install"]
+
+
+def _breaks_the_set_up(command: str, tree: Path, report: Path) -> int | None:
+    if command == "install" and "broken" in (tree / "requirements.txt").read_text():
+        return 2
+    return installs(command, tree, report)
+
+
+def _writes_many_reports(command: str, tree: Path, _report: Path) -> int | None:
+    if command != "install" and "many" in (tree / "code.txt").read_text():
+        (tree / "many").mkdir()
+        for number in range(5_001):
+            (tree / f"many/{number}.xml").touch()
+    return installs(command, tree, _report)
+
+
+UNFIT: dict[str, tuple[dict[str, str | None], Play, str]] = {
+    "its set-up fails": (
+        {"requirements.txt": "broken\n"},
+        _breaks_the_set_up,
+        "the set-up command ended with exit code 2",
+    ),
+    "its tests are behind a link": ({"tests": "real"}, installs, "symbolic link"),
+    "its tests write thousands of reports": ({"code.txt": "one two many\n"}, _writes_many_reports, "5,000"),
+}
+
+
+@pytest.mark.parametrize("change", UNFIT)
+async def test_a_change_that_cannot_be_run_any_more_is_red(tmp_path: Path, change: str) -> None:
+    files, play, words = UNFIT[change]
+    with bench(tmp_path, INSTALLED) as repository:
+        repository.play = play
+        if "tests" in files:
+            tree = repository.clone.tree
+            (tree / "tests").rename(tree / "real")
+            (tree / "tests").symlink_to("real")
+            made = repository.clone.changed_tree(
+                {"tests", "tests/test_a.py", "real/test_a.py"}, include_commands=False
+            )
+            base = repository.clone.base_commit
+            proposed = Change(base, made, repository.clone.trees.changes(base, made))
+        else:
+            proposed = repository.change(files)
+        async with repository.runs(RunOptions(PYTEST, setup="install", report="many/*.xml")) as runs:
+            found = await runs.verify(proposed)
+    assert found.problem == ""
+    assert statuses(found.before) == BASE
+    assert found.after is not None
+    assert words in found.after.problem
+    assert judge(found, proposed).is_red
+
+
+async def test_what_is_known_of_the_base_stays_where_the_machine_fails(repository: Bench) -> None:
+    def full(_command: str, _tree: Path, _report: Path) -> int | None:
+        if len(repository.commands) > 1:
+            raise ToolError("no space left")
+        return None
+
+    repository.play = full
+    runs = await verified(repository, BETTER, PYTEST)
+    assert runs.problem == "no space left"
+    assert statuses(runs.before) == BASE
