@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import posixpath
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,7 +32,7 @@ from orchestrator.verification.trees import TestFiles, folders_of
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from orchestrator.core.changes import FileChange
@@ -63,6 +63,7 @@ class RunOptions:
         minutes: for the command, and for the set-up.
         test_paths: patterns of further files of tests, as in `.gitignore`.
         sandbox: its name, or `none`.
+        grants: what commands may reach there beside their folder.
     """
 
     command: str
@@ -71,6 +72,7 @@ class RunOptions:
     minutes: float = 10
     test_paths: tuple[str, ...] = ()
     sandbox: str = "none"
+    grants: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,7 @@ class HostRuns:
         self._one_at_a_time = asyncio.Lock()
         self._results: dict[str, RunResult] = {}
         self._failed_setups: dict[str, str] = {}
+        self._setup_trees: dict[str, str] = {}
         self._base_tree = ""
         self._control: ControlTest | None = None
         """Where the test that must fail is, once the base has shown that it fails."""
@@ -192,13 +195,13 @@ class HostRuns:
         self._base_tree = await _in_thread(self._trees.tree_of, self._base)
         slot = await self._held_slot()
         key = _digest(_FORM, self._base_tree, self._options)
-        found = _unpacked(slot.load(key))
+        found = slot.load(key)
         if found is None:
             paths = await _in_thread(self._trees.entries, self._base_tree)
             control = place_control(paths) if self._call and not self._call.stops_early else None
             found = await self._base_run(control)
             if not found[0].problem:
-                slot.save(key, _packed(*found))
+                slot.save(key, *found)
         result, self._control = found
         self._results[self._base_tree] = result
         return result
@@ -431,17 +434,30 @@ class HostRuns:
     async def _fresh(self, tree: str) -> Slot:
         """The slot with a tree's files in it, and with what the set-up makes of them."""
         slot = await self._held_slot()
-        key = await self._setup_key(tree)
-        if key in self._failed_setups:
-            raise _UnfitTreeError(self._failed_setups[key])
-        if key and not slot.has_setup(key):
-            await self._set_up(slot, tree, key)
+        key = await self._setup_of(slot, tree) if self._options.setup else ""
         await _in_thread(self._export, slot, tree)
         if key:
             await _in_thread(slot.bring_setup, key)
         return slot
 
-    async def _set_up(self, slot: Slot, tree: str, key: str) -> None:
+    async def _setup_of(self, slot: Slot, tree: str) -> str:
+        """The key of the set-up of a tree, which runs none of the change's code where it can do without."""
+        source = await _in_thread(self._setup_tree, tree)
+        try:
+            return await self._set_up(slot, source)
+        except _UnfitTreeError:
+            if source in {tree, self._base_tree}:
+                raise
+            # A manifest may name files that only the change has.
+            return await self._set_up(slot, tree)
+
+    async def _set_up(self, slot: Slot, tree: str) -> str:
+        """Run the set-up in a tree, unless what it made there is kept; the key under which it is."""
+        key = _digest(tree, self._options.setup, self._options.sandbox, self._options.grants)
+        if key in self._failed_setups:
+            raise _UnfitTreeError(self._failed_setups[key])
+        if slot.has_setup(key):
+            return key
         await _in_thread(self._export, slot, tree)
         environment = self._environment(slot.tree)
         try:
@@ -455,20 +471,15 @@ class HostRuns:
             self._failed_setups[key] = f"the set-up command {how}: {last.strip()[:300]}"
             raise _UnfitTreeError(self._failed_setups[key])
         await _in_thread(slot.keep_setup, key, self._trees.entries(tree))
+        return key
 
-    async def _setup_key(self, tree: str) -> str:
-        """What the set-up of a tree depends on; empty where there is none."""
-        if not self._options.setup:
-            return ""
-        changes = (
-            await _in_thread(self._trees.changes, self._base_tree, tree) if tree != self._base_tree else ()
-        )
-        steering = [
-            (change.path, change.new and change.new.mode, change.new and change.new.content)
-            for change in changes
-            if self._files.steers_setup(change)
-        ]
-        return _digest(self._base_tree, self._options.setup, self._options.sandbox, steering)
+    def _setup_tree(self, tree: str) -> str:
+        """The base with what of a tree a set-up depends on."""
+        if tree not in self._setup_trees:
+            changes = self._trees.changes(self._base_tree, tree) if tree != self._base_tree else ()
+            steering = {change.path for change in changes if self._files.steers_setup(change)}
+            self._setup_trees[tree] = self._trees.mixed(self._base_tree, tree, steering)
+        return self._setup_trees[tree]
 
     def _export(self, slot: Slot, tree: str) -> None:
         slot.empty()
@@ -597,23 +608,3 @@ async def _in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
 
 def _digest(*facts: object) -> str:
     return hashlib.sha256(repr(facts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def _packed(result: RunResult, control: ControlTest | None) -> dict[str, Any]:
-    cases = [asdict(case) for case in result.cases.values()]
-    facts = {**asdict(replace(result, cases={}, unsteady=frozenset())), "cases": cases, "unsteady": []}
-    return {"result": facts, "control": control and asdict(control)}
-
-
-def _unpacked(data: Any) -> tuple[RunResult, ControlTest | None] | None:
-    """What `_packed` wrote; None where it is damaged."""
-    try:
-        facts, control = data["result"], data["control"]
-        cases: Iterable[CaseResult] = (
-            CaseResult(**{**case, "status": CaseStatus(case["status"])}) for case in facts["cases"]
-        )
-        known = {**facts, "kind": RunKind.BEFORE, "unsteady": frozenset(), "cached": True}
-        result = RunResult(**{**known, "cases": {case.id: case for case in cases}})
-        return result, control and ControlTest(control["folder"], (control["form"][0], control["form"][1]))
-    except (TypeError, KeyError, ValueError, LookupError):
-        return None

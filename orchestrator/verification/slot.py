@@ -16,10 +16,13 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.errors import ToolError, WorkspaceError
 from orchestrator.core.locks import try_lock
+from orchestrator.verification.base import CaseResult, CaseStatus, RunKind, RunResult
+from orchestrator.verification.pytest_calls import ControlTest
 from orchestrator.verification.trees import folders_of
 from orchestrator.workspace.removal import remove_folder
 
@@ -175,7 +178,7 @@ class Slot:
         except OSError as error:
             raise _no_place(self.tree, error) from error
 
-    def load(self, key: str) -> Any:
+    def load(self, key: str) -> tuple[RunResult, ControlTest | None] | None:
         """What `save` wrote under a key; None where there is nothing that can be read."""
         path = self._home / "before" / f"{key}.json"
         try:
@@ -184,15 +187,15 @@ class Slot:
             os.utime(path)
         except (OSError, ValueError, RecursionError):
             return None
-        return data
+        return _unpacked(data)
 
-    def save(self, key: str, data: Any) -> None:
-        """Keep a result; where that is not possible the run is made again the next time."""
+    def save(self, key: str, result: RunResult, control: ControlTest | None) -> None:
+        """Keep a base's result, and which test must fail there; where that is not possible it is run the next time."""
         folder = self._home / "before"
         draft = folder / f"{key}.{os.getpid()}"
         with suppress(OSError):
             folder.mkdir(mode=_PRIVATE, exist_ok=True)
-            draft.write_text(json.dumps(data), encoding="utf-8")
+            draft.write_text(json.dumps(_packed(result, control)), encoding="utf-8")
             draft.replace(folder / f"{key}.json")
 
     def evict(self) -> None:
@@ -331,6 +334,26 @@ def _copy(sources: list[Path], folder: Path) -> None:
     if made.returncode != 0:
         said = made.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
         raise ToolError(f"what the set-up made could not be copied: {' '.join(said)[:300]}")
+
+
+def _packed(result: RunResult, control: ControlTest | None) -> dict[str, Any]:
+    cases = [asdict(case) for case in result.cases.values()]
+    facts = {**asdict(replace(result, cases={}, unsteady=frozenset())), "cases": cases, "unsteady": []}
+    return {"result": facts, "control": control and asdict(control)}
+
+
+def _unpacked(data: Any) -> tuple[RunResult, ControlTest | None] | None:
+    """What `_packed` wrote; None where it is damaged."""
+    try:
+        facts, control = data["result"], data["control"]
+        cases: Iterable[CaseResult] = (
+            CaseResult(**{**case, "status": CaseStatus(case["status"])}) for case in facts["cases"]
+        )
+        known = {**facts, "kind": RunKind.BEFORE, "unsteady": frozenset(), "cached": True}
+        result = RunResult(**{**known, "cases": {case.id: case for case in cases}})
+        return result, control and ControlTest(control["folder"], (control["form"][0], control["form"][1]))
+    except (TypeError, KeyError, ValueError, LookupError):
+        return None
 
 
 def _joined(folder: str, name: str) -> str:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.assembly.testing import run_options
+from orchestrator.config.settings import Settings
 from orchestrator.core.errors import ToolError
 from orchestrator.verification.base import WHOLE_RUN, Change, RunKind
 from orchestrator.verification.runs import RunOptions
@@ -407,7 +411,11 @@ UNFIT: dict[str, tuple[dict[str, str | None], Play, str]] = {
         _breaks_the_set_up,
         "the set-up command ended with exit code 2",
     ),
-    "its tests are behind a link": ({"tests": "real"}, installs, "symbolic link"),
+    "its tests are behind a link": (
+        {"tests": "real"},
+        lambda command, _tree, _report: 0 if command == "install" else None,
+        "symbolic link",
+    ),
     "its tests write thousands of reports": ({"code.txt": "one two many\n"}, _writes_many_reports, "5,000"),
 }
 
@@ -447,3 +455,60 @@ async def test_what_is_known_of_the_base_stays_where_the_machine_fails(repositor
     runs = await verified(repository, BETTER, PYTEST)
     assert runs.problem == "no space left"
     assert statuses(runs.before) == BASE
+
+
+def _installs_the_code(command: str, tree: Path, _report: Path) -> int | None:
+    """A set-up that runs the repository's code."""
+    if command == "install":
+        (tree / "made.txt").write_text((tree / "code.txt").read_text())
+        return 0 if (tree / "new.txt").exists() or "new" not in (tree / "requirements.txt").read_text() else 2
+    return None
+
+
+async def test_the_base_is_set_up_with_its_own_code_alone(tmp_path: Path) -> None:
+    with bench(tmp_path, INSTALLED) as repository:
+        repository.play = _installs_the_code
+        async with repository.runs(SET_UP) as runs:
+            await runs.before()
+        setups = repository.home / "0/setups"
+        shutil.rmtree(setups)
+        await verified(repository, BETTER, SET_UP)
+        assert [path.read_text() for path in setups.glob("*/made.txt")] == [FILES["code.txt"]]
+        runs_of = await verified(repository, {"requirements.txt": "a==2\n"}, SET_UP)
+        assert runs_of.problem == ""
+        assert [path.read_text() for path in setups.glob("*/made.txt")] == [FILES["code.txt"]] * 2
+
+
+async def test_a_manifest_may_need_files_that_the_change_adds(tmp_path: Path) -> None:
+    with bench(tmp_path, INSTALLED) as repository:
+        repository.play = _installs_the_code
+        runs = await verified(repository, {"requirements.txt": "new\n", "new.txt": "", **BETTER}, SET_UP)
+        assert runs.after is not None
+        assert runs.after.is_green
+        assert repository.commands.count("install") == 3
+
+
+async def test_large_lock_files_that_differ_have_a_set_up_each(tmp_path: Path) -> None:
+    with bench(tmp_path, INSTALLED) as repository:
+        repository.play = installs
+        async with repository.runs(SET_UP) as runs:
+            for version in "23":
+                lock = f"# {version}\n" * 300_000
+                await runs.run_tests(repository.tree({"requirements.txt": lock}))
+        assert repository.commands.count("install") == 3
+
+
+async def test_what_was_run_with_other_grants_is_run_again(tmp_path: Path) -> None:
+    with bench(tmp_path, INSTALLED) as repository:
+        repository.play = installs
+        for grants in ((), ("pypi.org",), ("pypi.org",)):
+            async with repository.runs(replace(SET_UP, grants=grants)) as runs:
+                await runs.before()
+        assert repository.commands == ["install", PYTEST] * 2
+
+
+def test_what_commands_may_reach_belongs_to_what_is_run() -> None:
+    settings = Settings(test_command="make test", allow_host=("pypi.org",), sandbox_read=("/opt",))
+    options = run_options(settings, None, None)
+    assert options is not None
+    assert options.grants == ("pypi.org", "/opt")
