@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import posixpath
+import re
 import stat
 import subprocess
 import sys
@@ -40,6 +41,7 @@ _PRIVATE = 0o700
 _COPY = ("cp", "-cRp") if sys.platform == "darwin" else ("cp", "-a", "--reflink=auto")
 _TICK_NS = 20_000_000
 """Longer than the steps in which any kernel counts the time of a file's change."""
+_PATTERN_SIGN = re.compile(r"[*?\[\\]")
 _NOT_KEPT = frozenset({"__pycache__", ".pytest_cache", ".git"})
 """Beside files of the repository: what is compiled there might be taken for that of a file that changed since."""
 
@@ -111,7 +113,7 @@ class Slot:
     def matching(self, pattern: str) -> list[str]:
         """The files in `tree` that match a pattern as in `.gitignore`, counted from its top; none for an empty one.
 
-        No link is followed.
+        No link is followed, and nothing outside of `tree` is looked at.
 
         Raises:
             ToolError: they are more than a test run writes.
@@ -123,7 +125,13 @@ class Slot:
         pattern = pattern.removeprefix("./").lstrip("/")
         spec = GitIgnoreSpec.from_lines([f"/{pattern}"])
         found: list[str] = []
-        for folder, _, names in os.walk(self.tree / posixpath.dirname(pattern.partition("*")[0])):
+        # What stands before the first sign of a pattern is one folder.
+        top = self.tree
+        for part in posixpath.dirname(_PATTERN_SIGN.split(pattern, maxsplit=1)[0]).split("/"):
+            top /= part
+            if part == ".." or not _is_folder(top):
+                return []
+        for folder, _, names in os.walk(top):
             inside = os.path.relpath(folder, self.tree)
             paths = (posixpath.normpath(posixpath.join(inside, name)) for name in names)
             found += filter(spec.match_file, paths)
