@@ -26,7 +26,7 @@ from orchestrator.verification.pytest_calls import (
     place_control,
     pytest_variables,
 )
-from orchestrator.verification.reports import MAX_BYTES, by_id, read_report
+from orchestrator.verification.reports import MAX_BYTES, MAX_CASES, by_id, read_report
 from orchestrator.verification.slot import Slot, stamps_of
 from orchestrator.verification.trees import TestFiles, folders_of
 
@@ -49,6 +49,8 @@ _RERUNS = 2
 _OUTPUT_CHARS = 20_000
 _TOKEN_BITS = 64
 _TEST_FILE_BYTES = 2_000_000
+_MOST_REPORT_BYTES = 100_000_000
+"""Of all reports of a run."""
 _FAILING = (CaseStatus.FAILED, CaseStatus.ERROR)
 
 
@@ -423,10 +425,12 @@ class HostRuns:
         ran = await environment.exec_command(command, timeout_ms=self._milliseconds, env=variables)
         # Nothing runs there any more: what is read now stays as it is.
         reports = []
+        left = _MOST_REPORT_BYTES
         try:
             for path in (own, *await _in_thread(slot.matching, self._options.report)):
                 with suppress(FileMissingError):
-                    reports.append(await environment.read_file(path, max_bytes=MAX_BYTES))
+                    reports.append(await environment.read_file(path, max_bytes=min(MAX_BYTES, left)))
+                    left -= len(reports[-1])
         except ToolError as error:
             return _Ended(ran, folder, unread=f"the report cannot be read: {error}")
         return _Ended(ran, folder, tuple(reports))
@@ -512,6 +516,8 @@ class HostRuns:
             cases = by_id(case for data in ended.reports for case in read_report(data, root=ended.folder))
         except ValueError as error:
             problem = str(error)
+        if len(cases) > MAX_CASES:
+            problem, cases = f"the reports list more than {MAX_CASES:,} tests", {}
         control = [cases.pop(name) for name in list(cases) if token and token in name]
         shown = any(case.status in _FAILING for case in control)
         failed = sum(case.status in _FAILING for case in cases.values())

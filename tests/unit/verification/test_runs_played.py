@@ -507,6 +507,30 @@ async def test_what_was_run_with_other_grants_is_run_again(tmp_path: Path) -> No
         assert repository.commands == ["install", PYTEST] * 2
 
 
+def _three_large(_command: str, tree: Path, _report: Path) -> int:
+    for number in range(3):
+        with (tree / f"{number}.xml").open("wb") as file:
+            file.truncate(50_000_000)
+    return 0
+
+
+def _many_tests(_command: str, tree: Path, _report: Path) -> int:
+    for number in range(3):
+        cases = "".join(f'<testcase name="{number}.{one}"/>' for one in range(70_000))
+        (tree / f"{number}.xml").write_text(f"<testsuite>{cases}</testsuite>")
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("play", "words"),
+    [(_three_large, "the report cannot be read: "), (_many_tests, "more than 200,000 tests")],
+)
+async def test_reports_are_limited_together(repository: Bench, play: Play, words: str) -> None:
+    repository.play = play
+    async with repository.runs(RunOptions("make test", report="*.xml")) as runs:
+        assert words in (await runs.before()).problem
+
+
 def test_what_commands_may_reach_belongs_to_what_is_run() -> None:
     settings = Settings(test_command="make test", allow_host=("pypi.org",), sandbox_read=("/opt",))
     options = run_options(settings, None, None)
