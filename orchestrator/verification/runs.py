@@ -16,7 +16,9 @@ from orchestrator.environments.base import ExecResult
 from orchestrator.verification.base import WHOLE_RUN, CaseResult, CaseStatus, RunKind, RunResult, Runs
 from orchestrator.verification.copies import at_stake, copy_tests
 from orchestrator.verification.pytest_calls import (
+    ENDS_OTHERWISE,
     MOST_IDS,
+    SETTINGS,
     ControlTest,
     checked_ids,
     exit_without,
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_FORM = 1
+_FORM = 2
 """Of what is kept of a base's run; another number and nothing that was kept before is read."""
 _RERUNS = 2
 _OUTPUT_CHARS = 20_000
@@ -200,7 +202,9 @@ class HostRuns:
         found = slot.load(key)
         if found is None:
             paths = await _in_thread(self._trees.entries, self._base_tree)
-            control = place_control(paths) if self._call and not self._call.stops_early else None
+            control = place_control(paths) if self._call and self._call.bears_control else None
+            if await _in_thread(self._trees.containing, self._base_tree, ENDS_OTHERWISE, SETTINGS):
+                control = None
             found = await self._base_run(control)
             if not found[0].problem:
                 slot.save(key, *found)
@@ -225,14 +229,21 @@ class HostRuns:
         known = self._results.get(tree)
         if known is None:
             self._watch(kind, None)
-            ended, token = await self._run(tree, self._options.command, self._control)
+            control = await _in_thread(self._control_for, tree)
+            ended, token = await self._run(tree, self._options.command, control)
             before = self._results[self._base_tree]
             known, shown = self._result(kind, tree, ended, token, expects=before)
-            if self._control is not None and not shown and known.is_green:
+            if control is not None and not shown and known.is_green:
                 known = replace(known, problem=await self._missing_failure(tree, ended, token))
             self._results[tree] = known
             self._watch(kind, known)
         return replace(known, kind=kind)
+
+    def _control_for(self, tree: str) -> ControlTest | None:
+        """The test that must fail, unless a change's own settings may fail a run in which all others pass."""
+        found = self._control and self._trees.containing(tree, ENDS_OTHERWISE, SETTINGS)
+        changes = self._trees.changes(self._base_tree, tree) if found else ()
+        return None if found and not set(found).isdisjoint(self._restored(changes)) else self._control
 
     async def _missing_failure(self, tree: str, ended: _Ended, token: str) -> str:
         """Why a run counts for nothing in which the test that must fail did not; empty if that may be honest.
@@ -322,7 +333,7 @@ class HostRuns:
         for _ in range(_RERUNS):
             ended, _ = await self._run(result.tree, command, None)
             again, _ = self._result(result.kind, result.tree, ended, "", expects=None)
-            unsteady |= {one for one in ids if _outcome(again, one) not in (None, _outcome(result, one))}
+            unsteady |= {one for one in ids if again.passed(one) not in (None, result.passed(one))}
         return frozenset(unsteady)
 
     async def _known_tests(
@@ -592,14 +603,6 @@ def _suspects(before: RunResult, after: RunResult) -> set[str]:
         for name, case in after.cases.items()
         if case.status in _FAILING and name in before.cases and before.cases[name].status is CaseStatus.PASSED
     }
-
-
-def _outcome(result: RunResult, name: str) -> bool | None:
-    """Whether a test passed in a run; None where nothing is known of it there."""
-    if name == WHOLE_RUN:
-        return None if result.problem else result.exit == 0
-    case = result.cases.get(name)
-    return None if case is None else case.status is CaseStatus.PASSED
 
 
 async def _in_thread(function: Callable[..., _T], *arguments: Any) -> _T:

@@ -536,3 +536,33 @@ def test_what_commands_may_reach_belongs_to_what_is_run() -> None:
     options = run_options(settings, None, None)
     assert options is not None
     assert options.grants == ("pypi.org", "/opt")
+
+
+@pytest.mark.parametrize("of_base", [True, False])
+async def test_a_session_that_fails_by_itself_is_not_green(tmp_path: Path, *, of_base: bool) -> None:
+    hook = {"conftest.py": "def pytest_sessionfinish(session): session.testsfailed += 1\n"}
+
+    def fails(_command: str, tree: Path, report: Path) -> int | None:
+        if not (tree / "conftest.py").exists():
+            return None
+        report.write_text(junit(played(tree)))
+        return 1
+
+    with bench(tmp_path, {**FILES, **(hook if of_base else {})}) as repository:
+        repository.play = fails
+        runs = await verified(repository, BETTER if of_base else {**hook, **BETTER}, PYTEST)
+    assert runs.after is not None
+    assert runs.kept is not None
+    assert (runs.after.is_green, runs.after.exit) == (False, 1)
+    assert runs.kept.is_green is not of_base
+
+
+async def test_words_in_the_code_do_not_do_without_the_test_that_must_fail(repository: Bench) -> None:
+    repository.play = lambda _command, tree, report: (
+        report.write_text(junit(dict.fromkeys(played(tree), "passed"))) * 0
+        if (tree / "product.py").exists()
+        else None
+    )
+    runs = await verified(repository, {"product.py": "# fail_under testsfailed\n"}, PYTEST)
+    assert runs.kept is not None
+    assert "a test that must fail passed" in runs.kept.problem
