@@ -117,9 +117,14 @@ def run_options(settings: Settings, found: Proposal | None, sandbox: Sandbox | N
         if found is None:
             return None
         command, setup, report = found.command, setup or found.setup, report or found.report
-    place = sandbox.name if sandbox else "none"
     return RunOptions(
-        command or "", setup or "", report or "", settings.test_minutes, settings.test_paths, place
+        command or "",
+        setup or "",
+        report or "",
+        settings.test_minutes,
+        settings.test_paths,
+        sandbox=sandbox.name if sandbox else "none",
+        grants=(*settings.allow_host, *settings.sandbox_read),
     )
 
 

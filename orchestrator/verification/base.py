@@ -94,6 +94,13 @@ class RunResult:
         """How many tests ended so."""
         return sum(case.status in statuses for case in self.cases.values())
 
+    def passed(self, name: str) -> bool | None:
+        """Whether a test passed, or all with `WHOLE_RUN`; None where nothing is known of it."""
+        if name == WHOLE_RUN:
+            return None if self.problem else self.exit == 0
+        case = self.cases.get(name)
+        return None if case is None else case.status is CaseStatus.PASSED
+
     @property
     def is_green(self) -> bool:
         """Whether the run counts and nothing in it failed."""

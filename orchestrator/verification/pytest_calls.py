@@ -61,6 +61,11 @@ class PytestCall:
         """Whether the call ends with the first failure."""
         return any(map(_STOPS_EARLY.fullmatch, self.arguments))
 
+    @property
+    def bears_control(self) -> bool:
+        """Whether a test that must fail leaves what it tells of the others as it is."""
+        return not self.stops_early and not any("fail-under" in word for word in self.arguments)
+
     def selecting(self, ids: Sequence[str]) -> str:
         """The same command for these tests in the place of those that it names."""
         kept: list[str] = []
@@ -186,6 +191,12 @@ def place_control(paths: Iterable[str]) -> ControlTest | None:
     names = [posixpath.basename(path) for path in modules if posixpath.dirname(path) == folder]
     begins = sum(name.startswith("test_") for name in names)
     return ControlTest(folder, ("test_", ".py") if 2 * begins >= len(names) else ("zz", "_test.py"))
+
+
+ENDS_OTHERWISE = r"fail[_-]under|pytest_sessionfinish|pytest_runtestloop|testsfailed"
+"""What makes pytest end as if tests had failed: beside the test that must fail it would not be seen."""
+SETTINGS = ("*.py", "*.toml", "*.cfg", "*.ini", "*.coveragerc")
+"""Names of the files that may have it."""
 
 
 def exit_without(exit_code: int, *, others_failed: bool) -> int:

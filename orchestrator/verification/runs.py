@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import posixpath
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.core.errors import FileMissingError, PullwrightError, ToolError
 from orchestrator.core.test_paths import is_test_program
+from orchestrator.environments.base import ExecResult
 from orchestrator.verification.base import WHOLE_RUN, CaseResult, CaseStatus, RunKind, RunResult, Runs
 from orchestrator.verification.copies import at_stake, copy_tests
 from orchestrator.verification.pytest_calls import (
+    ENDS_OTHERWISE,
     MOST_IDS,
+    SETTINGS,
     ControlTest,
     checked_ids,
     exit_without,
@@ -25,29 +28,31 @@ from orchestrator.verification.pytest_calls import (
     place_control,
     pytest_variables,
 )
-from orchestrator.verification.reports import MAX_BYTES, by_id, read_report
+from orchestrator.verification.reports import MAX_BYTES, MAX_CASES, by_id, read_report
 from orchestrator.verification.slot import Slot, stamps_of
 from orchestrator.verification.trees import TestFiles, folders_of
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from orchestrator.core.changes import FileChange
-    from orchestrator.environments.base import ExecResult, ExecutionEnvironment
+    from orchestrator.environments.base import ExecutionEnvironment
     from orchestrator.verification.base import Change
     from orchestrator.verification.copies import Copies
     from orchestrator.workspace.trees import Trees
 
 _T = TypeVar("_T")
 
-_FORM = 1
+_FORM = 2
 """Of what is kept of a base's run; another number and nothing that was kept before is read."""
 _RERUNS = 2
 _OUTPUT_CHARS = 20_000
 _TOKEN_BITS = 64
 _TEST_FILE_BYTES = 2_000_000
+_MOST_REPORT_BYTES = 100_000_000
+"""Of all reports of a run."""
 _FAILING = (CaseStatus.FAILED, CaseStatus.ERROR)
 
 
@@ -62,6 +67,7 @@ class RunOptions:
         minutes: for the command, and for the set-up.
         test_paths: patterns of further files of tests, as in `.gitignore`.
         sandbox: its name, or `none`.
+        grants: what commands may reach there beside their folder.
     """
 
     command: str
@@ -70,6 +76,7 @@ class RunOptions:
     minutes: float = 10
     test_paths: tuple[str, ...] = ()
     sandbox: str = "none"
+    grants: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +95,10 @@ class _Ended:
     reports: tuple[bytes, ...] = ()
     unread: str = ""
     rewritten: str = ""
+
+
+class _UnfitTreeError(ToolError):
+    """What is in a tree keeps it from being run: its set-up fails, or something is in the way of our own files."""
 
 
 class HostRuns:
@@ -121,8 +132,8 @@ class HostRuns:
         self._slot: Slot | None = None
         self._one_at_a_time = asyncio.Lock()
         self._results: dict[str, RunResult] = {}
-        self._setup_keys: dict[str, str] = {}
         self._failed_setups: dict[str, str] = {}
+        self._setup_trees: dict[str, str] = {}
         self._base_tree = ""
         self._control: ControlTest | None = None
         """Where the test that must fail is, once the base has shown that it fails."""
@@ -145,7 +156,7 @@ class HostRuns:
             try:
                 return await self._verify(change, runs)
             except PullwrightError as error:
-                return replace(runs, problem=str(error))
+                return replace(runs, before=self._results.get(self._base_tree), problem=str(error))
 
     async def close(self) -> None:
         """See `Verifier`."""
@@ -188,13 +199,15 @@ class HostRuns:
         self._base_tree = await _in_thread(self._trees.tree_of, self._base)
         slot = await self._held_slot()
         key = _digest(_FORM, self._base_tree, self._options)
-        found = _unpacked(slot.load(key))
+        found = slot.load(key)
         if found is None:
             paths = await _in_thread(self._trees.entries, self._base_tree)
-            control = place_control(paths) if self._call and not self._call.stops_early else None
+            control = place_control(paths) if self._call and self._call.bears_control else None
+            if await _in_thread(self._trees.containing, self._base_tree, ENDS_OTHERWISE, SETTINGS):
+                control = None
             found = await self._base_run(control)
             if not found[0].problem:
-                slot.save(key, _packed(*found))
+                slot.save(key, *found)
         result, self._control = found
         self._results[self._base_tree] = result
         return result
@@ -216,14 +229,21 @@ class HostRuns:
         known = self._results.get(tree)
         if known is None:
             self._watch(kind, None)
-            ended, token = await self._run(tree, self._options.command, self._control)
+            control = await _in_thread(self._control_for, tree)
+            ended, token = await self._run(tree, self._options.command, control)
             before = self._results[self._base_tree]
             known, shown = self._result(kind, tree, ended, token, expects=before)
-            if self._control is not None and not shown and known.is_green:
+            if control is not None and not shown and known.is_green:
                 known = replace(known, problem=await self._missing_failure(tree, ended, token))
             self._results[tree] = known
             self._watch(kind, known)
         return replace(known, kind=kind)
+
+    def _control_for(self, tree: str) -> ControlTest | None:
+        """The test that must fail, unless a change's own settings may fail a run in which all others pass."""
+        found = self._control and self._trees.containing(tree, ENDS_OTHERWISE, SETTINGS)
+        changes = self._trees.changes(self._base_tree, tree) if found else ()
+        return None if found and not set(found).isdisjoint(self._restored(changes)) else self._control
 
     async def _missing_failure(self, tree: str, ended: _Ended, token: str) -> str:
         """Why a run counts for nothing in which the test that must fail did not; empty if that may be honest.
@@ -313,7 +333,7 @@ class HostRuns:
         for _ in range(_RERUNS):
             ended, _ = await self._run(result.tree, command, None)
             again, _ = self._result(result.kind, result.tree, ended, "", expects=None)
-            unsteady |= {one for one in ids if _outcome(again, one) not in (None, _outcome(result, one))}
+            unsteady |= {one for one in ids if again.passed(one) not in (None, result.passed(one))}
         return frozenset(unsteady)
 
     async def _known_tests(
@@ -373,14 +393,29 @@ class HostRuns:
         return f"{self._source.getrandbits(_TOKEN_BITS):016x}"
 
     async def _run(self, tree: str, command: str, control: ControlTest | None) -> tuple[_Ended, str]:
-        """Run a command in a fresh tree; also a token that is in the name of the test that must fail."""
+        """Run a command in a fresh tree; also a token that is in the name of the test that must fail.
+
+        Where what a change has keeps it from being run, that is a run that counts for nothing.
+        """
+        try:
+            return await self._run_in(await self._fresh(tree), tree, command, control)
+        except _UnfitTreeError as error:
+            if tree == self._base_tree:
+                raise
+            return _Ended(
+                ExecResult("", "", str(error), 1, timed_out=False, duration_ms=0), "", unread=str(error)
+            ), ""
+
+    async def _run_in(
+        self, slot: Slot, tree: str, command: str, control: ControlTest | None
+    ) -> tuple[_Ended, str]:
         token = self._token() if control else ""
-        slot = await self._fresh(tree)
         environment = self._environment(slot.tree)
         try:
             await environment.initialize()
             if control is not None:
-                await environment.write_file(control.path(token), control.text(token).encode("ascii"))
+                with _unfit():
+                    await environment.write_file(control.path(token), control.text(token).encode("ascii"))
             programs = list(filter(is_test_program, await _in_thread(self._trees.entries, tree)))
             stamps = await _in_thread(stamps_of, slot.tree, programs)
             ended = await self._execute(environment, slot, command)
@@ -392,37 +427,52 @@ class HostRuns:
 
     async def _execute(self, environment: ExecutionEnvironment, slot: Slot, command: str) -> _Ended:
         own = f".{self._source.getrandbits(_TOKEN_BITS):016x}.xml"
-        for path in await _in_thread(slot.matching, self._options.report):
-            with suppress(FileMissingError):
-                await environment.remove_file(path)
+        with _unfit():
+            for path in await _in_thread(slot.matching, self._options.report):
+                with suppress(FileMissingError):
+                    await environment.remove_file(path)
         folder = environment.working_directory()
         variables = pytest_variables(posixpath.join(folder, own))
         ran = await environment.exec_command(command, timeout_ms=self._milliseconds, env=variables)
         # Nothing runs there any more: what is read now stays as it is.
         reports = []
-        for path in (own, *await _in_thread(slot.matching, self._options.report)):
-            try:
-                reports.append(await environment.read_file(path, max_bytes=MAX_BYTES))
-            except FileMissingError:
-                continue
-            except ToolError as error:
-                return _Ended(ran, folder, unread=f"the report cannot be read: {error}")
+        left = _MOST_REPORT_BYTES
+        try:
+            for path in (own, *await _in_thread(slot.matching, self._options.report)):
+                with suppress(FileMissingError):
+                    reports.append(await environment.read_file(path, max_bytes=min(MAX_BYTES, left)))
+                    left -= len(reports[-1])
+        except ToolError as error:
+            return _Ended(ran, folder, unread=f"the report cannot be read: {error}")
         return _Ended(ran, folder, tuple(reports))
 
     async def _fresh(self, tree: str) -> Slot:
         """The slot with a tree's files in it, and with what the set-up makes of them."""
         slot = await self._held_slot()
-        key = await self._setup_key(tree)
-        if key in self._failed_setups:
-            raise ToolError(self._failed_setups[key])
-        if key and not slot.has_setup(key):
-            await self._set_up(slot, tree, key)
+        key = await self._setup_of(slot, tree) if self._options.setup else ""
         await _in_thread(self._export, slot, tree)
         if key:
             await _in_thread(slot.bring_setup, key)
         return slot
 
-    async def _set_up(self, slot: Slot, tree: str, key: str) -> None:
+    async def _setup_of(self, slot: Slot, tree: str) -> str:
+        """The key of the set-up of a tree, which runs none of the change's code where it can do without."""
+        source = await _in_thread(self._setup_tree, tree)
+        try:
+            return await self._set_up(slot, source)
+        except _UnfitTreeError:
+            if source in {tree, self._base_tree}:
+                raise
+            # A manifest may name files that only the change has.
+            return await self._set_up(slot, tree)
+
+    async def _set_up(self, slot: Slot, tree: str) -> str:
+        """Run the set-up in a tree, unless what it made there is kept; the key under which it is."""
+        key = _digest(tree, self._options.setup, self._options.sandbox, self._options.grants)
+        if key in self._failed_setups:
+            raise _UnfitTreeError(self._failed_setups[key])
+        if slot.has_setup(key):
+            return key
         await _in_thread(self._export, slot, tree)
         environment = self._environment(slot.tree)
         try:
@@ -434,24 +484,17 @@ class HostRuns:
             how = _stopped(ran, self._options.minutes) or f"ended with exit code {ran.exit_code}"
             last = next((line for line in reversed(ran.output.splitlines()) if line.strip()), "")
             self._failed_setups[key] = f"the set-up command {how}: {last.strip()[:300]}"
-            raise ToolError(self._failed_setups[key])
+            raise _UnfitTreeError(self._failed_setups[key])
         await _in_thread(slot.keep_setup, key, self._trees.entries(tree))
-
-    async def _setup_key(self, tree: str) -> str:
-        """What the set-up of a tree depends on; empty where there is none."""
-        if not self._options.setup:
-            return ""
-        changes = (
-            await _in_thread(self._trees.changes, self._base_tree, tree) if tree != self._base_tree else ()
-        )
-        steering = [
-            (change.path, change.new and change.new.mode, change.new and change.new.content)
-            for change in changes
-            if self._files.steers_setup(change)
-        ]
-        key = _digest(self._base_tree, self._options.setup, self._options.sandbox, steering)
-        self._setup_keys[tree] = key
         return key
+
+    def _setup_tree(self, tree: str) -> str:
+        """The base with what of a tree a set-up depends on."""
+        if tree not in self._setup_trees:
+            changes = self._trees.changes(self._base_tree, tree) if tree != self._base_tree else ()
+            steering = {change.path for change in changes if self._files.steers_setup(change)}
+            self._setup_trees[tree] = self._trees.mixed(self._base_tree, tree, steering)
+        return self._setup_trees[tree]
 
     def _export(self, slot: Slot, tree: str) -> None:
         slot.empty()
@@ -484,6 +527,8 @@ class HostRuns:
             cases = by_id(case for data in ended.reports for case in read_report(data, root=ended.folder))
         except ValueError as error:
             problem = str(error)
+        if len(cases) > MAX_CASES:
+            problem, cases = f"the reports list more than {MAX_CASES:,} tests", {}
         control = [cases.pop(name) for name in list(cases) if token and token in name]
         shown = any(case.status in _FAILING for case in control)
         failed = sum(case.status in _FAILING for case in cases.values())
@@ -506,6 +551,14 @@ class HostRuns:
             output=ran.output[-_OUTPUT_CHARS:],
         )
         return result, shown
+
+
+@contextmanager
+def _unfit() -> Iterator[None]:
+    try:
+        yield
+    except ToolError as error:
+        raise _UnfitTreeError(str(error)) from error
 
 
 def _stopped(ran: ExecResult, minutes: float) -> str:
@@ -552,14 +605,6 @@ def _suspects(before: RunResult, after: RunResult) -> set[str]:
     }
 
 
-def _outcome(result: RunResult, name: str) -> bool | None:
-    """Whether a test passed in a run; None where nothing is known of it there."""
-    if name == WHOLE_RUN:
-        return None if result.problem else result.exit == 0
-    case = result.cases.get(name)
-    return None if case is None else case.status is CaseStatus.PASSED
-
-
 async def _in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
     """Run a function that blocks. Where the caller is cancelled it is waited for: it uses what is removed next."""
     running = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
@@ -572,23 +617,3 @@ async def _in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
 
 def _digest(*facts: object) -> str:
     return hashlib.sha256(repr(facts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def _packed(result: RunResult, control: ControlTest | None) -> dict[str, Any]:
-    cases = [asdict(case) for case in result.cases.values()]
-    facts = {**asdict(replace(result, cases={}, unsteady=frozenset())), "cases": cases, "unsteady": []}
-    return {"result": facts, "control": control and asdict(control)}
-
-
-def _unpacked(data: Any) -> tuple[RunResult, ControlTest | None] | None:
-    """What `_packed` wrote; None where it is damaged."""
-    try:
-        facts, control = data["result"], data["control"]
-        cases: Iterable[CaseResult] = (
-            CaseResult(**{**case, "status": CaseStatus(case["status"])}) for case in facts["cases"]
-        )
-        known = {**facts, "kind": RunKind.BEFORE, "unsteady": frozenset(), "cached": True}
-        result = RunResult(**{**known, "cases": {case.id: case for case in cases}})
-        return result, control and ControlTest(control["folder"], (control["form"][0], control["form"][1]))
-    except (TypeError, KeyError, ValueError, LookupError):
-        return None

@@ -11,15 +11,19 @@ from __future__ import annotations
 import json
 import os
 import posixpath
+import re
 import stat
 import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.errors import ToolError, WorkspaceError
 from orchestrator.core.locks import try_lock
+from orchestrator.verification.base import CaseResult, CaseStatus, RunKind, RunResult
+from orchestrator.verification.pytest_calls import ControlTest
 from orchestrator.verification.trees import folders_of
 from orchestrator.workspace.removal import remove_folder
 
@@ -37,6 +41,7 @@ _PRIVATE = 0o700
 _COPY = ("cp", "-cRp") if sys.platform == "darwin" else ("cp", "-a", "--reflink=auto")
 _TICK_NS = 20_000_000
 """Longer than the steps in which any kernel counts the time of a file's change."""
+_PATTERN_SIGN = re.compile(r"[*?\[\\]")
 _NOT_KEPT = frozenset({"__pycache__", ".pytest_cache", ".git"})
 """Beside files of the repository: what is compiled there might be taken for that of a file that changed since."""
 
@@ -108,7 +113,7 @@ class Slot:
     def matching(self, pattern: str) -> list[str]:
         """The files in `tree` that match a pattern as in `.gitignore`, counted from its top; none for an empty one.
 
-        No link is followed.
+        No link is followed, and nothing outside of `tree` is looked at.
 
         Raises:
             ToolError: they are more than a test run writes.
@@ -120,7 +125,13 @@ class Slot:
         pattern = pattern.removeprefix("./").lstrip("/")
         spec = GitIgnoreSpec.from_lines([f"/{pattern}"])
         found: list[str] = []
-        for folder, _, names in os.walk(self.tree / posixpath.dirname(pattern.partition("*")[0])):
+        # What stands before the first sign of a pattern is one folder.
+        top = self.tree
+        for part in posixpath.dirname(_PATTERN_SIGN.split(pattern, maxsplit=1)[0]).split("/"):
+            top /= part
+            if part == ".." or not _is_folder(top):
+                return []
+        for folder, _, names in os.walk(top):
             inside = os.path.relpath(folder, self.tree)
             paths = (posixpath.normpath(posixpath.join(inside, name)) for name in names)
             found += filter(spec.match_file, paths)
@@ -175,7 +186,7 @@ class Slot:
         except OSError as error:
             raise _no_place(self.tree, error) from error
 
-    def load(self, key: str) -> Any:
+    def load(self, key: str) -> tuple[RunResult, ControlTest | None] | None:
         """What `save` wrote under a key; None where there is nothing that can be read."""
         path = self._home / "before" / f"{key}.json"
         try:
@@ -184,15 +195,15 @@ class Slot:
             os.utime(path)
         except (OSError, ValueError, RecursionError):
             return None
-        return data
+        return _unpacked(data)
 
-    def save(self, key: str, data: Any) -> None:
-        """Keep a result; where that is not possible the run is made again the next time."""
+    def save(self, key: str, result: RunResult, control: ControlTest | None) -> None:
+        """Keep a base's result, and which test must fail there; where that is not possible it is run the next time."""
         folder = self._home / "before"
         draft = folder / f"{key}.{os.getpid()}"
         with suppress(OSError):
             folder.mkdir(mode=_PRIVATE, exist_ok=True)
-            draft.write_text(json.dumps(data), encoding="utf-8")
+            draft.write_text(json.dumps(_packed(result, control)), encoding="utf-8")
             draft.replace(folder / f"{key}.json")
 
     def evict(self) -> None:
@@ -331,6 +342,26 @@ def _copy(sources: list[Path], folder: Path) -> None:
     if made.returncode != 0:
         said = made.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
         raise ToolError(f"what the set-up made could not be copied: {' '.join(said)[:300]}")
+
+
+def _packed(result: RunResult, control: ControlTest | None) -> dict[str, Any]:
+    cases = [asdict(case) for case in result.cases.values()]
+    facts = {**asdict(replace(result, cases={}, unsteady=frozenset())), "cases": cases, "unsteady": []}
+    return {"result": facts, "control": control and asdict(control)}
+
+
+def _unpacked(data: Any) -> tuple[RunResult, ControlTest | None] | None:
+    """What `_packed` wrote; None where it is damaged."""
+    try:
+        facts, control = data["result"], data["control"]
+        cases: Iterable[CaseResult] = (
+            CaseResult(**{**case, "status": CaseStatus(case["status"])}) for case in facts["cases"]
+        )
+        known = {**facts, "kind": RunKind.BEFORE, "unsteady": frozenset(), "cached": True}
+        result = RunResult(**{**known, "cases": {case.id: case for case in cases}})
+        return result, control and ControlTest(control["folder"], (control["form"][0], control["form"][1]))
+    except (TypeError, KeyError, ValueError, LookupError):
+        return None
 
 
 def _joined(folder: str, name: str) -> str:

@@ -80,17 +80,13 @@ class Trees:
 
     def importing(self, tree: str, module: str) -> list[str]:
         """The Python files of a tree that begin a line with the import of a module."""
+        pattern = rf"^(import|from)[[:space:]]+{re.escape(module)}([^[:alnum:]_]|$)"
+        return self.containing(tree, pattern, ("*.py",))
+
+    def containing(self, tree: str, pattern: str, names: Iterable[str]) -> list[str]:
+        """The files of a tree with such names that have a line for a pattern, as in `grep -E`."""
         found = self._git.attempt(
-            *(
-                "grep",
-                "-l",
-                "-z",
-                "-I",
-                "-E",
-                "-e",
-                rf"^(import|from)[[:space:]]+{re.escape(module)}([^[:alnum:]_]|$)",
-            ),
-            *(tree, "--", "*.py"),
+            *("grep", "-l", "-z", "-I", "-E", "-e", pattern, tree, "--", *names),
             doing=_DOING,
             variables={"GIT_LITERAL_PATHSPECS": "0"},
         )

@@ -193,3 +193,13 @@ def test_the_exit_code_without_the_test_that_must_fail(
     exit_code: int, expected: int, *, others: bool
 ) -> None:
     assert exit_without(exit_code, others_failed=others) == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "bears"),
+    [("pytest", True), ("pytest -x", False), ("pytest --cov --cov-fail-under=80", False)],
+)
+def test_a_call_that_bears_a_test_that_must_fail(command: str, *, bears: bool) -> None:
+    call = parse_pytest(command)
+    assert call is not None
+    assert call.bears_control is bears

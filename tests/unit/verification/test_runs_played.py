@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.assembly.testing import run_options
+from orchestrator.config.settings import Settings
 from orchestrator.core.errors import ToolError
-from orchestrator.verification.base import WHOLE_RUN, RunKind
+from orchestrator.verification.base import WHOLE_RUN, Change, RunKind
 from orchestrator.verification.runs import RunOptions
+from orchestrator.verification.verdict import judge
 from tests.unit.verification.rig import TIMED_OUT, bench, junit, played, statuses, verified
 
 if TYPE_CHECKING:
@@ -384,3 +389,180 @@ async def test_a_set_up_that_fails_is_said_and_not_run_again(tmp_path: Path) -> 
         assert found.problem == "the set-up command ended with exit code 2: ran install"
         assert (found.before, found.after) == (None, None)
         assert repository.commands == ["install"]
+
+
+def _breaks_the_set_up(command: str, tree: Path, report: Path) -> int | None:
+    if command == "install" and "broken" in (tree / "requirements.txt").read_text():
+        return 2
+    return installs(command, tree, report)
+
+
+def _writes_many_reports(command: str, tree: Path, _report: Path) -> int | None:
+    if command != "install" and "many" in (tree / "code.txt").read_text():
+        (tree / "many").mkdir()
+        for number in range(5_001):
+            (tree / f"many/{number}.xml").touch()
+    return installs(command, tree, _report)
+
+
+UNFIT: dict[str, tuple[dict[str, str | None], Play, str]] = {
+    "its set-up fails": (
+        {"requirements.txt": "broken\n"},
+        _breaks_the_set_up,
+        "the set-up command ended with exit code 2",
+    ),
+    "its tests are behind a link": (
+        {"tests": "real"},
+        lambda command, _tree, _report: 0 if command == "install" else None,
+        "symbolic link",
+    ),
+    "its tests write thousands of reports": ({"code.txt": "one two many\n"}, _writes_many_reports, "5,000"),
+}
+
+
+@pytest.mark.parametrize("change", UNFIT)
+async def test_a_change_that_cannot_be_run_any_more_is_red(tmp_path: Path, change: str) -> None:
+    files, play, words = UNFIT[change]
+    with bench(tmp_path, INSTALLED) as repository:
+        repository.play = play
+        if "tests" in files:
+            tree = repository.clone.tree
+            (tree / "tests").rename(tree / "real")
+            (tree / "tests").symlink_to("real")
+            made = repository.clone.changed_tree(
+                {"tests", "tests/test_a.py", "real/test_a.py"}, include_commands=False
+            )
+            base = repository.clone.base_commit
+            proposed = Change(base, made, repository.clone.trees.changes(base, made))
+        else:
+            proposed = repository.change(files)
+        async with repository.runs(RunOptions(PYTEST, setup="install", report="many/*.xml")) as runs:
+            found = await runs.verify(proposed)
+    assert found.problem == ""
+    assert statuses(found.before) == BASE
+    assert found.after is not None
+    assert words in found.after.problem
+    assert judge(found, proposed).is_red
+
+
+async def test_what_is_known_of_the_base_stays_where_the_machine_fails(repository: Bench) -> None:
+    def full(_command: str, _tree: Path, _report: Path) -> int | None:
+        if len(repository.commands) > 1:
+            raise ToolError("no space left")
+        return None
+
+    repository.play = full
+    runs = await verified(repository, BETTER, PYTEST)
+    assert runs.problem == "no space left"
+    assert statuses(runs.before) == BASE
+
+
+def _installs_the_code(command: str, tree: Path, _report: Path) -> int | None:
+    """A set-up that runs the repository's code."""
+    if command == "install":
+        (tree / "made.txt").write_text((tree / "code.txt").read_text())
+        return 0 if (tree / "new.txt").exists() or "new" not in (tree / "requirements.txt").read_text() else 2
+    return None
+
+
+async def test_the_base_is_set_up_with_its_own_code_alone(tmp_path: Path) -> None:
+    with bench(tmp_path, INSTALLED) as repository:
+        repository.play = _installs_the_code
+        async with repository.runs(SET_UP) as runs:
+            await runs.before()
+        setups = repository.home / "0/setups"
+        shutil.rmtree(setups)
+        await verified(repository, BETTER, SET_UP)
+        assert [path.read_text() for path in setups.glob("*/made.txt")] == [FILES["code.txt"]]
+        runs_of = await verified(repository, {"requirements.txt": "a==2\n"}, SET_UP)
+        assert runs_of.problem == ""
+        assert [path.read_text() for path in setups.glob("*/made.txt")] == [FILES["code.txt"]] * 2
+
+
+async def test_a_manifest_may_need_files_that_the_change_adds(tmp_path: Path) -> None:
+    with bench(tmp_path, INSTALLED) as repository:
+        repository.play = _installs_the_code
+        runs = await verified(repository, {"requirements.txt": "new\n", "new.txt": "", **BETTER}, SET_UP)
+        assert runs.after is not None
+        assert runs.after.is_green
+        assert repository.commands.count("install") == 3
+
+
+async def test_large_lock_files_that_differ_have_a_set_up_each(tmp_path: Path) -> None:
+    with bench(tmp_path, INSTALLED) as repository:
+        repository.play = installs
+        async with repository.runs(SET_UP) as runs:
+            for version in "23":
+                lock = f"# {version}\n" * 300_000
+                await runs.run_tests(repository.tree({"requirements.txt": lock}))
+        assert repository.commands.count("install") == 3
+
+
+async def test_what_was_run_with_other_grants_is_run_again(tmp_path: Path) -> None:
+    with bench(tmp_path, INSTALLED) as repository:
+        repository.play = installs
+        for grants in ((), ("pypi.org",), ("pypi.org",)):
+            async with repository.runs(replace(SET_UP, grants=grants)) as runs:
+                await runs.before()
+        assert repository.commands == ["install", PYTEST] * 2
+
+
+def _three_large(_command: str, tree: Path, _report: Path) -> int:
+    for number in range(3):
+        with (tree / f"{number}.xml").open("wb") as file:
+            file.truncate(50_000_000)
+    return 0
+
+
+def _many_tests(_command: str, tree: Path, _report: Path) -> int:
+    for number in range(3):
+        cases = "".join(f'<testcase name="{number}.{one}"/>' for one in range(70_000))
+        (tree / f"{number}.xml").write_text(f"<testsuite>{cases}</testsuite>")
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("play", "words"),
+    [(_three_large, "the report cannot be read: "), (_many_tests, "more than 200,000 tests")],
+)
+async def test_reports_are_limited_together(repository: Bench, play: Play, words: str) -> None:
+    repository.play = play
+    async with repository.runs(RunOptions("make test", report="*.xml")) as runs:
+        assert words in (await runs.before()).problem
+
+
+def test_what_commands_may_reach_belongs_to_what_is_run() -> None:
+    settings = Settings(test_command="make test", allow_host=("pypi.org",), sandbox_read=("/opt",))
+    options = run_options(settings, None, None)
+    assert options is not None
+    assert options.grants == ("pypi.org", "/opt")
+
+
+@pytest.mark.parametrize("of_base", [True, False])
+async def test_a_session_that_fails_by_itself_is_not_green(tmp_path: Path, *, of_base: bool) -> None:
+    hook = {"conftest.py": "def pytest_sessionfinish(session): session.testsfailed += 1\n"}
+
+    def fails(_command: str, tree: Path, report: Path) -> int | None:
+        if not (tree / "conftest.py").exists():
+            return None
+        report.write_text(junit(played(tree)))
+        return 1
+
+    with bench(tmp_path, {**FILES, **(hook if of_base else {})}) as repository:
+        repository.play = fails
+        runs = await verified(repository, BETTER if of_base else {**hook, **BETTER}, PYTEST)
+    assert runs.after is not None
+    assert runs.kept is not None
+    assert (runs.after.is_green, runs.after.exit) == (False, 1)
+    assert runs.kept.is_green is not of_base
+
+
+async def test_words_in_the_code_do_not_do_without_the_test_that_must_fail(repository: Bench) -> None:
+    repository.play = lambda _command, tree, report: (
+        report.write_text(junit(dict.fromkeys(played(tree), "passed"))) * 0
+        if (tree / "product.py").exists()
+        else None
+    )
+    runs = await verified(repository, {"product.py": "# fail_under testsfailed\n"}, PYTEST)
+    assert runs.kept is not None
+    assert "a test that must fail passed" in runs.kept.problem

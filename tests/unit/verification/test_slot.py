@@ -186,3 +186,28 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file")
     with pytest.raises(ToolError, match="tests cannot run in"):
         Slot.take(tmp_path / "home")
+
+
+@pytest.mark.parametrize(
+    "pattern", ["reports/*.xml", "reports/**/x.xml", "deep/reports/x.xml", "../outside/*.xml"]
+)
+def test_reports_behind_a_link_or_outside_are_not_found(slot: Slot, tmp_path: Path, pattern: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "x.xml").touch()
+    fresh(slot)
+    (slot.tree / "deep").mkdir()
+    (slot.tree / "reports").symlink_to(outside)
+    (slot.tree / "deep/reports").symlink_to(outside)
+    (slot.tree.parent / "outside").symlink_to(outside)
+    assert slot.matching(pattern) == []
+
+
+@pytest.mark.parametrize(
+    "pattern", ["out/x.xml", "./out/*.xml", "/o?t/x.xml", "o[tu]t/*", "**/x.xml", "out/"]
+)
+def test_reports_are_found_by_their_pattern(slot: Slot, pattern: str) -> None:
+    fresh(slot)
+    (slot.tree / "out").mkdir()
+    (slot.tree / "out/x.xml").touch()
+    assert slot.matching(pattern) == ["out/x.xml"]
