@@ -178,3 +178,22 @@ def test_tests_that_pass_now_are_at_stake_up_to_a_number() -> None:
     )
     assert at_stake(before, kept, [], 10) == {PATH: {"test_a", "test_d"}}
     assert at_stake(before, kept, [], 1) == {PATH: {"test_a"}}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "1" + " + 1" * 1_500,
+        "- " * 1_500 + "1",
+        "0x" + "f" * 10_000,
+        "f() == " * 10 + "[" * 150 + "1" + "]" * 150,
+    ],
+    ids=["a long sum", "a deep sign", "a long number", "deep lists"],
+)
+def test_a_test_that_is_too_large_to_be_compared_is_at_stake(value: str) -> None:
+    source = f"def test_a():\n    assert f() == {value}\n\n\ndef test_b():\n    assert f() == 2\n"
+    changes = [FileChange(PATH, version(source), version(source.replace("== 2", "== 3")))]
+    green = run(test_a="passed", test_b="passed")
+    found = at_stake(green, green, changes, 10)[PATH]
+    assert "test_b" in found
+    copied(source, "test_a", "test_b")
