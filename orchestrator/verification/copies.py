@@ -135,24 +135,32 @@ class Copies:
         )
         return sorted({f"{self.original}::{self.names[name]}" for name in passed if name in self.spoiled})
 
-    def failing(self, run: RunResult, kept: RunResult) -> dict[str, CaseResult]:
-        """The copies under other names that fail though their originals pass, by the id of the original."""
+    def failing(self, run: RunResult, before: RunResult, kept: RunResult) -> dict[str, CaseResult]:
+        """The copies under other names that fail though their originals pass, by the id of the original.
+
+        Where the original passed on the base, its copy did too, so any failure counts. Where it failed there, it is
+        not known what it finds by its own name after that place: the copy has to fail by its own assertion.
+        """
         found = self._by_original(run)
         return {
             name: case
             for name, case in found.items()
             if case.status is CaseStatus.FAILED
-            and (known := kept.cases.get(name)) is not None
-            and known.status is CaseStatus.PASSED
+            and (case.is_assertion or _passes(before, name))
+            and _passes(kept, name)
         }
 
     def agreeing(self, run: RunResult, before: RunResult) -> set[str]:
-        """The tests whose copies end on the base as they do there themselves, and for the same reason."""
+        """The tests whose copies end on the base as they do there themselves, and for the same reason.
+
+        Tests that did not come to an assertion there are left out: the code that they call may not be there yet.
+        """
         return {
             name
             for name, copy in self._by_original(run).items()
             if (known := before.cases.get(name)) is not None
             and copy.status is known.status
+            and (known.status is CaseStatus.PASSED or (known.is_assertion and copy.is_assertion))
             and self._plain(copy.message) == self._plain(known.message)
         }
 
@@ -210,6 +218,11 @@ def copy_tests(path: str, source: bytes, names: Iterable[str], tokens: tuple[str
     )
     text, other = _edited(source, edits), _edited(source, [*edits, *spoils]) if spoils else b""
     return Copies(path, first, text, second, other, named, frozenset(spoiled))
+
+
+def _passes(run: RunResult, name: str) -> bool:
+    case = run.cases.get(name)
+    return case is not None and case.status is CaseStatus.PASSED
 
 
 def _function(name: str, start: str) -> str:
