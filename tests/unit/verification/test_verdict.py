@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.core.changes import FileChange, FileVersion
 from orchestrator.verification.base import WHOLE_RUN, CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
+from orchestrator.verification.matching import IndexedRun
 from orchestrator.verification.verdict import Kind, Verdict, describe_run, judge
 
 TEST = "tests/test_a.py::test_a"
@@ -212,6 +213,15 @@ def test_a_file_that_does_not_load_any_more_breaks_its_tests() -> None:
     verdict = judge(runs_of(before, after, after), Change("base", "tree", (file("src/a.py"),)))
     assert verdict.of(Kind.BROKEN) == (TEST, "tests/test_a.py::TestB::test_c")
     assert not verdict.of(Kind.NEW_FAILS, Kind.GONE)
+
+
+def test_what_encloses_a_test_is_known_in_a_space_in_proportion_to_its_id() -> None:
+    name = "::a" * 160
+    index = IndexedRun(run(RunKind.BEFORE, {name: "P"}), exit_only=False)
+    assert sum(map(len, index.groups)) < 5 * len(name)
+    nested = "a::" * 15 + "test_b"
+    before, after = run(RunKind.BEFORE, {nested: "P"}), run(RunKind.AFTER, {"::".join("a" * 12): "E"})
+    assert judge(runs_of(before, after, after), CODE).of(Kind.BROKEN) == (nested,)
 
 
 def test_a_new_file_that_does_not_load_fails() -> None:
