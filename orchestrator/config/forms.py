@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -43,7 +44,21 @@ def _host(value: str) -> str:
 def _below(value: str) -> str:
     if value.startswith("/") or "\\" in value or ".." in value.split("/"):
         raise ValueError
+    _pattern(f"/{value.removeprefix('./')}")
     return _line(value)
+
+
+def _pattern(value: str) -> str:
+    from pathspec import GitIgnoreSpec
+
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of what Python may read otherwise some day
+            (pattern,) = GitIgnoreSpec.from_lines([value]).patterns
+    except (ValueError, re.error) as error:
+        raise ValueError from error
+    if pattern.include is None:
+        raise ValueError
+    return value
 
 
 def _as_tuple(value: Any) -> Any:
@@ -66,6 +81,10 @@ Person = Annotated[str, AfterValidator(_person), Field(min_length=1, max_length=
 Email = Annotated[str, AfterValidator(_person), Field(pattern=r"^[^@\s]+@[^@\s]+$", max_length=200)]
 Word = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,30}$")]
 Texts = Annotated[tuple[Line, ...], BeforeValidator(_as_tuple)]
+Patterns = Annotated[
+    tuple[Annotated[Line, AfterValidator(_pattern)], ...],
+    BeforeValidator(_as_tuple),
+]
 Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], BeforeValidator(_as_tuple)]
 Logins = Annotated[
     tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}(\[bot\])?$")], ...], BeforeValidator(_as_tuple)

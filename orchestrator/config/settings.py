@@ -24,6 +24,7 @@ from orchestrator.config.forms import (
     Hosts,
     Line,
     Logins,
+    Patterns,
     Person,
     Price,
     Report,
@@ -108,8 +109,8 @@ class Settings(BaseModel):
         "none, writers or quoted",
         Reach.TIGHTEN,
     )
-    allow_path: Texts = several("Protected paths that may be changed.", A_PATTERN, Reach.NEVER)
-    protect_path: Texts = several("More paths that wait for a person.", A_PATTERN, Reach.TIGHTEN)
+    allow_path: Patterns = several("Protected paths that may be changed.", A_PATTERN, Reach.NEVER)
+    protect_path: Patterns = several("More paths that wait for a person.", A_PATTERN, Reach.TIGHTEN)
     allow_link: Hosts = several("Hosts beside the forge's that texts may link to.", A_HOST, Reach.NEVER)
     test_command: CommandLine | None = option(
         None,
@@ -126,7 +127,7 @@ class Settings(BaseModel):
     test_minutes: float = number(
         10.0, "Most minutes that one run of the tests takes, or its set-up.", _TEST_MINUTES, Reach.TIGHTEN
     )
-    test_paths: Texts = several(
+    test_paths: Patterns = several(
         "More paths that belong to the tests, beside those whose names say so.", A_PATTERN, Reach.TIGHTEN
     )
     require_tests: bool = option(

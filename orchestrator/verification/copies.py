@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import posixpath
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -67,18 +67,27 @@ def at_stake(
 def _rewritten(changes: Iterable[FileChange]) -> dict[str, set[str]]:
     """By file, its tests that the change has nowhere as they were."""
     files = [change for change in changes if change.path.endswith(".py") and change.old is not None]
-    after: Counter[str] = Counter()
+    after: set[str] = set()
     for change in changes:
         if change.path.endswith(".py") and change.new is not None:
-            after.update(ast.dump(function) for _, function in _tests(change.new.content or b""))
+            after.update(_form(function) for _, function in _tests(change.new.content or b""))
+    after.discard("")
     return {
         change.path: {
             name
             for name, function in _tests((change.old and change.old.content) or b"")
-            if ast.dump(function) not in after
+            if _form(function) not in after
         }
         for change in files
     }
+
+
+def _form(function: Function) -> str:
+    """A function without its layout; empty where it is too deep, or a number in it too long, to be written so."""
+    try:
+        return ast.dump(function)
+    except (RecursionError, ValueError, MemoryError):
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,24 +135,32 @@ class Copies:
         )
         return sorted({f"{self.original}::{self.names[name]}" for name in passed if name in self.spoiled})
 
-    def failing(self, run: RunResult, kept: RunResult) -> dict[str, CaseResult]:
-        """The copies under other names that fail though their originals pass, by the id of the original."""
+    def failing(self, run: RunResult, before: RunResult, kept: RunResult) -> dict[str, CaseResult]:
+        """The copies under other names that fail though their originals pass, by the id of the original.
+
+        Where the original passed on the base, its copy did too, so any failure counts. Where it failed there, it is
+        not known what it finds by its own name after that place: the copy has to fail by its own assertion.
+        """
         found = self._by_original(run)
         return {
             name: case
             for name, case in found.items()
             if case.status is CaseStatus.FAILED
-            and (known := kept.cases.get(name)) is not None
-            and known.status is CaseStatus.PASSED
+            and (case.is_assertion or _passes(before, name))
+            and _passes(kept, name)
         }
 
     def agreeing(self, run: RunResult, before: RunResult) -> set[str]:
-        """The tests whose copies end on the base as they do there themselves, and for the same reason."""
+        """The tests whose copies end on the base as they do there themselves, and for the same reason.
+
+        Tests that did not come to an assertion there are left out: the code that they call may not be there yet.
+        """
         return {
             name
             for name, copy in self._by_original(run).items()
             if (known := before.cases.get(name)) is not None
             and copy.status is known.status
+            and (known.status is CaseStatus.PASSED or (known.is_assertion and copy.is_assertion))
             and self._plain(copy.message) == self._plain(known.message)
         }
 
@@ -203,6 +220,11 @@ def copy_tests(path: str, source: bytes, names: Iterable[str], tokens: tuple[str
     return Copies(path, first, text, second, other, named, frozenset(spoiled))
 
 
+def _passes(run: RunResult, name: str) -> bool:
+    case = run.cases.get(name)
+    return case is not None and case.status is CaseStatus.PASSED
+
+
 def _function(name: str, start: str) -> str:
     return name[len(start) :].partition("[")[0]
 
@@ -244,7 +266,10 @@ def _expected(function: Function) -> ast.Constant | None:
             return None
         else:
             continue
-        constants = [_constant(side) for side in sides]
+        try:
+            constants = [_constant(side) for side in sides]
+        except RecursionError:
+            return None
         if constants.count(None) == 1:
             return constants[0] or constants[1]
     return None

@@ -103,9 +103,13 @@ def may_hold(path: str, case: CaseResult) -> bool:
     return stem.endswith("." + re.sub(r"[/\\]", ".", place))
 
 
+_MOST_PARTS = 20
+"""Of an id, from its start. Whoever writes a report could make the ids below take the square of its size."""
+
+
 def _enclosing(name: str) -> Iterator[str]:
     """The ids under which a runner tells that a test's function, class, file or package could not be loaded."""
-    parts = name.split("::")
+    parts = name.split("::", _MOST_PARTS)
     for end in range(1, len(parts)):
         yield "::".join(parts[:end])
     yield name.partition(" with data set ")[0]

@@ -37,7 +37,8 @@ _ASSERTION_TEXT = re.compile(
     r"\s*(?:assert |AssertionError\b|Failed: |Failed$|\[XPASS\(strict\)\]|JestAssertionError|assert[.(]|(?:Error: )?expect\()"
 )
 # https://doc.rust-lang.org/std/macro.assert.html: what a panic says after its place.
-_RUST_ASSERTION = re.compile(r"panicked at [^\n]*\n?[^\n]*assertion (?:failed|`)")
+_RUST_PANIC = "panicked at "
+_RUST_ASSERTIONS = ("assertion failed", "assertion `")
 _PLACES = re.compile(r"^([^\s:][^:\n]*):[0-9]+: (?:in )?\S+$", re.MULTILINE)
 
 
@@ -278,15 +279,29 @@ def _junit_failure(
 
 def _is_assertion(kind: str, message: str, text: str, file: str) -> bool:
     """Whether a failure is of the test's own assertion, and not an exception or an assertion of other code."""
-    if kind and not _RUST_ASSERTION.search(text):
+    is_rust = _is_rust_assertion(text)
+    if kind and not is_rust:
         return _ASSERTION_TYPE.search(kind) is not None
-    if not (_ASSERTION_TEXT.match(message) or _RUST_ASSERTION.search(text)):
+    if not (_ASSERTION_TEXT.match(message) or is_rust):
         return False
     places = _PLACES.findall(text)
     if not places:
         return True
     last = places[-1].replace("\\", "/")
     return last == file or is_test_path(last) or last.startswith(("/", "..")) or "site-packages" in last
+
+
+def _is_rust_assertion(text: str) -> bool:
+    """Whether a panic says so on its line or, since Rust 1.73, on the next."""
+    if _RUST_PANIC not in text:
+        return False
+    lines = text.split("\n")
+    said = (
+        f"{line.partition(_RUST_PANIC)[2]}\n{following}"
+        for line, following in zip(lines, [*lines[1:], ""], strict=True)
+        if _RUST_PANIC in line
+    )
+    return any(assertion in words for words in said for assertion in _RUST_ASSERTIONS)
 
 
 def _number(text: str | None) -> int:

@@ -349,7 +349,7 @@ class HostRuns:
         copies = await self._copied(kept.tree, stake)
         seconds = copies[0][1].seconds if copies else 0.0
         free = {name for one, ran in copies for name in one.without_expectation(ran)}
-        if not free and not any(one.failing(ran, kept) for one, ran in copies):
+        if not free and not any(one.failing(ran, before, kept) for one, ran in copies):
             return "", seconds
         # It may be the tests' own way: the base tells. What is seen twice is no accident.
         as_it_was = await self._copied(before.tree, stake)
@@ -357,7 +357,7 @@ class HostRuns:
             return f"{_tests(free)} whatever value is expected, which proves nothing: {min(free)}", seconds
         comparable = {name for one, ran in as_it_was for name in one.agreeing(ran, before)}
         again = await self._copied(kept.tree, stake)
-        known = comparable.intersection(name for one, ran in again for name in one.failing(ran, kept))
+        known = comparable.intersection(name for one, ran in again for name in one.failing(ran, before, kept))
         words = f"{_tests(known)} only where the code knows it by its name or file: " if known else ""
         return words + min(known, default=""), seconds
 

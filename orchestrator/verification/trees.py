@@ -7,7 +7,7 @@ import posixpath
 import re
 import sys
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
@@ -144,9 +144,14 @@ class TestFiles:
         )
 
     def _spec(self) -> GitIgnoreSpec:
-        from pathspec import GitIgnoreSpec
+        return _compiled(tuple(self.more))
 
-        return GitIgnoreSpec.from_lines(self.more)
+
+@lru_cache(maxsize=8)
+def _compiled(patterns: tuple[str, ...]) -> GitIgnoreSpec:
+    from pathspec import GitIgnoreSpec
+
+    return GitIgnoreSpec.from_lines(patterns)
 
 
 class _Shadows:

@@ -46,6 +46,8 @@ class Kind(StrEnum):
     """Was not there before, or was skipped, and fails."""
     NAMED = "named"
     """The task names it, and it fails as it did before."""
+    KEPT_UNPROVEN = "kept_unproven"
+    """The run with the base's tests and settings counts for nothing, so nothing shows what the change does to them."""
     ONLY_AS_CHANGED = "only_as_changed"
     """Failed before, does not pass with the base's tests and settings, and does not fail with the change's."""
     HIDDEN = "hidden"
@@ -77,7 +79,7 @@ class Kind(StrEnum):
 
 
 _RED = frozenset({Kind.UNPROVEN, Kind.BROKEN, Kind.UNSTEADY, Kind.NEW_FAILS, Kind.NAMED})
-_DOUBTFUL = frozenset({Kind.ONLY_AS_CHANGED, Kind.HIDDEN, Kind.LOOSENED, Kind.ELSEWHERE})
+_DOUBTFUL = frozenset({Kind.KEPT_UNPROVEN, Kind.ONLY_AS_CHANGED, Kind.HIDDEN, Kind.LOOSENED, Kind.ELSEWHERE})
 _WARNING = _RED | _DOUBTFUL
 _ASKED_IF_ASSERTED = frozenset({Kind.CHANGED, Kind.GONE})
 """What is ordinary where behaviour changes on purpose. The model is asked once whether that was the task."""
@@ -166,11 +168,26 @@ def judge(runs: Runs, change: Change) -> Verdict:
     if before.cases and not after.cases:
         words = "it left no report of its tests, as the base's run did"
         return Verdict(runs, (Finding(Kind.UNPROVEN, outputs=(after.output,), words=words),))
-    findings = _Judge(runs, before, after, change).findings()
+    findings = (*_of_kept(before, runs.kept), *_Judge(runs, before, after, change).findings())
     if before.cases and _fails_without_a_test(after) and not _fails_without_a_test(before):
         words = f"no test failed, but the command ended with {after.exit}"
         findings = (Finding(Kind.UNPROVEN, outputs=(after.output,), words=words), *findings)
-    return Verdict(runs, findings)
+    return Verdict(runs, tuple(sorted(findings, key=lambda finding: list(Kind).index(finding.kind))))
+
+
+def _of_kept(before: RunResult, kept: RunResult | None) -> tuple[Finding, ...]:
+    """That the run with the base's tests and settings counts for nothing, if it does.
+
+    That may be honest: what the base's settings name has another name now. Where its tests say of themselves that
+    they pass, the change's code has a hand in what they say.
+    """
+    if kept is None or not (kept.problem or (before.cases and not kept.cases)):
+        return ()
+    words = kept.problem or f"it left no report of its tests and ended with {kept.exit}"
+    if kept.count(CaseStatus.PASSED) and replace(kept, problem="").is_green:
+        words = f"with the base's tests and settings, {words}"
+        return (Finding(Kind.UNPROVEN, outputs=(kept.output,), words=words),)
+    return (Finding(Kind.KEPT_UNPROVEN, (WHOLE_RUN,), (kept.output,), words=words),)
 
 
 def _fails_without_a_test(run: RunResult) -> bool:
@@ -434,6 +451,9 @@ def _words(finding: Finding) -> str:
     """A finding in one line for people."""
     if finding.kind is Kind.UNPROVEN:
         return f"The run with this change counts for nothing: {in_markdown(finding.words, _WORDS_CHARS)}."
+    if finding.kind is Kind.KEPT_UNPROVEN:
+        words = in_markdown(finding.words, _WORDS_CHARS)
+        return f"The run with the base's tests and settings counts for nothing: {words}."
     number = len(finding.tests)
     true = _TRUE_OF_ONE[finding.kind] if number == 1 else _of_several(_TRUE_OF_ONE[finding.kind])
     shown = ", ".join(f"`{one_line(name, limit=_ID_CHARS)}`" for name in finding.tests[:_SHOWN_TESTS])

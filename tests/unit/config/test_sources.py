@@ -452,7 +452,9 @@ class TestACommandForTests:
         )
         assert loaded.notices == ()
 
-    @pytest.mark.parametrize("report", ["/etc/passwd", "../x.xml", "a/../../x", "a\\b", "a\nb", ""])
+    @pytest.mark.parametrize(
+        "report", ["/etc/passwd", "../x.xml", "a/../../x", "a\\b", "a\nb", "", "[z-a].xml", "./"]
+    )
     def test_a_report_is_inside_the_repository(self, place: Place, report: str) -> None:
         with pytest.raises(ConfigurationError, match=r"--test-report = .*: must be a path or pattern inside"):
             place.load({"test_report": report})
@@ -478,6 +480,20 @@ class TestACommandForTests:
     def test_a_broken_one_stops_a_run_that_would_take_it(self) -> None:
         with pytest.raises(ConfigurationError, match="test_report in the file: must be a path or pattern"):
             tightened(Settings(test_command="auto"), "test_report = '../../x'", "the file")
+
+    @pytest.mark.parametrize("pattern", ["!", "\\", "! ", "a\\", "[z-a]", "#a", "", "x\ny"])
+    @pytest.mark.parametrize("key", ["test_paths", "protect_path", "allow_path"])
+    def test_what_is_no_pattern_is_refused(self, place: Place, key: str, pattern: str) -> None:
+        with pytest.raises(ConfigurationError, match=r"must be .*a path pattern as in .gitignore") as refused:
+            place.load({key: (pattern,)})
+        assert len(str(refused.value).splitlines()) == 1
+
+    def test_a_pattern_that_python_may_read_otherwise_some_day_is_taken(self, place: Place) -> None:
+        assert place.load({"test_paths": ("a[[:x:]",)}).settings.test_paths == ("a[[:x:]",)
+
+    def test_a_file_of_the_repository_names_no_bad_pattern(self) -> None:
+        with pytest.raises(ConfigurationError, match=r"test_paths in the file: must be .*a path pattern"):
+            tightened(Settings(), "test_paths = ['!']", "the file")
 
     def test_paths_of_tests_are_added(self) -> None:
         settings, notes = tightened(Settings(test_paths=("checks/**",)), "test_paths = ['it/*']", "the file")

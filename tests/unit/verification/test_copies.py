@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from orchestrator.core.changes import FileChange, FileVersion
 from orchestrator.verification.base import CaseResult, CaseStatus, RunKind, RunResult
 from orchestrator.verification.copies import Copies, at_stake, copy_tests
+from orchestrator.verification.verdict import Kind, judge
+from tests.unit.verification.rig import bench
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PATH = "tests/test_a.py"
 TOKENS = ("aa", "bb")
@@ -27,7 +34,8 @@ def run(**cases: str) -> RunResult:
     made = {}
     for name, said in cases.items():
         status, _, message = said.partition(" ")
-        made[f"{PATH}::{name}"] = CaseResult(f"{PATH}::{name}", CaseStatus(status), message, file=PATH)
+        is_own = "assert" in message
+        made[f"{PATH}::{name}"] = CaseResult(f"{PATH}::{name}", CaseStatus(status), message, is_own, PATH)
     return RunResult(RunKind.BEFORE, "tree", made, 0, 1.0)
 
 
@@ -120,10 +128,13 @@ def test_copies_are_compared_with_their_originals() -> None:
         "tests/test_bb.py::test_aa_0[1]": ("failed", ""),
         "tests/test_bb.py::test_aa_1": ("passed", ""),
     }
-    cases = {name: CaseResult(name, CaseStatus(status), words) for name, (status, words) in ends.items()}
+    cases = {
+        name: CaseResult(name, CaseStatus(status), words, is_assertion="assert" in words)
+        for name, (status, words) in ends.items()
+    }
     ran = RunResult(RunKind.KEPT, "tree", cases, 1, 1.0)
     kept = run(**{"test_a[1]": "passed", "test_a[2]": "passed", "test_b": "passed"})
-    assert list(made.failing(ran, kept)) == [f"{PATH}::test_a[1]"]
+    assert list(made.failing(ran, run(), kept)) == [f"{PATH}::test_a[1]"]
     assert made.without_expectation(ran) == [f"{PATH}::test_b"]
     same = run(**{"test_a[1]": "failed test_a: assert 190 == 180 at 0x8a11", "test_a[2]": "failed"})
     assert made.agreeing(ran, same) == {f"{PATH}::test_a[1]"}
@@ -178,3 +189,73 @@ def test_tests_that_pass_now_are_at_stake_up_to_a_number() -> None:
     )
     assert at_stake(before, kept, [], 10) == {PATH: {"test_a", "test_d"}}
     assert at_stake(before, kept, [], 1) == {PATH: {"test_a"}}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "1" + " + 1" * 1_500,
+        "- " * 1_500 + "1",
+        "0x" + "f" * 10_000,
+        "f() == " * 10 + "[" * 150 + "1" + "]" * 150,
+    ],
+    ids=["a long sum", "a deep sign", "a long number", "deep lists"],
+)
+def test_a_test_that_is_too_large_to_be_compared_is_at_stake(value: str) -> None:
+    source = f"def test_a():\n    assert f() == {value}\n\n\ndef test_b():\n    assert f() == 2\n"
+    changes = [FileChange(PATH, version(source), version(source.replace("== 2", "== 3")))]
+    green = run(test_a="passed", test_b="passed")
+    found = at_stake(green, green, changes, 10)[PATH]
+    assert "test_b" in found
+    copied(source, "test_a", "test_b")
+
+
+BY_ITS_NAME = """import json
+from pathlib import Path
+
+import pkg
+
+
+def test_a():
+    value = pkg.f()
+    assert value == json.loads(Path(__file__).with_suffix(".json").read_text())
+"""
+
+
+async def test_a_right_change_whose_test_finds_its_data_by_its_own_name_is_not_red(tmp_path: Path) -> None:
+    files = {"pkg.py": "", "tests/test_a.py": BY_ITS_NAME, "tests/test_a.json": "2"}
+    with bench(tmp_path, files) as repository:
+        change = repository.change({"pkg.py": "def f():\n    return 2\n"})
+        async with repository.runs() as runs:
+            verdict = judge(await runs.verify(change), change)
+    assert (verdict.is_red, verdict.reasons) == (False, ())
+    assert verdict.of(Kind.FIXED) == (f"{PATH}::test_a",)
+
+
+MISSING = "failed AttributeError: module 'a' has no attribute 'f'"
+OWN = "failed assert 1 == 2"
+
+
+@pytest.mark.parametrize(
+    ("before", "copy_before", "copy", "is_known"),
+    [
+        (OWN, OWN, OWN, True),
+        (OWN, OWN, "failed FileNotFoundError: test_aa.json", False),
+        (MISSING, MISSING, "failed FileNotFoundError: test_aa.json", False),
+        (MISSING, MISSING, OWN, False),
+        ("passed", "passed", "failed KeyError: 'test_aa_0'", True),
+        ("passed", "failed FileNotFoundError: test_aa.json", "failed FileNotFoundError: test_aa.json", False),
+    ],
+)
+def test_a_test_that_finds_something_by_its_own_name_is_not_known_to_the_code(
+    before: str, copy_before: str, copy: str, *, is_known: bool
+) -> None:
+    made = copied("def test_a():\n    assert f() == g()\n", "test_a")
+
+    def of_copies(said: str) -> RunResult:
+        (case,) = run(test_a=said).cases.values()
+        return RunResult(RunKind.KEPT, "tree", {made.ids[0]: replace(case, id=made.ids[0])}, 0, 1.0)
+
+    base = run(test_a=before)
+    failing = made.failing(of_copies(copy), base, run(test_a="passed"))
+    assert bool(made.agreeing(of_copies(copy_before), base) & failing.keys()) == is_known

@@ -341,3 +341,25 @@ def test_json_of_any_shape_is_read_or_refused(report: dict[str, object]) -> None
 def test_bytes_of_any_kind_are_read_or_refused(data: bytes) -> None:
     for given_data in (data, b"<testsuite>" + data, b'{"Action":' + data):
         assert "\n" not in attempt(given_data)[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_own"),
+    [
+        ("thread 'a' panicked at src/lib.rs:4:5:\nassertion `left == right` failed", True),
+        ("thread 'a' panicked at 'assertion failed: f()', src/lib.rs:4:5", True),
+        (
+            "panicked at src/main.rs:1:1:\nno\nthread 'b' panicked at src/lib.rs:4:5:\nassertion failed: f()",
+            True,
+        ),
+        ("assertion failed: f()\nthread 'a' panicked at src/lib.rs:4:5:\ncalled `unwrap`", False),
+        ("panicked at src/lib.rs:4:5:\n\nassertion failed: f()", False),
+        ("panicked at " * 200_000, False),
+        ("panicked at \n" * 200_000, False),
+    ],
+)
+def test_a_panic_is_an_assertion_where_it_says_so(text: str, *, is_own: bool) -> None:
+    """Untrusted text of any length: what is read of it must take a time in proportion to that."""
+    written = f'<testcase classname="a" name="b"><failure type="test failure">{text}</failure></testcase>'
+    (case,) = read_report(junit(written))
+    assert case.is_assertion == is_own

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.core.changes import FileChange, FileVersion
 from orchestrator.verification.base import WHOLE_RUN, CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
+from orchestrator.verification.matching import IndexedRun
 from orchestrator.verification.verdict import Kind, Verdict, describe_run, judge
 
 TEST = "tests/test_a.py::test_a"
@@ -214,6 +215,15 @@ def test_a_file_that_does_not_load_any_more_breaks_its_tests() -> None:
     assert not verdict.of(Kind.NEW_FAILS, Kind.GONE)
 
 
+def test_what_encloses_a_test_is_known_in_a_space_in_proportion_to_its_id() -> None:
+    name = "::a" * 160
+    index = IndexedRun(run(RunKind.BEFORE, {name: "P"}), exit_only=False)
+    assert sum(map(len, index.groups)) < 5 * len(name)
+    nested = "a::" * 15 + "test_b"
+    before, after = run(RunKind.BEFORE, {nested: "P"}), run(RunKind.AFTER, {"::".join("a" * 12): "E"})
+    assert judge(runs_of(before, after, after), CODE).of(Kind.BROKEN) == (nested,)
+
+
 def test_a_new_file_that_does_not_load_fails() -> None:
     assert judged({"tests/test_new.py": "- - E E"}).of(Kind.NEW_FAILS) == ("tests/test_new.py",)
 
@@ -263,6 +273,35 @@ def test_a_kept_run_that_counts_for_nothing_leaves_failing_tests_unfixed() -> No
     kept = replace(run(RunKind.KEPT, {}), cases={}, problem="it was stopped after 600 seconds", exit=1)
     verdict = judge(runs_of(before, kept, after), Change("base", "tree", (file("tests/test_a.py"),)))
     assert verdict.of(Kind.ONLY_AS_CHANGED) == (TEST,)
+
+
+@pytest.mark.parametrize(
+    ("kept", "is_red"),
+    [
+        (replace(run(RunKind.KEPT, {TEST: "P"}), problem="a test that must fail passed"), True),
+        (result(RunKind.KEPT, {}, exit_code=3), False),
+        (result(RunKind.KEPT, {}, exit_code=0), False),
+        (replace(result(RunKind.KEPT, {}, exit_code=-9), problem="did not end within 10 minutes"), False),
+        (replace(run(RunKind.KEPT, {TEST: "S"}), problem="the report cannot be read", exit=1), False),
+    ],
+)
+def test_a_kept_run_that_counts_for_nothing_is_told(kept: RunResult, *, is_red: bool) -> None:
+    """A change may know that the base's tests are run, and end that run."""
+    kept = replace(kept, output="what it printed")
+    green = run(RunKind.BEFORE, {TEST: "P"})
+    verdict = judge(runs_of(green, kept, green), Change("base", "tree", (file("tests/test_a.py"),)))
+    assert verdict.reasons
+    assert "the base's tests and settings" in verdict.reasons[0]
+    assert kept.problem in verdict.reasons[0]
+    assert (verdict.is_red, verdict.is_doubtful) == (is_red, not is_red)
+    text = verdict.for_model()
+    assert "counts for nothing" in text
+    assert "what it printed" in text
+
+
+def test_where_only_the_exit_code_is_known_the_kept_run_needs_no_report() -> None:
+    codes = [result(kind, {}, exit_code=0) for kind in (RunKind.BEFORE, RunKind.KEPT, RunKind.AFTER)]
+    assert not judge(runs_of(*codes), CODE).findings
 
 
 def test_a_flaky_test_is_only_one_that_is_so_on_the_base() -> None:
