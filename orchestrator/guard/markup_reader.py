@@ -29,7 +29,8 @@ _LOOSE_TAG = re.compile(
 _AUTOLINK = re.compile(
     r"<(?:[A-Za-z][A-Za-z0-9+.-]{1,31}+:[^\s<>]*+|[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]++@[\w.-]++)>"
 )
-_BARE_ADDRESS = re.compile(r"(?:://|www\.)[^\s<]++", re.IGNORECASE)
+# https://github.github.com/gfm/#autolinks-extension- ends an address at blanks of ASCII alone.
+_BARE_ADDRESS = re.compile(r"(?:(?:https?|ftp)://|www\.)[^\s<]++", re.IGNORECASE | re.ASCII)
 _TICKS = re.compile("`++")
 _REFERENCE = re.compile(r"&(?:#0*+\d{1,8}|#[xX]0*+[0-9a-fA-F]{1,8}|[A-Za-z][A-Za-z0-9]{1,31}+);?")
 _LINE = re.compile("[^\\n]++")

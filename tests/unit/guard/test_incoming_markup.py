@@ -168,6 +168,7 @@ def test_what_github_does_not_show_is_taken_out_and_named(text: str, shown: str,
         '<p align="center"><img width="300" height=20></p>',
         "<b>shown</b> <sub>x</sub><br/>H<sup>2</sup> <kbd>Ctrl</kbd>",
         "| a | b |\n|---|---|\n| `<x>` | `<!-- shown -->` |\n",
+        'Open file://C:\\temp and use `List<Foo bar>` then `<add key="a" value="b"/>`.',
         "plain\n\n# Heading\n\n* list\n> quote\n",
     ],
 )

@@ -110,7 +110,7 @@ ODD = [
     "http://x/", "<source>\n", "<pre>\n", "</pre>\n", "<details>", "\n<x>\n", "!", "^", "%", "{", "}", "'", '"', "=",
     "http://x/", "www.x.y/", "&lt;", "<a href='~'>~</a>", "[~](<", "![", "[[", "]]", "\\[", "\\`", "**", "_", "<p", "<!", "-->\n", "\n    ", "\n\t", "1) ",
     "* ", "+ ", "\n:-: | -\n", "[q]: <>\n", "[^1]", "[^1]: ~\n", "{~}", "$~$", "<br>\n", "<sub>", "</sub>", "<h1>\n", "# ", "\n---\n", "@", "<a@b.c>", "<x:~>",
-    "\u200b", "\u2028", "\u2800", "\ufeff",
+    "\u200b", "\u2028", "\u2800", "\ufeff", "\u00a0", "\u2003",
 ]  # fmt: skip
 
 
@@ -133,6 +133,11 @@ def numbered(pieces: list[str]) -> str:
 @example("hello\u2028\u2028    <!-- qw00 -->")
 @example("\u2800    <!-- qw00 -->")
 @example("\ufeff```\nx\n```\n\u200b    <!-- qw00 -->")
+@example("https://x.y/a\u00a0`<!-- qw00 -->`")
+@example("https://x.y/a\u00a0\\<b title=qw00>")
+@example("https://x.y/a\u2003`<!-- qw00 -->`")
+@example("https://x.y/a\u3000`<!-- qw00 -->`")
+@example("https://x.y/a\u1680`<!-- qw00 -->`")
 def test_every_word_that_a_model_gets_is_on_the_page_or_reported(text: str) -> None:
     assert unseen_words(text) == []
 
