@@ -110,7 +110,7 @@ ODD = [
     "http://x/", "<source>\n", "<pre>\n", "</pre>\n", "<details>", "\n<x>\n", "!", "^", "%", "{", "}", "'", '"', "=",
     "http://x/", "www.x.y/", "&lt;", "<a href='~'>~</a>", "[~](<", "![", "[[", "]]", "\\[", "\\`", "**", "_", "<p", "<!", "-->\n", "\n    ", "\n\t", "1) ",
     "* ", "+ ", "\n:-: | -\n", "[q]: <>\n", "[^1]", "[^1]: ~\n", "{~}", "$~$", "<br>\n", "<sub>", "</sub>", "<h1>\n", "# ", "\n---\n", "@", "<a@b.c>", "<x:~>",
-    "\u200b", "\u2028", "\u2800", "\ufeff", "\u00a0", "\u2003",
+    "\u200b", "\u2028", "\u2800", "\ufeff", "\u00a0", "\u2003", "\n<search>\n", "<x>\u00a0\n",
 ]  # fmt: skip
 
 
@@ -138,6 +138,12 @@ def numbered(pieces: list[str]) -> str:
 @example("https://x.y/a\u2003`<!-- qw00 -->`")
 @example("https://x.y/a\u3000`<!-- qw00 -->`")
 @example("https://x.y/a\u1680`<!-- qw00 -->`")
+@example("text\n<search>\n```mermaid\n%% qw00\n```")
+@example("a\n<search>\n| a |\n|-|\n| b | qw00 |")
+@example("<x>\u00a0\n```mermaid\n%% qw00\n```")
+@example("a\n\n<x>\u00a0\n```python qw00\nx\n```")
+@example("<x>\u000b\n```mermaid\n%% qw00\n```")
+@example("[x][<source qw00]\n\n[<source qw00]: http://x")
 def test_every_word_that_a_model_gets_is_on_the_page_or_reported(text: str) -> None:
     assert unseen_words(text) == []
 
