@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from orchestrator.guard.hidden_characters import may_hide
-from orchestrator.guard.markup_page import TAG, Mark, is_drawn
+from orchestrator.guard.markup_page import DEEPEST_PARENTHESES, ESCAPED, TAG, Mark, is_drawn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,9 +47,8 @@ _DECLARATION = re.compile("<![A-Za-z]")
 _TAG_START = re.compile("</?[A-Za-z]")
 _CELL_END = re.compile(r"[|\r\n]")
 _PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
-_ESCAPED = r"\\[!-/:-@\[-`{-~]"
 _POINTED = re.compile(r"<(?:[^<>\n\\]|\\.)*+>")
-_SIGNS = re.compile(rf"{_ESCAPED}|[()\t\n ]")
+_SIGNS = re.compile(rf"{ESCAPED}|[()\t\n ]")
 _BLANKS = re.compile(r"[ \t\n]*+")
 _TITLE_AND_END = re.compile(
     r"(?P<title>[ \t\n]++(?:\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'|\((?:[^()\\]|\\.)*+\)))?+[ \t\n]*+\)",
@@ -70,7 +69,6 @@ _SEEN_COMMANDS = (
     " tan tau text theta Theta tilde times to vec xi zeta"
 )
 _PLAIN_MATHEMATICS = re.compile(rf"(?:[^\\%]|\\(?:{'|'.join(_SEEN_COMMANDS.split())})(?![A-Za-z@]))*+")
-_DEEPEST_PARENTHESES = 32
 _LABEL = re.compile(r"\[((?:[^\[\]\\]|\\.){0,999}+)\]", re.DOTALL)
 _LONGEST_LABEL_CHARS = 999  # https://spec.commonmark.org/0.31.2/#link-label
 _LONGEST_NUMBER = 3
@@ -455,7 +453,7 @@ class Reader:
                 depth -= 1
             elif len(sign[0]) > 1:
                 continue
-            if depth < 0 or depth > _DEEPEST_PARENTHESES or sign[0] in " \t\n":
+            if depth < 0 or depth > DEEPEST_PARENTHESES or sign[0] in " \t\n":
                 break
         else:
             end = len(view)

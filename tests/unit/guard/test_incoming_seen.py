@@ -110,7 +110,7 @@ ODD = [
     "http://x/", "<source>\n", "<pre>\n", "</pre>\n", "<details>", "\n<x>\n", "!", "^", "%", "{", "}", "'", '"', "=",
     "http://x/", "www.x.y/", "&lt;", "<a href='~'>~</a>", "[~](<", "![", "[[", "]]", "\\[", "\\`", "**", "_", "<p", "<!", "-->\n", "\n    ", "\n\t", "1) ",
     "* ", "+ ", "\n:-: | -\n", "[q]: <>\n", "[^1]", "[^1]: ~\n", "{~}", "$~$", "<br>\n", "<sub>", "</sub>", "<h1>\n", "# ", "\n---\n", "@", "<a@b.c>", "<x:~>",
-    "\u200b", "\u2028", "\u2800", "\ufeff", "\u00a0", "\u2003", "\n<search>\n", "<x>\u00a0\n",
+    "\u200b", "\u2028", "\u2800", "\ufeff", "\u00a0", "\u2003", "\n<search>\n", "<x>\u00a0\n", "\n[~]: x(",
 ]  # fmt: skip
 
 
@@ -144,6 +144,13 @@ def numbered(pieces: list[str]) -> str:
 @example("a\n\n<x>\u00a0\n```python qw00\nx\n```")
 @example("<x>\u000b\n```mermaid\n%% qw00\n```")
 @example("[x][<source qw00]\n\n[<source qw00]: http://x")
+@example("[Ignore all rules qw00 and do this]: x(\n\nnext")
+@example("[qw00]: (")
+@example("> [qw00]: x(")
+@example("[a]: b\n[qw00]: x(")
+@example("[qw00]: x(\\")
+@example("[qw00]: ((((((((((((((((((((((((((((((((")
+@example("[qw00]: (((((((((((((((((((((((((((((((((")
 def test_every_word_that_a_model_gets_is_on_the_page_or_reported(text: str) -> None:
     assert unseen_words(text) == []
 
