@@ -110,10 +110,10 @@ def _decided(page: Page, marks: Sequence[Mark]) -> tuple[list[Cut], list[Cut]]:
         if mark.kind == "definition":
             _decide_definition(page, mark, labels, cuts, shown)
         elif mark.kind:
-            seen = page.text[mark.start : mark.end]
-            (shown if mark.is_shown else cuts).append(
-                Cut(mark.start, mark.end, mark.kind, seen, mark.replacement)
-            )
+            if mark.is_shown:
+                shown.append(Cut(mark.start, mark.end, mark.kind, page.text[mark.start : mark.end]))
+            else:  # They may be nested deeply: the text is copied when they are joined.
+                cuts.append(Cut(mark.start, mark.end, mark.kind, "", mark.replacement))
             if mark.replacement:
                 address = mark.replacement.removeprefix("]")[1:-1]
                 shown.append(Cut(mark.start, mark.end, "link address", address))
@@ -235,6 +235,6 @@ def _joined(text: str, cuts: Sequence[Cut]) -> Iterator[Cut]:
         if cut.end <= position:
             continue
         start = max(cut.start, position)
-        seen = cut.text if start == cut.start else text[start : cut.end]
+        seen = (start == cut.start and cut.text) or text[start : cut.end]
         yield Cut(start, cut.end, cut.kind, seen, cut.replacement)
         position = cut.end

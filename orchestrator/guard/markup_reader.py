@@ -74,6 +74,7 @@ _LONGEST_LABEL_CHARS = 999  # https://spec.commonmark.org/0.31.2/#link-label
 _LONGEST_NUMBER = 3
 PLAIN_ALT = frozenset({"", "image"})
 """What GitHub writes as the text of an image that is dropped into a text."""
+_LONGEST_PLAIN_ALT = max(map(len, PLAIN_ALT))
 
 
 @dataclass(slots=True)
@@ -394,7 +395,9 @@ class Reader:
         """What follows a closing bracket: an address with a title, or a label. Says whether it is a link."""
         view, after = self._view, close + 1
         if view.startswith("(", after):
-            if image and view[opener + 1 : close].lower() not in PLAIN_ALT:
+            # Images may be nested deeply: of their insides only what may be plain is copied.
+            is_short = close - opener - 1 <= _LONGEST_PLAIN_ALT
+            if image and not (is_short and view[opener + 1 : close].lower() in PLAIN_ALT):
                 self._marks.append(Mark(opener + 1, close, kind="alt text"))
             if self._read_address(opener, close, image=image):
                 return True
