@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from orchestrator.guard.hidden_characters import Cut
-from orchestrator.guard.markup_page import Page
+from orchestrator.guard.markup_page import Page, is_drawn
 from orchestrator.guard.markup_reader import ATTRIBUTE, PLAIN_ALT, Reader, address_kind
 
 if TYPE_CHECKING:
@@ -185,6 +185,7 @@ def _hides_content(page: Page, mark: Mark) -> bool:
             or (name == "style" and not _PLAIN_STYLE.fullmatch(lower))
             or (name in {"color", "text"} and not _PLAIN_COLOUR.fullmatch(lower.strip()))
             or (name == "class" and _HIDING_CLASS.search(lower))
+            or (name == "lang" and mark.opens == "pre" and is_drawn(value))
         ):
             return True
     return False

@@ -110,7 +110,7 @@ ODD = [
     "http://x/", "<source>\n", "<pre>\n", "</pre>\n", "<details>", "\n<x>\n", "!", "^", "%", "{", "}", "'", '"', "=",
     "http://x/", "www.x.y/", "&lt;", "<a href='~'>~</a>", "[~](<", "![", "[[", "]]", "\\[", "\\`", "**", "_", "<p", "<!", "-->\n", "\n    ", "\n\t", "1) ",
     "* ", "+ ", "\n:-: | -\n", "[q]: <>\n", "[^1]", "[^1]: ~\n", "{~}", "$~$", "<br>\n", "<sub>", "</sub>", "<h1>\n", "# ", "\n---\n", "@", "<a@b.c>", "<x:~>",
-    "\u200b", "\u2028", "\u2800", "\ufeff", "\u00a0", "\u2003", "\n<search>\n", "<x>\u00a0\n", "\n[~]: x(",
+    "\u200b", "\u2028", "\u2800", "\ufeff", "\u00a0", "\u2003", "\n<search>\n", "<x>\u00a0\n", "\n[~]: x(", "<pre lang=math>~</pre>",
 ]  # fmt: skip
 
 
@@ -151,6 +151,8 @@ def numbered(pieces: list[str]) -> str:
 @example("[qw00]: x(\\")
 @example("[qw00]: ((((((((((((((((((((((((((((((((")
 @example("[qw00]: (((((((((((((((((((((((((((((((((")
+@example("<pre lang=mermaid>\n%% qw00\n</pre>")
+@example("<pre lang='Mermaid'>\n%% qw00\n</pre>")
 def test_every_word_that_a_model_gets_is_on_the_page_or_reported(text: str) -> None:
     assert unseen_words(text) == []
 
