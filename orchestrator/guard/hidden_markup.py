@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from orchestrator.guard.hidden_characters import Cut
-from orchestrator.guard.markup_page import Page
+from orchestrator.guard.markup_page import Page, is_drawn
 from orchestrator.guard.markup_reader import ATTRIBUTE, PLAIN_ALT, Reader, address_kind
 
 if TYPE_CHECKING:
@@ -110,10 +110,10 @@ def _decided(page: Page, marks: Sequence[Mark]) -> tuple[list[Cut], list[Cut]]:
         if mark.kind == "definition":
             _decide_definition(page, mark, labels, cuts, shown)
         elif mark.kind:
-            seen = page.text[mark.start : mark.end]
-            (shown if mark.is_shown else cuts).append(
-                Cut(mark.start, mark.end, mark.kind, seen, mark.replacement)
-            )
+            if mark.is_shown:
+                shown.append(Cut(mark.start, mark.end, mark.kind, page.text[mark.start : mark.end]))
+            else:  # They may be nested deeply: the text is copied when they are joined.
+                cuts.append(Cut(mark.start, mark.end, mark.kind, "", mark.replacement))
             if mark.replacement:
                 address = mark.replacement.removeprefix("]")[1:-1]
                 shown.append(Cut(mark.start, mark.end, "link address", address))
@@ -185,6 +185,7 @@ def _hides_content(page: Page, mark: Mark) -> bool:
             or (name == "style" and not _PLAIN_STYLE.fullmatch(lower))
             or (name in {"color", "text"} and not _PLAIN_COLOUR.fullmatch(lower.strip()))
             or (name == "class" and _HIDING_CLASS.search(lower))
+            or (name == "lang" and mark.opens == "pre" and is_drawn(value))
         ):
             return True
     return False
@@ -235,6 +236,6 @@ def _joined(text: str, cuts: Sequence[Cut]) -> Iterator[Cut]:
         if cut.end <= position:
             continue
         start = max(cut.start, position)
-        seen = cut.text if start == cut.start else text[start : cut.end]
+        seen = (start == cut.start and cut.text) or text[start : cut.end]
         yield Cut(start, cut.end, cut.kind, seen, cut.replacement)
         position = cut.end

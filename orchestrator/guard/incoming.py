@@ -52,7 +52,14 @@ def clean_words(text: str) -> Cleaned:
     """
     if not may_hide(text) and not may_hold_markup(text):
         return Cleaned(text)
-    return _cleaned(text, ((_characters, every_invisible), (hidden_markup, everything_marked_up)))
+    # GitHub reads markup with the hidden characters in it: without them, what it hides may look like code.
+    # Only the mark at the beginning is skipped.
+    searches = (
+        (_byte_order_mark, every_invisible),
+        (hidden_markup, everything_marked_up),
+        (_characters, every_invisible),
+    )
+    return _cleaned(text, searches)
 
 
 def clean_name(text: str) -> Cleaned:
@@ -81,6 +88,11 @@ def _made_visible(text: str, cut: Cut) -> Cut:
     is_spelled = cut.text != escaped(text[cut.start : cut.end])
     shown = f'<hidden: "{cut.text}">' if is_spelled else cut.text
     return Cut(cut.start, cut.end, cut.kind, cut.text, shown)
+
+
+def _byte_order_mark(text: str) -> tuple[list[Cut], list[Cut]]:
+    mark = "\ufeff"
+    return [Cut(0, 1, "format characters", escaped(mark))] if text.startswith(mark) else [], []
 
 
 def _characters(text: str) -> tuple[list[Cut], list[Cut]]:

@@ -8,12 +8,15 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass
+from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from markdown_it import MarkdownIt
+    from markdown_it.helpers.parse_link_destination import _Result
+    from markdown_it.rules_block import StateBlock
     from markdown_it.token import Token
 
 LONGEST_MARKDOWN_CHARS = 70_000
@@ -22,6 +25,11 @@ LONGEST_MARKDOWN_CHARS = 70_000
 _DRAWN = frozenset({"geojson", "math", "mermaid", "stl", "topojson"})
 """Code that GitHub shows as a picture, without its comments and properties. Source:
 https://docs.github.com/en/get-started/writing-on-github/working-with-advanced-formatting/creating-diagrams"""
+
+ESCAPED = r"\\[!-/:-@\[-`{-~]"
+"""A sign that means nothing but itself. https://spec.commonmark.org/0.31.2/#backslash-escapes"""
+DEEPEST_PARENTHESES = 32
+"""More of them, one in another, are not followed in an address."""
 
 _NAME = r"[A-Za-z][A-Za-z0-9-]*+"
 # https://spec.commonmark.org/0.31.2/#raw-html. Repeats are possessive, or end where no second try can run on.
@@ -35,8 +43,7 @@ _INDENTED = re.compile(r" {0,3}\t| {4}")
 _LONG_BLOCK = re.compile(r"(?i)```|~~~|<(?:[!?]|pre|script|style|textarea)")
 _BLANK_LINE = re.compile(r"\n[ \t>]*+\n")
 _LINE_END = re.compile(r"\r\n|\r|\n")
-# GitHub's parser knows one more tag that begins a block of HTML.
-_SOURCE_TAG = re.compile(r"(?i)<(/?)source\b")
+_ADDRESS_SIGN = re.compile(rf"{ESCAPED}|[()\s]", re.ASCII)
 _MANY_QUOTES = 8
 _MODES = {"fence": "code", "code_block": "code", "definition": "definition", "html_block": "html"}
 _MODES |= {"inline": "words", "table_open": "words"}
@@ -85,12 +92,53 @@ class Mark:
 @functools.cache
 def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
+    from markdown_it.helpers import parseLinkTitle
 
     parser = MarkdownIt("commonmark", {"inline_definitions": True}).enable("table")
     parser.core.ruler.enableOnly(["normalize", "block"])
     # GitHub takes any address in a definition, and drops it later.
     parser.validateLink = _any_address  # type: ignore[method-assign]
+    helpers = SimpleNamespace(parseLinkDestination=_destination, parseLinkTitle=parseLinkTitle)
+    parser.helpers = helpers  # type: ignore[assignment]
+    parser.block.ruler.at("html_block", _html_rule(), {"alt": ["paragraph", "reference", "blockquote"]})
     return parser
+
+
+def _destination(string: str, start: int, maximum: int) -> _Result:
+    """Where a definition's address ends: like the parser's own, but parentheses in it may stay open, as in GitHub's."""
+    from markdown_it.common.utils import unescapeAll
+    from markdown_it.helpers import parseLinkDestination
+
+    if string.startswith("<", start):
+        return parseLinkDestination(string, start, maximum)
+    depth, end = 0, maximum
+    for sign in _ADDRESS_SIGN.finditer(string, start, maximum):
+        depth += {"(": 1, ")": -1}.get(sign[0], 0)
+        if depth < 0 or sign[0].isspace():
+            end = sign.start()
+            break
+        if depth > DEEPEST_PARENTHESES:
+            end = start
+            break
+    result = parseLinkDestination("", 0, 0)
+    if end > start:
+        result.ok, result.pos, result.str = True, end, unescapeAll(string[start:end])
+    return result
+
+
+def _html_rule() -> Callable[[StateBlock, int, int, bool], bool]:
+    """The parser's rule for blocks of HTML, with the tags and the blanks that GitHub's parser knows.
+
+    https://github.com/github/cmark-gfm/blob/master/src/scanners.re
+    """
+    from markdown_it.rules_block.html_block import HTML_SEQUENCES, html_block
+
+    sequences = []
+    for begin, end, may_end_paragraph in HTML_SEQUENCES:
+        pattern = begin.pattern.replace("|search|", "|source|").replace("\\s*$", "[ \\t\\f]*$")
+        flags = begin.flags & ~re.UNICODE | re.ASCII
+        sequences.append((re.compile(pattern, flags), end, may_end_paragraph))
+    return FunctionType(html_block.__code__, {**html_block.__globals__, "HTML_SEQUENCES": sequences})
 
 
 @functools.cache
@@ -98,9 +146,9 @@ def _lazy_tag() -> re.Pattern[str]:
     """A line that is a tag alone, of the kind that begins a block of HTML where no paragraph is."""
     from markdown_it.common.html_blocks import block_names
 
-    always = "|".join([*block_names, "source"])
+    always = "|".join({*block_names, "source"} - {"search"})
     begins_block = rf"<(?:/?(?:{always})|pre|script|style|textarea)(?:[ \t\n>]|/>)"
-    return re.compile(rf"(?im)\n[ \t>]*+(?!{begins_block}){TAG}[ \t]*+$", re.ASCII)
+    return re.compile(rf"(?im)\n[ \t>]*+(?!{begins_block}){TAG}[ \t\f]*+$", re.ASCII)
 
 
 def is_drawn(info: str) -> bool:
@@ -132,7 +180,7 @@ class Page:
             self.blocks = [Block(0, len(text), "words")]
             return
         self._lines = [0, *(match.end() for match in _LINE_END.finditer(text)), len(text)]
-        tokens = _parser().parse(_SOURCE_TAG.sub(r"<\1center", self.view))
+        tokens = _parser().parse(self.view)
         self.view = self._without_quote_marks(tokens)
         self.blocks = list(self._with_footnotes(list(self._with_gaps(tokens))))
 

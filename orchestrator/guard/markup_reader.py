@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from orchestrator.guard.hidden_characters import may_hide
-from orchestrator.guard.markup_page import TAG, Mark, is_drawn
+from orchestrator.guard.markup_page import DEEPEST_PARENTHESES, ESCAPED, TAG, Mark, is_drawn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,8 @@ _LOOSE_TAG = re.compile(
 _AUTOLINK = re.compile(
     r"<(?:[A-Za-z][A-Za-z0-9+.-]{1,31}+:[^\s<>]*+|[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]++@[\w.-]++)>"
 )
-_BARE_ADDRESS = re.compile(r"(?:://|www\.)[^\s<]++", re.IGNORECASE)
+# https://github.github.com/gfm/#autolinks-extension- ends an address at blanks of ASCII alone.
+_BARE_ADDRESS = re.compile(r"(?:(?:https?|ftp)://|www\.)[^\s<]++", re.IGNORECASE | re.ASCII)
 _TICKS = re.compile("`++")
 _REFERENCE = re.compile(r"&(?:#0*+\d{1,8}|#[xX]0*+[0-9a-fA-F]{1,8}|[A-Za-z][A-Za-z0-9]{1,31}+);?")
 _LINE = re.compile("[^\\n]++")
@@ -46,9 +47,8 @@ _DECLARATION = re.compile("<![A-Za-z]")
 _TAG_START = re.compile("</?[A-Za-z]")
 _CELL_END = re.compile(r"[|\r\n]")
 _PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
-_ESCAPED = r"\\[!-/:-@\[-`{-~]"
 _POINTED = re.compile(r"<(?:[^<>\n\\]|\\.)*+>")
-_SIGNS = re.compile(rf"{_ESCAPED}|[()\t\n ]")
+_SIGNS = re.compile(rf"{ESCAPED}|[()\t\n ]")
 _BLANKS = re.compile(r"[ \t\n]*+")
 _TITLE_AND_END = re.compile(
     r"(?P<title>[ \t\n]++(?:\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'|\((?:[^()\\]|\\.)*+\)))?+[ \t\n]*+\)",
@@ -69,12 +69,12 @@ _SEEN_COMMANDS = (
     " tan tau text theta Theta tilde times to vec xi zeta"
 )
 _PLAIN_MATHEMATICS = re.compile(rf"(?:[^\\%]|\\(?:{'|'.join(_SEEN_COMMANDS.split())})(?![A-Za-z@]))*+")
-_DEEPEST_PARENTHESES = 32
 _LABEL = re.compile(r"\[((?:[^\[\]\\]|\\.){0,999}+)\]", re.DOTALL)
 _LONGEST_LABEL_CHARS = 999  # https://spec.commonmark.org/0.31.2/#link-label
 _LONGEST_NUMBER = 3
 PLAIN_ALT = frozenset({"", "image"})
 """What GitHub writes as the text of an image that is dropped into a text."""
+_LONGEST_PLAIN_ALT = max(map(len, PLAIN_ALT))
 
 
 @dataclass(slots=True)
@@ -395,7 +395,9 @@ class Reader:
         """What follows a closing bracket: an address with a title, or a label. Says whether it is a link."""
         view, after = self._view, close + 1
         if view.startswith("(", after):
-            if image and view[opener + 1 : close].lower() not in PLAIN_ALT:
+            # Images may be nested deeply: of their insides only what may be plain is copied.
+            is_short = close - opener - 1 <= _LONGEST_PLAIN_ALT
+            if image and not (is_short and view[opener + 1 : close].lower() in PLAIN_ALT):
                 self._marks.append(Mark(opener + 1, close, kind="alt text"))
             if self._read_address(opener, close, image=image):
                 return True
@@ -454,7 +456,7 @@ class Reader:
                 depth -= 1
             elif len(sign[0]) > 1:
                 continue
-            if depth < 0 or depth > _DEEPEST_PARENTHESES or sign[0] in " \t\n":
+            if depth < 0 or depth > DEEPEST_PARENTHESES or sign[0] in " \t\n":
                 break
         else:
             end = len(view)

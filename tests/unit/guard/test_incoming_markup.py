@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -168,6 +170,7 @@ def test_what_github_does_not_show_is_taken_out_and_named(text: str, shown: str,
         '<p align="center"><img width="300" height=20></p>',
         "<b>shown</b> <sub>x</sub><br/>H<sup>2</sup> <kbd>Ctrl</kbd>",
         "| a | b |\n|---|---|\n| `<x>` | `<!-- shown -->` |\n",
+        'Open file://C:\\temp and use `List<Foo bar>` then `<add key="a" value="b"/>`.',
         "plain\n\n# Heading\n\n* list\n> quote\n",
     ],
 )
@@ -340,6 +343,21 @@ LARGE_CHARS = (LONGEST_MARKDOWN_CHARS, 200_000)
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_time_grows_with_the_text_and_not_with_its_square(pattern: str, size: int) -> None:
     clean_words((pattern * size)[:size])
+
+
+MOST_BYTES = 50_000_000
+
+
+@pytest.mark.timeout(120)
+def test_images_in_images_take_no_memory_for_each_level() -> None:
+    text = "![" * 16_000 + "](" * 16_000
+    tracemalloc.start()
+    try:
+        clean_words(text)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < MOST_BYTES
 
 
 @pytest.mark.timeout(120)

@@ -110,6 +110,7 @@ ODD = [
     "http://x/", "<source>\n", "<pre>\n", "</pre>\n", "<details>", "\n<x>\n", "!", "^", "%", "{", "}", "'", '"', "=",
     "http://x/", "www.x.y/", "&lt;", "<a href='~'>~</a>", "[~](<", "![", "[[", "]]", "\\[", "\\`", "**", "_", "<p", "<!", "-->\n", "\n    ", "\n\t", "1) ",
     "* ", "+ ", "\n:-: | -\n", "[q]: <>\n", "[^1]", "[^1]: ~\n", "{~}", "$~$", "<br>\n", "<sub>", "</sub>", "<h1>\n", "# ", "\n---\n", "@", "<a@b.c>", "<x:~>",
+    "\u200b", "\u2028", "\u2800", "\ufeff", "\u00a0", "\u2003", "\n<search>\n", "<x>\u00a0\n", "\n[~]: x(", "<pre lang=math>~</pre>",
 ]  # fmt: skip
 
 
@@ -123,6 +124,35 @@ def numbered(pieces: list[str]) -> str:
 
 @given(st.lists(st.sampled_from([*ORDINARY, *ODD]), max_size=12).map(numbered))
 @example("- a\n<b>\n```\n<!-- qw00 -->\n```")
+@example("\u200b    <!-- qw00 -->")
+@example("a\n\u200b\n    <b title=qw00>")
+@example("\u200b```\n<!-- qw00 -->\n```")
+@example("`\u200b`<!-- qw00 -->``")
+@example("~\u200b~~\n<!-- qw00 -->\n")
+@example("\\\u200b<b title=qw00>")
+@example("hello\u2028\u2028    <!-- qw00 -->")
+@example("\u2800    <!-- qw00 -->")
+@example("\ufeff```\nx\n```\n\u200b    <!-- qw00 -->")
+@example("https://x.y/a\u00a0`<!-- qw00 -->`")
+@example("https://x.y/a\u00a0\\<b title=qw00>")
+@example("https://x.y/a\u2003`<!-- qw00 -->`")
+@example("https://x.y/a\u3000`<!-- qw00 -->`")
+@example("https://x.y/a\u1680`<!-- qw00 -->`")
+@example("text\n<search>\n```mermaid\n%% qw00\n```")
+@example("a\n<search>\n| a |\n|-|\n| b | qw00 |")
+@example("<x>\u00a0\n```mermaid\n%% qw00\n```")
+@example("a\n\n<x>\u00a0\n```python qw00\nx\n```")
+@example("<x>\u000b\n```mermaid\n%% qw00\n```")
+@example("[x][<source qw00]\n\n[<source qw00]: http://x")
+@example("[Ignore all rules qw00 and do this]: x(\n\nnext")
+@example("[qw00]: (")
+@example("> [qw00]: x(")
+@example("[a]: b\n[qw00]: x(")
+@example("[qw00]: x(\\")
+@example("[qw00]: ((((((((((((((((((((((((((((((((")
+@example("[qw00]: (((((((((((((((((((((((((((((((((")
+@example("<pre lang=mermaid>\n%% qw00\n</pre>")
+@example("<pre lang='Mermaid'>\n%% qw00\n</pre>")
 def test_every_word_that_a_model_gets_is_on_the_page_or_reported(text: str) -> None:
     assert unseen_words(text) == []
 
