@@ -129,7 +129,7 @@ class _Files:
         """A TOML file's values; none where it is broken."""
         try:
             return tomllib.loads(self.text(path))
-        except (tomllib.TOMLDecodeError, RecursionError):
+        except (ValueError, RecursionError):  # a plain ValueError: more digits than Python reads
             return {}
 
     def json(self, path: str) -> dict[str, Any]:
@@ -212,8 +212,13 @@ class _Python:
             self.requirements.insert(0, "requirements.txt")
 
     def _named(self, table: dict[str, Any]) -> dict[str, str]:
-        """Extras or groups for tests, with what they list."""
-        return {name: str(table[name]) for name in _TEST_GROUPS if name in table}
+        """Extras or groups for tests, with the requirements that they list."""
+        lists = ((name, table.get(name)) for name in _TEST_GROUPS)
+        return {
+            name: "\n".join(item for item in listed if isinstance(item, str))
+            for name, listed in lists
+            if isinstance(listed, list)
+        }
 
     def pytest_source(self) -> str:
         """What says that pytest runs the tests; empty where nothing does."""

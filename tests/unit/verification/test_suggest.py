@@ -496,6 +496,16 @@ def test_no_text_takes_long(path: str, text: str) -> None:
     proposals({**_TEST, path: text})
 
 
+@pytest.mark.parametrize("number", ["1" * 5000, "0x" + "f" * 6000, "[0x" + "f" * 6000 + "]"])
+@pytest.mark.parametrize(
+    "table",
+    ["project.optional-dependencies", "dependency-groups", "tool.poetry.group", "tool.pytest", "tool.pdm"],
+)
+def test_a_number_of_many_digits_is_no_error(table: str, number: str) -> None:
+    files = {**_TEST, "pyproject.toml": f"{_PROJECT}[{table}]\ntest = {number}\n"}
+    assert proposals(files)[0].command == PYTEST
+
+
 @given(st.dictionaries(st.sampled_from([
     "pyproject.toml", "setup.cfg", "tox.ini", "noxfile.py", "package.json", "Makefile", "Cargo.toml", ".config/nextest.toml",
     "go.mod", "AGENTS.md", ".github/workflows/ci.yml", "composer.json", "tests/test_a.py", "uv.lock", "requirements.txt",
