@@ -57,7 +57,7 @@ class ChosenModel:
         reply_tokens: the longest reply, as far as the catalog knows it; the longest of all with fallbacks.
         reasoning: it takes a reasoning effort, as far as that is known; with fallbacks, one of all does.
         streaming: its replies can be had in pieces; with fallbacks, those of all.
-        is_small: it is known to have few parameters; with fallbacks, the first one.
+        is_small: it is known to have few parameters; with fallbacks, all of them are.
         tests: of a recorded run, what was said of the tests in it.
     """
 
@@ -148,6 +148,7 @@ def _in_order(around: Around, models: list[ChosenModel]) -> ChosenModel:
         reply_tokens=max(one.reply_tokens for one in models),
         reasoning=any(one.reasoning is not False for one in models),
         streaming=all(one.streaming for one in models),
+        is_small=all(one.is_small for one in models),
     )
 
 

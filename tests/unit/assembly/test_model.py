@@ -243,3 +243,12 @@ def test_with_fallbacks_a_plan_is_priced_by_the_dearest_and_the_longest_reply(tm
     assert alone.reply_tokens < dear.reply_tokens == both.reply_tokens == 32_000
     assert both.price(usage) == dear.price(usage)
     assert both.ref == alone.ref
+
+
+@pytest.mark.parametrize(("second", "small"), [("qwen2.5-coder:3b", True), ("qwen2.5-coder:32b", False)])
+def test_a_small_model_with_a_large_one_behind_it_has_no_small_ones_limits(
+    tmp_path: Path, second: str, *, small: bool
+) -> None:
+    flags = {"model": "qwen2.5-coder:1.5b", "api_url": LOCAL}
+    assert choose_model(around(tmp_path, {}, **flags)).is_small
+    assert choose_model(around(tmp_path, {}, **flags, fallback_model=(second,))).is_small is small
