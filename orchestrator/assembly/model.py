@@ -22,7 +22,7 @@ from orchestrator.models.catalog import (
     flat_price,
     price_usd,
 )
-from orchestrator.models.known_models import is_small, parameters_named
+from orchestrator.models.known_models import family_of, is_small, parameters_named
 from orchestrator.models.listing import parameters_served
 
 if TYPE_CHECKING:
@@ -104,7 +104,8 @@ def _ask(around: Around, named: Addressed) -> ChosenModel:
 def _is_small(settings: Settings, named: Addressed) -> bool:
     """Whether the model is known to be small; a server on this machine is asked where the name does not say."""
     name, address = named.ref.name, named.api_url
-    if settings.profile or parameters_named(name) or not is_loopback(urlsplit(address).hostname or ""):
+    is_known = bool(settings.profile or family_of(name) or parameters_named(name))
+    if is_known or not is_loopback(urlsplit(address).hostname or ""):
         return is_small(name)
     return is_small(name, parameters_served(address, named.key, name))
 

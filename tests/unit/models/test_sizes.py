@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -59,8 +60,9 @@ def test_a_vendor_s_own_model_is_never_small(name: str, served: float | None, sm
 
 
 class _Models(Loopback):
-    def __init__(self, status: int, listing: Any) -> None:
+    def __init__(self, status: int, listing: Any, *, pause: float | None = None) -> None:
         super().__init__(_Handler)
+        self.pause = pause  # seconds before each byte
         self.answer = status, json.dumps(listing).encode()
 
 
@@ -70,7 +72,14 @@ class _Handler(LoopbackHandler):
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        owner = self.server.owner
+        if owner.pause is None:
+            self.wfile.write(body)
+            return
+        with suppress(OSError):
+            for byte in body:
+                owner.closing.wait(owner.pause)
+                self.wfile.write(bytes((byte,)))
 
 
 def _entry(name: str, **meta: Any) -> dict[str, Any]:
@@ -87,6 +96,7 @@ def _entry(name: str, **meta: Any) -> dict[str, Any]:
         (200, {"data": [{"id": "coder", "meta": None}]}, None),
         (200, {"data": [_entry("coder", n_params="many")]}, None),
         (200, {"data": [_entry("coder", n_params=-1)]}, None),
+        (200, {"data": [_entry("coder", n_params=10**400)]}, None),
         (200, {"data": []}, None),
         (200, [], None),
         (404, {"error": "no"}, None),
@@ -95,6 +105,12 @@ def _entry(name: str, **meta: Any) -> dict[str, Any]:
 def test_the_parameters_that_a_server_says(status: int, listing: Any, parameters: float | None) -> None:
     with _Models(status, listing) as server:
         assert parameters_served(f"{server.root}/v1", None, "coder") == parameters
+
+
+def test_a_server_that_speaks_without_an_end_says_nothing() -> None:
+    listing = {"data": [_entry("coder", n_params=2e9)]}
+    with _Models(200, listing, pause=0.02) as server:
+        assert parameters_served(f"{server.root}/v1", None, "coder", seconds=0.2) is None
 
 
 def test_a_server_that_is_not_there_says_nothing() -> None:
