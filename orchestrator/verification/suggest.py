@@ -546,8 +546,13 @@ def _test_calls(lines: Iterable[str]) -> list[str]:
     return [
         line
         for line in plain
-        if len(line) <= _MOST_COPIED_CHARS and _TEST_CALL.fullmatch(line) and not _AN_EXAMPLE.search(line)
+        if _may_be_copied(line) and _TEST_CALL.fullmatch(line) and not _AN_EXAMPLE.search(line)
     ]
+
+
+def _may_be_copied(line: str) -> bool:
+    """Whether a line of the repository is short, and shows a person all that it does."""
+    return len(line) <= _MOST_COPIED_CHARS and line.isprintable()
 
 
 def _instructions(files: _Files) -> Iterator[Proposal]:
@@ -599,7 +604,7 @@ def _workflow(files: _Files) -> Iterator[Proposal]:
 
 
 def _is_setup(line: str) -> bool:
-    return len(line) <= _MOST_COPIED_CHARS and _SETUP_CALL.fullmatch(line) is not None
+    return _may_be_copied(line) and _SETUP_CALL.fullmatch(line) is not None
 
 
 _STEP = re.compile(r"^(?P<indent> *)(?:- +)?run: *(?P<rest>.*)$")
