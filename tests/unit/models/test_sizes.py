@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.models.known_models import is_small, parameters_named
+from orchestrator.models.known_models import is_small, parameters_named, thinks
 from orchestrator.models.listing import parameters_served
 from tests.doubles.loopback import Loopback, LoopbackHandler
 
@@ -57,6 +57,23 @@ def test_the_parameters_that_a_name_says(name: str, parameters: float | None) ->
 )
 def test_a_vendor_s_own_model_is_never_small(name: str, served: float | None, small: bool) -> None:  # noqa: FBT001
     assert is_small(name, served) is small
+
+
+@pytest.mark.parametrize(
+    ("name", "thinking"),
+    [
+        ("qwen3:4b", True),
+        ("Qwen/Qwen3-1.7B", True),
+        ("deepseek-r1:1.5b", True),
+        ("Qwen3-4B-Thinking-2507", True),
+        ("phi4-mini-reasoning:3.8b", True),
+        ("qwen2.5-coder:1.5b", False),
+        ("llama3.2:3b", False),
+        ("smollm2:360m", False),
+    ],
+)
+def test_a_model_that_thinks_is_known_by_its_name(name: str, thinking: bool) -> None:  # noqa: FBT001
+    assert thinks(name) is thinking
 
 
 class _Models(Loopback):
