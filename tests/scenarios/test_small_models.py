@@ -206,3 +206,15 @@ def test_what_it_wrote_and_only_talks_about_is_proposed(stage: Stage, gcd: Path)
     assert done.result["question"] is None
     (branch,) = branches(gcd)
     assert content(gcd, branch, "gcd.py") + "\n" == RIGHT
+
+
+def test_last_words_that_may_not_leave_cost_the_words_alone(stage: Stage, gcd: Path) -> None:
+    words = "I have fixed the bug with " + "ghp_" + "A1b2C3d4E5f6" * 3
+    stage.script(calls(WHOLE), reply(words), reply(words))
+    done = stage.run("--repo", str(gcd), *TASK, *NAMED, "--contract", "native")
+    assert done.result["outcome"] == "proposed"
+    body = done.result["pull_request"]["body"]
+    assert "Take it for unfinished" in body
+    assert "last words" not in body
+    (branch,) = branches(gcd)
+    assert content(gcd, branch, "gcd.py") + "\n" == RIGHT
