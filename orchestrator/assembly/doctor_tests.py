@@ -181,6 +181,9 @@ class TestProbes:
         return ok(f"{name}, hosts: {', '.join(settings.allow_host) or 'none'}, {minutes}")
 
     def _run(self) -> Finding:
+        if self._settings.test_command is None and any(one.copied for one in self._found[:1]):
+            found = "not run: the command is the repository's own text"
+            return skipped(f"{found}; {_NAME_IT}, or type --test-command {AUTO}")
         run = asyncio.run(self._base_run())
         passed, failures, left = (run.count(*kind) for kind in _KINDS)
         counts = f"{passed} passed, {failures} failed, {left} skipped, " if run.cases else ""

@@ -22,7 +22,7 @@ from orchestrator.models.catalog import (
     flat_price,
     price_usd,
 )
-from orchestrator.models.known_models import is_small, parameters_named
+from orchestrator.models.known_models import family_of, is_small, parameters_named
 from orchestrator.models.listing import parameters_served
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class ChosenModel:
         reply_tokens: the longest reply, as far as the catalog knows it; the longest of all with fallbacks.
         reasoning: it takes a reasoning effort, as far as that is known; with fallbacks, one of all does.
         streaming: its replies can be had in pieces; with fallbacks, those of all.
-        is_small: it is known to have few parameters; with fallbacks, the first one.
+        is_small: it is known to have few parameters; with fallbacks, all of them are.
         tests: of a recorded run, what was said of the tests in it.
     """
 
@@ -104,7 +104,8 @@ def _ask(around: Around, named: Addressed) -> ChosenModel:
 def _is_small(settings: Settings, named: Addressed) -> bool:
     """Whether the model is known to be small; a server on this machine is asked where the name does not say."""
     name, address = named.ref.name, named.api_url
-    if settings.profile or parameters_named(name) or not is_loopback(urlsplit(address).hostname or ""):
+    is_known = bool(settings.profile or family_of(name) or parameters_named(name))
+    if is_known or not is_loopback(urlsplit(address).hostname or ""):
         return is_small(name)
     return is_small(name, parameters_served(address, named.key, name))
 
@@ -148,6 +149,7 @@ def _in_order(around: Around, models: list[ChosenModel]) -> ChosenModel:
         reply_tokens=max(one.reply_tokens for one in models),
         reasoning=any(one.reasoning is not False for one in models),
         streaming=all(one.streaming for one in models),
+        is_small=all(one.is_small for one in models),
     )
 
 

@@ -10,7 +10,7 @@ from orchestrator.contracts.json_plan import JsonPlan
 from orchestrator.contracts.native import Native, SingleStep
 from orchestrator.core.prompts import render
 from orchestrator.models.catalog import Provider, facts
-from orchestrator.models.known_models import family_of
+from orchestrator.models.known_models import family_of, thinks
 from orchestrator.profiles.anthropic import anthropic
 from orchestrator.profiles.gemini import gemini
 from orchestrator.profiles.minimal import minimal
@@ -98,7 +98,8 @@ def cycle_profile(  # noqa: PLR0913  what the user chose, then what the cycle br
         profile = planner(ToolRegistry.unchecked((*_planner_tools(), *online, *controls)))
     elif name == "small":
         able = (proposing, finish(may_finish))  # nobody could answer what it would ask
-        profile = small(ToolRegistry.unchecked((*_small_tools(), *online, *able)))
+        thinking = chosen.ref is not None and thinks(chosen.ref.name)
+        profile = small(ToolRegistry.unchecked((*_small_tools(), *online, *able)), thinks=thinking)
     else:
         profile = _VENDORS[name](web=online, custom=controls, dangerous=dangerous)
         profile = replace(profile, base_prompt=f"{profile.base_prompt}\n\n{render('cycle/role')}")

@@ -224,7 +224,7 @@ def read_toml(path: Path) -> dict[str, Any] | None:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path} is not UTF-8 text") from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a plain ValueError: more digits than Python reads
         raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
 
 
@@ -289,10 +289,15 @@ def check_value(key: str, value: Any, origin: Origin) -> None:
     try:
         Settings(**{key: value})
     except ValidationError:
+        raise ConfigurationError(f"{origin.names(key)} = {_shown(value)}: must be {allowed(key)}") from None
+
+
+def _shown(value: Any) -> str:
+    try:
         shown = repr(value) if isinstance(value, str) else str(value).lower()
-        if len(shown) > _MAX_SHOWN_CHARS:
-            shown = f"{shown[:_MAX_SHOWN_CHARS]}…"
-        raise ConfigurationError(f"{origin.names(key)} = {shown}: must be {allowed(key)}") from None
+    except ValueError:  # TOML's hexadecimal numbers may have more digits than Python writes
+        return "a number of too many digits"
+    return shown if len(shown) <= _MAX_SHOWN_CHARS else f"{shown[:_MAX_SHOWN_CHARS]}…"
 
 
 def _within_reach(key: str, value: Any, present: Any, origin: Origin) -> Any:

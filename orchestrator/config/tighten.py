@@ -86,7 +86,7 @@ def _values(text: str, place: str) -> tuple[dict[str, Any], list[str]]:
     """What the file says, under the names that options have now, and a line for each other name."""
     try:
         values = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a plain ValueError: more digits than Python reads
         raise ConfigurationError(f"{place} is not valid TOML: {error}") from None
     old_names = [old for old in RENAMED if old in values]
     renamed = {RENAMED[old]: values[old] for old in old_names}

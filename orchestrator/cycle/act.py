@@ -23,7 +23,7 @@ from orchestrator.cycle.house import House, read_house
 from orchestrator.cycle.model_commits import ModelCommits
 from orchestrator.cycle.opening import Opening
 from orchestrator.cycle.pending import Pending
-from orchestrator.cycle.propose import Proposer, as_result
+from orchestrator.cycle.propose import Proposer, UnfitWordsError, as_result
 from orchestrator.cycle.result import in_words
 from orchestrator.cycle.sight import Sight
 from orchestrator.cycle.tasks import TaskKind
@@ -60,7 +60,7 @@ class Act:
         self._evidence = Evidence(parts.guards.redact)
         self._session: Session | None = None
         self._phase = Phase.PLAN
-        self._is_brought = False
+        self._is_brought = self._is_said = False
         submodules = [file.path for file in files if file.kind == "submodule"]
         self._environment = parts.environment(clone.tree, submodules)
         self._started = parts.clock.monotonic()
@@ -106,8 +106,9 @@ class Act:
         if end := await self._end_what_was_begun(brought):
             return end
         end = await self._converse(brought)
+        self._is_said = True
         await self._propose_what_is_left(end)
-        if end.kind in {EndKind.FINISH, EndKind.COMPLETED, EndKind.LIMIT}:
+        if end.kind in {EndKind.FINISH, EndKind.COMPLETED, EndKind.AWAITING, EndKind.LIMIT}:
             await self._proposer.give_up()
         return end
 
@@ -179,13 +180,20 @@ class Act:
         if not await asyncio.to_thread(self._pending.paths):
             return
         self._proposer.draft = True
-        words = render("cycle/proposed_by_host", words=fenced(end.text.strip()) if end.text.strip() else "")
+        said = end.text.strip()
         try:
-            await self._proposer.propose(self._task.title[:_TITLE_CHARS], words)
+            try:
+                await self._propose_unasked(fenced(said) if said else "")
+            except UnfitWordsError:
+                await self._propose_unasked("")
         except ToolError as error:
             self._emit(
                 Warned(f"what the model changed and did not propose is no pull request either: {error}")
             )
+
+    async def _propose_unasked(self, said: str) -> None:
+        words = render("cycle/proposed_by_host", words=said)
+        await self._proposer.propose(self._task.title[:_TITLE_CHARS], words, is_begun=True)
 
     @property
     def conversation(self) -> list[Event]:
@@ -359,7 +367,9 @@ class Act:
 
     def _may_go_on(self) -> bool:
         """Whether the model will be asked once more after this round."""
-        return self._session is None or not (self._is_last() or self._session.budget.exceeded())
+        if self._session is None:
+            return True
+        return not (self._is_said or self._is_last() or self._session.budget.exceeded())
 
     def _emit(self, event: Event) -> None:
         self._evidence(event)

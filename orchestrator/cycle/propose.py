@@ -59,6 +59,10 @@ _ELSEWHERE = (
 )
 
 
+class UnfitWordsError(ToolError):
+    """The words may not leave; the change was not looked at."""
+
+
 @dataclass(slots=True)
 class Proposer:
     """Makes the cycle's pull request, as often as the model asks; the second time updates it.
@@ -128,7 +132,8 @@ class Proposer:
         Args:
             title: the pull request's.
             body: what it says, without what is added here.
-            is_begun: an earlier cycle came as far as the push, so what is refused once was refused there.
+            is_begun: what is refused once is not: it was, in an earlier cycle that came as far as the push, or
+                nobody is there who could answer.
 
         Raises:
             ToolError: nothing has changed, or the change may not leave; the model can mend it.
@@ -219,7 +224,9 @@ class Proposer:
                 self.emit(
                     Guarded(Defence.SECRETS, f"the pull request's {name} holds what looks like a secret")
                 )
-                raise ToolError(f"The {name} holds something that looks like a secret. Write it without.")
+                raise UnfitWordsError(
+                    f"The {name} holds something that looks like a secret. Write it without."
+                )
         if not line:
             raise ToolError("The title is empty. Say in it what the change does.")
         return line, text

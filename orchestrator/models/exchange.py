@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.core.errors import ConnectionFailedError, NotConnectedError, ProviderError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 
     import httpx2
 
@@ -115,12 +115,23 @@ async def read_document(response: httpx2.Response, host: str) -> bytes:
 
 
 def read_list(
-    client: httpx2.Client, url: str, headers: Mapping[str, str], host: str
+    client: httpx2.Client,
+    url: str,
+    headers: Mapping[str, str],
+    host: str,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> tuple[int, dict[str, str], bytes]:
     """Ask for a small document: status, headers and body.
 
+    Args:
+        client: asks; its time-out is for each piece of the body.
+        url: the document's.
+        headers: go with the request.
+        host: names the server in messages.
+        is_late: whether the whole has taken too long; asked after each piece.
+
     Raises:
-        ProviderError: it is too large for what was asked.
+        ProviderError: it is too large for what was asked, or late.
         httpx2.HTTPError: no whole answer came.
     """
     body = bytearray()
@@ -129,6 +140,8 @@ def read_list(
             body += chunk
             if len(body) > MAX_DOCUMENT_BYTES:
                 raise oversized(host, "a list", MAX_DOCUMENT_BYTES)
+            if is_late():
+                raise ProviderError(f"{host} takes too long for a list")
         return reply.status_code, dict(reply.headers), bytes(body)
 
 

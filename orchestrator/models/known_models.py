@@ -132,6 +132,14 @@ def is_small(model: str, parameters: float | None = None) -> bool:
     return family_of(model) is None and count is not None and count < SMALL_PARAMETERS
 
 
+_THINKING = re.compile(r"qwen3|-r1|thinking|reason")
+
+
+def thinks(model: str) -> bool:
+    """Whether a model, of no vendor of the table, thinks before it answers, by its name: its replies are long ones."""
+    return _THINKING.search(model.strip().lower()) is not None
+
+
 def reasons(model: str) -> bool | None:
     """Whether a model thinks before it answers and takes an effort; None where that is not known."""
     if _NOT_REASONING.match(_plain(model)):

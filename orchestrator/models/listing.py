@@ -5,6 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ProviderError
 from orchestrator.models.exchange import read_list
 from orchestrator.models.wire import dicts, endpoint, host_of, read_json
@@ -36,19 +37,24 @@ def only_model(api_url: str, api_key: str | None) -> str:
     return names[0]
 
 
-def parameters_served(api_url: str, api_key: str | None, name: str) -> float | None:
-    """How many parameters the model has that answers to this name; None where the server does not say.
+def parameters_served(
+    api_url: str, api_key: str | None, name: str, *, seconds: float = _SIZE_TIMEOUT_SECONDS
+) -> float | None:
+    """How many parameters the model has that answers to this name; None where the server does not say so in time.
 
     llama.cpp's server says it as `meta.n_params`, and has one model, whatever it is called:
     https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
     """
-    listed = _listed(api_url, api_key, _SIZE_TIMEOUT_SECONDS)
+    listed = _listed(api_url, api_key, seconds)
     if isinstance(listed, str):
         return None
     named = [entry for entry in listed if entry.get("id") == name] or listed
     meta = named[0].get("meta") if len(named) == 1 else None
     count = meta.get("n_params") if isinstance(meta, dict) else None
-    return float(count) if isinstance(count, int | float) and count > 0 else None
+    try:
+        return float(count) if isinstance(count, int | float) and count > 0 else None
+    except OverflowError:
+        return None
 
 
 def _address(api_url: str) -> str:
@@ -59,11 +65,12 @@ def _listed(api_url: str, api_key: str | None, seconds: float) -> list[JsonObjec
     """The entries of the list; or what the server did instead, in words."""
     import httpx2
 
-    url = _address(api_url)
+    url, clock = _address(api_url), SystemClock()
+    end = clock.monotonic() + seconds
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
         with httpx2.Client(timeout=seconds) as client:
-            status, _, body = read_list(client, url, headers, host_of(url))
+            status, _, body = read_list(client, url, headers, host_of(url), lambda: clock.monotonic() > end)
         listed = read_json(body) if status == HTTPStatus.OK else None
     except (httpx2.HTTPError, ProviderError, ValueError) as error:
         return f"could not be asked for its models ({type(error).__name__})"

@@ -32,8 +32,11 @@ _GUARDED_LINES = 20
 _LINES_OF_A_FILE = 8
 _KEPT_SHARE = 0.2
 _LEAST_TAIL_LINES = 3
-_MOST_TAIL_LINES = 2_000
-"""Of a file, for what its content left out to be looked for."""
+_MOST_TAIL_LINES = 300
+"""Of a file, and of its new content, for what that left out to be looked for: comparing repeated lines takes time with
+the third power. Small models do not write more."""
+_MOST_COMPARED_CHARS = 100
+"""Of a line, for the same reason."""
 _ALIKE = 0.6
 _MARKS = (REPLACEMENT, "<U+", '<hidden: "')
 """What the model is shown in place of secrets and of characters that nobody sees."""
@@ -90,7 +93,7 @@ async def write_text(
     if not await context.environment.file_exists(name):
         return await _write(context, name, None, content.encode(), "Created")
     before, old = await _replaceable(context, name)
-    kept, remark = (left_out(old.text, content) if keeps_tail else 0), ""
+    kept, remark = (await asyncio.to_thread(left_out, old.text, content) if keeps_tail else 0), ""
     if kept:
         content = "\n".join([*lines_of(content.rstrip()), *lines_of(old.text)[-kept:], ""])
         remark = (
@@ -221,13 +224,14 @@ def left_out(old: str, content: str) -> int:
     last = wanted[-1].strip() if wanted else ""
     if (
         not last
-        or len(lines) > _MOST_TAIL_LINES
+        or max(len(lines), len(wanted)) > _MOST_TAIL_LINES
         or last in {line.strip() for line in lines_of(old.rstrip())[-_LEAST_TAIL_LINES:]}
     ):
         return 0
     blocks = SequenceMatcher(None, lines, wanted, autojunk=False).get_matching_blocks()
     begin = max((block.a + block.size - 1 for block in blocks if block.size), default=0)
-    alike = [SequenceMatcher(None, last, line.strip()).ratio() for line in lines[begin:]]
+    cut = (line.strip()[:_MOST_COMPARED_CHARS] for line in lines[begin:])
+    alike = [SequenceMatcher(None, last[:_MOST_COMPARED_CHARS], line).ratio() for line in cut]
     place = begin + max(range(len(alike)), key=alike.__getitem__, default=0)
     if max(alike, default=0.0) < _ALIKE:
         return 0

@@ -129,7 +129,7 @@ class _Files:
         """A TOML file's values; none where it is broken."""
         try:
             return tomllib.loads(self.text(path))
-        except (tomllib.TOMLDecodeError, RecursionError):
+        except (ValueError, RecursionError):  # a plain ValueError: more digits than Python reads
             return {}
 
     def json(self, path: str) -> dict[str, Any]:
@@ -212,8 +212,13 @@ class _Python:
             self.requirements.insert(0, "requirements.txt")
 
     def _named(self, table: dict[str, Any]) -> dict[str, str]:
-        """Extras or groups for tests, with what they list."""
-        return {name: str(table[name]) for name in _TEST_GROUPS if name in table}
+        """Extras or groups for tests, with the requirements that they list."""
+        lists = ((name, table.get(name)) for name in _TEST_GROUPS)
+        return {
+            name: "\n".join(item for item in listed if isinstance(item, str))
+            for name, listed in lists
+            if isinstance(listed, list)
+        }
 
     def pytest_source(self) -> str:
         """What says that pytest runs the tests; empty where nothing does."""
@@ -541,8 +546,13 @@ def _test_calls(lines: Iterable[str]) -> list[str]:
     return [
         line
         for line in plain
-        if len(line) <= _MOST_COPIED_CHARS and _TEST_CALL.fullmatch(line) and not _AN_EXAMPLE.search(line)
+        if _may_be_copied(line) and _TEST_CALL.fullmatch(line) and not _AN_EXAMPLE.search(line)
     ]
+
+
+def _may_be_copied(line: str) -> bool:
+    """Whether a line of the repository is short, and shows a person all that it does."""
+    return len(line) <= _MOST_COPIED_CHARS and line.isprintable()
 
 
 def _instructions(files: _Files) -> Iterator[Proposal]:
@@ -594,7 +604,7 @@ def _workflow(files: _Files) -> Iterator[Proposal]:
 
 
 def _is_setup(line: str) -> bool:
-    return len(line) <= _MOST_COPIED_CHARS and _SETUP_CALL.fullmatch(line) is not None
+    return _may_be_copied(line) and _SETUP_CALL.fullmatch(line) is not None
 
 
 _STEP = re.compile(r"^(?P<indent> *)(?:- +)?run: *(?P<rest>.*)$")

@@ -112,6 +112,19 @@ def test_its_likeliest_reply_is_taken_until_a_call_fails(stage: Stage, gcd: Path
     assert stage.model.requests[-1].body["temperature"] == 0.3
 
 
+def test_one_that_thinks_has_room_for_it_and_draws_its_thoughts(stage: Stage, gcd: Path) -> None:
+    stage.script(do(FINISH), do(FINISH))
+    for name in ("qwen2.5-coder:1.5b", "qwen3:1.7b"):
+        stage.run("--repo", str(gcd), "--task", name, "--model", f"openai-chat:{name}")
+        assert _profile(stage) == "small"
+    plain, thinking = (request.body for request in stage.model.requests)
+    assert plain["temperature"] == 0.0
+    assert set(plain) - set(thinking) >= {"temperature"}
+    longest = [key for key in plain if key.startswith("max_")]
+    assert [plain[key] for key in longest] == [2_048]
+    assert [thinking.get(key) for key in longest] == [None]
+
+
 @pytest.mark.parametrize("profile", ["small", "planner"])
 def test_a_file_is_not_overwritten_by_another_one(stage: Stage, gcd: Path, profile: str) -> None:
     wrong: tuple[str, dict[str, Any]] = ("write_file", {"path": "gcd.py", "content": OTHER})
@@ -191,5 +204,17 @@ def test_what_it_wrote_and_only_talks_about_is_proposed(stage: Stage, gcd: Path)
     done = stage.run("--repo", str(gcd), *TASK, *NAMED, "--contract", "native")
     assert done.result["outcome"] == "proposed"
     assert done.result["question"] is None
+    (branch,) = branches(gcd)
+    assert content(gcd, branch, "gcd.py") + "\n" == RIGHT
+
+
+def test_last_words_that_may_not_leave_cost_the_words_alone(stage: Stage, gcd: Path) -> None:
+    words = "I have fixed the bug with " + "ghp_" + "A1b2C3d4E5f6" * 3
+    stage.script(calls(WHOLE), reply(words), reply(words))
+    done = stage.run("--repo", str(gcd), *TASK, *NAMED, "--contract", "native")
+    assert done.result["outcome"] == "proposed"
+    body = done.result["pull_request"]["body"]
+    assert "Take it for unfinished" in body
+    assert "last words" not in body
     (branch,) = branches(gcd)
     assert content(gcd, branch, "gcd.py") + "\n" == RIGHT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tests.doubles.model_server import calls, reply
 from tests.scenarios.stage import FINISH, FIX, PROPOSE, Stage, add_commit, branches, do, git
 
 if TYPE_CHECKING:
@@ -32,6 +33,14 @@ def test_the_edit_and_the_pull_request_say_so_and_the_second_call_goes_through(
     assert result["outcome"] == "proposed"
     body = result["pull_request"]["body"]
     assert "> Not every file of this change can be read:\n> - `calc.py cannot be read as Python" in body
+
+
+def test_what_the_host_proposes_goes_through_and_says_so(stage: Stage, repository: Path) -> None:
+    stage.script(calls(BREAK), reply("It is fixed."), reply("It is fixed."))
+    done = stage.run("--repo", str(repository), *TASK, "--contract", "native")
+    assert done.result["outcome"] == "proposed"
+    assert done.result["pull_request"]["draft"]
+    assert "> Not every file of this change can be read:\n" in done.result["pull_request"]["body"]
 
 
 def test_a_file_that_is_mended_is_proposed_without_a_word(stage: Stage, repository: Path) -> None:

@@ -19,6 +19,7 @@ from orchestrator.cycle.verify import tell_runs
 from orchestrator.verification.page import read_block
 from tests.doubles.github import people, reviews
 from tests.doubles.github.faults import Fault
+from tests.doubles.model_server import calls, reply
 from tests.doubles.verifier import COMMAND, FakeRuns
 from tests.scenarios.hosted import NAME, Hosted
 from tests.scenarios.stage import (
@@ -196,6 +197,19 @@ async def test_a_model_that_gives_up_leaves_a_draft_that_says_what_fails(bench: 
     assert result.pull_request is not None
     assert result.pull_request.draft
     assert WARNED in result.pull_request.body
+
+
+@pytest.mark.parametrize("last", ["It is fixed.", "Shall I do anything else?"])
+@pytest.mark.parametrize("first", [(BREAKING,), (BREAKING, PROPOSE)])
+async def test_what_fails_and_is_only_talked_about_is_a_draft_that_says_so(
+    bench: Bench, first: tuple[Any, ...], last: str
+) -> None:
+    result = await bench.run(calls(*first), reply("It is fixed."), reply(last), contract="native")
+    assert result.outcome == "proposed", result.error
+    assert result.pull_request is not None
+    assert result.pull_request.draft
+    assert WARNED in result.pull_request.body
+    assert not [event for event in events(bench.stage, "Warned") if "no pull request" in event["message"]]
 
 
 async def test_what_was_changed_after_the_refusal_is_not_proposed_unasked(bench: Bench) -> None:

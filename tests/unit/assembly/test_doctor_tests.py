@@ -125,6 +125,17 @@ def test_whoever_asks_sees_the_tests_run_once_and_the_result_is_kept(tmp_path: P
     )
 
 
+def test_a_command_that_is_copied_runs_only_where_a_person_says_so(tmp_path: Path) -> None:
+    files = {"AGENTS.md": "Run `make test`.\n", "Makefile": "test:\n\ttrue\n"}
+    repository = make_repository(tmp_path / "calc", files=files)
+    run = probe(tmp_path, str(repository), runs=True)["a run"]
+    assert run.state is State.SKIPPED
+    assert "name it with --test-command, or type --test-command auto" in run.found
+    for command in ("auto", "make test"):
+        seen = probe(tmp_path, str(repository), runs=True, test_command=command)["a run"]
+        assert seen.found.startswith("exit code 0")
+
+
 def test_nothing_of_the_repository_runs(tmp_path: Path) -> None:
     trap = "import pathlib\npathlib.Path('ran').touch()\n"
     files = {

@@ -243,3 +243,21 @@ def test_with_fallbacks_a_plan_is_priced_by_the_dearest_and_the_longest_reply(tm
     assert alone.reply_tokens < dear.reply_tokens == both.reply_tokens == 32_000
     assert both.price(usage) == dear.price(usage)
     assert both.ref == alone.ref
+
+
+@pytest.mark.parametrize("name", ["gpt-5", "claude-sonnet-4-5", "qwen2.5-coder:1.5b"])
+def test_a_server_is_not_asked_for_the_size_of_a_model_whose_name_says_it(tmp_path: Path, name: str) -> None:
+    with ModelServer([]) as server:
+        choose_model(around(tmp_path, {}, model=f"openai-chat:{name}", api_url=server.url))
+        assert server.connections == 0
+        choose_model(around(tmp_path, {}, model="openai-chat:coder", api_url=server.url))
+        assert server.connections == 1
+
+
+@pytest.mark.parametrize(("second", "small"), [("qwen2.5-coder:3b", True), ("qwen2.5-coder:32b", False)])
+def test_a_small_model_with_a_large_one_behind_it_has_no_small_ones_limits(
+    tmp_path: Path, second: str, *, small: bool
+) -> None:
+    flags = {"model": "qwen2.5-coder:1.5b", "api_url": LOCAL}
+    assert choose_model(around(tmp_path, {}, **flags)).is_small
+    assert choose_model(around(tmp_path, {}, **flags, fallback_model=(second,))).is_small is small

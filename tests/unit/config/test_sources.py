@@ -180,6 +180,9 @@ def test_what_is_wrong_with_a_flag(place: Place, flags: dict[str, str], message:
         ("model = ['a']", "model in {} = ['a']: must be one line of text"),
         ("draft = ", "{} is not valid TOML: "),
         ("a = " + "[" * 5000, "{} is not valid TOML: "),
+        ("a = " + "1" * 5000, "{} is not valid TOML: "),
+        ("max_files = 0x" + "f" * 6000, "max_files in {} = a number of too many digits: must be"),
+        ("allow_host = [0x" + "f" * 6000 + "]", "allow_host in {} = a number of too many digits: must be"),
     ],
 )
 @pytest.mark.parametrize("which", ["local", "user"])
@@ -400,7 +403,17 @@ class TestTheFileOfTheRepository:
         assert settings == Settings(deny_command=("rm *",))
         assert notes == []
 
-    @pytest.mark.parametrize("text", ["max_files = 'few'", "= 1", "permission = 'root'", "a = " + "[" * 5000])
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "max_files = 'few'",
+            "= 1",
+            "permission = 'root'",
+            "a = " + "[" * 5000,
+            "a = " + "1" * 5000,
+            "max_files = 0x" + "f" * 6000,
+        ],
+    )
     def test_a_broken_one_stops_the_run(self, text: str) -> None:
         with pytest.raises(ConfigurationError, match="the file"):
             tightened(Settings(), text, "the file")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from orchestrator.models.known_models import is_small, parameters_named
+from orchestrator.models.known_models import is_small, parameters_named, thinks
 from orchestrator.models.listing import parameters_served
 from tests.doubles.loopback import Loopback, LoopbackHandler
 
@@ -58,9 +59,27 @@ def test_a_vendor_s_own_model_is_never_small(name: str, served: float | None, sm
     assert is_small(name, served) is small
 
 
+@pytest.mark.parametrize(
+    ("name", "thinking"),
+    [
+        ("qwen3:4b", True),
+        ("Qwen/Qwen3-1.7B", True),
+        ("deepseek-r1:1.5b", True),
+        ("Qwen3-4B-Thinking-2507", True),
+        ("phi4-mini-reasoning:3.8b", True),
+        ("qwen2.5-coder:1.5b", False),
+        ("llama3.2:3b", False),
+        ("smollm2:360m", False),
+    ],
+)
+def test_a_model_that_thinks_is_known_by_its_name(name: str, thinking: bool) -> None:  # noqa: FBT001
+    assert thinks(name) is thinking
+
+
 class _Models(Loopback):
-    def __init__(self, status: int, listing: Any) -> None:
+    def __init__(self, status: int, listing: Any, *, pause: float | None = None) -> None:
         super().__init__(_Handler)
+        self.pause = pause  # seconds before each byte
         self.answer = status, json.dumps(listing).encode()
 
 
@@ -70,7 +89,14 @@ class _Handler(LoopbackHandler):
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        owner = self.server.owner
+        if owner.pause is None:
+            self.wfile.write(body)
+            return
+        with suppress(OSError):
+            for byte in body:
+                owner.closing.wait(owner.pause)
+                self.wfile.write(bytes((byte,)))
 
 
 def _entry(name: str, **meta: Any) -> dict[str, Any]:
@@ -87,6 +113,7 @@ def _entry(name: str, **meta: Any) -> dict[str, Any]:
         (200, {"data": [{"id": "coder", "meta": None}]}, None),
         (200, {"data": [_entry("coder", n_params="many")]}, None),
         (200, {"data": [_entry("coder", n_params=-1)]}, None),
+        (200, {"data": [_entry("coder", n_params=10**400)]}, None),
         (200, {"data": []}, None),
         (200, [], None),
         (404, {"error": "no"}, None),
@@ -95,6 +122,12 @@ def _entry(name: str, **meta: Any) -> dict[str, Any]:
 def test_the_parameters_that_a_server_says(status: int, listing: Any, parameters: float | None) -> None:
     with _Models(status, listing) as server:
         assert parameters_served(f"{server.root}/v1", None, "coder") == parameters
+
+
+def test_a_server_that_speaks_without_an_end_says_nothing() -> None:
+    listing = {"data": [_entry("coder", n_params=2e9)]}
+    with _Models(200, listing, pause=0.02) as server:
+        assert parameters_served(f"{server.root}/v1", None, "coder", seconds=0.2) is None
 
 
 def test_a_server_that_is_not_there_says_nothing() -> None:

@@ -277,6 +277,18 @@ def test_what_is_left_out_is_the_end_of_the_file_and_not_in_the_content(
         )
 
 
+@pytest.mark.parametrize(("count", "kept"), [(50, 198), (150, 0)])
+def test_what_is_left_out_of_a_long_file_or_by_a_long_content_is_not_looked_for(
+    count: int, kept: int
+) -> None:
+    functions = [f"def f{number}():\n    return {number}\n\n\n" for number in range(count)]
+    assert left_out("".join(functions), functions[0].rstrip().replace("return 0", "return zero")) == kept
+    # Comparing so many lines of two kinds would take hours.
+    assert left_out("    0,\n    1,\n" * 1_000, "    1,\n    1,\n    0,\n" * 50_000) == 0
+    assert left_out("    0,\n    1,\n" * 100, "    1,\n    1,\n    0,\n" * 50_000) == 0
+    assert left_out("01" * 200_000 + "\n\n\nx = 1\ny = 2\nz = 3\n", "10" * 99) == 5
+
+
 async def test_a_file_is_not_replaced_by_another_one_until_it_is_said_twice(
     context: ToolContext, tmp_path: Path
 ) -> None:

@@ -496,6 +496,24 @@ def test_no_text_takes_long(path: str, text: str) -> None:
     proposals({**_TEST, path: text})
 
 
+@pytest.mark.parametrize("hidden", ["\x1b[1A\x1b[2K", "\u202e", "\u200b", "\x07", "\r", "\u2028"])
+def test_a_line_with_characters_that_nobody_sees_is_not_copied(hidden: str) -> None:
+    workflow = "jobs:\n  a:\n    steps:\n      - run: npm ci 'x{}'\n      - run: ctest 'x{}'\n"
+    assert proposals({"AGENTS.md": f"```\nctest 'x{hidden}'\n```\n"}) == []
+    assert proposals({".github/workflows/ci.yml": workflow.format("", hidden)}) == []
+    assert [one.setup for one in proposals({".github/workflows/ci.yml": workflow.format(hidden, "")})] == [""]
+
+
+@pytest.mark.parametrize("number", ["1" * 5000, "0x" + "f" * 6000, "[0x" + "f" * 6000 + "]"])
+@pytest.mark.parametrize(
+    "table",
+    ["project.optional-dependencies", "dependency-groups", "tool.poetry.group", "tool.pytest", "tool.pdm"],
+)
+def test_a_number_of_many_digits_is_no_error(table: str, number: str) -> None:
+    files = {**_TEST, "pyproject.toml": f"{_PROJECT}[{table}]\ntest = {number}\n"}
+    assert proposals(files)[0].command == PYTEST
+
+
 @given(st.dictionaries(st.sampled_from([
     "pyproject.toml", "setup.cfg", "tox.ini", "noxfile.py", "package.json", "Makefile", "Cargo.toml", ".config/nextest.toml",
     "go.mod", "AGENTS.md", ".github/workflows/ci.yml", "composer.json", "tests/test_a.py", "uv.lock", "requirements.txt",
