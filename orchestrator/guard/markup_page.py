@@ -42,6 +42,7 @@ _FOOTNOTE = re.compile(r"^[ \t>*+\-\d.)]*+\[\^(?P<label>[^\]\r\n]++)\]:", re.MUL
 _INDENTED = re.compile(r" {0,3}\t| {4}")
 _LONG_BLOCK = re.compile(r"(?i)```|~~~|<(?:[!?]|pre|script|style|textarea)")
 _BLANK_LINE = re.compile(r"\n[ \t>]*+\n")
+_UNDERLINE = re.compile(r"-+[ \t]*")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _ADDRESS_SIGN = re.compile(rf"{ESCAPED}|[()\s]", re.ASCII)
 _MANY_QUOTES = 8
@@ -101,7 +102,20 @@ def _parser() -> MarkdownIt:
     helpers = SimpleNamespace(parseLinkDestination=_destination, parseLinkTitle=parseLinkTitle)
     parser.helpers = helpers  # type: ignore[assignment]
     parser.block.ruler.at("html_block", _html_rule(), {"alt": ["paragraph", "reference", "blockquote"]})
+    parser.block.ruler.at("table", _table, {"alt": ["paragraph", "reference"]})
     return parser
+
+
+def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001  the parser's signature
+    """The parser's rule for tables, but a line that underlines a heading begins none, as in GitHub's parser."""
+    from markdown_it.rules_block.table import table
+
+    below = start + 1
+    if below < end:
+        first = state.bMarks[below] + state.tShift[below]
+        if _UNDERLINE.fullmatch(state.src, first, state.eMarks[below]):
+            return False
+    return table(state, start, end, silent)
 
 
 def _destination(string: str, start: int, maximum: int) -> _Result:

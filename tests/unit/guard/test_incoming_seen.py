@@ -149,6 +149,8 @@ def numbered(pieces: list[str]) -> str:
 @example("> [qw00]: x(")
 @example("[a]: b\n[qw00]: x(")
 @example("[qw00]: x(\\")
+@example("[qw00]: x|\n---\n")
+@example("> [qw00]: x|\n> ---\n\n| a |\n|---|\n| b |")
 @example("[qw00]: ((((((((((((((((((((((((((((((((")
 @example("[qw00]: (((((((((((((((((((((((((((((((((")
 @example("<pre lang=mermaid>\n%% qw00\n</pre>")
