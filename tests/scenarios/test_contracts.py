@@ -152,15 +152,21 @@ def test_words_alone_are_answered_once_and_then_the_host_proposes_what_was_chang
     assert content(repository, branch, "calc.py") + "\n" == FIXED
 
 
-@pytest.mark.parametrize("work", [[], [("write_file", {"file_path": "calc.py", "content": "def add(:\n"})]])
-def test_words_alone_propose_neither_nothing_nor_a_file_that_cannot_be_read(
-    stage: Stage, repository: Path, work: list[tuple[str, dict[str, Any]]]
-) -> None:
-    stage.script(*([calls(*work)] if work else []), reply("I fixed it."), reply("Really."))
+def test_words_alone_propose_nothing_where_nothing_was_changed(stage: Stage, repository: Path) -> None:
+    stage.script(reply("I fixed it."), reply("Really."))
     done = stage.run("--repo", str(repository), *TASK, "--contract", "native", "--profile", "anthropic")
     assert done.result["outcome"] == "failed"
-    assert bool(done.result["patch"]) == bool(work), "the work is kept"
+    assert not done.result["patch"]
     assert not branches(repository)
+
+
+def test_words_alone_propose_a_file_that_cannot_be_read_and_say_so(stage: Stage, repository: Path) -> None:
+    broken = calls(("write_file", {"file_path": "calc.py", "content": "def add(:\n"}))
+    stage.script(broken, reply("I fixed it."), reply("Really."))
+    done = stage.run("--repo", str(repository), *TASK, "--contract", "native", "--profile", "anthropic")
+    assert done.result["outcome"] == "proposed"
+    assert done.result["pull_request"]["draft"]
+    assert "Not every file of this change can be read" in done.result["pull_request"]["body"]
 
 
 def test_a_failed_edit_keeps_the_pull_request_back(stage: Stage, repository: Path) -> None:
