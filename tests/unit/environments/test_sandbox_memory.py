@@ -166,11 +166,11 @@ ATTACKS = {
 }
 
 
-async def run(folder: Path, program: str, limits: Limits) -> tuple[str, str]:
+async def run(folder: Path, program: str, limits: Limits, *, ms: int = MS) -> tuple[str, str]:
     """The limit that it passed, and its output."""
     (folder / "program.py").write_text(HEAD + textwrap.dedent(program))
     environment = LocalEnvironment(folder, sandbox=find_sandbox(SandboxOptions(limits=limits)))
-    result = await environment.exec_command(f"{shlex.quote(sys.executable)} program.py", timeout_ms=MS)
+    result = await environment.exec_command(f"{shlex.quote(sys.executable)} program.py", timeout_ms=ms)
     await environment.cleanup()
     return result.killed_for, f"{result.exit_code} {result.output[-500:]}"
 
@@ -182,7 +182,13 @@ async def test_what_the_kernel_holds_counts(attack: str, grouped: bool, tmp_path
         pytest.skip("version 1 gives sockets of the network a limit of their own, at which they wait")
     settled = "" if grouped else "time.sleep(1)  # the kernel gives back what the last test's command held\n"
     program = settled + textwrap.dedent(ATTACKS[attack]) + "\ntime.sleep(600)\n"
-    killed_for, output = await run(tmp_path, program, Limits(memory_bytes=256 * MIB, grouped=grouped))
+    limits = Limits(memory_bytes=256 * MIB, grouped=grouped)
+    killed_for, output = await run(tmp_path, program, limits, ms=MS if grouped else MS // 4)
+    for _ in range(2):
+        if killed_for == FULL or grouped:
+            break
+        # What other programs give back in this time hides as much of what this one takes: see `Watch`.
+        killed_for, output = await run(tmp_path, program, limits, ms=MS // 4)
     assert killed_for == FULL, output
 
 
