@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from orchestrator.verification.verdict import Verdict
     from orchestrator.workspace.clone import Clone
 
-_FAILED = (CaseStatus.FAILED, CaseStatus.ERROR)
 _MOST_NAMED = 5
 """Tests of the task whose failure the first prompt shows."""
 _NAMED_CHARACTERS = 1_500
@@ -67,7 +66,7 @@ def _ended(run: RunResult) -> TestRunEnded:
     return TestRunEnded(
         run.kind,
         run.count(CaseStatus.PASSED),
-        run.count(*_FAILED),
+        len(run.failures),
         run.count(CaseStatus.SKIPPED),
         run.exit,
         run.seconds,
@@ -250,12 +249,8 @@ class Verification:
             self.clone.changed_tree, set(self.ledger.touched), include_commands=self.ledger.shell_used
         )
         run = await self.verifier.run_tests(tree, tuple(ids))
-        failing = {name for name, case in run.cases.items() if case.status in _FAILED}
-        known = {
-            name
-            for name, case in (self._before.cases if self._before else {}).items()
-            if case.status in _FAILED and name in failing
-        }
+        failing = {case.id for case in run.failures}
+        known = failing.intersection(case.id for case in (self._before.failures if self._before else ()))
         told = render(
             "cycle/tests_run",
             run=describe_run(run),

@@ -94,6 +94,11 @@ class RunResult:
         """How many tests ended so."""
         return sum(case.status in statuses for case in self.cases.values())
 
+    @property
+    def failures(self) -> list[CaseResult]:
+        """The tests that failed, by themselves or with what they are a part of."""
+        return [case for case in self.cases.values() if case.failed]
+
     def passed(self, name: str) -> bool | None:
         """Whether a test passed, or all with `WHOLE_RUN`; None where nothing is known of it."""
         if name == WHOLE_RUN:
@@ -104,7 +109,7 @@ class RunResult:
     @property
     def is_green(self) -> bool:
         """Whether the run counts and nothing in it failed."""
-        return not self.problem and self.exit == 0 and not self.count(CaseStatus.FAILED, CaseStatus.ERROR)
+        return not self.problem and self.exit == 0 and not self.failures
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     Function = ast.FunctionDef | ast.AsyncFunctionDef
 
-_FAILING = (CaseStatus.FAILED, CaseStatus.ERROR)
 _EQUAL = re.compile(r"assert(?:List|Dict|Tuple|Set|Count|Sequence|MultiLine|Almost)?Equals?")
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+|[0-9]+(?:\.[0-9]+)?")
 _FAR = 1_000_003
@@ -58,7 +57,7 @@ def at_stake(
             and function not in found[case.file]
         ):
             continue
-        if case.status in _FAILING or function in rewritten.get(case.file, ()):
+        if case.failed or function in rewritten.get(case.file, ()):
             found[case.file].add(function)
             left -= 1
     return {file: functions for file, functions in found.items() if functions}
@@ -146,8 +145,8 @@ class Copies:
             name: case
             for name, case in found.items()
             if case.status is CaseStatus.FAILED
-            and (case.is_assertion or _passes(before, name))
-            and _passes(kept, name)
+            and (case.is_assertion or before.passed(name))
+            and kept.passed(name)
         }
 
     def agreeing(self, run: RunResult, before: RunResult) -> set[str]:
@@ -218,11 +217,6 @@ def copy_tests(path: str, source: bytes, names: Iterable[str], tokens: tuple[str
     )
     text, other = _edited(source, edits), _edited(source, [*edits, *spoils]) if spoils else b""
     return Copies(path, first, text, second, other, named, frozenset(spoiled))
-
-
-def _passes(run: RunResult, name: str) -> bool:
-    case = run.cases.get(name)
-    return case is not None and case.status is CaseStatus.PASSED
 
 
 def _function(name: str, start: str) -> str:

@@ -129,7 +129,7 @@ def _counts(run: RunResult | None) -> dict[str, int | None] | None:
     known = bool(run.cases)
     return {
         "passed": run.count(CaseStatus.PASSED) if known else None,
-        "failed": run.count(CaseStatus.FAILED, CaseStatus.ERROR) if known else None,
+        "failed": len(run.failures) if known else None,
         "skipped": run.count(CaseStatus.SKIPPED) if known else None,
         "exit": run.exit,
     }

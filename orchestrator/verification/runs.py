@@ -53,7 +53,6 @@ _TOKEN_BITS = 64
 _TEST_FILE_BYTES = 2_000_000
 _MOST_REPORT_BYTES = 100_000_000
 """Of all reports of a run."""
-_FAILING = (CaseStatus.FAILED, CaseStatus.ERROR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -530,8 +529,8 @@ class HostRuns:
         if len(cases) > MAX_CASES:
             problem, cases = f"the reports list more than {MAX_CASES:,} tests", {}
         control = [cases.pop(name) for name in list(cases) if token and token in name]
-        shown = any(case.status in _FAILING for case in control)
-        failed = sum(case.status in _FAILING for case in cases.values())
+        shown = any(case.failed for case in control)
+        failed = sum(case.failed for case in cases.values())
         exit_code = exit_without(ran.exit_code, others_failed=bool(failed)) if shown else ran.exit_code
         problem = (
             _stopped(ran, self._options.minutes)
@@ -574,7 +573,7 @@ def _disagreement(
     """Why a run that ended with success is none; empty if it is one, or says itself that it failed."""
     if exit_code != 0:
         return "no test ran" if exit_code == _NOTHING_COLLECTED and has_report and not cases else ""
-    failed = sum(case.status in _FAILING for case in cases)
+    failed = sum(case.failed for case in cases)
     if failed:
         return f"the exit code is 0, though the report has failed tests: {failed}"
     if has_report and not any(case.status is CaseStatus.PASSED for case in cases):
@@ -601,7 +600,7 @@ def _suspects(before: RunResult, after: RunResult) -> set[str]:
     return {
         name
         for name, case in after.cases.items()
-        if case.status in _FAILING and name in before.cases and before.cases[name].status is CaseStatus.PASSED
+        if case.failed and name in before.cases and before.cases[name].status is CaseStatus.PASSED
     }
 
 

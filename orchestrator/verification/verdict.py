@@ -192,12 +192,12 @@ def _of_kept(before: RunResult, kept: RunResult | None) -> tuple[Finding, ...]:
 
 def _fails_without_a_test(run: RunResult) -> bool:
     """Whether a command fails though no test does: as by a limit for what the tests cover, or by a crash at its end."""
-    return run.exit != 0 and not any(case.failed for case in run.cases.values())
+    return run.exit != 0 and not run.failures
 
 
 def describe_run(run: RunResult) -> str:
     """A run for the model: how many tests ended how, and what the runner said of those that failed."""
-    failed = [case for case in run.cases.values() if case.failed]
+    failed = run.failures
     failed.sort(key=lambda case: case.status is not CaseStatus.FAILED)
     named = [(case.id, case.message) for case in failed]
     if not run.cases or run.problem or (run.exit and not failed):
