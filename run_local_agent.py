@@ -11,7 +11,7 @@ from pathlib import Path
 
 LEAST_PYTHON = (3, 11)
 NEWER_PYTHONS = ("python3.14", "python3.13", "python3.12", "python3.11")
-USAGE = 2  # as in orchestrator/cli/exit_codes.py
+USAGE = 2  # as in orchestrator/app/cli/exit_codes.py
 HERE = Path(__file__).resolve().parent
 NEEDS_NO_PACKAGES = {"-h", "--help", "--version"}
 SHOWN_PACKAGES = 3
@@ -68,6 +68,6 @@ if __name__ == "__main__":
         sys.exit(USAGE)
     sys.path.insert(0, str(HERE))
 
-    from orchestrator.cli import main
+    from orchestrator.app.cli import main
 
     sys.exit(main())

@@ -2,7 +2,7 @@
 
 import sys
 
-from orchestrator.cli import main
+from orchestrator.app.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

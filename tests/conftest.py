@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from orchestrator.config.sources import SUITE_VARIABLES
+from orchestrator.app.config.sources import SUITE_VARIABLES
 
 # The same examples each time, so that more of them find more only where the code is new:
 # HYPOTHESIS_PROFILE=thorough has others each time.

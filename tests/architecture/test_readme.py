@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.arguments import parse
-from orchestrator.cli.exit_codes import MEANINGS
-from orchestrator.config.keys import VARIABLES
-from orchestrator.config.settings import KEYS, Settings, description
+from orchestrator.app.cli.arguments import parse
+from orchestrator.app.cli.exit_codes import MEANINGS
+from orchestrator.app.config.keys import VARIABLES
+from orchestrator.app.config.settings import KEYS, Settings, description
 from tests.readme_commands import commands
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")

@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.verification.base import RunKind
-from orchestrator.verification.verdict import judge
-from tests.unit.verification.rig import PYTEST, bench
+from orchestrator.bot.verification.base import RunKind
+from orchestrator.bot.verification.verdict import judge
+from tests.unit.bot.verification.rig import PYTEST, bench
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tests.unit.verification.rig import Bench
+    from tests.unit.bot.verification.rig import Bench
 
 _TESTS = 100
 

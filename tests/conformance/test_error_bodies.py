@@ -16,7 +16,7 @@ from orchestrator.core.errors import (
     ResumableError,
     SpentQuotaError,
 )
-from orchestrator.models.failures import count_waits, error_from_body, error_in_reply
+from orchestrator.engine.models.failures import count_waits, error_from_body, error_in_reply
 from tests.conformance.error_bodies import BODIES, Body, Meaning
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

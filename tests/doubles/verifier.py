@@ -7,14 +7,14 @@ import subprocess
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.verification.base import CaseResult, CaseStatus, RunKind, RunResult, Runs
 from orchestrator.core.errors import ToolError
-from orchestrator.verification.base import CaseResult, CaseStatus, RunKind, RunResult, Runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from orchestrator.verification.base import Change
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.verification.base import Change
 
 CODE, TESTS = "calc.py", "test_calc.py"
 COMMAND = "run the tests"

@@ -9,18 +9,18 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
-from orchestrator.contracts.extract import extract
-from orchestrator.contracts.json_plan import JsonPlan
-from orchestrator.contracts.written_calls import written_calls
 from orchestrator.core.errors import PathRefusedError, ToolError
 from orchestrator.core.messages import FinishReason, Message, Usage
-from orchestrator.environments.paths import split_path
-from orchestrator.guard.shell_scan import scan
-from orchestrator.guard.shell_syntax import Unparsed, parse_line
-from orchestrator.models.base import Response
-from orchestrator.tools.hunks import apply_chunks
-from orchestrator.tools.unified import parse_unified
-from orchestrator.tools.v4a import parse_v4a
+from orchestrator.engine.contracts.extract import extract
+from orchestrator.engine.contracts.json_plan import JsonPlan
+from orchestrator.engine.contracts.written_calls import written_calls
+from orchestrator.engine.environments.paths import split_path
+from orchestrator.engine.models.base import Response
+from orchestrator.engine.policy.shell_scan import scan
+from orchestrator.engine.policy.shell_syntax import Unparsed, parse_line
+from orchestrator.engine.tools.hunks import apply_chunks
+from orchestrator.engine.tools.unified import parse_unified
+from orchestrator.engine.tools.v4a import parse_v4a
 from tests.fuzz import commands, plans
 from tests.fuzz.target import Target, pieces, text_of
 

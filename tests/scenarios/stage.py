@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli import main
+from orchestrator.app.cli import main
 from tests.doubles.model_server import ModelServer, Step, plan
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.assembly.tasks import open_tasks
+from orchestrator.app.wiring.tasks import open_tasks
+from orchestrator.bot.coordination.claims import Claims, Lease, LeaseTimes
+from orchestrator.bot.coordination.records import Records
 from orchestrator.core.clock import SystemClock
-from orchestrator.workspace.claims import Claims, Lease, LeaseTimes
-from orchestrator.workspace.records import Records
 from tests.scenarios.hosted import Hosted
 from tests.scenarios.stage import FINISH, FIX, FIX_IT, PROPOSE, Done, Stage, add_commit, do, git
 

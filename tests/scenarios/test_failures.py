@@ -28,14 +28,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.assembly.build import Errand, build_program
+from orchestrator.app.wiring.build import Errand, build_program
+from orchestrator.bot.cycle.parts import Stop, no_wait
+from orchestrator.bot.journal.folders import JOURNAL_FILE, Home
+from orchestrator.bot.journal.open_runs import is_open
+from orchestrator.bot.worker.pace import Pace
+from orchestrator.bot.worker.waiting import Waiting
+from orchestrator.bot.worker.worker import Rhythm, work
 from orchestrator.core.clock import ManualClock, SystemClock
-from orchestrator.cycle.parts import Stop, no_wait
-from orchestrator.journal.folders import JOURNAL_FILE, Home
-from orchestrator.journal.open_runs import is_open
-from orchestrator.worker.pace import Pace
-from orchestrator.worker.waiting import Waiting
-from orchestrator.worker.worker import Rhythm, work
 from tests.doubles.github.faults import Fault, server_error
 from tests.doubles.model_server import ModelServer
 from tests.scenarios.dying import Mortal, claims, hidden
@@ -58,9 +58,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from orchestrator.assembly.program import Program
-    from orchestrator.cycle.result import CycleResult
-    from orchestrator.journal.pauses import Pause
+    from orchestrator.app.wiring.program import Program
+    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.journal.pauses import Pause
     from tests.doubles.github.server import GitHub
     from tests.doubles.github.state import Repo
     from tests.doubles.model_server import RecordedRequest, Step

@@ -36,7 +36,7 @@ from tests.scenarios.stage import FINISH, FIX, FIXED, PROPOSE, do, git
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orchestrator.cycle.result import CycleResult
+    from orchestrator.bot.cycle.result import CycleResult
     from tests.doubles.github.server import GitHub
 
 pytestmark = pytest.mark.timeout(3600)

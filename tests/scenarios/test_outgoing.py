@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.guard.secrets import Redactor
+from orchestrator.engine.policy.secrets import Redactor
 from tests.doubles.github.faults import Fault
 from tests.doubles.github_page import github_page
 from tests.scenarios.stage import FILES, FINISH, FIX, PROPOSE, Stage, add_commit, branches, do, git

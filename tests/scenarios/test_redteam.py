@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.cli.redteam import configured
-from orchestrator.redteam.attack import INCIDENTS, Attack, Place, read_corpus
-from orchestrator.redteam.run import prove, try_attack
-from orchestrator.redteam.secrets import draw
+from orchestrator.app.cli.redteam import configured
+from orchestrator.app.redteam.attack import INCIDENTS, Attack, Place, read_corpus
+from orchestrator.app.redteam.run import prove, try_attack
+from orchestrator.app.redteam.secrets import draw
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.redteam.run import Configured
+    from orchestrator.app.redteam.run import Configured
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="some attacks go by way of /proc")
 

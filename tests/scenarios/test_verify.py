@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.assembly.build import Errand, build_program
-from orchestrator.assembly.program import Program
-from orchestrator.cycle.parts import Stop, no_wait
-from orchestrator.cycle.tasks import REBASE_LABEL
-from orchestrator.cycle.verify import tell_runs
-from orchestrator.verification.page import read_block
+from orchestrator.app.wiring.build import Errand, build_program
+from orchestrator.app.wiring.program import Program
+from orchestrator.bot.cycle.parts import Stop, no_wait
+from orchestrator.bot.cycle.tasks import REBASE_LABEL
+from orchestrator.bot.cycle.verify import tell_runs
+from orchestrator.bot.verification.page import read_block
 from tests.doubles.github import people, reviews
 from tests.doubles.github.faults import Fault
 from tests.doubles.model_server import calls, reply
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from orchestrator.config import Settings
-    from orchestrator.cycle.parts import CycleParts
-    from orchestrator.cycle.result import CycleResult
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.app.config import Settings
+    from orchestrator.bot.cycle.parts import CycleParts
+    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.git.clone import Clone
     from tests.doubles.github.server import GitHub
     from tests.scenarios.stage import Stage
 

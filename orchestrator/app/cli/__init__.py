@@ -6,8 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import UsageError, parse
-from orchestrator.cli.exit_codes import DONE, FAILED, INTERRUPTED, USAGE, for_error
+from orchestrator.app.cli.arguments import UsageError, parse
+from orchestrator.app.cli.exit_codes import DONE, FAILED, INTERRUPTED, USAGE, for_error
 from orchestrator.core.commands import PROGRAM
 from orchestrator.core.errors import PullwrightError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program and return its exit status (`orchestrator.cli.exit_codes`).
+    """Run the program and return its exit status (`orchestrator.app.cli.exit_codes`).
 
     Args:
         argv: the arguments without the program's name; what was typed, if None.
@@ -46,35 +46,35 @@ def _dispatch(options: argparse.Namespace) -> int:  # noqa: PLR0911  one for eac
     """Only the module of the command that was named is imported: start-up is a feature."""
     match options.command:
         case "run":
-            from orchestrator.cli.run import run
+            from orchestrator.app.cli.run import run
 
             return run(options)
         case "worker":
-            from orchestrator.cli.worker_command import worker
+            from orchestrator.app.cli.worker_command import worker
 
             return worker(options)
         case "show":
-            from orchestrator.cli.show import show
+            from orchestrator.app.cli.show import show
 
             return show(options)
         case "redteam":
-            from orchestrator.cli.redteam import redteam
+            from orchestrator.app.cli.redteam import redteam
 
             return redteam(options)
         case "pulls":
-            from orchestrator.cli.pulls import pulls
+            from orchestrator.app.cli.pulls import pulls
 
             return pulls(options)
         case "digest":
-            from orchestrator.cli.digest_command import digest
+            from orchestrator.app.cli.digest_command import digest
 
             return digest(options)
         case "claims":
-            from orchestrator.cli.claims_command import claims
+            from orchestrator.app.cli.claims_command import claims
 
             return claims(options)
         case "retry" | "close" | "forget":
-            from orchestrator.cli import task_commands
+            from orchestrator.app.cli import task_commands
 
             decide = {
                 "retry": task_commands.retry,
@@ -83,18 +83,18 @@ def _dispatch(options: argparse.Namespace) -> int:  # noqa: PLR0911  one for eac
             }
             return decide[options.command](options)
         case "doctor":
-            from orchestrator.cli.doctor_command import doctor
+            from orchestrator.app.cli.doctor_command import doctor
 
             return doctor(options)
         case _:
-            from orchestrator.cli.config_command import config
+            from orchestrator.app.cli.config_command import config
 
             return config(options)
 
 
 def _report(message: str, status: int) -> int:
-    from orchestrator.cli.text import clean
-    from orchestrator.guard.secrets import Redactor
+    from orchestrator.app.cli.text import clean
+    from orchestrator.engine.policy.secrets import Redactor
 
     sys.stderr.write(f"{PROGRAM}: {Redactor().redact(clean(message))}\n")
     return status

@@ -8,8 +8,8 @@ import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from orchestrator import __version__
-from orchestrator.cli.exit_codes import MEANINGS
-from orchestrator.cli.setting_flags import SETTING_KEYS, add_settings
+from orchestrator.app.cli.exit_codes import MEANINGS
+from orchestrator.app.cli.setting_flags import SETTING_KEYS, add_settings
 from orchestrator.core.commands import PROGRAM
 from orchestrator.core.secret_names import is_secret_name
 
@@ -313,7 +313,7 @@ def _check_run(options: argparse.Namespace) -> None:
 
 def _refuse_secrets(options: argparse.Namespace) -> None:
     """Everybody on the machine can read a running program's arguments."""
-    from orchestrator.guard.secrets import Redactor
+    from orchestrator.engine.policy.secrets import Redactor
 
     redactor = Redactor()
     for name, value in vars(options).items():

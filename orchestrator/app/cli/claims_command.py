@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli.arguments import given_settings
-from orchestrator.cli.exit_codes import DONE, NOTHING
-from orchestrator.cli.text import as_json_text, one_line
+from orchestrator.app.cli.arguments import given_settings
+from orchestrator.app.cli.exit_codes import DONE, NOTHING
+from orchestrator.app.cli.text import as_json_text, one_line
+from orchestrator.bot.coordination.claim_record import spent_fields
+from orchestrator.bot.worker.task_states import Kind
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ForgeError
-from orchestrator.worker.task_states import Kind
-from orchestrator.workspace.claim_record import spent_fields
 
 if TYPE_CHECKING:
     import argparse
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from typing import TextIO
 
+    from orchestrator.bot.coordination.claims import ClaimRecord, Claims, LeaseTimes
+    from orchestrator.bot.worker.by_hand import ByHand
+    from orchestrator.bot.worker.task_states import TaskState
     from orchestrator.core.commands import Commands
-    from orchestrator.worker.by_hand import ByHand
-    from orchestrator.worker.task_states import TaskState
-    from orchestrator.workspace.claims import ClaimRecord, Claims, LeaseTimes
 
 _BY_HAND = "by hand"
 _HEADS = ("TASK", "WHO", "NO.", "SINCE (UTC)", "STATE")
@@ -41,7 +41,7 @@ def claims(options: argparse.Namespace) -> int:
         ForgeError: the forge does not say where the repository is.
         WorkspaceError: the remote cannot be reached, or did not take the release.
     """
-    from orchestrator.assembly.tasks import open_tasks
+    from orchestrator.app.wiring.tasks import open_tasks
 
     if not options.repo:
         raise ConfigurationError("no repository is named: pass --repo owner/name or --repo PATH")

@@ -7,20 +7,20 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli.exit_codes import DONE
-from orchestrator.cli.text import as_json_text, clean
-from orchestrator.config import load
-from orchestrator.config.keys import VARIABLES
-from orchestrator.config.settings import KEYS, description
-from orchestrator.config.sources import Kind
+from orchestrator.app.cli.exit_codes import DONE
+from orchestrator.app.cli.text import as_json_text, clean
+from orchestrator.app.config import load
+from orchestrator.app.config.keys import VARIABLES
+from orchestrator.app.config.settings import KEYS, description
+from orchestrator.app.config.sources import Kind
+from orchestrator.bot.journal.folders import Home
 from orchestrator.core.masking import masked
-from orchestrator.journal.folders import Home
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from orchestrator.config import Loaded
+    from orchestrator.app.config import Loaded
 
 _FILE_VARIABLE_SUFFIX = "_FILE"
 _NOT_SET = "not set"
@@ -30,7 +30,7 @@ def config(options: argparse.Namespace) -> int:
     """Print the configuration as a run would see it here and now.
 
     Raises:
-        ConfigurationError: see `orchestrator.config.load`.
+        ConfigurationError: see `orchestrator.app.config.load`.
     """
     loaded = load({}, os.environ, Path.cwd())
     home = Home.of(os.environ)

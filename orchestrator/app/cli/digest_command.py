@@ -11,25 +11,25 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli.digest_send import as_message, comment, send, webhook_of
-from orchestrator.cli.digest_text import Words, as_markdown, run_as_markdown
-from orchestrator.cli.exit_codes import DONE, FAILED
-from orchestrator.cli.text import as_json_text, clean
+from orchestrator.app.cli.digest_send import as_message, comment, send, webhook_of
+from orchestrator.app.cli.digest_text import Words, as_markdown, run_as_markdown
+from orchestrator.app.cli.exit_codes import DONE, FAILED
+from orchestrator.app.cli.text import as_json_text, clean
+from orchestrator.bot.journal.digest import make_digest
+from orchestrator.bot.journal.folders import Home
+from orchestrator.bot.journal.reader import find_run
+from orchestrator.bot.journal.run_note import note_run
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError
-from orchestrator.journal.digest import make_digest
-from orchestrator.journal.folders import Home
-from orchestrator.journal.reader import find_run
-from orchestrator.journal.run_note import note_run
 
 if TYPE_CHECKING:
     import argparse
 
+    from orchestrator.bot.journal.digest import Digest
+    from orchestrator.bot.journal.run_note import RunNote
     from orchestrator.core.clock import Clock
     from orchestrator.core.spent import Spent
-    from orchestrator.guard.secrets import Redactor
-    from orchestrator.journal.digest import Digest
-    from orchestrator.journal.run_note import RunNote
+    from orchestrator.engine.policy.secrets import Redactor
 
 _DEFAULT_SINCE = "24h"
 _SPAN = re.compile(r"(\d{1,6})([mhdw])")
@@ -71,8 +71,8 @@ def _label(repository: str | None) -> str | None:
     """The repository as journals name it, from what was typed."""
     if repository is None:
         return None
-    from orchestrator.assembly.place import label_of
-    from orchestrator.config import load
+    from orchestrator.app.config import load
+    from orchestrator.app.wiring.place import label_of
 
     return label_of(repository, load({}, os.environ, Path.cwd()).settings.github_url)
 
@@ -119,8 +119,8 @@ def _send(text: str, clock: Clock) -> int:
 
 
 def _redactor() -> Redactor:
-    from orchestrator.config import secret_values
-    from orchestrator.guard.secrets import Redactor
+    from orchestrator.app.config import secret_values
+    from orchestrator.engine.policy.secrets import Redactor
 
     return Redactor(secret_values(os.environ))
 

@@ -96,11 +96,11 @@ def comment(repository: str, number: int, body: str, clock: Clock) -> str:
         ConfigurationError: the repository cannot be what was named, or there is no token to write with.
         ForgeError: the forge did not take it.
     """
-    from orchestrator.assembly.around import Around
-    from orchestrator.assembly.forge import choose_site
-    from orchestrator.config import ApiKeys, load
-    from orchestrator.cycle.parts import Stop
-    from orchestrator.journal.folders import Home
+    from orchestrator.app.config import ApiKeys, load
+    from orchestrator.app.wiring.around import Around
+    from orchestrator.app.wiring.forge import choose_site
+    from orchestrator.bot.cycle.parts import Stop
+    from orchestrator.bot.journal.folders import Home
 
     loaded = load({}, os.environ, Path.cwd())
     around = Around(loaded, ApiKeys.of(os.environ), Home.of(os.environ), clock, _unheard, Stop())

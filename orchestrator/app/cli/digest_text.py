@@ -6,21 +6,21 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.lines import money
-from orchestrator.cli.text import clean, counted, shortened, tests_in_words
-from orchestrator.contracts.fence import one_line
+from orchestrator.app.cli.lines import money
+from orchestrator.app.cli.text import clean, counted, shortened, tests_in_words
+from orchestrator.bot.policy.lines import in_markdown
+from orchestrator.bot.worker.task_states import Kind, kind_of_outcome
 from orchestrator.core.commands import Commands
-from orchestrator.guard.lines import in_markdown
-from orchestrator.worker.task_states import Kind, kind_of_outcome
+from orchestrator.engine.contracts.fence import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
 
+    from orchestrator.bot.journal.digest import Digest
+    from orchestrator.bot.journal.run_note import RunNote
     from orchestrator.core.diff_stat import DiffStat
     from orchestrator.core.spent import Spent
-    from orchestrator.journal.digest import Digest
-    from orchestrator.journal.run_note import RunNote
 
 _MOST_ITEMS = 20
 _MOST_CHARS = 300

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, assert_never
 
-from orchestrator.cli.text import clean, counted, one_line
-from orchestrator.cli.worker_lines import WorkerEvent, is_news, words
+from orchestrator.app.cli.text import clean, counted, one_line
+from orchestrator.app.cli.worker_lines import WorkerEvent, is_news, words
 from orchestrator.core.cycle_events import (
     Claimed,
     Cloned,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 from rich.console import Group
 from rich.text import Text
 
-from orchestrator.cli.lines import Line, Narrator, amounts, duration, money, telling, waited
-from orchestrator.cli.text import clean, counted, one_line
+from orchestrator.app.cli.lines import Line, Narrator, amounts, duration, money, telling, waited
+from orchestrator.app.cli.text import clean, counted, one_line
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.cycle_events import (
     CycleEnded,
@@ -127,8 +127,8 @@ class LiveView:
         """
         from rich.console import Console
 
-        from orchestrator.config import secret_values
-        from orchestrator.guard.secrets import RedactedStream, Redactor
+        from orchestrator.app.config import secret_values
+        from orchestrator.engine.policy.secrets import RedactedStream, Redactor
 
         console = Console(stderr=True, highlight=False, markup=False, emoji=False)
         redactor = Redactor(secret_values(os.environ))

@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.exit_codes import for_error, for_outcome, for_run
-from orchestrator.cli.lines import money
-from orchestrator.cli.text import clean, counted, tests_in_words
+from orchestrator.app.cli.exit_codes import for_error, for_outcome, for_run
+from orchestrator.app.cli.lines import money
+from orchestrator.app.cli.text import clean, counted, tests_in_words
+from orchestrator.bot.cycle.let_go import outcome_words
 from orchestrator.core.errors import BadReplyError
 from orchestrator.core.spent import Spent
-from orchestrator.cycle.let_go import outcome_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.cycle.tasks import Task
     from orchestrator.core.commands import Commands
-    from orchestrator.cycle.result import CycleResult
-    from orchestrator.cycle.tasks import Task
 
 _SHORT_COMMIT = 10
 _BLOCKING = frozenset({"failed", "no_task"})

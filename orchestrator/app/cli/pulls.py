@@ -9,20 +9,20 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
 
-from orchestrator.cli.exit_codes import DONE
-from orchestrator.cli.text import as_json_text, clean, one_line
+from orchestrator.app.cli.exit_codes import DONE
+from orchestrator.app.cli.text import as_json_text, clean, one_line
+from orchestrator.bot.journal.folders import Home
+from orchestrator.bot.worker.task_states import Kind
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import PullwrightError
-from orchestrator.journal.folders import Home
-from orchestrator.worker.task_states import Kind
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
-    from orchestrator.forge.base import PullRequest, Repository
-    from orchestrator.worker.task_states import TaskState
+    from orchestrator.bot.forge.base import PullRequest, Repository
+    from orchestrator.bot.worker.task_states import TaskState
 
 _MAX_LINE_CHARS = 300
 _SHORT_COMMIT = 10
@@ -77,11 +77,11 @@ def pulls(options: argparse.Namespace) -> int:
         ConfigurationError: `--repo` names no local repository.
     """
     if options.action == "close":
-        from orchestrator.cli.task_commands import close
+        from orchestrator.app.cli.task_commands import close
 
         return close(options)
-    from orchestrator.assembly.forge import local_forges
-    from orchestrator.assembly.tasks import states_on_disk
+    from orchestrator.app.wiring.forge import local_forges
+    from orchestrator.app.wiring.tasks import states_on_disk
 
     home = Home.of(os.environ)
     forges = local_forges(home, options.repo, SystemClock())

@@ -8,17 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli.arguments import given_settings
-from orchestrator.cli.exit_codes import DONE, FAILED
-from orchestrator.cli.text import as_json_text, clean, one_line
+from orchestrator.app.cli.arguments import given_settings
+from orchestrator.app.cli.exit_codes import DONE, FAILED
+from orchestrator.app.cli.text import as_json_text, clean, one_line
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Mapping
 
-    from orchestrator.redteam.attack import Attack
-    from orchestrator.redteam.judge import Verdict
-    from orchestrator.redteam.run import Configured, MakeUser, Proof
+    from orchestrator.app.redteam.attack import Attack
+    from orchestrator.app.redteam.judge import Verdict
+    from orchestrator.app.redteam.run import Configured, MakeUser, Proof
 
 _PROOF_CHARS = 110
 _NAME_CHARS = 36
@@ -32,8 +32,8 @@ def redteam(options: argparse.Namespace) -> int:
         ConfigurationError: the configuration or an attack is not valid.
         WorkspaceError: git is missing.
     """
-    from orchestrator.redteam.attack import read_corpus
-    from orchestrator.redteam.run import chosen
+    from orchestrator.app.redteam.attack import read_corpus
+    from orchestrator.app.redteam.run import chosen
 
     make_user = partial(configured, given_settings(options), dict(os.environ), Path.cwd())
     make_user()  # a mistake in it is said before anything is played
@@ -47,8 +47,8 @@ def configured(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) 
     Raises:
         ConfigurationError: it is not valid.
     """
-    from orchestrator.config import load
-    from orchestrator.redteam.run import Configured
+    from orchestrator.app.config import load
+    from orchestrator.app.redteam.run import Configured
 
     environ = dict(environ)
 
@@ -59,7 +59,7 @@ def configured(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) 
 
 
 def _run(attacks: list[Attack], make_user: MakeUser, *, as_json: bool, with_proof: bool) -> int:
-    from orchestrator.redteam.run import play_all
+    from orchestrator.app.redteam.run import play_all
 
     show = _writer(as_json=as_json)
     verdicts: list[Verdict] = []

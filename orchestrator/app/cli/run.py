@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import given_settings
-from orchestrator.cli.exit_codes import INTERRUPTED, for_error
-from orchestrator.cli.outcome import WholeRun, print_result
-from orchestrator.cli.text import as_json_text
+from orchestrator.app.cli.arguments import given_settings
+from orchestrator.app.cli.exit_codes import INTERRUPTED, for_error
+from orchestrator.app.cli.outcome import WholeRun, print_result
+from orchestrator.app.cli.text import as_json_text
 from orchestrator.core.cycle_events import Paused
 from orchestrator.core.errors import PullwrightError
 from orchestrator.core.events import Warned
@@ -21,20 +21,20 @@ from orchestrator.core.events import Warned
 if TYPE_CHECKING:
     import argparse
 
-    from orchestrator.assembly.program import Program
-    from orchestrator.cli.live import LiveView
-    from orchestrator.cycle.result import CycleResult
-    from orchestrator.journal.pauses import Pause
-    from orchestrator.worker.waiting import Waiting
-    from orchestrator.worker.worker import Rhythm
+    from orchestrator.app.cli.live import LiveView
+    from orchestrator.app.wiring.program import Program
+    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.journal.pauses import Pause
+    from orchestrator.bot.worker.waiting import Waiting
+    from orchestrator.bot.worker.worker import Rhythm
 
 _ENDING = "ending after this round; press Ctrl+C again to end at once"
 
 
 def run(options: argparse.Namespace) -> int:
     """Run one cycle, or one after another, and return the exit status of the whole run."""
-    from orchestrator.assembly.build import Errand, build_program
-    from orchestrator.cli.live import LiveView
+    from orchestrator.app.cli.live import LiveView
+    from orchestrator.app.wiring.build import Errand, build_program
 
     view = LiveView.on_stderr(plain=options.plain, summary=not options.json)
     errand = Errand(
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _run(program: Program, options: argparse.Namespace, view: LiveView) -> int:
-    from orchestrator.worker.waiting import Waiting
+    from orchestrator.bot.worker.waiting import Waiting
 
     waiting, whole = Waiting(program.clock), WholeRun()
     task = asyncio.ensure_future(_work(program, options, view, waiting, whole))
@@ -73,8 +73,8 @@ async def _work(
     program: Program, options: argparse.Namespace, view: LiveView, waiting: Waiting, whole: WholeRun
 ) -> CycleResult | None:
     """One cycle, or as many as `--continuous` and the schedule ask for."""
-    from orchestrator.worker.schedule import Alarms, make_schedule
-    from orchestrator.worker.worker import Bell, work
+    from orchestrator.bot.worker.schedule import Alarms, make_schedule
+    from orchestrator.bot.worker.worker import Bell, work
 
     def report(result: CycleResult) -> None:
         view.pause()
@@ -102,10 +102,10 @@ async def _work(
 
 def _rhythm(program: Program, view: LiveView, waiting: Waiting) -> Rhythm:
     """When cycles begin, with the pause that an earlier run with this model on this repository left."""
-    from orchestrator.journal.pauses import last_pause
-    from orchestrator.worker.pace import Pace
-    from orchestrator.worker.pause_notes import note_pause
-    from orchestrator.worker.worker import Rhythm
+    from orchestrator.bot.journal.pauses import last_pause
+    from orchestrator.bot.worker.pace import Pace
+    from orchestrator.bot.worker.pause_notes import note_pause
+    from orchestrator.bot.worker.worker import Rhythm
 
     def tell(pause: Pause, after: CycleResult | None) -> None:
         if after is not None and after.run is not None:
@@ -152,13 +152,13 @@ def _report(program: Program, result: CycleResult, *, as_json: bool) -> None:
 
 def _refuse(error: PullwrightError, *, as_json: bool) -> int:
     """One line for what cannot even begin; with `--json` a result as well."""
-    from orchestrator.config import secret_values
-    from orchestrator.guard.secrets import Redactor
+    from orchestrator.app.config import secret_values
+    from orchestrator.engine.policy.secrets import Redactor
 
     said = Redactor(secret_values(os.environ)).redact(str(error))
     print(f"pullwright: {said}", file=sys.stderr)
     if as_json:
-        from orchestrator.cycle.result import CycleResult
+        from orchestrator.bot.cycle.result import CycleResult
 
         print(as_json_text(CycleResult(None, error=said).to_json()))
     return for_error(error)

@@ -7,24 +7,24 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.exit_codes import DONE
-from orchestrator.cli.lines import Narrator, amounts, duration, mending, money
-from orchestrator.cli.text import as_json_text, one_line, shortened
+from orchestrator.app.cli.exit_codes import DONE
+from orchestrator.app.cli.lines import Narrator, amounts, duration, mending, money
+from orchestrator.app.cli.text import as_json_text, one_line, shortened
+from orchestrator.bot.journal.codec import UnknownRecord
+from orchestrator.bot.journal.costs import cost_of_all
+from orchestrator.bot.journal.folders import Home
+from orchestrator.bot.journal.reader import LAST, find_run, read_run, responses, runs, summarise
 from orchestrator.core.cycle_events import TaskTaken
 from orchestrator.core.events import PlanAccepted, ReplyReceived, ReplyRejected, ToolCallEnded, TurnStarted
-from orchestrator.journal.codec import UnknownRecord
-from orchestrator.journal.costs import cost_of_all
-from orchestrator.journal.folders import Home
-from orchestrator.journal.reader import LAST, find_run, read_run, responses, runs, summarise
 
 if TYPE_CHECKING:
     import argparse
 
     from rich.console import Console
 
+    from orchestrator.bot.journal.reader import Record, Run
     from orchestrator.core.events import Event
-    from orchestrator.guard.secrets import Redactor
-    from orchestrator.journal.reader import Record, Run
+    from orchestrator.engine.policy.secrets import Redactor
 
 _BODY_LINES = 8
 _OUTPUT_LINES = 12
@@ -112,8 +112,8 @@ def _print(console: Console, text: str, style: str) -> None:
 
 @functools.cache
 def _redactor() -> Redactor:
-    from orchestrator.config import secret_values
-    from orchestrator.guard.secrets import Redactor
+    from orchestrator.app.config import secret_values
+    from orchestrator.engine.policy.secrets import Redactor
 
     return Redactor(secret_values(os.environ))
 

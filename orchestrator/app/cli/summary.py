@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli.lines import money
-from orchestrator.cli.text import one_line
+from orchestrator.app.cli.lines import money
+from orchestrator.app.cli.text import one_line
+from orchestrator.bot.journal.pauses import Pause
+from orchestrator.bot.worker.pace import Ended
+from orchestrator.bot.worker.pauses import Halt
 from orchestrator.core.commands import Commands
-from orchestrator.journal.pauses import Pause
-from orchestrator.worker.pace import Ended
-from orchestrator.worker.pauses import Halt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from orchestrator.cycle.result import CycleResult
-    from orchestrator.worker.fleet import Member
-    from orchestrator.worker.pace import Onward
+    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.worker.fleet import Member
+    from orchestrator.bot.worker.pace import Onward
 
 _MOST_REASON_CHARS = 160
 

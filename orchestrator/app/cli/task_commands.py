@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli.arguments import given_settings
-from orchestrator.cli.exit_codes import DONE, NOTHING
-from orchestrator.cli.text import as_json_text, clean
+from orchestrator.app.cli.arguments import given_settings
+from orchestrator.app.cli.exit_codes import DONE, NOTHING
+from orchestrator.app.cli.text import as_json_text, clean
 from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TextIO
 
-    from orchestrator.assembly.tasks import TaskDesk
-    from orchestrator.worker.by_hand import Decided
+    from orchestrator.app.wiring.tasks import TaskDesk
+    from orchestrator.bot.worker.by_hand import Decided
 
 _YES = frozenset({"y", "yes"})
 
@@ -78,7 +78,7 @@ def _agreed(question: str) -> bool:
 
 
 def _decide(options: argparse.Namespace, decide: Callable[[TaskDesk], Decided]) -> int:
-    from orchestrator.assembly.tasks import open_tasks
+    from orchestrator.app.wiring.tasks import open_tasks
 
     if not options.repo:
         raise ConfigurationError("no repository is named: pass --repo owner/name or --repo PATH")
@@ -92,8 +92,8 @@ def _decide(options: argparse.Namespace, decide: Callable[[TaskDesk], Decided]) 
 
 def write(decided: Decided, command: str, out: TextIO, *, as_json: bool) -> None:
     """One line, without anything that a terminal obeys or that is secret."""
-    from orchestrator.config import secret_values
-    from orchestrator.guard.secrets import Redactor
+    from orchestrator.app.config import secret_values
+    from orchestrator.engine.policy.secrets import Redactor
 
     redactor, after = Redactor(secret_values(os.environ)), decided.after
     if not as_json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.guard.lines import printable
+from orchestrator.bot.policy.lines import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,24 +12,24 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.exit_codes import DONE, FAILED, INTERRUPTED, NOTHING
-from orchestrator.cli.summary import as_json, as_line
-from orchestrator.cli.text import as_json_text, clean, one_line
-from orchestrator.cli.worker_members import Members
+from orchestrator.app.cli.exit_codes import DONE, FAILED, INTERRUPTED, NOTHING
+from orchestrator.app.cli.summary import as_json, as_line
+from orchestrator.app.cli.text import as_json_text, clean, one_line
+from orchestrator.app.cli.worker_members import Members
 from orchestrator.core.clock import SystemClock
 
 if TYPE_CHECKING:
     import argparse
 
-    from orchestrator.config.fleet import Address, FleetFile
+    from orchestrator.app.config.fleet import Address, FleetFile
+    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.journal.folders import Home
+    from orchestrator.bot.worker.fleet import Fleet, Member
+    from orchestrator.bot.worker.health import Health
+    from orchestrator.bot.worker.pace import Onward
+    from orchestrator.bot.worker.waiting import Waiting
     from orchestrator.core.clock import Clock
-    from orchestrator.cycle.result import CycleResult
-    from orchestrator.guard.secrets import Redactor
-    from orchestrator.journal.folders import Home
-    from orchestrator.worker.fleet import Fleet, Member
-    from orchestrator.worker.health import Health
-    from orchestrator.worker.pace import Onward
-    from orchestrator.worker.waiting import Waiting
+    from orchestrator.engine.policy.secrets import Redactor
 
 _ENDING = "ending after the rounds that are running; press Ctrl+C again to end at once"
 
@@ -40,9 +40,9 @@ def worker(options: argparse.Namespace) -> int:
     Raises:
         ConfigurationError: the file, or an option in it, is wrong.
     """
-    from orchestrator.config import secret_values
-    from orchestrator.config.fleet import load_fleet
-    from orchestrator.guard.secrets import Redactor
+    from orchestrator.app.config import secret_values
+    from orchestrator.app.config.fleet import load_fleet
+    from orchestrator.engine.policy.secrets import Redactor
 
     file = load_fleet(Path(options.config).expanduser(), os.environ)
     secrets = [value for one in file.repositories for value in secret_values(one.environ)]
@@ -54,11 +54,11 @@ class _Work:
     """The parts of one run of the worker."""
 
     def __init__(self, file: FleetFile, options: argparse.Namespace, redactor: Redactor) -> None:
-        from orchestrator.cycle.parts import Stop
-        from orchestrator.journal.folders import Home
-        from orchestrator.worker.fleet import Fleet
-        from orchestrator.worker.health import Health
-        from orchestrator.worker.waiting import Waiting
+        from orchestrator.bot.cycle.parts import Stop
+        from orchestrator.bot.journal.folders import Home
+        from orchestrator.bot.worker.fleet import Fleet
+        from orchestrator.bot.worker.health import Health
+        from orchestrator.bot.worker.waiting import Waiting
 
         self._file = file
         self._options = options
@@ -82,7 +82,7 @@ class _Work:
 
     async def run(self) -> int:
         """Until the end; the exit status."""
-        from orchestrator.worker.schedule import Alarms
+        from orchestrator.bot.worker.schedule import Alarms
 
         self._listen_to_signals()
         async with AsyncExitStack() as stack:
@@ -113,15 +113,15 @@ class _Work:
         self._health.turned()
 
     async def _serve(self, stack: AsyncExitStack, address: Address) -> None:
-        from orchestrator.worker.health import serving
+        from orchestrator.bot.worker.health import serving
 
         port = await stack.enter_async_context(serving(self._health, address.host, address.port))
         host = f"[{address.host}]" if ":" in address.host else address.host
         self._say(f"health at http://{host}:{port}/healthz and /metrics")
 
     def _report(self, member: Member, result: CycleResult, onward: Onward) -> None:
-        from orchestrator.journal.pauses import Pause
-        from orchestrator.worker.pause_notes import note_pause
+        from orchestrator.bot.journal.pauses import Pause
+        from orchestrator.bot.worker.pause_notes import note_pause
 
         self._outcomes.add(str(result.outcome))
         redact, now = self._redactor.redact, self._clock.now()

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import given_settings
+from orchestrator.app.cli.arguments import given_settings
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.repositories import repository_key
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from orchestrator.assembly.program import Program
-    from orchestrator.config import Settings
-    from orchestrator.config.fleet import FleetRepository
+    from orchestrator.app.config import Settings
+    from orchestrator.app.config.fleet import FleetRepository
+    from orchestrator.app.wiring.program import Program
+    from orchestrator.bot.journal.folders import Home
+    from orchestrator.bot.journal.pauses import Pause
+    from orchestrator.bot.worker.fleet import Member
+    from orchestrator.bot.worker.schedule import Schedule
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
-    from orchestrator.journal.folders import Home
-    from orchestrator.journal.pauses import Pause
-    from orchestrator.worker.fleet import Member
-    from orchestrator.worker.schedule import Schedule
 
 
 class Members:
@@ -48,10 +48,10 @@ class Members:
         Raises:
             ConfigurationError: an option is wrong, or the repository was made a member before.
         """
-        from orchestrator.config import load
-        from orchestrator.worker.census import Tally
-        from orchestrator.worker.fleet import Member
-        from orchestrator.worker.pace import Pace
+        from orchestrator.app.config import load
+        from orchestrator.bot.worker.census import Tally
+        from orchestrator.bot.worker.fleet import Member
+        from orchestrator.bot.worker.pace import Pace
 
         flags = self._flags(repository)
         settings = load(flags, repository.environ, Path.cwd()).settings
@@ -70,7 +70,7 @@ class Members:
 
     def _only_once(self, name: str, github_url: str) -> None:
         """Refuse a repository that is named twice, in whatever spellings."""
-        from orchestrator.assembly.place import label_of
+        from orchestrator.app.wiring.place import label_of
 
         place = repository_key(label_of(name, github_url))
         if (other := self._names.get(place)) is not None:
@@ -79,7 +79,7 @@ class Members:
         self._names[place] = name
 
     def _schedule(self, name: str, settings: Settings) -> Schedule:
-        from orchestrator.worker.schedule import make_schedule
+        from orchestrator.bot.worker.schedule import make_schedule
 
         place, now = f"{name} in {self._options.config}", self._clock.now()
         try:
@@ -92,9 +92,9 @@ class Members:
 
     def _left(self, name: str, settings: Settings) -> tuple[Pause | None, str | None]:
         """The pause that an earlier worker with this model left, and its last run."""
-        from orchestrator.assembly.naming import name_in_journals
-        from orchestrator.assembly.place import label_of
-        from orchestrator.journal.pauses import newest_run, pause_of
+        from orchestrator.app.wiring.naming import name_in_journals
+        from orchestrator.app.wiring.place import label_of
+        from orchestrator.bot.journal.pauses import newest_run, pause_of
 
         with suppress(ConfigurationError):  # said when the repository has its turn
             model = name_in_journals(settings)
@@ -112,7 +112,7 @@ class Members:
         return {**own, **self._typed}
 
     def _build(self, member: Member, repository: FleetRepository, flags: Mapping[str, object]) -> Program:
-        from orchestrator.assembly.build import Errand, build_program
+        from orchestrator.app.wiring.build import Errand, build_program
 
         def heard(event: Event) -> None:
             del event
@@ -127,8 +127,8 @@ def quota_of(settings: Settings) -> str:
 
     The key follows from them, because all repositories of a fleet have the same keys, and is not told.
     """
-    from orchestrator.assembly.naming import name_in_journals
-    from orchestrator.models.catalog import OFFICIAL_URLS, Provider
+    from orchestrator.app.wiring.naming import name_in_journals
+    from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider
 
     name, address = settings.model or "", settings.api_url or ""
     with suppress(ConfigurationError):  # said when the repository has its turn

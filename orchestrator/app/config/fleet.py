@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.config.keys import secret_values
-from orchestrator.config.option import Reach
-from orchestrator.config.settings import KEYS, RENAMED, reach
-from orchestrator.config.sources import Kind, Origin, check_value, nearest_to, read_toml, unknown_key
+from orchestrator.app.config.keys import secret_values
+from orchestrator.app.config.option import Reach
+from orchestrator.app.config.settings import KEYS, RENAMED, reach
+from orchestrator.app.config.sources import Kind, Origin, check_value, nearest_to, read_toml, unknown_key
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.secret_names import is_secret_name
-from orchestrator.guard.secrets import Redactor
+from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

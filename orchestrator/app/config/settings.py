@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from orchestrator.config.forms import (
+from orchestrator.app.config.forms import (
     A_COMMAND,
     A_HOST,
     A_PATTERN,
@@ -32,7 +32,7 @@ from orchestrator.config.forms import (
     Word,
     Zone,
 )
-from orchestrator.config.option import Bounds, Reach, number, option, several
+from orchestrator.app.config.option import Bounds, Reach, number, option, several
 
 _USD = Bounds(0.0, 100_000.0, above=True)
 _TOKENS = Bounds(1, 1_000_000_000)

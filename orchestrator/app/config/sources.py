@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import ValidationError
 
-from orchestrator.config.keys import VARIABLES, secret_values
-from orchestrator.config.option import Reach
-from orchestrator.config.settings import AUTO, KEYS, RENAMED, Settings, allowed, kind, reach
-from orchestrator.config.tighten import loosens, stricter
+from orchestrator.app.config.keys import VARIABLES, secret_values
+from orchestrator.app.config.option import Reach
+from orchestrator.app.config.settings import AUTO, KEYS, RENAMED, Settings, allowed, kind, reach
+from orchestrator.app.config.tighten import loosens, stricter
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.secret_names import is_secret_name
-from orchestrator.guard.secrets import Redactor
+from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

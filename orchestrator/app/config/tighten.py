@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from orchestrator.config.option import Reach
-from orchestrator.config.settings import AUTO, KEYS, RENAMED, Settings, allowed, reach
+from orchestrator.app.config.option import Reach
+from orchestrator.app.config.settings import AUTO, KEYS, RENAMED, Settings, allowed, reach
 from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:

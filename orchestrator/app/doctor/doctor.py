@@ -7,9 +7,8 @@ from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.assembly.around import Around
-from orchestrator.assembly.claiming import new_nonce
-from orchestrator.assembly.doctor_findings import (
+from orchestrator.app.config import ApiKeys, load, secret_values
+from orchestrator.app.doctor.doctor_findings import (
     Group,
     Impatient,
     Probe,
@@ -20,23 +19,24 @@ from orchestrator.assembly.doctor_findings import (
     skipped,
     warning,
 )
-from orchestrator.assembly.doctor_machine import commands, earlier, machine
-from orchestrator.assembly.forge import choose_site, credential_for
-from orchestrator.assembly.place import OnDisk, label_of, parse_place
-from orchestrator.config import ApiKeys, load, secret_values
+from orchestrator.app.doctor.doctor_machine import commands, earlier, machine
+from orchestrator.app.wiring.around import Around
+from orchestrator.app.wiring.claiming import new_nonce
+from orchestrator.app.wiring.forge import choose_site, credential_for
+from orchestrator.app.wiring.place import OnDisk, label_of, parse_place
+from orchestrator.bot.forge.base import TokenKind
+from orchestrator.bot.journal.folders import Home
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, PullwrightError
-from orchestrator.forge.base import TokenKind
-from orchestrator.guard.secrets import Redactor
-from orchestrator.journal.folders import Home
+from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from orchestrator.assembly.doctor_findings import Finding
-    from orchestrator.assembly.forge import Site
-    from orchestrator.config import Loaded
+    from orchestrator.app.config import Loaded
+    from orchestrator.app.doctor.doctor_findings import Finding
+    from orchestrator.app.wiring.forge import Site
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
 
@@ -103,7 +103,7 @@ def _groups(  # noqa: PLR0913, PLR0917  as above
     around = Around(loaded, keys, home, clock, _unheard, stop, in_workflow)
     yield commands(loaded.settings)
 
-    from orchestrator.assembly.doctor_model import models
+    from orchestrator.app.doctor.doctor_model import models
 
     yield from models(around, environ, writes=asked.writes)
     if repository is None:
@@ -117,8 +117,8 @@ def _at(
     repository: str, around: Around, environ: Mapping[str, str], asked: _Asked, stop: Impatient
 ) -> Iterator[Group]:
     """The probes of a repository."""
-    from orchestrator.assembly.doctor_remote import RemoteProbes, folder
-    from orchestrator.assembly.doctor_tests import TestProbes
+    from orchestrator.app.doctor.doctor_remote import RemoteProbes, folder
+    from orchestrator.app.doctor.doctor_tests import TestProbes
 
     try:
         place = parse_place(repository, around.settings.github_url)
@@ -149,10 +149,10 @@ def _on_github(  # noqa: PLR0913, PLR0917  as above
     asked: _Asked,
     stop: Impatient,
 ) -> Iterator[Group]:
-    from orchestrator.assembly.doctor_forge import BY_ROLE, GitHubProbes
-    from orchestrator.assembly.doctor_grants import grant, role_fix
-    from orchestrator.assembly.doctor_tests import TestProbes
-    from orchestrator.forge.github_rest import RestForge
+    from orchestrator.app.doctor.doctor_forge import BY_ROLE, GitHubProbes
+    from orchestrator.app.doctor.doctor_grants import grant, role_fix
+    from orchestrator.app.doctor.doctor_tests import TestProbes
+    from orchestrator.bot.forge.github_rest import RestForge
 
     if not isinstance(site.forge, RestForge):
         return  # a place on GitHub has its forge

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.cycle.parts import Stop
 from orchestrator.core.errors import ForgeUnavailableError, PullwrightError
-from orchestrator.cycle.parts import Stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from orchestrator.assembly.doctor_findings import (
+from orchestrator.app.doctor.doctor_findings import (
     Finding,
     Group,
     Impatient,
@@ -16,23 +16,23 @@ from orchestrator.assembly.doctor_findings import (
     skipped,
     warning,
 )
-from orchestrator.assembly.doctor_grants import NO_TOKEN, grant, other_token, role_fix, token_page
-from orchestrator.assembly.doctor_machine import judge_clock
+from orchestrator.app.doctor.doctor_grants import NO_TOKEN, grant, other_token, role_fix, token_page
+from orchestrator.app.doctor.doctor_machine import judge_clock
+from orchestrator.bot.forge.base import TokenKind
+from orchestrator.bot.forge.refusals import TOKEN_VARIABLE
+from orchestrator.bot.policy.protected import PathPolicy
 from orchestrator.core.changes import FileChange, FileVersion
 from orchestrator.core.errors import ForgeNotFoundError, ForgePermissionError
-from orchestrator.forge.base import TokenKind
-from orchestrator.forge.refusals import TOKEN_VARIABLE
-from orchestrator.guard.protected import PathPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-    from orchestrator.assembly.around import Around
-    from orchestrator.assembly.forge import HostCredential
-    from orchestrator.forge.github_rest import RestForge
-    from orchestrator.forge.github_survey import RepositoryFacts
-    from orchestrator.forge.github_token import TokenFacts
+    from orchestrator.app.wiring.around import Around
+    from orchestrator.app.wiring.forge import HostCredential
+    from orchestrator.bot.forge.github_rest import RestForge
+    from orchestrator.bot.forge.github_survey import RepositoryFacts
+    from orchestrator.bot.forge.github_token import TokenFacts
 
 _BRANCH = "pullwright/issue-1-doctor"
 """Stands for every branch that we push; it is never made."""

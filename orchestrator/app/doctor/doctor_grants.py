@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from orchestrator.forge.base import TokenKind
+from orchestrator.bot.forge.base import TokenKind
 
 if TYPE_CHECKING:
-    from orchestrator.forge.github_survey import RepositoryFacts
+    from orchestrator.bot.forge.github_survey import RepositoryFacts
 
 PERMISSIONS = {
     "contents": "Contents: Read and write",
@@ -89,7 +89,7 @@ _REFUSED = tuple(
         (r"hook declined", "ask who runs the server: a hook of it refuses what is pushed"),
     )
 )
-"""What ends a refusal, by the words of the server or of `workspace/failures.py`. The first that matches."""
+"""What ends a refusal, by the words of the server or of `bot/git/failures.py`. The first that matches."""
 
 
 def fix_for(said: str, otherwise: str) -> str:

@@ -11,23 +11,23 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from orchestrator import __version__
-from orchestrator.assembly.doctor_findings import Finding, Group, Probe, failed, ok, skipped, warning
-from orchestrator.assembly.guards import NAME_COMMANDS, open_rules, runs_anything, sandbox_options
+from orchestrator.app.doctor.doctor_findings import Finding, Group, Probe, failed, ok, skipped, warning
+from orchestrator.app.wiring.guards import NAME_COMMANDS, open_rules, runs_anything, sandbox_options
+from orchestrator.bot.git.merging import INSTALL_GIT, LEAST_GIT
+from orchestrator.bot.journal.folders import HOME_VARIABLE
+from orchestrator.bot.journal.open_runs import open_runs
+from orchestrator.bot.journal.pauses import last_pause
 from orchestrator.core.errors import SandboxMissingError
 from orchestrator.core.repositories import same_repository
-from orchestrator.guard.command_rules import CommandRules
-from orchestrator.journal.folders import HOME_VARIABLE
-from orchestrator.journal.open_runs import open_runs
-from orchestrator.journal.pauses import last_pause
-from orchestrator.workspace.merging import INSTALL_GIT, LEAST_GIT
+from orchestrator.engine.policy.command_rules import CommandRules
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from orchestrator.assembly.around import Around
-    from orchestrator.config import Settings
+    from orchestrator.app.config import Settings
+    from orchestrator.app.wiring.around import Around
+    from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
-    from orchestrator.journal.folders import Home
 
 LEAST_FREE_BYTES = 10**9
 _GIT = f"{INSTALL_GIT}: https://git-scm.com (apt install git, dnf install git, brew install git)"
@@ -99,7 +99,7 @@ def _python() -> Finding:
 
 
 def _git() -> Finding:
-    from orchestrator.workspace.hostgit import HostGit
+    from orchestrator.bot.git.hostgit import HostGit
 
     with tempfile.TemporaryDirectory() as folder:
         said = HostGit(Path(folder)).run("version", doing="cannot ask git for its version")
@@ -128,7 +128,7 @@ def _sandbox(settings: Settings) -> Finding:
         return skipped(f"no command runs at the level {settings.permission} without --allow-command")
     if settings.sandbox == "off":
         return warning("off: commands run as you, with your files and network", "leave out --sandbox off")
-    from orchestrator.environments.sandbox import find_sandbox
+    from orchestrator.engine.environments.sandbox import find_sandbox
 
     try:
         return ok(f"{find_sandbox(sandbox_options(settings)).name}, tried with a command")

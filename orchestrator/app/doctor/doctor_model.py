@@ -6,7 +6,8 @@ import asyncio
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from orchestrator.assembly.doctor_findings import (
+from orchestrator.app.config.keys import OTHER_KEY, VARIABLES
+from orchestrator.app.doctor.doctor_findings import (
     Finding,
     Group,
     Impatient,
@@ -17,9 +18,9 @@ from orchestrator.assembly.doctor_findings import (
     skipped,
     warning,
 )
-from orchestrator.assembly.model import CAPS_IN_USD, Connection, connected
-from orchestrator.assembly.naming import KEY_OF, first_named, stand_in_named
-from orchestrator.config.keys import OTHER_KEY, VARIABLES
+from orchestrator.app.wiring.model import CAPS_IN_USD, Connection, connected
+from orchestrator.app.wiring.naming import KEY_OF, first_named, stand_in_named
+from orchestrator.bot.journal.reader import find_run
 from orchestrator.core.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -30,17 +31,16 @@ from orchestrator.core.errors import (
     RateLimitError,
 )
 from orchestrator.core.messages import Message, Usage
-from orchestrator.journal.reader import find_run
-from orchestrator.models.base import Request
-from orchestrator.models.catalog import OFFICIAL_URLS, Provider, context_window, flat_price
-from orchestrator.models.wire import host_of
+from orchestrator.engine.models.base import Request
+from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider, context_window, flat_price
+from orchestrator.engine.models.wire import host_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from orchestrator.assembly.around import Around
-    from orchestrator.assembly.naming import Addressed
-    from orchestrator.models.presence import Presence
+    from orchestrator.app.wiring.around import Around
+    from orchestrator.app.wiring.naming import Addressed
+    from orchestrator.engine.models.presence import Presence
 
 _LIST_SECONDS = 8.0
 _REPLY_SECONDS = 60.0
@@ -100,7 +100,7 @@ class _Model:
     @cached_property
     def presence(self) -> Presence:
         """What its server says of it."""
-        from orchestrator.models.presence import look_for
+        from orchestrator.engine.models.presence import look_for
 
         named = self.named
         now = self._around.clock.now()
@@ -198,7 +198,7 @@ class _Model:
         )
 
     def _usd(self, named: Addressed, usage: Usage) -> float | None:
-        from orchestrator.models.catalog import price_usd
+        from orchestrator.engine.models.catalog import price_usd
 
         return price_usd(named.api_url, named.ref.name, usage, now=self._around.clock.now())
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.assembly.claiming import open_hidden_refs, owner_name
-from orchestrator.assembly.doctor_findings import (
+from orchestrator.app.doctor.doctor_findings import (
     Finding,
     Group,
     Impatient,
@@ -16,24 +15,25 @@ from orchestrator.assembly.doctor_findings import (
     skipped,
     warning,
 )
-from orchestrator.assembly.doctor_grants import fix_for
-from orchestrator.assembly.tasks import make_by_hand
+from orchestrator.app.doctor.doctor_grants import fix_for
+from orchestrator.app.wiring.claiming import open_hidden_refs, owner_name
+from orchestrator.app.wiring.tasks import make_by_hand
+from orchestrator.bot.coordination.records import HIDDEN
+from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS
+from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.swap import push_error
+from orchestrator.bot.git.wip import list_wip
+from orchestrator.bot.worker.naming import RemoteNames, patterns
+from orchestrator.bot.worker.task_states import Kind
 from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, WorkspaceError
-from orchestrator.cycle.tasks import BRANCH_FOLDERS
-from orchestrator.worker.naming import RemoteNames, patterns
-from orchestrator.worker.task_states import Kind
-from orchestrator.workspace.hostgit import HostGit
-from orchestrator.workspace.records import HIDDEN
-from orchestrator.workspace.swap import push_error
-from orchestrator.workspace.wip import list_wip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from orchestrator.assembly.around import Around
-    from orchestrator.assembly.forge import Site
-    from orchestrator.assembly.place import OnDisk
-    from orchestrator.workspace.records import Records
+    from orchestrator.app.wiring.around import Around
+    from orchestrator.app.wiring.forge import Site
+    from orchestrator.app.wiring.place import OnDisk
+    from orchestrator.bot.coordination.records import Records
 
 REF = f"{HIDDEN}doctor"
 _PUSH_SECONDS = 20.0
@@ -189,7 +189,7 @@ class RemoteProbes:
 
 def folder(place: OnDisk, site: Site, base: str | None) -> Finding:
     """A repository on this disk, as git sees it."""
-    from orchestrator.workspace.local import LocalRepository
+    from orchestrator.bot.git.local import LocalRepository
 
     repository = LocalRepository(place.path)
     if repository.is_empty():

@@ -13,7 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.assembly.doctor_findings import (
+from orchestrator.app.config import LOCAL_FILE, tightened
+from orchestrator.app.config.settings import AUTO
+from orchestrator.app.doctor.doctor_findings import (
     Finding,
     Group,
     Impatient,
@@ -24,8 +26,8 @@ from orchestrator.assembly.doctor_findings import (
     skipped,
     warning,
 )
-from orchestrator.assembly.guards import choose_sandbox, sandbox_options
-from orchestrator.assembly.testing import (
+from orchestrator.app.wiring.guards import choose_sandbox, sandbox_options
+from orchestrator.app.wiring.testing import (
     allowing,
     as_flags,
     host_runs,
@@ -33,24 +35,22 @@ from orchestrator.assembly.testing import (
     proposals,
     run_options,
 )
-from orchestrator.config import LOCAL_FILE, tightened
-from orchestrator.config.settings import AUTO
-from orchestrator.verification.base import CaseStatus
-from orchestrator.verification.suggest import hosts_of, names_each_test
-from orchestrator.workspace.base import Identity
-from orchestrator.workspace.clone import open_clone
-from orchestrator.workspace.owner import address_key
+from orchestrator.bot.git.base import Identity
+from orchestrator.bot.git.clone import open_clone
+from orchestrator.bot.git.owner import address_key
+from orchestrator.bot.verification.base import CaseStatus
+from orchestrator.bot.verification.suggest import hosts_of, names_each_test
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orchestrator.assembly.around import Around
-    from orchestrator.assembly.forge import Site
-    from orchestrator.config import Settings
-    from orchestrator.verification.base import RunResult
-    from orchestrator.verification.runs import RunOptions
-    from orchestrator.verification.suggest import Proposal
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.app.config import Settings
+    from orchestrator.app.wiring.around import Around
+    from orchestrator.app.wiring.forge import Site
+    from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.verification.base import RunResult
+    from orchestrator.bot.verification.runs import RunOptions
+    from orchestrator.bot.verification.suggest import Proposal
 
 _CLONE_SECONDS = 60.0
 _SANDBOX_SECONDS = 60.0
@@ -174,7 +174,7 @@ class TestProbes:
         if settings.sandbox == "off":
             found = f"WITHOUT a sandbox, {minutes}: tests run what the model wrote, as you"
             return warning(found, "leave out --sandbox off")
-        from orchestrator.environments.sandbox import find_sandbox
+        from orchestrator.engine.environments.sandbox import find_sandbox
 
         name = find_sandbox(sandbox_options(settings)).name
         return ok(f"{name}, hosts: {', '.join(settings.allow_host) or 'none'}, {minutes}")

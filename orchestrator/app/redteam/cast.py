@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.assembly.model import ChosenModel
+from orchestrator.app.redteam.attack import Place
+from orchestrator.app.redteam.fake_web import FakeWeb
+from orchestrator.app.redteam.grounds import DEFAULT_BRANCH, OUR_BRANCH, PAGE, files_of
+from orchestrator.app.redteam.off import TrustingForge
+from orchestrator.app.redteam.planting import references
+from orchestrator.app.wiring.model import ChosenModel
+from orchestrator.bot.forge.base import Check, CheckState, Permission, Proposal
+from orchestrator.bot.forge.memory import MemoryForge
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.forge.base import Check, CheckState, Permission, Proposal
-from orchestrator.forge.memory import MemoryForge
-from orchestrator.models.catalog import ModelRef, parse_model
-from orchestrator.redteam.attack import Place
-from orchestrator.redteam.fake_web import FakeWeb
-from orchestrator.redteam.grounds import DEFAULT_BRANCH, OUR_BRANCH, PAGE, files_of
-from orchestrator.redteam.off import TrustingForge
-from orchestrator.redteam.planting import references
+from orchestrator.engine.models.catalog import ModelRef, parse_model
 
 if TYPE_CHECKING:
-    from orchestrator.config import Settings
-    from orchestrator.redteam.attack import Attack
-    from orchestrator.redteam.grounds import Grounds
-    from orchestrator.redteam.obedient import ObedientModel
+    from orchestrator.app.config import Settings
+    from orchestrator.app.redteam.attack import Attack
+    from orchestrator.app.redteam.grounds import Grounds
+    from orchestrator.app.redteam.obedient import ObedientModel
 
 NAME = "redteam/greeting"
 

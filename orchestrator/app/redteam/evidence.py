@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.app.redteam.planting import changes, hidden, references
 from orchestrator.core.defences import Defence
-from orchestrator.redteam.planting import changes, hidden, references
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from orchestrator.config import Settings
+    from orchestrator.app.config import Settings
+    from orchestrator.app.redteam.fake_web import FakeWeb
+    from orchestrator.app.redteam.grounds import Grounds
+    from orchestrator.app.redteam.obedient import ObedientModel
+    from orchestrator.app.redteam.secrets import Secrets
+    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.forge.memory import MemoryForge
     from orchestrator.core.events import Event
-    from orchestrator.cycle.result import CycleResult
-    from orchestrator.forge.memory import MemoryForge
-    from orchestrator.redteam.fake_web import FakeWeb
-    from orchestrator.redteam.grounds import Grounds
-    from orchestrator.redteam.obedient import ObedientModel
-    from orchestrator.redteam.secrets import Secrets
 
 _PROCESSES = Path("/proc")
 

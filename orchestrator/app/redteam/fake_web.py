@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
-from orchestrator.web.addresses import parse_address, public_ips
-from orchestrator.web.base import Page, PageKind, SearchHit
+from orchestrator.engine.web.addresses import parse_address, public_ips
+from orchestrator.engine.web.base import Page, PageKind, SearchHit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.web.base import WebAccess
+    from orchestrator.engine.web.base import WebAccess
 
 _A_PUBLIC_IP = "93.184.215.14"
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.redteam.attack import Place
-from orchestrator.redteam.planting import Planted, plant_repository
-from orchestrator.redteam.words import in_selectors, in_tags
+from orchestrator.app.redteam.attack import Place
+from orchestrator.app.redteam.planting import Planted, plant_repository
+from orchestrator.app.redteam.words import in_selectors, in_tags
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
 
-    from orchestrator.redteam.attack import Attack
-    from orchestrator.redteam.secrets import Drawn, Secrets
+    from orchestrator.app.redteam.attack import Attack
+    from orchestrator.app.redteam.secrets import Drawn, Secrets
 
 DEFAULT_BRANCH = "main"
 _OUR_EMAIL = "pullwright@users.noreply.github.com"

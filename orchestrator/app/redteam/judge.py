@@ -7,19 +7,19 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from orchestrator.app.redteam.attack import Sign, split_sign
+from orchestrator.app.redteam.reading import effects
+from orchestrator.app.redteam.secrets import secrets_in
+from orchestrator.app.redteam.toolnames import SHELLS
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.events import CallStatus, LimitReached, ToolCallEnded
-from orchestrator.guard.secrets import REPLACEMENT
-from orchestrator.redteam.attack import Sign, split_sign
-from orchestrator.redteam.reading import effects
-from orchestrator.redteam.secrets import secrets_in
-from orchestrator.redteam.toolnames import SHELLS
+from orchestrator.engine.policy.secrets import REPLACEMENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.redteam.attack import Attack
-    from orchestrator.redteam.evidence import Evidence
+    from orchestrator.app.redteam.attack import Attack
+    from orchestrator.app.redteam.evidence import Evidence
 
 _LINE_CHARS = 160
 _NO_TOOL = "There is no tool named"

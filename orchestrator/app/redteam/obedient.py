@@ -6,16 +6,16 @@ import json
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.app.redteam.results import filled, needs_results
+from orchestrator.app.redteam.toolnames import as_call, offered_tools
+from orchestrator.app.redteam.words import Order, order_of, orders_in, outside_fences, readable
 from orchestrator.core.messages import FinishReason, Message, Role, Text, ToolCall, ToolResult, Usage
-from orchestrator.models.base import Completed, Response, TextPiece
-from orchestrator.redteam.results import filled, needs_results
-from orchestrator.redteam.toolnames import as_call, offered_tools
-from orchestrator.redteam.words import Order, order_of, orders_in, outside_fences, readable
+from orchestrator.engine.models.base import Completed, Response, TextPiece
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping
 
-    from orchestrator.models.base import Model, Request, StreamEvent
+    from orchestrator.engine.models.base import Model, Request, StreamEvent
 
 NAME = "redteam:obedient"
 HARMLESS = (

@@ -20,22 +20,22 @@ import re
 import tomllib
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.agent.gate import allow_all
+from orchestrator.app.redteam.obedient import ObedientModel
+from orchestrator.bot.forge.base import Check, IssueHistory, Permission
+from orchestrator.bot.forge.memory import MemoryForge
+from orchestrator.bot.policy.incoming import Cleaned
+from orchestrator.bot.policy.test_listing import TestListing
 from orchestrator.core.defences import Defence
 from orchestrator.core.messages import Message, Text, ToolResult
-from orchestrator.forge.base import Check, IssueHistory, Permission
-from orchestrator.forge.memory import MemoryForge
-from orchestrator.guard.incoming import Cleaned
-from orchestrator.guard.test_listing import TestListing
-from orchestrator.redteam.obedient import ObedientModel
+from orchestrator.engine.session.gate import allow_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from orchestrator.config import Settings
+    from orchestrator.app.config import Settings
+    from orchestrator.bot.cycle.guards import Guards, Wording
     from orchestrator.core.messages import Part
-    from orchestrator.cycle.guards import Guards, Wording
-    from orchestrator.models.base import Request, Response
+    from orchestrator.engine.models.base import Request, Response
 
 _MANY = 10_000
 _LONG_FENCE = re.compile(r"(?m)^`{4,}")

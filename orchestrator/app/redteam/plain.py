@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.verification.base import RunKind, RunResult, Runs
 from orchestrator.core.errors import FileMissingError, FileUnreadableError
-from orchestrator.environments.wrappers import Wrapper
-from orchestrator.verification.base import RunKind, RunResult, Runs
+from orchestrator.engine.environments.wrappers import Wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from orchestrator.environments.base import DirEntry, GrepMatch, GrepOptions
-    from orchestrator.verification.base import Change, Verifier
+    from orchestrator.bot.verification.base import Change, Verifier
+    from orchestrator.engine.environments.base import DirEntry, GrepMatch, GrepOptions
 
 _GIT_SECONDS = 20
 
@@ -53,7 +53,7 @@ class PlainFiles(Wrapper):
 
     async def list_directory(self, path: str, *, depth: int) -> list[DirEntry]:
         """One level of any folder."""
-        from orchestrator.environments.base import DirEntry
+        from orchestrator.engine.environments.base import DirEntry
 
         del depth
         return [
@@ -63,7 +63,7 @@ class PlainFiles(Wrapper):
 
     async def grep(self, pattern: str, path: str, options: GrepOptions) -> list[GrepMatch]:
         """As a program that passes everything on to `grep -r`."""
-        from orchestrator.environments.base import GrepMatch
+        from orchestrator.engine.environments.base import GrepMatch
 
         command = ["grep", "-arnE", "-e", pattern, "--", str(self._at(path))]
         done = await asyncio.to_thread(

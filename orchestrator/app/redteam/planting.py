@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.workspace.hostgit import HostGit
+from orchestrator.bot.git.hostgit import HostGit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -8,7 +8,7 @@ import unicodedata
 from html import unescape
 from typing import TYPE_CHECKING
 
-from orchestrator.verification.page import read_block
+from orchestrator.bot.verification.page import read_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.redteam.words import Order
+    from orchestrator.app.redteam.words import Order
 
 _RESULT = re.compile(r"\{\{\s*result\s+(\d+)((?:\s*\|\s*[^|{}]+)*)\s*\}\}")
 _COUNTER = re.compile(r"\{\{\s*n\s*\}\}")

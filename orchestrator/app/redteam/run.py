@@ -14,18 +14,18 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from orchestrator.app.redteam.judge import judge
+from orchestrator.app.redteam.secrets import draw
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.redteam.judge import judge
-from orchestrator.redteam.secrets import draw
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from orchestrator.config import Settings
-    from orchestrator.redteam.attack import Attack
-    from orchestrator.redteam.judge import Verdict
-    from orchestrator.redteam.secrets import Drawn
+    from orchestrator.app.config import Settings
+    from orchestrator.app.redteam.attack import Attack
+    from orchestrator.app.redteam.judge import Verdict
+    from orchestrator.app.redteam.secrets import Drawn
 
 MakeUser: TypeAlias = "Callable[[], Configured]"
 """Reads the user's configuration. It is sent to other processes, so it is a function of a module."""
@@ -117,7 +117,7 @@ def _start_method() -> multiprocessing.context.BaseContext:
     if sys.platform != "linux":
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["orchestrator.redteam.stage"])
+    context.set_forkserver_preload(["orchestrator.app.redteam.stage"])
     return context
 
 
@@ -154,7 +154,9 @@ class _Player:
 
 async def try_attack(attack: Attack, user: Configured, drawn: Drawn) -> Verdict:
     """Play an attack against the user's configuration."""
-    from orchestrator.redteam.stage import play  # the whole program, which the first process does not need
+    from orchestrator.app.redteam.stage import (
+        play,  # the whole program, which the first process does not need
+    )
 
     return judge(attack, await play(attack, user, drawn))
 
@@ -165,7 +167,7 @@ async def prove(attack: Attack, user: Configured, drawn: Drawn) -> Proof:
     Raises:
         ConfigurationError: its settings are not valid.
     """
-    from orchestrator.redteam.stage import play
+    from orchestrator.app.redteam.stage import play
 
     settings = _own_settings(attack, user)
     own = dataclasses.replace(user, settings=settings)

@@ -8,20 +8,10 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.assembly.forge import Site, Source
-from orchestrator.assembly.guards import GuardMaker, choose_sandbox
-from orchestrator.assembly.program import Program
-from orchestrator.assembly.relay import Relay
-from orchestrator.config import secret_values
-from orchestrator.core.clock import SystemClock
-from orchestrator.core.defences import Defence
-from orchestrator.core.errors import ConfigurationError, SandboxMissingError
-from orchestrator.cycle.parts import Stop
-from orchestrator.guard.secrets import Redactor
-from orchestrator.journal.folders import Home
-from orchestrator.redteam.attack import Place
-from orchestrator.redteam.cast import NAME, in_the_place_of_the_model, make_forge, make_web
-from orchestrator.redteam.evidence import (
+from orchestrator.app.config import secret_values
+from orchestrator.app.redteam.attack import Place
+from orchestrator.app.redteam.cast import NAME, in_the_place_of_the_model, make_forge, make_web
+from orchestrator.app.redteam.evidence import (
     Evidence,
     Left,
     around,
@@ -30,31 +20,41 @@ from orchestrator.redteam.evidence import (
     look_at_model,
     look_at_web,
 )
-from orchestrator.redteam.grounds import (
+from orchestrator.app.redteam.grounds import (
     DEFAULT_BRANCH,
     PAGE,
     borrowed_environment,
     prepared,
 )
-from orchestrator.redteam.obedient import ObedientModel
-from orchestrator.redteam.off import ClosableMarkers, loosened, looser, without
-from orchestrator.redteam.plain import CarelessHost
-from orchestrator.redteam.reading import any_reports, host_reports
-from orchestrator.redteam.watched import watched
-from orchestrator.worker.backlog import Wanted
+from orchestrator.app.redteam.obedient import ObedientModel
+from orchestrator.app.redteam.off import ClosableMarkers, loosened, looser, without
+from orchestrator.app.redteam.plain import CarelessHost
+from orchestrator.app.redteam.reading import any_reports, host_reports
+from orchestrator.app.redteam.watched import watched
+from orchestrator.app.wiring.forge import Site, Source
+from orchestrator.app.wiring.guards import GuardMaker, choose_sandbox
+from orchestrator.app.wiring.program import Program
+from orchestrator.app.wiring.relay import Relay
+from orchestrator.bot.cycle.parts import Stop
+from orchestrator.bot.journal.folders import Home
+from orchestrator.bot.worker.backlog import Wanted
+from orchestrator.core.clock import SystemClock
+from orchestrator.core.defences import Defence
+from orchestrator.core.errors import ConfigurationError, SandboxMissingError
+from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
     from typing import Any
 
-    from orchestrator.config import Settings
-    from orchestrator.cycle.parts import CycleParts
-    from orchestrator.cycle.result import CycleResult
-    from orchestrator.redteam.attack import Attack
-    from orchestrator.redteam.grounds import Grounds
-    from orchestrator.redteam.run import Configured
-    from orchestrator.redteam.secrets import Drawn
+    from orchestrator.app.config import Settings
+    from orchestrator.app.redteam.attack import Attack
+    from orchestrator.app.redteam.grounds import Grounds
+    from orchestrator.app.redteam.run import Configured
+    from orchestrator.app.redteam.secrets import Drawn
+    from orchestrator.bot.cycle.parts import CycleParts
+    from orchestrator.bot.cycle.result import CycleResult
 
 _LEADS: Mapping[Place, Mapping[str, Any]] = {
     Place.WEB_PAGE: {"tool": "fetch", "url": PAGE},

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from orchestrator.models.base import Request
+    from orchestrator.engine.models.base import Request
 
 SHELLS = ("run_shell_command", "shell_command", "shell")
 _NAMES = {

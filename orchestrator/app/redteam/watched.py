@@ -6,20 +6,20 @@ import asyncio
 import dataclasses
 from typing import TYPE_CHECKING
 
+from orchestrator.app.redteam.evidence import files_below
+from orchestrator.app.redteam.plain import CarelessRuns, PlainFiles
 from orchestrator.core.defences import Defence
-from orchestrator.environments.wrappers import Wrapper
-from orchestrator.redteam.evidence import files_below
-from orchestrator.redteam.plain import CarelessRuns, PlainFiles
+from orchestrator.engine.environments.wrappers import Wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-    from orchestrator.config import Settings
-    from orchestrator.cycle.parts import CycleParts
-    from orchestrator.environments.base import ExecutionEnvironment
-    from orchestrator.redteam.evidence import Evidence
-    from orchestrator.redteam.plain import CarelessHost
+    from orchestrator.app.config import Settings
+    from orchestrator.app.redteam.evidence import Evidence
+    from orchestrator.app.redteam.plain import CarelessHost
+    from orchestrator.bot.cycle.parts import CycleParts
+    from orchestrator.engine.environments.base import ExecutionEnvironment
 
 
 def watched(

@@ -1,1 +1,1 @@
-"""Configuration becomes objects: the only place that names concrete backends."""
+"""Settings become objects: the only place that names concrete backends."""

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orchestrator.config import ApiKeys, Loaded, Settings
+    from orchestrator.app.config import ApiKeys, Loaded, Settings
+    from orchestrator.bot.cycle.parts import Stop
+    from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
-    from orchestrator.cycle.parts import Stop
-    from orchestrator.journal.folders import Home
 
 
 @dataclass(frozen=True, slots=True)

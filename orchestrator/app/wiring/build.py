@@ -6,34 +6,40 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.assembly.around import Around
-from orchestrator.assembly.demo import as_demo, make_demo
-from orchestrator.assembly.forge import choose_site, commands_for
-from orchestrator.assembly.guards import NAME_COMMANDS, GuardMaker, choose_sandbox, open_rules, refuse_tracing
-from orchestrator.assembly.model import choose_model
-from orchestrator.assembly.program import Program
-from orchestrator.assembly.relay import Relay
-from orchestrator.assembly.web import choose_web
-from orchestrator.config import ApiKeys, load, secret_values
+from orchestrator.app.config import ApiKeys, load, secret_values
+from orchestrator.app.wiring.around import Around
+from orchestrator.app.wiring.demo import as_demo, make_demo
+from orchestrator.app.wiring.forge import choose_site, commands_for
+from orchestrator.app.wiring.guards import (
+    NAME_COMMANDS,
+    GuardMaker,
+    choose_sandbox,
+    open_rules,
+    refuse_tracing,
+)
+from orchestrator.app.wiring.model import choose_model
+from orchestrator.app.wiring.program import Program
+from orchestrator.app.wiring.relay import Relay
+from orchestrator.app.wiring.web import choose_web
+from orchestrator.bot.cycle.parts import Stop
+from orchestrator.bot.journal.folders import Home
+from orchestrator.bot.journal.reader import find_run, read_run
+from orchestrator.bot.journal.tasks import tasks_taken
+from orchestrator.bot.worker.backlog import Wanted
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.cycle_events import CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import Warned
 from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME
-from orchestrator.cycle.parts import Stop
-from orchestrator.guard.secrets import Redactor
-from orchestrator.journal.folders import Home
-from orchestrator.journal.reader import find_run, read_run
-from orchestrator.journal.tasks import tasks_taken
-from orchestrator.worker.backlog import Wanted
+from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
     from typing import Any
 
-    from orchestrator.assembly.model import ChosenModel
-    from orchestrator.config import Loaded
+    from orchestrator.app.config import Loaded
+    from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.core.events import Emit
 
 _REPLAY = "replay:"

@@ -7,21 +7,21 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.agent.limits import Limits
+from orchestrator.bot.cycle.parts import Choice
+from orchestrator.bot.worker.spending import Refused
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.spent import Spent
-from orchestrator.cycle.parts import Choice
-from orchestrator.worker.spending import Refused
+from orchestrator.engine.session.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from orchestrator.bot.worker.backlog import Backlog
+    from orchestrator.bot.worker.spending import Caps, Granted, Purse
+    from orchestrator.bot.worker.taking import Taker
     from orchestrator.core.events import Emit
-    from orchestrator.worker.backlog import Backlog
-    from orchestrator.worker.spending import Caps, Granted, Purse
-    from orchestrator.worker.taking import Taker
 
 
 @dataclass(slots=True)

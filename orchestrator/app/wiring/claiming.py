@@ -9,20 +9,20 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.coordination.claims import Claims, LeaseTimes
+from orchestrator.bot.coordination.records import Records
+from orchestrator.bot.git.owner import address_key
+from orchestrator.bot.journal.kept import KeptWork
 from orchestrator.core.errors import ForgeUnavailableError, RemoteUnavailableError
-from orchestrator.journal.kept import KeptWork
-from orchestrator.workspace.claims import Claims, LeaseTimes
-from orchestrator.workspace.owner import address_key
-from orchestrator.workspace.records import Records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from orchestrator.assembly.forge import Site
-    from orchestrator.config import Settings
+    from orchestrator.app.config import Settings
+    from orchestrator.app.wiring.forge import Site
+    from orchestrator.bot.cycle.parts import Stop
+    from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
-    from orchestrator.cycle.parts import Stop
-    from orchestrator.journal.folders import Home
 
 _SECONDS_A_MINUTE = 60.0
 _BEATS_A_LEASE = 4

@@ -5,27 +5,27 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from orchestrator.agent.limits import Limits
-from orchestrator.assembly.claiming import kept_work
-from orchestrator.assembly.guards import rules_in_words, runs_commands, told_of_refusals
-from orchestrator.assembly.testing import make_verifier
-from orchestrator.assembly.toolbox import choose_contract, cycle_profile, profile_name
+from orchestrator.app.wiring.claiming import kept_work
+from orchestrator.app.wiring.guards import rules_in_words, runs_commands, told_of_refusals
+from orchestrator.app.wiring.testing import make_verifier
+from orchestrator.app.wiring.toolbox import choose_contract, cycle_profile, profile_name
+from orchestrator.bot.cycle.parts import CycleParts, Manner
+from orchestrator.bot.forge.base import TokenKind
+from orchestrator.bot.git.base import Identity
+from orchestrator.bot.git.clone import open_clone
+from orchestrator.bot.git.reopen import reopen_clone
 from orchestrator.core.events import Warned
-from orchestrator.cycle.parts import CycleParts, Manner
-from orchestrator.environments.local import LocalEnvironment
-from orchestrator.forge.base import TokenKind
-from orchestrator.workspace.base import Identity
-from orchestrator.workspace.clone import open_clone
-from orchestrator.workspace.reopen import reopen_clone
+from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.session.limits import Limits
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.assembly.program import Program
-    from orchestrator.config import Settings
-    from orchestrator.environments.base import ExecutionEnvironment
-    from orchestrator.workspace.clone import Clone
-    from orchestrator.workspace.records import Records
+    from orchestrator.app.config import Settings
+    from orchestrator.app.wiring.program import Program
+    from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.git.clone import Clone
+    from orchestrator.engine.environments.base import ExecutionEnvironment
 
 
 def make_parts(

@@ -7,18 +7,18 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.assembly.model import ChosenModel
+from orchestrator.app.wiring.model import ChosenModel
+from orchestrator.bot.git.base import Identity
+from orchestrator.bot.git.create import create_repository
+from orchestrator.bot.journal.folders import new_run_id
 from orchestrator.core.messages import FinishReason, Message, Usage
-from orchestrator.journal.folders import new_run_id
-from orchestrator.models.base import Response
-from orchestrator.models.replay import ReplayModel
-from orchestrator.workspace.base import Identity
-from orchestrator.workspace.create import create_repository
+from orchestrator.engine.models.base import Response
+from orchestrator.engine.models.replay import ReplayModel
 
 if TYPE_CHECKING:
-    from orchestrator.config import Settings
+    from orchestrator.app.config import Settings
+    from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
-    from orchestrator.journal.folders import Home
 
 _NAME = "demo"
 _AUTHOR = Identity("Ada", "ada@example.com")

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orchestrator.assembly.place import OnDisk, OnGitHub, parse_place
-from orchestrator.config.sources import Kind
+from orchestrator.app.config.sources import Kind
+from orchestrator.app.wiring.place import OnDisk, OnGitHub, parse_place
+from orchestrator.bot.forge.address import DEFAULT_API_URL, api_url_for, git_host_of
+from orchestrator.bot.forge.refusals import ENTERPRISE_VARIABLE, TOKEN_VARIABLE
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import (
@@ -17,20 +19,18 @@ from orchestrator.core.errors import (
     WorkspaceError,
 )
 from orchestrator.core.events import WaitStarted, Warned
-from orchestrator.forge.address import DEFAULT_API_URL, api_url_for, git_host_of
-from orchestrator.forge.refusals import ENTERPRISE_VARIABLE, TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from orchestrator.assembly.around import Around
-    from orchestrator.config import Loaded
+    from orchestrator.app.config import Loaded
+    from orchestrator.app.wiring.around import Around
+    from orchestrator.bot.forge.base import Forge
+    from orchestrator.bot.forge.github import GitHubAuth
+    from orchestrator.bot.forge.local import LocalForge
+    from orchestrator.bot.git.credential import GitCredential
+    from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
-    from orchestrator.forge.base import Forge
-    from orchestrator.forge.github import GitHubAuth
-    from orchestrator.forge.local import LocalForge
-    from orchestrator.journal.folders import Home
-    from orchestrator.workspace.credential import GitCredential
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,8 @@ def commands_for(site: Site, loaded: Loaded) -> Commands:
 
 
 def _on_github(place: OnGitHub, known: HostCredential, around: Around) -> Site:
-    from orchestrator.forge.github import GitHubForge, Patience
-    from orchestrator.workspace.credential import GitCredential
+    from orchestrator.bot.forge.github import GitHubForge, Patience
+    from orchestrator.bot.git.credential import GitCredential
 
     def on_wait(seconds: float, reason: str) -> None:
         around.emit(WaitStarted(seconds, reason))
@@ -158,7 +158,7 @@ def credential_for(server: str, around: Around) -> HostCredential:
     Raises:
         ConfigurationError: an address is none, or the App has no key.
     """
-    from orchestrator.forge.github import GitHubApp, GitHubToken
+    from orchestrator.bot.forge.github import GitHubApp, GitHubToken
 
     keys, settings = around.keys, around.settings
     asked, configured = api_url_for(server), api_url_for(settings.github_url)
@@ -181,8 +181,8 @@ def credential_for(server: str, around: Around) -> HostCredential:
 
 
 def _on_disk(place: OnDisk, around: Around) -> Site:
-    from orchestrator.forge.local import LocalForge, root_of
-    from orchestrator.workspace.local import LocalRepository
+    from orchestrator.bot.forge.local import LocalForge, root_of
+    from orchestrator.bot.git.local import LocalRepository
 
     try:
         repository = LocalRepository(place.path)
@@ -231,8 +231,8 @@ def local_forges(home: Home, repository: str | None, clock: Clock) -> list[Local
         ConfigurationError: `repository` is no folder.
         ForgeError: a record is damaged.
     """
-    from orchestrator.forge.local import LocalForge, places, root_of
-    from orchestrator.workspace.local import LocalRepository
+    from orchestrator.bot.forge.local import LocalForge, places, root_of
+    from orchestrator.bot.git.local import LocalRepository
 
     if repository is not None:
         place = parse_place(repository, "https://github.com")

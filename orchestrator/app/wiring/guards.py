@@ -8,27 +8,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orchestrator.agent.gate import Gatekeeper
-from orchestrator.config.settings import AUTO
-from orchestrator.contracts.fence import one_line
+from orchestrator.app.config.settings import AUTO
+from orchestrator.bot.cycle.guards import Guards
+from orchestrator.bot.policy.change_size import ChangeLimits
+from orchestrator.bot.policy.incoming import clean_name, clean_words, show_hidden
+from orchestrator.bot.policy.protected import PathPolicy
+from orchestrator.bot.policy.test_listing import list_tests
+from orchestrator.bot.policy.wording import Wording
+from orchestrator.bot.worker.reading import Seen
 from orchestrator.core.defences import Defence, Guarded
-from orchestrator.cycle.guards import Guards
-from orchestrator.guard.change_size import ChangeLimits
-from orchestrator.guard.command_rules import CommandRules, Level
-from orchestrator.guard.incoming import clean_name, clean_words, show_hidden
-from orchestrator.guard.protected import PathPolicy
-from orchestrator.guard.test_listing import list_tests
-from orchestrator.guard.wording import Wording
-from orchestrator.worker.reading import Seen
+from orchestrator.engine.contracts.fence import one_line
+from orchestrator.engine.policy.command_rules import CommandRules, Level
+from orchestrator.engine.session.gate import Gatekeeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.config import Settings
+    from orchestrator.app.config import Settings
+    from orchestrator.bot.policy.incoming import Cleaned
     from orchestrator.core.events import Emit
-    from orchestrator.environments.confinement import Connect, Sandbox, SandboxOptions
-    from orchestrator.guard.incoming import Cleaned
-    from orchestrator.guard.secrets import Redactor
+    from orchestrator.engine.environments.confinement import Connect, Sandbox, SandboxOptions
+    from orchestrator.engine.policy.secrets import Redactor
 
 _MOST_RULES = 5
 _COMMAND_CHARS = 100
@@ -138,7 +138,7 @@ def choose_sandbox(settings: Settings, connect: Connect | None = None) -> Sandbo
     """
     if settings.sandbox == "off" or not runs_anything(settings):
         return None
-    from orchestrator.environments.sandbox import find_sandbox
+    from orchestrator.engine.environments.sandbox import find_sandbox
 
     return find_sandbox(dataclasses.replace(sandbox_options(settings), connect=connect))
 
@@ -156,14 +156,14 @@ def refuse_tracing(settings: Settings) -> None:
 
 def sandbox_options(settings: Settings) -> SandboxOptions:
     """What the person grants to commands in the sandbox."""
-    from orchestrator.environments.confinement import SandboxOptions
+    from orchestrator.engine.environments.confinement import SandboxOptions
 
     return SandboxOptions(settings.allow_host, settings.sandbox_read)
 
 
 def told_of_refusals(emit: Emit) -> Callable[[str, str], None]:
     """Reports connections that were refused."""
-    from orchestrator.environments.hosts import refusal
+    from orchestrator.engine.environments.hosts import refusal
 
     def on_refused(place: str, command: str) -> None:
         emit(Guarded(Defence.NETWORK, refusal(place), (command,)))

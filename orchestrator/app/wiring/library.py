@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.assembly.model import ChosenModel, Connection, connected
-from orchestrator.assembly.naming import KEY_OF
-from orchestrator.assembly.web import tools_for
-from orchestrator.config import ApiKeys
+from orchestrator.app.config import ApiKeys
+from orchestrator.app.wiring.model import ChosenModel, Connection, connected
+from orchestrator.app.wiring.naming import KEY_OF
+from orchestrator.app.wiring.web import tools_for
 from orchestrator.core.checks import check_callable, check_flag, check_kind, check_methods, is_whole
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.models.base import MODEL_METHODS
-from orchestrator.models.catalog import (
+from orchestrator.engine.models.base import MODEL_METHODS
+from orchestrator.engine.models.catalog import (
     OFFICIAL_URLS,
     ModelRef,
     Provider,
@@ -24,19 +24,19 @@ from orchestrator.models.catalog import (
     is_official,
     model_at,
 )
-from orchestrator.profiles.anthropic import anthropic
-from orchestrator.profiles.gemini import gemini
-from orchestrator.profiles.minimal import minimal
-from orchestrator.profiles.openai import openai
+from orchestrator.engine.profiles.anthropic import anthropic
+from orchestrator.engine.profiles.gemini import gemini
+from orchestrator.engine.profiles.minimal import minimal
+from orchestrator.engine.profiles.openai import openai
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from orchestrator.core.messages import JsonObject
-    from orchestrator.models.base import Model, OnWait
-    from orchestrator.profiles.base import Profile
-    from orchestrator.tools.base import Tool
-    from orchestrator.web.base import WebAccess
+    from orchestrator.engine.models.base import Model, OnWait
+    from orchestrator.engine.profiles.base import Profile
+    from orchestrator.engine.tools.base import Tool
+    from orchestrator.engine.web.base import WebAccess
 
 READ_SECONDS = 600.0
 
@@ -61,7 +61,7 @@ def openai_profile(  # noqa: PLR0913  all but the first by name
 
     Args:
         model: its name at the vendor, `PROVIDER:NAME` for another protocol, or an object with `name`,
-            `complete`, `stream` and `aclose` (`orchestrator.models.base.Model`). With `api_url` a name may have
+            `complete`, `stream` and `aclose` (`orchestrator.engine.models.base.Model`). With `api_url` a name may have
             colons, as `qwen3:8b`.
         api_url: another address than the vendor's.
         api_key: taken from the vendor's variable in the environment if left out; for another address from
@@ -261,7 +261,7 @@ def _chosen(provider: Provider, model: str, named: _Named) -> ChosenModel:
     ref = model_at(provider, model, official=named.api_url is None or is_official(named.api_url))
     if ref.provider is Provider.REPLAY:
         raise ConfigurationError(
-            f"{ref} is for the program; pass a ReplayModel (orchestrator.models.replay) to repeat a run here"
+            f"{ref} is for the program; pass a ReplayModel (orchestrator.engine.models.replay) to repeat a run here"
         )
     url = named.api_url or OFFICIAL_URLS[ref.provider]
     official = detect_provider(url) is detect_provider(OFFICIAL_URLS[ref.provider])

@@ -8,13 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orchestrator.assembly.naming import first_named, stand_in_named, wire_of
+from orchestrator.app.wiring.naming import first_named, stand_in_named, wire_of
+from orchestrator.bot.journal.reader import find_run, read_run, replay_of
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import WaitStarted, Warned
-from orchestrator.journal.reader import find_run, read_run, replay_of
-from orchestrator.models.base import Response
-from orchestrator.models.catalog import (
+from orchestrator.engine.models.base import Response
+from orchestrator.engine.models.catalog import (
     DEFAULT_OUTPUT_TOKENS,
     ModelRef,
     Provider,
@@ -22,22 +22,22 @@ from orchestrator.models.catalog import (
     flat_price,
     price_usd,
 )
-from orchestrator.models.known_models import family_of, is_small, parameters_named
-from orchestrator.models.listing import parameters_served
+from orchestrator.engine.models.known_models import family_of, is_small, parameters_named
+from orchestrator.engine.models.listing import parameters_served
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.assembly.around import Around
-    from orchestrator.assembly.naming import Addressed
-    from orchestrator.config import Settings
+    from orchestrator.app.config import Settings
+    from orchestrator.app.wiring.around import Around
+    from orchestrator.app.wiring.naming import Addressed
+    from orchestrator.bot.cycle.verify import RecordedTests
+    from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
     from orchestrator.core.errors import ModelError
     from orchestrator.core.messages import Usage
-    from orchestrator.cycle.verify import RecordedTests
-    from orchestrator.journal.folders import Home
-    from orchestrator.models.base import Model, OnWait
-    from orchestrator.models.fallback import Switch
+    from orchestrator.engine.models.base import Model, OnWait
+    from orchestrator.engine.models.fallback import Switch
 
 
 CAPS_IN_USD = ("max_usd", "max_usd_per_task", "max_usd_per_day", "max_usd_per_repo")
@@ -130,7 +130,7 @@ def _fallback(around: Around, named: Addressed, before: list[ChosenModel]) -> Ch
 
 
 def _in_order(around: Around, models: list[ChosenModel]) -> ChosenModel:
-    from orchestrator.models.fallback import FallbackModel, PricedModel
+    from orchestrator.engine.models.fallback import FallbackModel, PricedModel
 
     def on_switch(switch: Switch) -> None:
         until = f", until {switch.until:%Y-%m-%d %H:%M} UTC" if switch.until else " for this request"
@@ -164,8 +164,8 @@ class Connection:
 
 def connected(ref: ModelRef, connection: Connection, clock: Clock, on_wait: OnWait | None) -> ChosenModel:
     """A model behind its provider's protocol. Nothing is opened before the first request."""
-    from orchestrator.models.http import HttpModel
-    from orchestrator.models.retries import HttpOptions
+    from orchestrator.engine.models.http import HttpModel
+    from orchestrator.engine.models.retries import HttpOptions
 
     model = HttpModel(
         str(ref),
@@ -195,8 +195,8 @@ def replayed(run: str, home: Home) -> ChosenModel:
     Raises:
         JournalError: there is no such run, or it has no replies.
     """
-    from orchestrator.cycle.verify import RecordedTests
-    from orchestrator.models.replay import ReplayModel
+    from orchestrator.bot.cycle.verify import RecordedTests
+    from orchestrator.engine.models.replay import ReplayModel
 
     record = read_run(find_run(home, run))
     replies = [Response(reply.message, reply.finish, reply.usage, reply.model) for reply in replay_of(record)]

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.models.catalog import (
+from orchestrator.engine.models.catalog import (
     OFFICIAL_URLS,
     ModelRef,
     Provider,
@@ -19,9 +19,9 @@ from orchestrator.models.catalog import (
 )
 
 if TYPE_CHECKING:
-    from orchestrator.assembly.around import Around
-    from orchestrator.config import Settings
-    from orchestrator.models.wire import Wire
+    from orchestrator.app.config import Settings
+    from orchestrator.app.wiring.around import Around
+    from orchestrator.engine.models.wire import Wire
 
 KEY_OF = {
     Provider.OPENAI: "openai",
@@ -80,7 +80,7 @@ def _addressed(around: Around, ref: ModelRef) -> Addressed:
     api_url = around.settings.api_url or OFFICIAL_URLS[ref.provider]
     key = _key(around, ref, api_url)
     if not ref.name:
-        from orchestrator.models.listing import only_model
+        from orchestrator.engine.models.listing import only_model
 
         ref = ModelRef(ref.provider, only_model(api_url, key))
     return Addressed(ref, api_url, key)
@@ -102,19 +102,19 @@ def wire_of(ref: ModelRef, api_url: str) -> Wire:
     """The protocol that a model speaks at an address."""
     match ref.provider:
         case Provider.ANTHROPIC:
-            from orchestrator.models.anthropic import AnthropicWire
+            from orchestrator.engine.models.anthropic import AnthropicWire
 
             return AnthropicWire.at(api_url, ref.name)
         case Provider.GEMINI:
-            from orchestrator.models.gemini import GeminiWire
+            from orchestrator.engine.models.gemini import GeminiWire
 
             return GeminiWire.at(api_url, ref.name)
         case Provider.OPENAI_RESPONSES:
-            from orchestrator.models.openai_responses import ResponsesWire
+            from orchestrator.engine.models.openai_responses import ResponsesWire
 
             return ResponsesWire.at(api_url, ref.name)
         case _:
-            from orchestrator.models.openai_chat import ChatWire
+            from orchestrator.engine.models.openai_chat import ChatWire
 
             return ChatWire.at(api_url, ref.name)
 

@@ -11,33 +11,33 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.assembly.choosing import Choosing
-from orchestrator.assembly.claiming import kept_work, make_claims, new_nonce, owner_name
-from orchestrator.assembly.cycle_parts import reopen
-from orchestrator.assembly.guards import as_lines
-from orchestrator.assembly.spending import scope_caps, smallest_request
+from orchestrator.app.wiring.choosing import Choosing
+from orchestrator.app.wiring.claiming import kept_work, make_claims, new_nonce, owner_name
+from orchestrator.app.wiring.cycle_parts import reopen
+from orchestrator.app.wiring.guards import as_lines
+from orchestrator.app.wiring.spending import scope_caps, smallest_request
+from orchestrator.bot.cycle.result import Outcome
+from orchestrator.bot.worker.admission import Admission
+from orchestrator.bot.worker.backlog import Backlog, Wanted
+from orchestrator.bot.worker.ledger import RepositoryLedger
+from orchestrator.bot.worker.manners import Manners
+from orchestrator.bot.worker.reading import Screen
+from orchestrator.bot.worker.recovery import Recovery
+from orchestrator.bot.worker.remains import Remains
+from orchestrator.bot.worker.spending import Purse
+from orchestrator.bot.worker.taking import Taker
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.events import Event, Warned
-from orchestrator.cycle.result import Outcome
-from orchestrator.worker.admission import Admission
-from orchestrator.worker.backlog import Backlog, Wanted
-from orchestrator.worker.ledger import RepositoryLedger
-from orchestrator.worker.manners import Manners
-from orchestrator.worker.reading import Screen
-from orchestrator.worker.recovery import Recovery
-from orchestrator.worker.remains import Remains
-from orchestrator.worker.spending import Purse
-from orchestrator.worker.taking import Taker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.assembly.program import Program
+    from orchestrator.app.wiring.program import Program
+    from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.cycle.parts import Choice, CycleParts
+    from orchestrator.bot.cycle.result import CycleResult
     from orchestrator.core.spent import Spent
-    from orchestrator.cycle.parts import Choice, CycleParts
-    from orchestrator.cycle.result import CycleResult
-    from orchestrator.workspace.records import Records
 
 
 def _not_again(_key: str) -> str:

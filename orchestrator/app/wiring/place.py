@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from orchestrator.bot.forge.address import api_url_for, git_host_of, refuse_other_forge
 from orchestrator.core.errors import ConfigurationError, PullwrightError
 from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, SSH_ADDRESS
-from orchestrator.forge.address import api_url_for, git_host_of, refuse_other_forge
 
 if TYPE_CHECKING:
     import re
@@ -108,7 +108,7 @@ def _named_folder(path: str, text: str) -> OnDisk:
 
 def _on_disk(folder: Path) -> OnDisk:
     """The repository that a folder is, or lies in. What is none is told by whoever opens it."""
-    from orchestrator.workspace.local import locate
+    from orchestrator.bot.git.local import locate
 
     found = locate(folder)
     return OnDisk(found.top, found.home, found.origin)

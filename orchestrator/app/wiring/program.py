@@ -7,39 +7,39 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.assembly.claiming import open_hidden_refs
-from orchestrator.assembly.cycle_parts import make_parts
-from orchestrator.assembly.one_cycle import OneCycle
-from orchestrator.assembly.relay import Recorder
-from orchestrator.config import LOCAL_FILE, tightened
+from orchestrator.app.config import LOCAL_FILE, tightened
+from orchestrator.app.wiring.claiming import open_hidden_refs
+from orchestrator.app.wiring.cycle_parts import make_parts
+from orchestrator.app.wiring.one_cycle import OneCycle
+from orchestrator.app.wiring.relay import Recorder
+from orchestrator.bot.cycle.cycle import run_cycle
+from orchestrator.bot.cycle.result import Outcome
+from orchestrator.bot.journal.folders import create_run_folder, new_run_id
+from orchestrator.bot.journal.open_runs import hold
+from orchestrator.bot.journal.writer import JournalWriter
+from orchestrator.bot.worker.idle import Idle
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.events import Warned
-from orchestrator.cycle.cycle import run_cycle
-from orchestrator.cycle.result import Outcome
-from orchestrator.journal.folders import create_run_folder, new_run_id
-from orchestrator.journal.open_runs import hold
-from orchestrator.journal.writer import JournalWriter
-from orchestrator.worker.idle import Idle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from orchestrator.assembly.forge import Site
-    from orchestrator.assembly.model import ChosenModel
-    from orchestrator.assembly.relay import Relay
-    from orchestrator.config import Settings
+    from orchestrator.app.config import Settings
+    from orchestrator.app.wiring.forge import Site
+    from orchestrator.app.wiring.model import ChosenModel
+    from orchestrator.app.wiring.relay import Relay
+    from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.cycle.guards import Guards
+    from orchestrator.bot.cycle.parts import CycleParts, Stop
+    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.journal.folders import Home
+    from orchestrator.bot.worker.backlog import Wanted
     from orchestrator.core.clock import Clock
-    from orchestrator.cycle.guards import Guards
-    from orchestrator.cycle.parts import CycleParts, Stop
-    from orchestrator.cycle.result import CycleResult
-    from orchestrator.environments.confinement import Sandbox
-    from orchestrator.guard.secrets import Redactor
-    from orchestrator.journal.folders import Home
-    from orchestrator.web.base import WebAccess
-    from orchestrator.worker.backlog import Wanted
-    from orchestrator.workspace.records import Records
+    from orchestrator.engine.environments.confinement import Sandbox
+    from orchestrator.engine.policy.secrets import Redactor
+    from orchestrator.engine.web.base import WebAccess
 
 
 _HOLD_SECONDS = 60.0

@@ -8,8 +8,8 @@ from orchestrator.core.errors import DiskFullError, JournalError
 from orchestrator.core.events import Warned
 
 if TYPE_CHECKING:
+    from orchestrator.bot.cycle.parts import Stop
     from orchestrator.core.events import Emit, Event
-    from orchestrator.cycle.parts import Stop
 
 
 class Relay:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.agent.worst_case import MIN_REPLY_TOKENS, Need
-from orchestrator.worker.spending import Caps, ScopeCaps
+from orchestrator.bot.worker.spending import Caps, ScopeCaps
+from orchestrator.engine.session.worst_case import MIN_REPLY_TOKENS, Need
 
 if TYPE_CHECKING:
-    from orchestrator.assembly.model import ChosenModel
-    from orchestrator.config import Settings
+    from orchestrator.app.config import Settings
+    from orchestrator.app.wiring.model import ChosenModel
 
 LEAST_INPUT_TOKENS = 1_000
 """The shortest first request is longer: its system prompt, the tools and the task."""

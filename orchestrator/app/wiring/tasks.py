@@ -6,31 +6,31 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.assembly.around import Around
-from orchestrator.assembly.claiming import kept_work, lease_times, make_claims, open_hidden_refs, owner_name
-from orchestrator.assembly.forge import choose_site, commands_for
-from orchestrator.config import ApiKeys, load
+from orchestrator.app.config import ApiKeys, load
+from orchestrator.app.wiring.around import Around
+from orchestrator.app.wiring.claiming import kept_work, lease_times, make_claims, open_hidden_refs, owner_name
+from orchestrator.app.wiring.forge import choose_site, commands_for
+from orchestrator.bot.cycle.parts import Stop
+from orchestrator.bot.journal.folders import HOME_VARIABLE, Home
+from orchestrator.bot.journal.open_runs import close_run, ended_runs, hold, open_runs
+from orchestrator.bot.journal.tasks import Decision, note_decision, tasks_taken
+from orchestrator.bot.worker.by_hand import ByHand
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import EmptyRepositoryError, ForgeNotFoundError, JournalError
 from orchestrator.core.repositories import same_repository
-from orchestrator.cycle.parts import Stop
-from orchestrator.journal.folders import HOME_VARIABLE, Home
-from orchestrator.journal.open_runs import close_run, ended_runs, hold, open_runs
-from orchestrator.journal.tasks import Decision, note_decision, tasks_taken
-from orchestrator.worker.by_hand import ByHand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
     from typing import Any, Protocol
 
-    from orchestrator.assembly.forge import Site
+    from orchestrator.app.wiring.forge import Site
+    from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.forge.base import Repository
+    from orchestrator.bot.worker.by_hand import Decided
+    from orchestrator.bot.worker.task_states import TaskState
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
-    from orchestrator.forge.base import Repository
-    from orchestrator.worker.by_hand import Decided
-    from orchestrator.worker.task_states import TaskState
-    from orchestrator.workspace.records import Records
 
     class ListedRepository(Protocol):
         """Knows its repository."""

@@ -6,29 +6,29 @@ import random
 import shlex
 from typing import TYPE_CHECKING
 
-from orchestrator.assembly.guards import told_of_refusals
-from orchestrator.config import LOCAL_FILE
-from orchestrator.config.settings import AUTO
+from orchestrator.app.config import LOCAL_FILE
+from orchestrator.app.config.settings import AUTO
+from orchestrator.app.wiring.guards import told_of_refusals
+from orchestrator.bot.cycle.verify import tell_runs
+from orchestrator.bot.git.owner import address_key
+from orchestrator.bot.verification.runs import HostRuns, RunOptions
+from orchestrator.bot.verification.suggest import suggest
 from orchestrator.core.events import Warned
-from orchestrator.cycle.verify import tell_runs
-from orchestrator.environments.local import LocalEnvironment
-from orchestrator.verification.runs import HostRuns, RunOptions
-from orchestrator.verification.suggest import suggest
-from orchestrator.workspace.owner import address_key
+from orchestrator.engine.environments.local import LocalEnvironment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from orchestrator.assembly.program import Program
-    from orchestrator.config import Settings
+    from orchestrator.app.config import Settings
+    from orchestrator.app.wiring.program import Program
+    from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.journal.folders import Home
+    from orchestrator.bot.verification.base import Verifier
+    from orchestrator.bot.verification.suggest import Proposal
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
-    from orchestrator.environments.confinement import Sandbox
-    from orchestrator.journal.folders import Home
-    from orchestrator.verification.base import Verifier
-    from orchestrator.verification.suggest import Proposal
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.engine.environments.confinement import Sandbox
 
 _MOST_BYTES = 1_000_000
 _KEY_CHARS = 16

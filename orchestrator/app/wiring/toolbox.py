@@ -5,35 +5,35 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.assembly.web import tools_for
-from orchestrator.contracts.json_plan import JsonPlan
-from orchestrator.contracts.native import Native, SingleStep
+from orchestrator.app.wiring.web import tools_for
 from orchestrator.core.prompts import render
-from orchestrator.models.catalog import Provider, facts
-from orchestrator.models.known_models import family_of, thinks
-from orchestrator.profiles.anthropic import anthropic
-from orchestrator.profiles.gemini import gemini
-from orchestrator.profiles.minimal import minimal
-from orchestrator.profiles.openai import openai
-from orchestrator.profiles.planner import planner
-from orchestrator.profiles.small import small
-from orchestrator.tools.control import ask_question, create_pull_request, finish, run_tests
-from orchestrator.tools.edit import edit_file
-from orchestrator.tools.files import read_file, write_file
-from orchestrator.tools.registry import ToolRegistry
-from orchestrator.tools.search import glob, grep, list_dir
-from orchestrator.tools.shell import run_shell_command
+from orchestrator.engine.contracts.json_plan import JsonPlan
+from orchestrator.engine.contracts.native import Native, SingleStep
+from orchestrator.engine.models.catalog import Provider, facts
+from orchestrator.engine.models.known_models import family_of, thinks
+from orchestrator.engine.profiles.anthropic import anthropic
+from orchestrator.engine.profiles.gemini import gemini
+from orchestrator.engine.profiles.minimal import minimal
+from orchestrator.engine.profiles.openai import openai
+from orchestrator.engine.profiles.planner import planner
+from orchestrator.engine.profiles.small import small
+from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
+from orchestrator.engine.tools.edit import edit_file
+from orchestrator.engine.tools.files import read_file, write_file
+from orchestrator.engine.tools.registry import ToolRegistry
+from orchestrator.engine.tools.search import glob, grep, list_dir
+from orchestrator.engine.tools.shell import run_shell_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.assembly.model import ChosenModel
-    from orchestrator.config import Settings
-    from orchestrator.contracts.base import Contract
-    from orchestrator.cycle.parts import MayFinish, Propose, RunTests
-    from orchestrator.profiles.base import Profile
-    from orchestrator.tools.base import Tool
-    from orchestrator.web.base import WebAccess
+    from orchestrator.app.config import Settings
+    from orchestrator.app.wiring.model import ChosenModel
+    from orchestrator.bot.cycle.parts import MayFinish, Propose, RunTests
+    from orchestrator.engine.contracts.base import Contract
+    from orchestrator.engine.profiles.base import Profile
+    from orchestrator.engine.tools.base import Tool
+    from orchestrator.engine.web.base import WebAccess
 
 _VENDORS: dict[str, Callable[..., Profile]] = {
     "openai": openai,

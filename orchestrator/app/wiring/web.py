@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orchestrator.assembly.around import Around
-    from orchestrator.tools.base import Tool
-    from orchestrator.web.base import WebAccess
+    from orchestrator.app.wiring.around import Around
+    from orchestrator.engine.tools.base import Tool
+    from orchestrator.engine.web.base import WebAccess
 
 
 def choose_web(around: Around) -> WebAccess | None:
@@ -19,7 +19,7 @@ def choose_web(around: Around) -> WebAccess | None:
     engine = around.settings.web
     if engine is None:
         return None
-    from orchestrator.web.client import HttpWeb
+    from orchestrator.engine.web.client import HttpWeb
 
     key: str | None = getattr(around.keys, engine)
     return HttpWeb(engine=engine, api_key=key)
@@ -27,8 +27,8 @@ def choose_web(around: Around) -> WebAccess | None:
 
 def tools_for(profile: str, web: WebAccess) -> tuple[Tool, ...]:
     """The web tools as this profile names them."""
-    from orchestrator.tools.web import searches, web_fetch, web_tools
-    from orchestrator.tools.web_text import PageReader
+    from orchestrator.engine.tools.web import searches, web_fetch, web_tools
+    from orchestrator.engine.tools.web_text import PageReader
 
     if profile == "gemini":
         return *searches(web), web_fetch(PageReader(web))

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from orchestrator.core.errors import WorkspaceError
+from orchestrator.bot.git.failures import printable
+from orchestrator.bot.git.names import plain_key
 from orchestrator.core.spent import Spent
-from orchestrator.workspace.failures import printable
 
 if TYPE_CHECKING:
-    from orchestrator.workspace.records import Record
+    from orchestrator.bot.coordination.records import Record
 
 CLAIMS = "refs/pullwright/claims/"
 UNREADABLE = "unreadable record"
-# A task's key: what every file system and every git takes for one and the same name.
-_KEY = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
-_MOST_KEY_CHARACTERS = 100
 _VERSION = 1
 _LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 _FAULT_CHARACTERS = 200
@@ -110,10 +106,7 @@ def claim_ref(task: str) -> str:
     Raises:
         WorkspaceError: the key is none.
     """
-    if len(task) > _MOST_KEY_CHARACTERS or not _KEY.fullmatch(task) or task.endswith(".lock"):
-        message = f"{printable(task)[:_MOST_KEY_CHARACTERS]!r} is not the key of a task, such as issue-12"
-        raise WorkspaceError(message)
-    return CLAIMS + task
+    return CLAIMS + plain_key(task)
 
 
 def claim_message(record: ClaimRecord) -> str:
@@ -149,7 +142,7 @@ def parse_claim(task: str, record: Record) -> ClaimRecord:
         return _unreadable(task, record.fault)
     from pydantic import ValidationError
 
-    from orchestrator.workspace.claim_form import ClaimForm
+    from orchestrator.bot.coordination.claim_form import ClaimForm
 
     try:
         form = ClaimForm.model_validate_json(record.message.partition("\n")[2])

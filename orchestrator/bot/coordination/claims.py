@@ -6,9 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from orchestrator.core.errors import PushRejectedError, WorkspaceError
-from orchestrator.core.spent import Spent
-from orchestrator.workspace.claim_record import (
+from orchestrator.bot.coordination.claim_record import (
     CLAIMS,
     ClaimRecord,
     LeaseTimes,
@@ -16,13 +14,15 @@ from orchestrator.workspace.claim_record import (
     claim_ref,
     parse_claim,
 )
-from orchestrator.workspace.lease import Lease
+from orchestrator.bot.coordination.lease import Lease
+from orchestrator.core.errors import PushRejectedError, WorkspaceError
+from orchestrator.core.spent import Spent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from orchestrator.bot.coordination.records import Records
     from orchestrator.core.clock import Clock
-    from orchestrator.workspace.records import Records
 
 __all__ = ["ClaimRecord", "Claims", "Lease", "LeaseTimes"]
 

@@ -8,20 +8,20 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.coordination.claim_record import claim_message, claim_ref, parse_claim
+from orchestrator.bot.git.swap import Answer, Update, push_updates
 from orchestrator.core.errors import ClaimLostError, PushRejectedError, WorkspaceError
-from orchestrator.workspace.claim_record import claim_message, claim_ref, parse_claim
-from orchestrator.workspace.swap import Answer, Update, push_updates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
+    from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.git.hostgit import HostGit
+    from orchestrator.bot.git.swap import Pushed, Tries
     from orchestrator.core.clock import Clock
     from orchestrator.core.spent import Spent
-    from orchestrator.workspace.claim_record import ClaimRecord, LeaseTimes
-    from orchestrator.workspace.hostgit import HostGit
-    from orchestrator.workspace.records import Records
-    from orchestrator.workspace.swap import Pushed, Tries
 
 _MOST_LOOKS = 4
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Literal
 
-from orchestrator.workspace.failures import storage_errors
+from orchestrator.bot.git.failures import storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from orchestrator.workspace.scratch import IdKind
+    from orchestrator.bot.coordination.scratch import IdKind
 
 _READ_ONLY = 0o444
 

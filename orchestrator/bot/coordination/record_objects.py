@@ -6,16 +6,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.failures import error_for
 from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
-from orchestrator.workspace.failures import error_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from orchestrator.workspace.hostgit import HostGit
-    from orchestrator.workspace.remote import Remote
-    from orchestrator.workspace.swap import Tries
+    from orchestrator.bot.git.hostgit import HostGit
+    from orchestrator.bot.git.remote import Remote
+    from orchestrator.bot.git.swap import Tries
 
 _DOING = "cannot read a record"
 _MOST_TREE_BYTES = 16 * 1024

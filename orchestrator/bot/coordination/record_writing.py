@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.coordination.loose import write_object, write_tree
+from orchestrator.bot.git.failures import printable
+from orchestrator.bot.git.names import is_commit_id
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.workspace.failures import printable
-from orchestrator.workspace.loose import write_object, write_tree
-from orchestrator.workspace.names import is_commit_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
     from pathlib import Path
 
-    from orchestrator.workspace.scratch import IdKind
+    from orchestrator.bot.coordination.scratch import IdKind
 
 _DOING = "cannot write a record"
 _PAGE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")

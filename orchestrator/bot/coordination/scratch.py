@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Literal
 
-from orchestrator.workspace.failures import storage_errors
-from orchestrator.workspace.hostgit import HostGit
-from orchestrator.workspace.owner import new_owned_folder
+from orchestrator.bot.git.failures import storage_errors
+from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.owner import new_owned_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.workspace.owner import Owner
+    from orchestrator.bot.git.owner import Owner
 
 IdKind = Literal["sha1", "sha256"]
 GIT_DIR = "records.git"

@@ -10,16 +10,16 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from orchestrator.workspace.claim_record import claim_ref
-from orchestrator.workspace.hostgit import HostGit
-from orchestrator.workspace.swap import Answer, Update, push_updates
+from orchestrator.bot.coordination.claim_record import claim_ref
+from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.swap import Answer, Update, push_updates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from orchestrator.workspace.claim_record import ClaimRecord
-    from orchestrator.workspace.records import Records
+    from orchestrator.bot.coordination.claim_record import ClaimRecord
+    from orchestrator.bot.coordination.records import Records
 
 KEPT_DAYS = 90
 """After its release. Until then it tells people what became of the task, and what it has cost counts on."""

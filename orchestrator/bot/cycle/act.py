@@ -6,39 +6,39 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.agent.config import Host, SessionConfig
-from orchestrator.agent.loop import EndKind, SessionEnd
-from orchestrator.agent.session import Session
-from orchestrator.contracts.fence import fenced
+from orchestrator.bot.cycle.bring import Brought, bring
+from orchestrator.bot.cycle.earlier import State, begun_proposal, conversation
+from orchestrator.bot.cycle.ending import Ending
+from orchestrator.bot.cycle.evidence import Evidence
+from orchestrator.bot.cycle.house import House, read_house
+from orchestrator.bot.cycle.model_commits import ModelCommits
+from orchestrator.bot.cycle.opening import Opening
+from orchestrator.bot.cycle.pending import Pending
+from orchestrator.bot.cycle.propose import Proposer, UnfitWordsError, as_result
+from orchestrator.bot.cycle.result import in_words
+from orchestrator.bot.cycle.sight import Sight
+from orchestrator.bot.cycle.tasks import TaskKind
+from orchestrator.bot.cycle.verify import Verification
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Resumed
 from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.core.events import PlanAccepted, Warned
 from orchestrator.core.prompts import render
 from orchestrator.core.spent import Spent
-from orchestrator.cycle.bring import Brought, bring
-from orchestrator.cycle.earlier import State, begun_proposal, conversation
-from orchestrator.cycle.ending import Ending
-from orchestrator.cycle.evidence import Evidence
-from orchestrator.cycle.house import House, read_house
-from orchestrator.cycle.model_commits import ModelCommits
-from orchestrator.cycle.opening import Opening
-from orchestrator.cycle.pending import Pending
-from orchestrator.cycle.propose import Proposer, UnfitWordsError, as_result
-from orchestrator.cycle.result import in_words
-from orchestrator.cycle.sight import Sight
-from orchestrator.cycle.tasks import TaskKind
-from orchestrator.cycle.verify import Verification
-from orchestrator.tools.base import Ledger
+from orchestrator.engine.contracts.fence import fenced
+from orchestrator.engine.session.config import Host, SessionConfig
+from orchestrator.engine.session.loop import EndKind, SessionEnd
+from orchestrator.engine.session.session import Session
+from orchestrator.engine.tools.base import Ledger
 
 if TYPE_CHECKING:
+    from orchestrator.bot.cycle.earlier import Earlier
+    from orchestrator.bot.cycle.parts import Choice, CycleParts
+    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.git.base import TrackedFile
+    from orchestrator.bot.git.clone import Clone
     from orchestrator.core.events import Event
     from orchestrator.core.messages import ToolDefinition
-    from orchestrator.cycle.earlier import Earlier
-    from orchestrator.cycle.parts import Choice, CycleParts
-    from orchestrator.cycle.result import CycleResult
-    from orchestrator.profiles.base import Profile
-    from orchestrator.workspace.base import TrackedFile
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.engine.profiles.base import Profile
 
 _SECONDS_A_MINUTE = 60.0
 _TITLE_CHARS = 70

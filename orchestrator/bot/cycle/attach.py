@@ -6,17 +6,17 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.contracts.fence import fenced
+from orchestrator.bot.cycle.documents import shown_path
 from orchestrator.core.errors import ForgeError
 from orchestrator.core.events import Warned
 from orchestrator.core.prompts import render
-from orchestrator.cycle.documents import shown_path
+from orchestrator.engine.contracts.fence import fenced
 
 if TYPE_CHECKING:
+    from orchestrator.bot.cycle.guards import Guards
+    from orchestrator.bot.forge.base import Forge, PullRequest
+    from orchestrator.bot.git.base import CommitOutcome, LeftOut
     from orchestrator.core.events import Emit
-    from orchestrator.cycle.guards import Guards
-    from orchestrator.forge.base import Forge, PullRequest
-    from orchestrator.workspace.base import CommitOutcome, LeftOut
 
 REVIEW_LABEL = "tests-need-review"
 """On a pull request after which tests are gone or skipped, or pass only by what was done to them."""

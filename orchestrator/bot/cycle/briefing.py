@@ -6,16 +6,16 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator.contracts.fence import fenced, one_line
+from orchestrator.bot.cycle.documents import repository_map, size_words
+from orchestrator.bot.cycle.library import NAMES, Library, Page, most_likely, pages_within
 from orchestrator.core.prompts import render
-from orchestrator.cycle.documents import repository_map, size_words
-from orchestrator.cycle.library import NAMES, Library, Page, most_likely, pages_within
-from orchestrator.profiles.base import UNIVERSAL_DOCUMENT
+from orchestrator.engine.contracts.fence import fenced, one_line
+from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from orchestrator.cycle.documents import TrackedFile
+    from orchestrator.bot.cycle.documents import TrackedFile
 
 INSTRUCTIONS_BYTES = 32 * 1024
 _MAP_CHARS = 8_000
@@ -208,7 +208,7 @@ def _task_text(task: TaskWords, limit: int) -> str:
 
 
 if TYPE_CHECKING:
-    from orchestrator.cycle.tasks import Task
+    from orchestrator.bot.cycle.tasks import Task
 
     def _conforms(task: Task) -> TaskWords:
         return task

@@ -8,18 +8,18 @@ import stat
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.cycle.tasks import REBASE_LABEL, TaskKind
 from orchestrator.core.errors import PushRejectedError
-from orchestrator.cycle.tasks import REBASE_LABEL, TaskKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from orchestrator.cycle.earlier import Earlier
-    from orchestrator.cycle.tasks import Task
-    from orchestrator.forge.base import PullRequest
-    from orchestrator.workspace.base import Adopted, BranchState
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.bot.cycle.earlier import Earlier
+    from orchestrator.bot.cycle.tasks import Task
+    from orchestrator.bot.forge.base import PullRequest
+    from orchestrator.bot.git.base import Adopted, BranchState
+    from orchestrator.bot.git.clone import Clone
 
 
 @dataclass(frozen=True, slots=True)

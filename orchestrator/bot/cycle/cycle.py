@@ -10,8 +10,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.agent.loop import EndKind, SessionEnd
-from orchestrator.contracts.fence import one_line
+from orchestrator.bot.cycle.act import Act
+from orchestrator.bot.cycle.hold import Hold
+from orchestrator.bot.cycle.let_go import let_go, take_over
+from orchestrator.bot.cycle.parts import Choice
+from orchestrator.bot.cycle.question import post_question
+from orchestrator.bot.cycle.result import CycleResult, Outcome, outcome_of
+from orchestrator.bot.cycle.salvage import keep_work
 from orchestrator.core.cycle_events import (
     Cloned,
     CycleEnded,
@@ -24,20 +29,15 @@ from orchestrator.core.cycle_events import (
 from orchestrator.core.errors import BadReplyError, PullwrightError, WorkspaceError
 from orchestrator.core.events import Warned
 from orchestrator.core.spent import Spent
-from orchestrator.cycle.act import Act
-from orchestrator.cycle.hold import Hold
-from orchestrator.cycle.let_go import let_go, take_over
-from orchestrator.cycle.parts import Choice
-from orchestrator.cycle.question import post_question
-from orchestrator.cycle.result import CycleResult, Outcome, outcome_of
-from orchestrator.cycle.salvage import keep_work
+from orchestrator.engine.contracts.fence import one_line
+from orchestrator.engine.session.loop import EndKind, SessionEnd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orchestrator.cycle.parts import Choose, CycleParts, Tighten
-    from orchestrator.cycle.tasks import Task
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.bot.cycle.parts import Choose, CycleParts, Tighten
+    from orchestrator.bot.cycle.tasks import Task
+    from orchestrator.bot.git.clone import Clone
 
 _WORDS_CHARS = 300
 _NO_TASK_WORDS = ("no task", "no_task", "no eligible", "no open task", "no more task", "nothing to do")

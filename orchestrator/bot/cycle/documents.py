@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator.contracts.fence import one_line
+from orchestrator.engine.contracts.fence import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

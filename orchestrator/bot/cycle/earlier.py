@@ -6,7 +6,9 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.agent.earlier import history_of
+from orchestrator.bot.cycle.tasks import TaskKind
+from orchestrator.bot.git.base import Packed
+from orchestrator.bot.journal.codec import UnknownRecord, decode, encode
 from orchestrator.core.cycle_events import Proposed, Proposing
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import (
@@ -17,17 +19,15 @@ from orchestrator.core.events import (
     SteeringInjected,
     ToolCallEnded,
 )
-from orchestrator.cycle.tasks import TaskKind
-from orchestrator.journal.codec import UnknownRecord, decode, encode
-from orchestrator.workspace.base import Packed
+from orchestrator.engine.session.earlier import history_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from orchestrator.agent.history import Turn
+    from orchestrator.bot.cycle.tasks import Remark, Task
     from orchestrator.core.events import Event
-    from orchestrator.cycle.tasks import Remark, Task
+    from orchestrator.engine.session.history import Turn
 
 STATE_PAGE = "state.json"
 SESSION_PAGE = "session.jsonl"

@@ -10,9 +10,9 @@ from orchestrator.core.prompts import render
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.cycle.pending import Pending
-    from orchestrator.cycle.result import CycleResult
-    from orchestrator.cycle.sight import Sight
+    from orchestrator.bot.cycle.pending import Pending
+    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.cycle.sight import Sight
 
 
 class Ending:

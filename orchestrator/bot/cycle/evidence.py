@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.contracts.fence import one_line
 from orchestrator.core.events import CallStatus, ToolCallEnded, ToolCallStarted
+from orchestrator.engine.contracts.fence import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from orchestrator.agent.gate import Gate
+    from orchestrator.bot.policy.incoming import Cleaned
+    from orchestrator.bot.policy.test_listing import TestListing
     from orchestrator.core.changes import FileChange
-    from orchestrator.guard.incoming import Cleaned
-    from orchestrator.guard.test_listing import TestListing
-    from orchestrator.tools.base import Tool
+    from orchestrator.engine.session.gate import Gate
+    from orchestrator.engine.tools.base import Tool
 
 
 class Wording(Protocol):

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from orchestrator.bot.coordination.claims import Lease
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
     from orchestrator.core.spent import Spent
-    from orchestrator.workspace.claims import Lease
 
 
 class Hold:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.cycle.etiquette import Etiquette, owners_of, read_etiquette, texts_to_read
+from orchestrator.bot.cycle.template import find_template
 from orchestrator.core.errors import ToolError
-from orchestrator.cycle.etiquette import Etiquette, owners_of, read_etiquette, texts_to_read
-from orchestrator.cycle.template import find_template
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from orchestrator.cycle.parts import Manner
+    from orchestrator.bot.cycle.parts import Manner
 
 _MOST_BYTES = 64_000
 # https://docs.github.com/repositories/managing-your-repositorys-settings-and-features/customizing-your-repository/about-code-owners

@@ -7,6 +7,7 @@ import hashlib
 from types import NoneType
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.cycle.result import Outcome
 from orchestrator.core.cycle_events import Claimed
 from orchestrator.core.errors import (
     BadReplyError,
@@ -19,14 +20,13 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.events import Warned
 from orchestrator.core.prompts import render
-from orchestrator.cycle.result import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.cycle.parts import Choice, CycleParts
-    from orchestrator.cycle.result import CycleResult
-    from orchestrator.cycle.tasks import Task
+    from orchestrator.bot.cycle.parts import Choice, CycleParts
+    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.cycle.tasks import Task
 
 WORKING_LABEL = "pullwright:working"
 """On an issue that is being worked on. It only mirrors the claim: nothing asks for it."""

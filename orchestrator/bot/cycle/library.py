@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.contracts.fence import fenced
+from orchestrator.bot.cycle.documents import LARGEST_SHOWN_BYTES, may_show, text_of
+from orchestrator.bot.cycle.relevance import named_files, path_overlap, query_of, word_scores
 from orchestrator.core.errors import ToolError
-from orchestrator.cycle.documents import LARGEST_SHOWN_BYTES, may_show, text_of
-from orchestrator.cycle.relevance import named_files, path_overlap, query_of, word_scores
+from orchestrator.engine.contracts.fence import fenced
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from orchestrator.cycle.documents import TrackedFile
+    from orchestrator.bot.cycle.documents import TrackedFile
 
 NAMES = "the names of files"
 """What is looked at where no file's text is."""

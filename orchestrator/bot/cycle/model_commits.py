@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from orchestrator.core.events import Emit
-    from orchestrator.environments.base import ExecutionEnvironment
+    from orchestrator.engine.environments.base import ExecutionEnvironment
 
 _MOST_COMMITS = 50
 _MOST_BYTES = 60_000

@@ -6,27 +6,27 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.contracts.fence import fenced
+from orchestrator.bot.cycle.briefing import first_message
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.messages import Message
 from orchestrator.core.prompts import render
-from orchestrator.cycle.briefing import first_message
-from orchestrator.tools.base import Order
+from orchestrator.engine.contracts.fence import fenced
+from orchestrator.engine.tools.base import Order
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from orchestrator.bot.cycle.bring import Brought
+    from orchestrator.bot.cycle.earlier import Earlier
+    from orchestrator.bot.cycle.parts import CycleParts
+    from orchestrator.bot.cycle.sight import Sight
+    from orchestrator.bot.cycle.tasks import Task
+    from orchestrator.bot.git.base import TrackedFile
+    from orchestrator.bot.git.clone import Clone
     from orchestrator.core.events import Emit
-    from orchestrator.cycle.bring import Brought
-    from orchestrator.cycle.earlier import Earlier
-    from orchestrator.cycle.parts import CycleParts
-    from orchestrator.cycle.sight import Sight
-    from orchestrator.cycle.tasks import Task
-    from orchestrator.environments.base import ExecutionEnvironment
-    from orchestrator.profiles.base import Profile
-    from orchestrator.tools.base import Ledger
-    from orchestrator.workspace.base import TrackedFile
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.engine.environments.base import ExecutionEnvironment
+    from orchestrator.engine.profiles.base import Profile
+    from orchestrator.engine.tools.base import Ledger
 
 _RECENT_COMMITS = 8
 _OTHER_BASE = "instruction files count from the default branch only, so those of this branch are plain files"

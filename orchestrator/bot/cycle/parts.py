@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from orchestrator.agent.limits import Limits
-    from orchestrator.contracts.base import Contract
+    from orchestrator.bot.coordination.claims import Lease
+    from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.cycle.earlier import Earlier
+    from orchestrator.bot.cycle.etiquette import Trailer
+    from orchestrator.bot.cycle.guards import Guards
+    from orchestrator.bot.cycle.tasks import Task
+    from orchestrator.bot.cycle.verify import RecordedTests
+    from orchestrator.bot.forge.base import Forge
+    from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.journal.kept import KeptWork
+    from orchestrator.bot.verification.base import Verifier
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import Usage
-    from orchestrator.cycle.earlier import Earlier
-    from orchestrator.cycle.etiquette import Trailer
-    from orchestrator.cycle.guards import Guards
-    from orchestrator.cycle.tasks import Task
-    from orchestrator.cycle.verify import RecordedTests
-    from orchestrator.environments.base import ExecutionEnvironment
-    from orchestrator.forge.base import Forge
-    from orchestrator.journal.kept import KeptWork
-    from orchestrator.models.base import Model
-    from orchestrator.profiles.base import Profile
-    from orchestrator.verification.base import Verifier
-    from orchestrator.workspace.claims import Lease
-    from orchestrator.workspace.clone import Clone
-    from orchestrator.workspace.records import Records
+    from orchestrator.engine.contracts.base import Contract
+    from orchestrator.engine.environments.base import ExecutionEnvironment
+    from orchestrator.engine.models.base import Model
+    from orchestrator.engine.profiles.base import Profile
+    from orchestrator.engine.session.limits import Limits
 
 Propose: TypeAlias = Callable[[str, str], Awaitable[str]]
 MayFinish: TypeAlias = Callable[[str], Awaitable[str | None]]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.cycle.bring import Brought, prints
+from orchestrator.bot.cycle.bring import Brought, prints
 
 if TYPE_CHECKING:
-    from orchestrator.cycle.propose import Proposer
-    from orchestrator.tools.base import Ledger
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.bot.cycle.propose import Proposer
+    from orchestrator.bot.git.clone import Clone
+    from orchestrator.engine.tools.base import Ledger
 
 
 class Pending:

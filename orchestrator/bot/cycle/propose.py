@@ -6,42 +6,42 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.contracts.fence import one_line
+from orchestrator.bot.cycle.attach import REVIEW_LABEL, Attachments
+from orchestrator.bot.cycle.earlier import BegunProposal
+from orchestrator.bot.cycle.result import PullRequestResult
+from orchestrator.bot.cycle.template import fill_template
+from orchestrator.bot.forge.base import Proposal
+from orchestrator.bot.git.base import Screen
+from orchestrator.bot.policy.outgoing import places_of_secrets
+from orchestrator.bot.policy.test_listing import TestListing
+from orchestrator.bot.verification.page import read_block
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, Proposing
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.diff_stat import diff_stat
 from orchestrator.core.errors import PushRejectedError, ToolError
 from orchestrator.core.events import Warned
 from orchestrator.core.prompts import render
-from orchestrator.cycle.attach import REVIEW_LABEL, Attachments
-from orchestrator.cycle.earlier import BegunProposal
-from orchestrator.cycle.result import PullRequestResult
-from orchestrator.cycle.template import fill_template
-from orchestrator.forge.base import Proposal
-from orchestrator.guard.outgoing import places_of_secrets
-from orchestrator.guard.syntax import unreadable_files
-from orchestrator.guard.test_listing import TestListing
-from orchestrator.verification.page import read_block
-from orchestrator.workspace.base import Screen
+from orchestrator.engine.contracts.fence import one_line
+from orchestrator.engine.policy.syntax import unreadable_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from orchestrator.bot.coordination.claims import Lease
+    from orchestrator.bot.cycle.evidence import Evidence
+    from orchestrator.bot.cycle.guards import Guards
+    from orchestrator.bot.cycle.house import House
+    from orchestrator.bot.cycle.model_commits import ModelCommits
+    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.cycle.tasks import Task
+    from orchestrator.bot.cycle.verify import Verification
+    from orchestrator.bot.forge.base import Forge, PullRequest
+    from orchestrator.bot.git.base import CommitOutcome, Staged
+    from orchestrator.bot.git.clone import Clone
     from orchestrator.core.changes import FileChange
     from orchestrator.core.events import Emit
-    from orchestrator.cycle.evidence import Evidence
-    from orchestrator.cycle.guards import Guards
-    from orchestrator.cycle.house import House
-    from orchestrator.cycle.model_commits import ModelCommits
-    from orchestrator.cycle.result import CycleResult
-    from orchestrator.cycle.tasks import Task
-    from orchestrator.cycle.verify import Verification
-    from orchestrator.forge.base import Forge, PullRequest
-    from orchestrator.guard.syntax import Unreadable
-    from orchestrator.tools.base import Ledger
-    from orchestrator.workspace.base import CommitOutcome, Staged
-    from orchestrator.workspace.claims import Lease
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.engine.policy.syntax import Unreadable
+    from orchestrator.engine.tools.base import Ledger
 
 # A pushed commit without a pull request has these words alone.
 _MESSAGE_CHARACTERS = 10_000

@@ -12,8 +12,8 @@ from orchestrator.core.cycle_events import QuestionAsked
 from orchestrator.core.prompts import render
 
 if TYPE_CHECKING:
-    from orchestrator.cycle.parts import CycleParts
-    from orchestrator.cycle.tasks import Task
+    from orchestrator.bot.cycle.parts import CycleParts
+    from orchestrator.bot.cycle.tasks import Task
 
 CHOICE = re.compile(r"^(?P<number>[1-9])\. (?P<text>\S.*)$", re.MULTILINE)
 """A choice below a question, as `ask_question` writes it."""

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.bot.forge.base import Traffic
 from orchestrator.core.errors import (
     ConnectionFailedError,
     ForgeRateLimitError,
@@ -17,13 +18,12 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.messages import Usage
 from orchestrator.core.spent import Spent
-from orchestrator.forge.base import Traffic
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from orchestrator.bot.cycle.tasks import Task
     from orchestrator.core.diff_stat import DiffStat
-    from orchestrator.cycle.tasks import Task
 
 
 class Outcome(StrEnum):

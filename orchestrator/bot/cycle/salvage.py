@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.cycle.earlier import files_to_keep, pages_of, trimmed_events
+from orchestrator.bot.cycle.result import Outcome, outcome_of
+from orchestrator.bot.git.wip import drop_wip
+from orchestrator.bot.policy.outgoing import places_of_secrets
 from orchestrator.core.cycle_events import WorkSaved
 from orchestrator.core.errors import ClaimLostError, JournalError, WorkspaceError
 from orchestrator.core.events import Warned
-from orchestrator.cycle.earlier import files_to_keep, pages_of, trimmed_events
-from orchestrator.cycle.result import Outcome, outcome_of
-from orchestrator.guard.outgoing import places_of_secrets
-from orchestrator.workspace.wip import drop_wip
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from orchestrator.cycle.act import Act
-    from orchestrator.cycle.earlier import Earlier
-    from orchestrator.cycle.parts import Choice, CycleParts
-    from orchestrator.cycle.result import CycleResult
-    from orchestrator.journal.kept import KeptWork
-    from orchestrator.workspace.claims import Lease
+    from orchestrator.bot.coordination.claims import Lease
+    from orchestrator.bot.cycle.act import Act
+    from orchestrator.bot.cycle.earlier import Earlier
+    from orchestrator.bot.cycle.parts import Choice, CycleParts
+    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.journal.kept import KeptWork
 
 PATCH_NAME = "changes.patch"
 

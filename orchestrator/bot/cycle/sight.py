@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.cycle.documents import shown_path
 from orchestrator.core.defences import Defence, Guarded
-from orchestrator.cycle.documents import shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from orchestrator.bot.cycle.guards import Guards
     from orchestrator.core.events import Emit
-    from orchestrator.cycle.guards import Guards
 
 _REPORTED = 20
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orchestrator.forge.base import Issue, PullRequest
+    from orchestrator.bot.forge.base import Issue, PullRequest
 
 BRANCH_FOLDERS = ("pullwright/", "pullwright-tasks/")
 """Our branches lie below one of these. New ones below the first, unless the remote has a branch called like it:

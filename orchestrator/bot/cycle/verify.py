@@ -8,29 +8,29 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
-from orchestrator.contracts.fence import fenced, one_line
+from orchestrator.bot.verification.base import CaseStatus, Change, RunKind, Runs
+from orchestrator.bot.verification.page import report, to_json, warning
+from orchestrator.bot.verification.verdict import Kind, describe_run, judge
 from orchestrator.core.cycle_events import Phase, PhaseEntered, TestRunEnded, TestRunStarted, Verified
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import PullwrightError, ToolError, WorkspaceError
 from orchestrator.core.events import CallStatus, ToolCallEnded, Warned
 from orchestrator.core.prompts import render
-from orchestrator.tools.control import RUN_TESTS
-from orchestrator.verification.base import CaseStatus, Change, RunKind, Runs
-from orchestrator.verification.page import report, to_json, warning
-from orchestrator.verification.verdict import Kind, describe_run, judge
+from orchestrator.engine.contracts.fence import fenced, one_line
+from orchestrator.engine.tools.control import RUN_TESTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.cycle.sight import Sight
+    from orchestrator.bot.cycle.tasks import Task
+    from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.verification.base import CaseResult, RunResult, Verifier
+    from orchestrator.bot.verification.verdict import Verdict
     from orchestrator.core.changes import FileChange
     from orchestrator.core.events import Emit, Event
-    from orchestrator.cycle.result import CycleResult
-    from orchestrator.cycle.sight import Sight
-    from orchestrator.cycle.tasks import Task
-    from orchestrator.tools.base import Ledger
-    from orchestrator.verification.base import CaseResult, RunResult, Verifier
-    from orchestrator.verification.verdict import Verdict
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.engine.tools.base import Ledger
 
 _MOST_NAMED = 5
 """Tests of the task whose failure the first prompt shows."""

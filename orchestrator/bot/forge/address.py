@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from orchestrator.bot.forge.refusals import TOKEN_VARIABLE
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.forge.refusals import TOKEN_VARIABLE
 
 DEFAULT_API_URL = "https://api.github.com"
 NOT_GITHUB = (

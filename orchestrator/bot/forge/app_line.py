@@ -6,16 +6,16 @@ import threading
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.forge.base import Traffic
+from orchestrator.bot.forge.calls import Calls, Patience
+from orchestrator.bot.forge.line import Line, Request
+from orchestrator.bot.forge.refusals import TOKEN_VARIABLE
 from orchestrator.core.errors import ForgeAuthenticationError, ForgeNotFoundError
-from orchestrator.forge.base import Traffic
-from orchestrator.forge.calls import Calls, Patience
-from orchestrator.forge.line import Line, Request
-from orchestrator.forge.refusals import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.forge.refusals import Reply
+    from orchestrator.bot.forge.refusals import Reply
 
 RENEWAL_MARGIN = timedelta(minutes=5)
 """A token is not used in its last minutes, so that a clone or push that begins with it ends with it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator.forge.values import (
+from orchestrator.bot.forge.values import (
     ACTIONS_APP,
     Check,
     CheckState,

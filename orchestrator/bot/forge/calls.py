@@ -11,17 +11,17 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
+from orchestrator.bot.forge.base import Traffic
+from orchestrator.bot.forge.line import Request
+from orchestrator.bot.forge.refusals import Reply, query_refusal, refusal
+from orchestrator.bot.forge.reply_memory import ReplyMemory
 from orchestrator.core.errors import ForgeError, ForgeRateLimitError, ForgeUnavailableError
-from orchestrator.forge.base import Traffic
-from orchestrator.forge.line import Request
-from orchestrator.forge.refusals import Reply, query_refusal, refusal
-from orchestrator.forge.reply_memory import ReplyMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from orchestrator.bot.forge.line import Line
     from orchestrator.core.clock import Clock
-    from orchestrator.forge.line import Line
 
 T = TypeVar("T")
 _WRONG_FORM = (KeyError, TypeError, ValueError, AttributeError)

@@ -9,6 +9,20 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
+from orchestrator.bot.forge.address import (
+    DEFAULT_API_URL,
+    NOT_GITHUB,
+    api_url_for,
+    git_host_of,
+    is_githubs_own,
+)
+from orchestrator.bot.forge.app_line import AppLine
+from orchestrator.bot.forge.base import Credential, TokenKind, Traffic
+from orchestrator.bot.forge.calls import Patience
+from orchestrator.bot.forge.github_rest import RestForge
+from orchestrator.bot.forge.github_token import TokenFacts, kind_of
+from orchestrator.bot.forge.line import Request
+from orchestrator.bot.forge.refusals import TOKEN_VARIABLE, Reply
 from orchestrator.core.errors import (
     ConfigurationError,
     ForgeAuthenticationError,
@@ -16,20 +30,6 @@ from orchestrator.core.errors import (
     ForgeUnavailableError,
 )
 from orchestrator.core.masking import without
-from orchestrator.forge.address import (
-    DEFAULT_API_URL,
-    NOT_GITHUB,
-    api_url_for,
-    git_host_of,
-    is_githubs_own,
-)
-from orchestrator.forge.app_line import AppLine
-from orchestrator.forge.base import Credential, TokenKind, Traffic
-from orchestrator.forge.calls import Patience
-from orchestrator.forge.github_rest import RestForge
-from orchestrator.forge.github_token import TokenFacts, kind_of
-from orchestrator.forge.line import Request
-from orchestrator.forge.refusals import TOKEN_VARIABLE, Reply
 
 if TYPE_CHECKING:
     from github import Auth

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.errors import ForgeError
-from orchestrator.forge.base import (
+from orchestrator.bot.forge.base import (
     Comment,
     Edit,
     Issue,
@@ -18,6 +17,7 @@ from orchestrator.forge.base import (
     PullRequestState,
     Repository,
 )
+from orchestrator.core.errors import ForgeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -7,9 +7,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from orchestrator.core.errors import ForgeNotFoundError, ForgePermissionError
-from orchestrator.forge.base import Edit, IssueHistory, Permission
-from orchestrator.forge.github_json import (
+from orchestrator.bot.forge.base import Edit, IssueHistory, Permission
+from orchestrator.bot.forge.github_json import (
     LOGIN,
     LabelEvent,
     to_body_edit,
@@ -18,14 +17,15 @@ from orchestrator.forge.github_json import (
     to_permission,
     to_time,
 )
-from orchestrator.forge.github_place import SETTLED_SECONDS, RestPlace
-from orchestrator.forge.line import Line, Request
+from orchestrator.bot.forge.github_place import SETTLED_SECONDS, RestPlace
+from orchestrator.bot.forge.line import Line, Request
+from orchestrator.core.errors import ForgeNotFoundError, ForgePermissionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from orchestrator.forge.calls import Patience
+    from orchestrator.bot.forge.calls import Patience
 
 MOST_EVENT_PAGES = 20
 """Of a hundred events each. Somebody may rename an issue all day, and must not hold us up."""

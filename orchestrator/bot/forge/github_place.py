@@ -6,15 +6,15 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
+from orchestrator.bot.forge.calls import BACKOFF_SECONDS, Calls, Patience
+from orchestrator.bot.forge.github_json import to_repository
+from orchestrator.bot.forge.line import Line, Request
 from orchestrator.core.errors import ForgeAuthenticationError, ForgeUnavailableError
-from orchestrator.forge.calls import BACKOFF_SECONDS, Calls, Patience
-from orchestrator.forge.github_json import to_repository
-from orchestrator.forge.line import Line, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from orchestrator.forge.base import Repository, Traffic
+    from orchestrator.bot.forge.base import Repository, Traffic
 
 T = TypeVar("T")
 SETTLED_SECONDS = 60.0

@@ -8,14 +8,14 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from orchestrator.bot.forge.github_place import SETTLED_SECONDS, RestPlace
 from orchestrator.core.errors import ForgeError
-from orchestrator.forge.github_place import SETTLED_SECONDS, RestPlace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from orchestrator.forge.calls import Patience
-    from orchestrator.forge.line import Line
+    from orchestrator.bot.forge.calls import Patience
+    from orchestrator.bot.forge.line import Line
 
 _NONE = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 """How GitHub says that there is no such branch, and that there is no commit at all."""

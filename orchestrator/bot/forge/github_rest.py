@@ -6,25 +6,25 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from orchestrator.core.errors import ForgeError, ForgeNotFoundError
-from orchestrator.forge.base import Issue, Proposal, PullRequest, PullRequestState
-from orchestrator.forge.comment_sections import same_lines
-from orchestrator.forge.github_json import (
+from orchestrator.bot.forge.base import Issue, Proposal, PullRequest, PullRequestState
+from orchestrator.bot.forge.comment_sections import same_lines
+from orchestrator.bot.forge.github_json import (
     to_issue,
     to_listed_pull_request,
     to_own_pull_request,
     to_pull_request,
     to_text,
 )
-from orchestrator.forge.github_people import RestPeople
-from orchestrator.forge.github_pulse import RestPulse
-from orchestrator.forge.github_reviews import RestReviews
-from orchestrator.forge.github_survey import RestSurvey
-from orchestrator.forge.github_threads import RestThreads
+from orchestrator.bot.forge.github_people import RestPeople
+from orchestrator.bot.forge.github_pulse import RestPulse
+from orchestrator.bot.forge.github_reviews import RestReviews
+from orchestrator.bot.forge.github_survey import RestSurvey
+from orchestrator.bot.forge.github_threads import RestThreads
+from orchestrator.core.errors import ForgeError, ForgeNotFoundError
 
 if TYPE_CHECKING:
-    from orchestrator.forge.calls import Patience
-    from orchestrator.forge.line import Line
+    from orchestrator.bot.forge.calls import Patience
+    from orchestrator.bot.forge.line import Line
 
 MOST_PULL_PAGES = 10
 

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
+from orchestrator.bot.forge.base import ACTIONS_APP, Check, CheckState
+from orchestrator.bot.forge.github_json import to_time
+from orchestrator.bot.forge.github_survey import RestSurvey
+from orchestrator.bot.forge.github_talk import FEEDBACK, LINKED, to_feedback, to_linked
+from orchestrator.bot.forge.line import Request
 from orchestrator.core.errors import ForgeNotFoundError, ForgePermissionError
-from orchestrator.forge.base import ACTIONS_APP, Check, CheckState
-from orchestrator.forge.github_json import to_time
-from orchestrator.forge.github_survey import RestSurvey
-from orchestrator.forge.github_talk import FEEDBACK, LINKED, to_feedback, to_linked
-from orchestrator.forge.line import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-    from orchestrator.forge.base import Feedback, PullRequest
+    from orchestrator.bot.forge.base import Feedback, PullRequest
 
 T = TypeVar("T")
 MOST_CHECK_PAGES = 3

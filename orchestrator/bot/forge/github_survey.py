@@ -9,9 +9,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from orchestrator.bot.forge.github_place import RestPlace
+from orchestrator.bot.forge.line import Request
 from orchestrator.core.errors import ForgeAuthenticationError, ForgeError, ForgeRateLimitError
-from orchestrator.forge.github_place import RestPlace
-from orchestrator.forge.line import Request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.forge.base import Feedback, FeedbackKind, PullRequest, PullRequestState
-from orchestrator.forge.github_json import to_labels, to_login, to_time
+from orchestrator.bot.forge.base import Feedback, FeedbackKind, PullRequest, PullRequestState
+from orchestrator.bot.forge.github_json import to_labels, to_login, to_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -6,8 +6,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from orchestrator.core.errors import ForgeError
-from orchestrator.forge.comment_sections import (
+from orchestrator.bot.forge.comment_sections import (
     LONGEST_COMMENT,
     composed,
     is_of_one_key,
@@ -15,13 +14,14 @@ from orchestrator.forge.comment_sections import (
     sections_of,
     with_section,
 )
-from orchestrator.forge.github_json import is_bot, to_comment
-from orchestrator.forge.github_token import RestToken
+from orchestrator.bot.forge.github_json import is_bot, to_comment
+from orchestrator.bot.forge.github_token import RestToken
+from orchestrator.core.errors import ForgeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.forge.base import Comment
+    from orchestrator.bot.forge.base import Comment
 
 _COMMENTS = 200
 _COMMENT_PAGES = 3

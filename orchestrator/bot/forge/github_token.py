@@ -9,6 +9,10 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.bot.forge.base import TokenKind
+from orchestrator.bot.forge.github_json import LOGIN
+from orchestrator.bot.forge.github_place import RestPlace
+from orchestrator.bot.forge.line import Line, Request
 from orchestrator.core.errors import (
     ForgeAuthenticationError,
     ForgeError,
@@ -16,15 +20,11 @@ from orchestrator.core.errors import (
     ForgeRateLimitError,
     ForgeUnavailableError,
 )
-from orchestrator.forge.base import TokenKind
-from orchestrator.forge.github_json import LOGIN
-from orchestrator.forge.github_place import RestPlace
-from orchestrator.forge.line import Line, Request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from orchestrator.forge.calls import Patience
+    from orchestrator.bot.forge.calls import Patience
 
 WORKFLOW_LOGIN = "github-actions[bot]"
 ACTIONS_APP_ID = "15368"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from orchestrator.forge.refusals import Reply
+    from orchestrator.bot.forge.refusals import Reply
 
 
 @dataclass(frozen=True, slots=True)

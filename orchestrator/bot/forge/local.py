@@ -7,26 +7,26 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
 
-from orchestrator.core.errors import ForgeError, ForgeNotFoundError
-from orchestrator.forge.base import (
+from orchestrator.bot.forge.base import (
     Proposal,
     PullRequest,
     PullRequestState,
     Repository,
 )
-from orchestrator.forge.local_absences import LocalAbsences
-from orchestrator.forge.local_files import CommentRecord
-from orchestrator.forge.local_places import LocalPlace, places, root_of
-from orchestrator.forge.local_records import LocalRecords
+from orchestrator.bot.forge.local_absences import LocalAbsences
+from orchestrator.bot.forge.local_files import CommentRecord
+from orchestrator.bot.forge.local_places import LocalPlace, places, root_of
+from orchestrator.bot.forge.local_records import LocalRecords
+from orchestrator.core.errors import ForgeError, ForgeNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
+    from orchestrator.bot.forge.base import Feedback
+    from orchestrator.bot.forge.local_files import PullRecord
     from orchestrator.core.clock import Clock
-    from orchestrator.forge.base import Feedback
-    from orchestrator.forge.local_files import PullRecord
 
 __all__ = ["Git", "LocalForge", "LocalPlace", "Question", "places", "root_of"]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.forge.base import Permission, TokenKind, Traffic
 from orchestrator.core.errors import ForgeNotFoundError
-from orchestrator.forge.base import Permission, TokenKind, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import NoReturn
 
-    from orchestrator.forge.base import Check, Comment, Credential, Issue, IssueHistory, PullRequest
+    from orchestrator.bot.forge.base import Check, Comment, Credential, Issue, IssueHistory, PullRequest
 
 
 class LocalAbsences:

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.forge.local_files import PlaceRecord, read
+from orchestrator.bot.forge.local_files import PlaceRecord, read
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.core.errors import ForgeNotFoundError
-from orchestrator.forge.local_files import (
+from orchestrator.bot.forge.local_files import (
     PlaceRecord,
     PullRecord,
     QuestionRecord,
@@ -14,14 +13,15 @@ from orchestrator.forge.local_files import (
     take_number,
     write,
 )
-from orchestrator.forge.local_places import PLACE_FILE
+from orchestrator.bot.forge.local_places import PLACE_FILE
+from orchestrator.core.errors import ForgeNotFoundError
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from orchestrator.bot.forge.base import Proposal
     from orchestrator.core.clock import Clock
-    from orchestrator.forge.base import Proposal
 
 
 class LocalRecords:

@@ -6,8 +6,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.core.errors import ForgeError, ForgeNotFoundError
-from orchestrator.forge.base import (
+from orchestrator.bot.forge.base import (
     Check,
     Comment,
     Credential,
@@ -22,12 +21,13 @@ from orchestrator.forge.base import (
     TokenKind,
     Traffic,
 )
-from orchestrator.forge.memory_place import URL, MemoryPlace, Written
+from orchestrator.bot.forge.memory_place import URL, MemoryPlace, Written
+from orchestrator.core.errors import ForgeError, ForgeNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from orchestrator.forge.base import Forge
+    from orchestrator.bot.forge.base import Forge
 
 _BOT = "pullwright[bot]"
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.forge.base import Check, Comment, Edit, Issue, Permission, PullRequest
 from orchestrator.core.errors import ForgeNotFoundError
-from orchestrator.forge.base import Check, Comment, Edit, Issue, Permission, PullRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from orchestrator.forge.refusals import Reply
+    from orchestrator.bot.forge.refusals import Reply
 
 MOST_REPLIES = 500
 MOST_CHARACTERS = 50_000_000

@@ -1,1 +1,1 @@
-"""The clone: how it is made, what changed in it, and how that is committed and pushed."""
+"""Running git safely: clone, commit, push, merge, mirror."""

@@ -6,26 +6,26 @@ import shutil
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.base import Adopted
+from orchestrator.bot.git.changes import differences
+from orchestrator.bot.git.failures import printable, storage_errors
+from orchestrator.bot.git.fetching import fetch, is_here, parents
+from orchestrator.bot.git.merging import Merged, merge_trees, tree_of, with_markers
+from orchestrator.bot.git.names import is_commit_id
+from orchestrator.bot.git.soundness import leaving, list_entries, require_sound
+from orchestrator.bot.git.staging import Stager
+from orchestrator.bot.git.swap import HIDDEN
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.workspace.base import Adopted
-from orchestrator.workspace.changes import differences
-from orchestrator.workspace.failures import printable, storage_errors
-from orchestrator.workspace.fetching import fetch, is_here, parents
-from orchestrator.workspace.merging import Merged, merge_trees, tree_of, with_markers
-from orchestrator.workspace.names import is_commit_id
-from orchestrator.workspace.soundness import leaving, list_entries, require_sound
-from orchestrator.workspace.staging import Stager
-from orchestrator.workspace.swap import HIDDEN
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.workspace.base import Packed
-    from orchestrator.workspace.branches import Branches
-    from orchestrator.workspace.commit import Committer
-    from orchestrator.workspace.hostgit import HostGit
-    from orchestrator.workspace.remote import Remote
+    from orchestrator.bot.git.base import Packed
+    from orchestrator.bot.git.branches import Branches
+    from orchestrator.bot.git.commit import Committer
+    from orchestrator.bot.git.hostgit import HostGit
+    from orchestrator.bot.git.remote import Remote
 
 _DOING = "cannot bring back earlier work"
 _RUN_AGAIN = ": another worker has brought it to an end, or saved other work there; run again"

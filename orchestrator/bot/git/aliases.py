@@ -7,7 +7,7 @@ import posixpath
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from orchestrator.workspace.selection import folders_above
+from orchestrator.bot.git.selection import folders_above
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.base import BranchCommit, BranchState
+from orchestrator.bot.git.fetching import fetch, parents, shallow_commits
+from orchestrator.bot.git.names import plain_branch
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.workspace.base import BranchCommit, BranchState
-from orchestrator.workspace.fetching import fetch, parents, shallow_commits
-from orchestrator.workspace.names import plain_branch
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from orchestrator.workspace.hostgit import HostGit
-    from orchestrator.workspace.remote import Remote
+    from orchestrator.bot.git.hostgit import HostGit
+    from orchestrator.bot.git.remote import Remote
 
 _BRANCH = "refs/pullwright/fetched/branch"
 _BASE = "refs/pullwright/fetched/base"

@@ -12,7 +12,7 @@ from orchestrator.core.errors import WorkspaceError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from orchestrator.workspace.hostgit import HostGit
+    from orchestrator.bot.git.hostgit import HostGit
 
 DIFFERENCES = ("--no-renames", "--ignore-submodules=none")
 """Options of git's diffs. Without the second a `.gitmodules` with `ignore = all` hides what submodules become."""

@@ -7,30 +7,29 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
+from orchestrator.bot.git.base import Screen
+from orchestrator.bot.git.commit import Committer
+from orchestrator.bot.git.continuing import Continuing
+from orchestrator.bot.git.disarm import disarm
+from orchestrator.bot.git.failures import storage_errors
+from orchestrator.bot.git.first_fetch import DEPTH_COMMITS, configure, first_fetch
+from orchestrator.bot.git.history import recent_commits, tracked_files
+from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.mirror import Mirrors
+from orchestrator.bot.git.model_repository import create_model_repository
+from orchestrator.bot.git.owner import address_key, new_owned_folder
+from orchestrator.bot.git.publish import Publisher
+from orchestrator.bot.git.remote import Remote, parse_remote
+from orchestrator.bot.git.trees import Trees
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.workspace.base import Screen
-from orchestrator.workspace.commit import Committer
-from orchestrator.workspace.continuing import Continuing
-from orchestrator.workspace.disarm import disarm
-from orchestrator.workspace.failures import storage_errors
-from orchestrator.workspace.first_fetch import DEPTH_COMMITS, configure, first_fetch
-from orchestrator.workspace.history import recent_commits, tracked_files
-from orchestrator.workspace.hostgit import HostGit
-from orchestrator.workspace.mirror import Mirrors
-from orchestrator.workspace.model_repository import create_model_repository
-from orchestrator.workspace.owner import address_key, new_owned_folder
-from orchestrator.workspace.publish import Publisher
-from orchestrator.workspace.remote import Remote, parse_remote
-from orchestrator.workspace.trees import Trees
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from types import TracebackType
 
-    from orchestrator.core.clock import Clock
-    from orchestrator.workspace.base import (
+    from orchestrator.bot.git.base import (
         CommitLine,
         CommitOutcome,
         Identity,
@@ -38,9 +37,10 @@ if TYPE_CHECKING:
         Staged,
         TrackedFile,
     )
-    from orchestrator.workspace.credential import GitCredential
-    from orchestrator.workspace.lease import Lease
-    from orchestrator.workspace.owner import Owner
+    from orchestrator.bot.git.credential import GitCredential
+    from orchestrator.bot.git.owner import Owner
+    from orchestrator.bot.git.swap import Fence
+    from orchestrator.core.clock import Clock
 
 _LARGE_BYTES = 1_000_000
 _SHA1_DIGITS = 40
@@ -234,7 +234,7 @@ class Clone(Continuing):
         """The head of a branch on the remote, or None where there is no such branch."""
         return self._publisher.remote_tip(branch)
 
-    def push(self, branch: str, *, expected: str | None, lease: Lease | None = None) -> str:
+    def push(self, branch: str, *, expected: str | None, lease: Fence | None = None) -> str:
         """Push what is committed, and read the remote's id back.
 
         Args:

@@ -6,21 +6,21 @@ import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.base import CommitOutcome, Staged
+from orchestrator.bot.git.failures import printable, storage_errors
+from orchestrator.bot.git.merging import commit_of, with_markers
+from orchestrator.bot.git.message import clean_message
+from orchestrator.bot.git.screening import Screening, binary_patch, diff
+from orchestrator.bot.git.staging import COMMITTING, Stager
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
-from orchestrator.workspace.base import CommitOutcome, Staged
-from orchestrator.workspace.failures import printable, storage_errors
-from orchestrator.workspace.merging import commit_of, with_markers
-from orchestrator.workspace.message import clean_message
-from orchestrator.workspace.screening import Screening, binary_patch, diff
-from orchestrator.workspace.staging import COMMITTING, Stager
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from orchestrator.bot.git.base import Identity, LeftOut, Screen
+    from orchestrator.bot.git.hostgit import HostGit
     from orchestrator.core.changes import FileChange
     from orchestrator.core.clock import Clock
-    from orchestrator.workspace.base import Identity, LeftOut, Screen
-    from orchestrator.workspace.hostgit import HostGit
 
 _MOST_SHOWN_PATHS = 3
 _STAGED = "index.commit"

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.workspace.adopt import Adopter
-from orchestrator.workspace.branches import Branches
-from orchestrator.workspace.saving import Saver
+from orchestrator.bot.git.adopt import Adopter
+from orchestrator.bot.git.branches import Branches
+from orchestrator.bot.git.saving import Saver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from datetime import datetime
 
-    from orchestrator.workspace.base import Adopted, BranchState, Packed, SavedWork
-    from orchestrator.workspace.commit import Committer
-    from orchestrator.workspace.hostgit import HostGit
-    from orchestrator.workspace.lease import Lease
-    from orchestrator.workspace.remote import Remote
+    from orchestrator.bot.git.base import Adopted, BranchState, Packed, SavedWork
+    from orchestrator.bot.git.commit import Committer
+    from orchestrator.bot.git.hostgit import HostGit
+    from orchestrator.bot.git.remote import Remote
+    from orchestrator.bot.git.swap import Fence
 
 
 class Continuing:
@@ -100,7 +100,7 @@ class Continuing:
         saved_at: datetime,
         stamp: str,
         find_secrets: Callable[[str], list[str]] = lambda _diff: [],
-        lease: Lease | None = None,
+        lease: Fence | None = None,
     ) -> SavedWork:
         """Push everything that was changed since the base, committed or not, to the task's hidden reference.
 

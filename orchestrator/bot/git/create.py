@@ -6,13 +6,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.workspace.failures import storage_errors
-from orchestrator.workspace.hostgit import HostGit
+from orchestrator.bot.git.failures import storage_errors
+from orchestrator.bot.git.hostgit import HostGit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from orchestrator.workspace.base import Identity
+    from orchestrator.bot.git.base import Identity
 
 _BRANCH = "main"
 

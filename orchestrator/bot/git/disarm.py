@@ -6,9 +6,9 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.failures import storage_errors
+from orchestrator.bot.git.removal import remove_folder
 from orchestrator.core.git_names import folded_name, is_git_name
-from orchestrator.workspace.failures import storage_errors
-from orchestrator.workspace.removal import remove_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

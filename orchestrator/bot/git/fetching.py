@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.failures import error_for, storage_errors
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.workspace.failures import error_for, storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from orchestrator.workspace.hostgit import HostGit
-    from orchestrator.workspace.remote import Remote
+    from orchestrator.bot.git.hostgit import HostGit
+    from orchestrator.bot.git.remote import Remote
 
 _MOST_COMMIT_BYTES = 1_000_000
 # Of a name, and of an id that the server does not give, which says it in one of two ways.

@@ -6,15 +6,15 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.failures import error_for
+from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.names import plain_branch
 from orchestrator.core.errors import EmptyRepositoryError, WorkspaceError
-from orchestrator.workspace.failures import error_for
-from orchestrator.workspace.hostgit import HostGit
-from orchestrator.workspace.names import plain_branch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.workspace.remote import Remote
+    from orchestrator.bot.git.remote import Remote
 
 # Ten commits cost as much as one, within the noise, where files change a little at a time (measured with
 # tests/benchmarks/clone.py); they are what the first prompt shows of the history.

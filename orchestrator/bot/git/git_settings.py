@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from orchestrator.workspace.remote import Remote
+    from orchestrator.bot.git.remote import Remote
 
 # The only variables of this process that git sees; names of keys and tokens are not among them.
 _KEPT_VARIABLES = frozenset(

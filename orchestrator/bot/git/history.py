@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from orchestrator.workspace.base import CommitLine, FileKind, TrackedFile
+from orchestrator.bot.git.base import CommitLine, FileKind, TrackedFile
 
 if TYPE_CHECKING:
-    from orchestrator.workspace.hostgit import HostGit
+    from orchestrator.bot.git.hostgit import HostGit
 
 _KINDS: dict[bytes, FileKind] = {b"120000": "link", b"160000": "submodule"}
 

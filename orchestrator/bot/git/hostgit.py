@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.credential import write_helper
+from orchestrator.bot.git.failures import error_for, storage_errors, without_trace
+from orchestrator.bot.git.git_settings import OPTIONS, dropped_variables, environment_for, network_variables
 from orchestrator.core.errors import GitMissingError, WorkspaceError
-from orchestrator.workspace.credential import write_helper
-from orchestrator.workspace.failures import error_for, storage_errors, without_trace
-from orchestrator.workspace.git_settings import OPTIONS, dropped_variables, environment_for, network_variables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from git import Git
 
-    from orchestrator.workspace.remote import Remote
+    from orchestrator.bot.git.remote import Remote
 
 _TIME_LIMIT_SECONDS = 1800.0
 _STOP_GRACE_SECONDS = 2.0

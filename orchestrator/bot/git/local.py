@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.names import is_commit_id
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.repositories import without_credential
-from orchestrator.workspace.hostgit import HostGit
-from orchestrator.workspace.names import is_commit_id
 
 if TYPE_CHECKING:
     from collections.abc import Collection

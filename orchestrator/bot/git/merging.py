@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.failures import error_for, printable
+from orchestrator.bot.git.hostgit import decode_paths
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.workspace.failures import error_for, printable
-from orchestrator.workspace.hostgit import decode_paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from orchestrator.workspace.hostgit import HostGit
+    from orchestrator.bot.git.hostgit import HostGit
 
 LABELS = "pullwright/"
 """Begins the name of a side in a conflict marker; what follows it says which one."""

@@ -12,19 +12,19 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.mirror_state import STATE, ask, known_commit, used_at, write_state
+from orchestrator.bot.git.owner import address_key
+from orchestrator.bot.git.remote import Remote
+from orchestrator.bot.git.removal import remove_folder
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.locks import try_lock
-from orchestrator.workspace.hostgit import HostGit
-from orchestrator.workspace.mirror_state import STATE, ask, known_commit, used_at, write_state
-from orchestrator.workspace.owner import address_key
-from orchestrator.workspace.remote import Remote
-from orchestrator.workspace.removal import remove_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from orchestrator.bot.git.mirror_state import Tip
     from orchestrator.core.clock import Clock
-    from orchestrator.workspace.mirror_state import Tip
 
 CAP_BYTES = 5_000_000_000
 """All mirrors together; those that were used last stay."""

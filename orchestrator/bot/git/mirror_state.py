@@ -8,15 +8,15 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.failures import error_for
+from orchestrator.bot.git.names import is_commit_id, plain_branch
 from orchestrator.core.git_names import is_branch_name
-from orchestrator.workspace.failures import error_for
-from orchestrator.workspace.names import is_commit_id, plain_branch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.workspace.hostgit import HostGit
-    from orchestrator.workspace.remote import Remote
+    from orchestrator.bot.git.hostgit import HostGit
+    from orchestrator.bot.git.remote import Remote
 
 STATE = "pullwright-state"
 """The file that a mirror has while it is in good order."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.workspace.base import Identity
+    from orchestrator.bot.git.base import Identity
 
 # Commands have no terminal, so an editor (`git commit --amend`, `git revert`) takes the message as it is.
 # Outside of a sandbox git reads the user's configuration, too: what it says of keys and of LFS is not for a

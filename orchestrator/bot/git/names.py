@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.failures import printable
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.git_names import is_branch_name
-from orchestrator.workspace.failures import printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+# A task's key: what every file system and every git takes for one and the same name.
+_KEY = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
+_MOST_KEY_CHARACTERS = 100
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
@@ -49,5 +52,17 @@ def plain_branch(text: str) -> str:
     """
     if not is_branch_name(text):
         message = f"{printable(text)!r} cannot be the name of a branch"
+        raise WorkspaceError(message)
+    return text
+
+
+def plain_key(text: str) -> str:
+    """The text, if it can be the key of a task: the last part of its references' names.
+
+    Raises:
+        WorkspaceError: it cannot.
+    """
+    if len(text) > _MOST_KEY_CHARACTERS or not _KEY.fullmatch(text) or text.endswith(".lock"):
+        message = f"{printable(text)[:_MOST_KEY_CHARACTERS]!r} is not the key of a task, such as issue-12"
         raise WorkspaceError(message)
     return text

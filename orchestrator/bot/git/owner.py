@@ -10,12 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.bot.git.failures import storage_errors
+from orchestrator.bot.git.names import is_commit_id
+from orchestrator.bot.git.removal import remove_folder
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.git_names import is_branch_name
 from orchestrator.core.locks import try_lock
-from orchestrator.workspace.failures import storage_errors
-from orchestrator.workspace.names import is_commit_id
-from orchestrator.workspace.removal import remove_folder
 
 FOLDER_PREFIX = "pullwright-"
 """Begins the name of every clone's folder."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.base import RemoteTip
+from orchestrator.bot.git.failures import printable
+from orchestrator.bot.git.names import is_commit_id, plain_branch
+from orchestrator.bot.git.swap import Update, push_error
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
-from orchestrator.workspace.base import RemoteTip
-from orchestrator.workspace.failures import printable
-from orchestrator.workspace.names import is_commit_id, plain_branch
-from orchestrator.workspace.swap import Update, push_error
 
 if TYPE_CHECKING:
-    from orchestrator.workspace.hostgit import GitResult, HostGit
-    from orchestrator.workspace.lease import Lease
-    from orchestrator.workspace.remote import Remote
+    from orchestrator.bot.git.hostgit import GitResult, HostGit
+    from orchestrator.bot.git.remote import Remote
+    from orchestrator.bot.git.swap import Fence
 
 _TIP_REFERENCE = "refs/pullwright/remote-tip"
 
@@ -58,7 +58,7 @@ class Publisher:
         email, _, name = line.decode("utf-8", "replace").rstrip("\n").partition("\0")
         return RemoteTip(commit, email, name)
 
-    def push(self, branch: str, commit: str, *, expected: str | None, lease: Lease | None = None) -> str:
+    def push(self, branch: str, commit: str, *, expected: str | None, lease: Fence | None = None) -> str:
         """See `Clone.push`."""
         plain_branch(branch)
         if branch == self._base_branch:

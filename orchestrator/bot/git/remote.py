@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from orchestrator.bot.git.names import is_commit_id
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.workspace.names import is_commit_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.workspace.credential import GitCredential
+    from orchestrator.bot.git.credential import GitCredential
 
 _SCHEMES = ("file", "http", "https", "ssh")
 # `user@host:path`, git's short form for ssh: no slash before the first colon.

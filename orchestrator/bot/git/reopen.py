@@ -10,22 +10,22 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.clone import assemble
+from orchestrator.bot.git.failures import main_line, storage_errors
+from orchestrator.bot.git.first_fetch import configure
+from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.owner import address_key, hold_again
+from orchestrator.bot.git.remote import parse_remote
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.workspace.clone import assemble
-from orchestrator.workspace.failures import main_line, storage_errors
-from orchestrator.workspace.first_fetch import configure
-from orchestrator.workspace.hostgit import HostGit
-from orchestrator.workspace.owner import address_key, hold_again
-from orchestrator.workspace.remote import parse_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from orchestrator.bot.git.base import Identity
+    from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.git.credential import GitCredential
     from orchestrator.core.clock import Clock
-    from orchestrator.workspace.base import Identity
-    from orchestrator.workspace.clone import Clone
-    from orchestrator.workspace.credential import GitCredential
 
 _LOOSE_FOLDER = re.compile(r"[0-9a-f]{2}")
 _SHA1_DIGITS = 40

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.base import LeftOut, Packed, SavedWork
+from orchestrator.bot.git.changes import differences
+from orchestrator.bot.git.failures import printable
+from orchestrator.bot.git.merging import commit_of, tree_of
+from orchestrator.bot.git.names import is_commit_id
+from orchestrator.bot.git.screening import diff, held_paths
+from orchestrator.bot.git.staging import Stager
+from orchestrator.bot.git.swap import Answer, Update, push_updates
+from orchestrator.bot.git.wip import checked_pages, wip_message, wip_ref
 from orchestrator.core.changes import FileChange
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
-from orchestrator.workspace.base import LeftOut, Packed, SavedWork
-from orchestrator.workspace.changes import differences
-from orchestrator.workspace.failures import printable
-from orchestrator.workspace.merging import commit_of, tree_of
-from orchestrator.workspace.names import is_commit_id
-from orchestrator.workspace.screening import diff, held_paths
-from orchestrator.workspace.staging import Stager
-from orchestrator.workspace.swap import Answer, Update, push_updates
-from orchestrator.workspace.wip import checked_pages, wip_message, wip_ref
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from orchestrator.workspace.commit import Committer
-    from orchestrator.workspace.hostgit import HostGit
-    from orchestrator.workspace.lease import Lease
-    from orchestrator.workspace.remote import Remote
+    from orchestrator.bot.git.commit import Committer
+    from orchestrator.bot.git.hostgit import HostGit
+    from orchestrator.bot.git.remote import Remote
+    from orchestrator.bot.git.swap import Fence
 
 _DOING = "cannot save unfinished work"
 _LARGE_BYTES = 1_000_000
@@ -61,7 +61,7 @@ class Saver:
         saved_at: datetime,
         stamp: str,
         find_secrets: Callable[[str], list[str]],
-        lease: Lease | None,
+        lease: Fence | None,
     ) -> SavedWork:
         """See `Clone.save_wip`."""
         ref, pages = wip_ref(key), checked_pages(pages)
@@ -166,7 +166,7 @@ class Saver:
         tree = self._git.run("mktree", "-z", doing=_DOING, stdin="".join(lines).encode("ascii"))
         return tree.decode("ascii").strip()
 
-    def _push(self, update: Update, lease: Lease | None) -> None:
+    def _push(self, update: Update, lease: Fence | None) -> None:
         """Push, and read back what is there."""
         try:
             self._push_once(update, lease)
@@ -177,7 +177,7 @@ class Saver:
             self._push_once(Update(update.ref, update.old, None), lease)
             self._push_once(Update(update.ref, None, update.new), lease)
 
-    def _push_once(self, update: Update, lease: Lease | None) -> None:
+    def _push_once(self, update: Update, lease: Fence | None) -> None:
         doing = f"{_DOING} at {update.ref} of {self._remote.shown}"
         if lease is not None:
             found = lease.push(self._git, update, doing=doing)

@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.aliases import MOST_NAMES, Aliases
+from orchestrator.bot.git.base import LeftOut
+from orchestrator.bot.git.changes import DIFFERENCES, Contents, differences
+from orchestrator.bot.git.selection import folders_above
+from orchestrator.bot.git.staging import COMMITTING
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.workspace.aliases import MOST_NAMES, Aliases
-from orchestrator.workspace.base import LeftOut
-from orchestrator.workspace.changes import DIFFERENCES, Contents, differences
-from orchestrator.workspace.selection import folders_above
-from orchestrator.workspace.staging import COMMITTING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from orchestrator.bot.git.base import Screen
+    from orchestrator.bot.git.changes import Difference
+    from orchestrator.bot.git.hostgit import HostGit
+    from orchestrator.bot.git.staging import Stager
     from orchestrator.core.changes import FileChange
-    from orchestrator.workspace.base import Screen
-    from orchestrator.workspace.changes import Difference
-    from orchestrator.workspace.hostgit import HostGit
-    from orchestrator.workspace.staging import Stager
 
 _DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short", *DIFFERENCES)
 # A patch is read by people; looking for secrets in a larger one would take many seconds.

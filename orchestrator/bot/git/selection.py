@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.base import LeftOut
 from orchestrator.core.changes import SUBMODULE_MODE
 from orchestrator.core.git_names import is_git_name
-from orchestrator.workspace.base import LeftOut
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

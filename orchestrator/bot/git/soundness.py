@@ -7,17 +7,17 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.changes import Contents, differences
+from orchestrator.bot.git.failures import printable
+from orchestrator.bot.git.selection import folders_above, link_stays
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.git_names import MODULES_FILE, folded_name, is_git_name
-from orchestrator.workspace.changes import Contents, differences
-from orchestrator.workspace.failures import printable
-from orchestrator.workspace.selection import folders_above, link_stays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from orchestrator.workspace.hostgit import HostGit
+    from orchestrator.bot.git.hostgit import HostGit
 
 _READING = "cannot read what changed"
 

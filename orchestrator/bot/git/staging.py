@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.base import LeftOut
+from orchestrator.bot.git.failures import error_for, main_line, storage_errors
+from orchestrator.bot.git.hostgit import decode_paths, encode_paths
+from orchestrator.bot.git.selection import Selection, Selector
 from orchestrator.core.changes import LINK_MODE
 from orchestrator.core.errors import DiskFullError
-from orchestrator.workspace.base import LeftOut
-from orchestrator.workspace.failures import error_for, main_line, storage_errors
-from orchestrator.workspace.hostgit import decode_paths, encode_paths
-from orchestrator.workspace.selection import Selection, Selector
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from orchestrator.workspace.changes import Difference
-    from orchestrator.workspace.hostgit import HostGit
+    from orchestrator.bot.git.changes import Difference
+    from orchestrator.bot.git.hostgit import HostGit
 
 COMMITTING = "cannot commit"
 # What `update-index` prints, without failing, about a name that some system takes for `.git`.

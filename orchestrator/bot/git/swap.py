@@ -6,18 +6,18 @@ import enum
 import os
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from orchestrator.bot.git.failures import error_for, printable, server_words
 from orchestrator.core.errors import PushRejectedError, RemoteRateLimitError, RemoteUnavailableError
-from orchestrator.workspace.failures import error_for, printable, server_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from orchestrator.bot.git.hostgit import GitResult, HostGit
+    from orchestrator.bot.git.remote import Remote
     from orchestrator.core.errors import WorkspaceError
-    from orchestrator.workspace.hostgit import GitResult, HostGit
-    from orchestrator.workspace.remote import Remote
 
 HIDDEN = "refs/pullwright/"
 """Begins the names of the references that only this program uses."""
@@ -69,6 +69,25 @@ class Update:
     ref: str
     old: str | None
     new: str | None
+
+
+class Fence(Protocol):
+    """Moves a reference only while a claim is still held: a lease of `bot/coordination` is one."""
+
+    def push(self, git: HostGit, update: Update, *, doing: str, objects: Iterable[Path] = ()) -> str | None:
+        """Move the reference in the same push as the claim, and read back what the remote holds.
+
+        Args:
+            git: has the objects of the update.
+            update: what moves.
+            doing: begins the message of an error.
+            objects: folders with more objects.
+
+        Raises:
+            ClaimLostError: somebody else moved the claim.
+            PushRejectedError: the reference is not where it was expected, or the server does not want it.
+            RemoteUnavailableError: no answer, after several tries.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.owner import KEPT_FILE, OWNER_FILE, hold_again
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.workspace.owner import KEPT_FILE, OWNER_FILE, hold_again
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -7,10 +7,10 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.changes import Contents, Difference, differences
+from orchestrator.bot.git.failures import error_for, storage_errors
+from orchestrator.bot.git.hostgit import HostGit, decode_paths
 from orchestrator.core.changes import LINK_MODE
-from orchestrator.workspace.changes import Contents, Difference, differences
-from orchestrator.workspace.failures import error_for, storage_errors
-from orchestrator.workspace.hostgit import HostGit, decode_paths
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -8,18 +8,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.bot.git.failures import printable
+from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.names import is_commit_id, plain_key
+from orchestrator.bot.git.swap import Update
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.workspace.claim_record import CLAIMS, claim_ref
-from orchestrator.workspace.failures import printable
-from orchestrator.workspace.hostgit import HostGit
-from orchestrator.workspace.names import is_commit_id
-from orchestrator.workspace.swap import Update
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from orchestrator.workspace.lease import Lease
-    from orchestrator.workspace.records import Record, Records
+    from orchestrator.bot.coordination.records import Record, Records
+    from orchestrator.bot.git.swap import Fence
 
 WORK = "refs/pullwright/wip/"
 MOST_PAGES_BYTES = 20 * 1024 * 1024
@@ -61,7 +60,7 @@ def wip_ref(key: str) -> str:
     Raises:
         WorkspaceError: the key is none.
     """
-    return WORK + claim_ref(key).removeprefix(CLAIMS)
+    return WORK + plain_key(key)
 
 
 def checked_pages(pages: Mapping[str, bytes]) -> Mapping[str, bytes]:
@@ -130,7 +129,7 @@ def list_wip(records: Records) -> dict[str, str]:
     return {key: commit for key, commit in found.items() if is_key(key)}
 
 
-def drop_wip(records: Records, key: str, expected: str, lease: Lease | None = None) -> bool:
+def drop_wip(records: Records, key: str, expected: str, lease: Fence | None = None) -> bool:
     """Remove the unfinished work of a task, if it is still what the caller knows.
 
     Args:

@@ -10,19 +10,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.journal.folders import JOURNAL_FILE
+from orchestrator.bot.journal.run_note import RunNote, note_run
+from orchestrator.bot.journal.tasks import decisions
 from orchestrator.core.errors import JournalError
 from orchestrator.core.repositories import repository_key, same_repository
 from orchestrator.core.spent import Spent
-from orchestrator.journal.folders import JOURNAL_FILE
-from orchestrator.journal.run_note import RunNote, note_run
-from orchestrator.journal.tasks import decisions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from orchestrator.journal.folders import Home
-    from orchestrator.journal.pauses import Pause
-    from orchestrator.journal.tasks import Decision
+    from orchestrator.bot.journal.folders import Home
+    from orchestrator.bot.journal.pauses import Pause
+    from orchestrator.bot.journal.tasks import Decision
 
 # As `new_run_id` makes them.
 _RUN_NAME = re.compile(r"(\d{8}-\d{6})-[0-9a-z]+")

@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.journal.folders import is_full
 from orchestrator.core.errors import DiskFullError, JournalError
-from orchestrator.journal.folders import is_full
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,6 +9,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from orchestrator.bot.journal.codec import UnknownRecord
+from orchestrator.bot.journal.costs import Unanswered, cost_of_all
+from orchestrator.bot.journal.folders import JOURNAL_FILE
+from orchestrator.bot.journal.reader import read_run, responses
+from orchestrator.bot.journal.writer import append_last
 from orchestrator.core.cycle_events import (
     Claimed,
     Cloned,
@@ -25,21 +30,16 @@ from orchestrator.core.events import MessageAdded, ReplyReceived, TurnStarted
 from orchestrator.core.locks import keeper, try_lock, wait_for_lock
 from orchestrator.core.messages import Usage
 from orchestrator.core.spent import Spent
-from orchestrator.journal.codec import UnknownRecord
-from orchestrator.journal.costs import Unanswered, cost_of_all
-from orchestrator.journal.folders import JOURNAL_FILE
-from orchestrator.journal.reader import read_run, responses
-from orchestrator.journal.writer import append_last
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
     from pathlib import Path
 
+    from orchestrator.bot.journal.folders import Home
+    from orchestrator.bot.journal.reader import Run
     from orchestrator.core.clock import Clock
     from orchestrator.core.messages import JsonObject, Message
-    from orchestrator.journal.folders import Home
-    from orchestrator.journal.reader import Run
 
 LOCK_FILE = "lock"
 """Locked by the process whose run it is. The kernel lets go of it at any death."""

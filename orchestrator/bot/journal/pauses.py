@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.bot.journal.codec import UnknownRecord, decode
+from orchestrator.bot.journal.folders import JOURNAL_FILE
+from orchestrator.bot.journal.pieces import objects_in, piece_of
+from orchestrator.bot.journal.reader import runs
 from orchestrator.core.cycle_events import CycleStarted, Paused
 from orchestrator.core.errors import JournalError
 from orchestrator.core.repositories import repository_key
-from orchestrator.journal.codec import UnknownRecord, decode
-from orchestrator.journal.folders import JOURNAL_FILE
-from orchestrator.journal.pieces import objects_in, piece_of
-from orchestrator.journal.reader import runs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.journal.folders import Home
+    from orchestrator.bot.journal.folders import Home
 
 NEWEST_RUNS = 1_000
 """So many are looked at. Every look at every repository is a run: a fleet has many in an hour."""

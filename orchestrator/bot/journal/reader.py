@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.bot.journal.codec import TYPE_KEY, UnknownRecord, decode
+from orchestrator.bot.journal.costs import cost_of_all
+from orchestrator.bot.journal.folders import JOURNAL_FILE
+from orchestrator.bot.journal.writer import FORMAT, HEADER_TYPE
 from orchestrator.core.cycle_events import CycleEnded, TaskTaken
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import ReplyReceived, SubagentEvent
-from orchestrator.journal.codec import TYPE_KEY, UnknownRecord, decode
-from orchestrator.journal.costs import cost_of_all
-from orchestrator.journal.folders import JOURNAL_FILE
-from orchestrator.journal.writer import FORMAT, HEADER_TYPE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from orchestrator.bot.journal.folders import Home
     from orchestrator.core.events import Event
-    from orchestrator.journal.folders import Home
 
 LAST = "last"
 """The name under which the newest run is found."""

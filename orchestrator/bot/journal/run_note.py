@@ -8,6 +8,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.bot.journal.codec import UnknownRecord, decode
+from orchestrator.bot.journal.costs import cost_of
+from orchestrator.bot.journal.folders import JOURNAL_FILE
+from orchestrator.bot.journal.open_runs import is_alive
+from orchestrator.bot.journal.pauses import Pause
 from orchestrator.core.cycle_events import (
     CycleEnded,
     CycleStarted,
@@ -31,11 +36,6 @@ from orchestrator.core.events import (
     ToolCallStarted,
 )
 from orchestrator.core.spent import Spent
-from orchestrator.journal.codec import UnknownRecord, decode
-from orchestrator.journal.costs import cost_of
-from orchestrator.journal.folders import JOURNAL_FILE
-from orchestrator.journal.open_runs import is_alive
-from orchestrator.journal.pauses import Pause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,23 +11,23 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.bot.journal.codec import TYPE_KEY, UnknownRecord, decode
+from orchestrator.bot.journal.costs import Unanswered, cost_of
+from orchestrator.bot.journal.folders import JOURNAL_FILE
+from orchestrator.bot.journal.open_runs import is_alive
 from orchestrator.core.cycle_events import CycleEnded, Reserved
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import ReplyReceived, SubagentEvent, TurnStarted, WaitStarted
 from orchestrator.core.locks import LONGEST_WAIT_SECONDS, keeper, wait_for_lock_async
 from orchestrator.core.spent import Spent
-from orchestrator.journal.codec import TYPE_KEY, UnknownRecord, decode
-from orchestrator.journal.costs import Unanswered, cost_of
-from orchestrator.journal.folders import JOURNAL_FILE
-from orchestrator.journal.open_runs import is_alive
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from datetime import date
     from pathlib import Path
 
+    from orchestrator.bot.journal.folders import Home
     from orchestrator.core.events import Event
-    from orchestrator.journal.folders import Home
 
 LOCK_FILE = "spend.lock"
 _PRIVATE = 0o600

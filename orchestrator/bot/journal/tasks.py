@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.journal.codec import decode
+from orchestrator.bot.journal.folders import JOURNAL_FILE, is_full
+from orchestrator.bot.journal.pieces import objects_in, piece_of
+from orchestrator.bot.journal.reader import runs
 from orchestrator.core.cycle_events import CycleStarted, TaskTaken
 from orchestrator.core.errors import DiskFullError, JournalError
 from orchestrator.core.repositories import repository_key
-from orchestrator.journal.codec import decode
-from orchestrator.journal.folders import JOURNAL_FILE, is_full
-from orchestrator.journal.pieces import objects_in, piece_of
-from orchestrator.journal.reader import runs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.journal.folders import Home
+    from orchestrator.bot.journal.folders import Home
 
 DECISIONS_FILE = "decisions.jsonl"
 NEWEST_RUNS = 300

@@ -10,6 +10,8 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any, Self
 
 from orchestrator import __version__
+from orchestrator.bot.journal.codec import TYPE_KEY, encode
+from orchestrator.bot.journal.folders import JOURNAL_FILE, is_full
 from orchestrator.core.cycle_events import CycleEnded, Proposed, Proposing
 from orchestrator.core.errors import DiskFullError, JournalError
 from orchestrator.core.events import (
@@ -21,8 +23,6 @@ from orchestrator.core.events import (
     ToolOutputDelta,
     TurnStarted,
 )
-from orchestrator.journal.codec import TYPE_KEY, encode
-from orchestrator.journal.folders import JOURNAL_FILE, is_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

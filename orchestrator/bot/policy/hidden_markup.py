@@ -11,14 +11,14 @@ import html
 import re
 from typing import TYPE_CHECKING
 
-from orchestrator.guard.hidden_characters import Cut
-from orchestrator.guard.markup_page import Page, is_drawn
-from orchestrator.guard.markup_reader import ATTRIBUTE, PLAIN_ALT, Reader, address_kind
+from orchestrator.bot.policy.hidden_characters import Cut
+from orchestrator.bot.policy.markup_page import Page, is_drawn
+from orchestrator.bot.policy.markup_reader import ATTRIBUTE, PLAIN_ALT, Reader, address_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from orchestrator.guard.markup_page import Mark
+    from orchestrator.bot.policy.markup_page import Mark
 
 _TRACES = {
     "<": ("<",),

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.guard.hidden_characters import (
+from orchestrator.bot.policy.hidden_characters import (
     Cut,
     Removed,
     escaped,
@@ -14,7 +14,7 @@ from orchestrator.guard.hidden_characters import (
     hidden_characters,
     may_hide,
 )
-from orchestrator.guard.hidden_markup import everything_marked_up, hidden_markup, may_hold_markup
+from orchestrator.bot.policy.hidden_markup import everything_marked_up, hidden_markup, may_hold_markup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -71,7 +71,7 @@ _LIVE = re.compile(r"^[_:/!.+]|_$|__|//|www\.|GH-[0-9]|:\w+:", re.IGNORECASE)
 
 def printable(text: str) -> str:
     """The text as it stands, of printable characters: what nobody sees is left out. Tabs and line feeds stay."""
-    from orchestrator.guard.visible_text import without_unseen
+    from orchestrator.bot.policy.visible_text import without_unseen
 
     text = without_unseen(text)
     if text.isascii():
@@ -84,7 +84,7 @@ def printable(text: str) -> str:
 
 def _words(text: str) -> str:
     """The text as every function here begins with it."""
-    from orchestrator.guard.visible_text import visible_text
+    from orchestrator.bot.policy.visible_text import visible_text
 
     return unicodedata.normalize("NFC", printable(visible_text(text))).translate(_FOLDED)
 

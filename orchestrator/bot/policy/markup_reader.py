@@ -9,13 +9,13 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from orchestrator.guard.hidden_characters import may_hide
-from orchestrator.guard.markup_page import DEEPEST_PARENTHESES, ESCAPED, TAG, Mark, is_drawn
+from orchestrator.bot.policy.hidden_characters import may_hide
+from orchestrator.bot.policy.markup_page import DEEPEST_PARENTHESES, ESCAPED, TAG, Mark, is_drawn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from orchestrator.guard.markup_page import Block, Page
+    from orchestrator.bot.policy.markup_page import Block, Page
 
 ATTRIBUTE = (  # https://html.spec.whatwg.org/multipage/parsing.html#before-attribute-name-state
     r"[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:\"[^\"]*+\"|'[^']*+'|[^\s>\"'][^\s>]*+|(?=>))|(?!\s*+=))"

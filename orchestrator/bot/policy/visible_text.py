@@ -34,7 +34,7 @@ def without_unseen(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    from orchestrator.guard.hidden_characters import every_invisible, hidden_characters
+    from orchestrator.bot.policy.hidden_characters import every_invisible, hidden_characters
 
     text = _CONTROL.sub("", _LINE_END.sub("\n", text))
     finders = [hidden_characters] * _MOST_ROUNDS

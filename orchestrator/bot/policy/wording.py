@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from unicodedata import normalize
 
-from orchestrator.guard import lines
-from orchestrator.guard.visible_text import without_unseen
-from orchestrator.guard.wording_markdown import Hosts, harmless_markdown
+from orchestrator.bot.policy import lines
+from orchestrator.bot.policy.visible_text import without_unseen
+from orchestrator.bot.policy.wording_markdown import Hosts, harmless_markdown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -35,7 +35,7 @@ _DEFAULT_HOSTS = ("github.com",)
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """See `orchestrator.cycle.guards.Wording`. Each method gives its own result back unchanged.
+    """See `orchestrator.bot.cycle.guards.Wording`. Each method gives its own result back unchanged.
 
     Attributes:
         hosts: to which links and images may lead; `*.x` stands for what is below `x`.

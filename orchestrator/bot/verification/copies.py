@@ -13,13 +13,13 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.verification.base import CaseStatus
+from orchestrator.bot.verification.base import CaseStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from orchestrator.bot.verification.base import CaseResult, RunResult
     from orchestrator.core.changes import FileChange
-    from orchestrator.verification.base import CaseResult, RunResult
 
     Function = ast.FunctionDef | ast.AsyncFunctionDef
 

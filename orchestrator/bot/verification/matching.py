@@ -6,13 +6,13 @@ import re
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.verification.base import WHOLE_RUN, CaseResult, CaseStatus
 from orchestrator.core.test_paths import is_test_path
-from orchestrator.verification.base import WHOLE_RUN, CaseResult, CaseStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from orchestrator.verification.base import RunResult
+    from orchestrator.bot.verification.base import RunResult
 
 
 class IndexedRun:

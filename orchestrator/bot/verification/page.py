@@ -11,17 +11,17 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.contracts.fence import one_line
+from orchestrator.bot.policy.lines import in_markdown
+from orchestrator.bot.verification.base import CaseStatus, RunKind
+from orchestrator.bot.verification.verdict import Kind
 from orchestrator.core.prompts import render
-from orchestrator.guard.lines import in_markdown
-from orchestrator.verification.base import CaseStatus, RunKind
-from orchestrator.verification.verdict import Kind
+from orchestrator.engine.contracts.fence import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from orchestrator.verification.base import RunResult, Runs
-    from orchestrator.verification.verdict import Verdict
+    from orchestrator.bot.verification.base import RunResult, Runs
+    from orchestrator.bot.verification.verdict import Verdict
 
 _STATEMENT = "https://in-toto.io/Statement/v1"
 _PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"

@@ -10,9 +10,9 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.contracts.fence import one_line
+from orchestrator.bot.verification.base import WHOLE_RUN, CaseResult, CaseStatus
 from orchestrator.core.test_paths import is_test_path
-from orchestrator.verification.base import WHOLE_RUN, CaseResult, CaseStatus
+from orchestrator.engine.contracts.fence import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -10,12 +10,9 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from orchestrator.core.errors import FileMissingError, PullwrightError, ToolError
-from orchestrator.core.test_paths import is_test_program
-from orchestrator.environments.base import ExecResult
-from orchestrator.verification.base import WHOLE_RUN, CaseResult, CaseStatus, RunKind, RunResult, Runs
-from orchestrator.verification.copies import at_stake, copy_tests
-from orchestrator.verification.pytest_calls import (
+from orchestrator.bot.verification.base import WHOLE_RUN, CaseResult, CaseStatus, RunKind, RunResult, Runs
+from orchestrator.bot.verification.copies import at_stake, copy_tests
+from orchestrator.bot.verification.pytest_calls import (
     ENDS_OTHERWISE,
     MOST_IDS,
     SETTINGS,
@@ -28,20 +25,23 @@ from orchestrator.verification.pytest_calls import (
     place_control,
     pytest_variables,
 )
-from orchestrator.verification.reports import MAX_BYTES, MAX_CASES, by_id, read_report
-from orchestrator.verification.slot import Slot, stamps_of
-from orchestrator.verification.trees import TestFiles, folders_of
+from orchestrator.bot.verification.reports import MAX_BYTES, MAX_CASES, by_id, read_report
+from orchestrator.bot.verification.slot import Slot, stamps_of
+from orchestrator.bot.verification.trees import TestFiles, folders_of
+from orchestrator.core.errors import FileMissingError, PullwrightError, ToolError
+from orchestrator.core.test_paths import is_test_program
+from orchestrator.engine.environments.base import ExecResult
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from orchestrator.bot.git.trees import Trees
+    from orchestrator.bot.verification.base import Change
+    from orchestrator.bot.verification.copies import Copies
     from orchestrator.core.changes import FileChange
-    from orchestrator.environments.base import ExecutionEnvironment
-    from orchestrator.verification.base import Change
-    from orchestrator.verification.copies import Copies
-    from orchestrator.workspace.trees import Trees
+    from orchestrator.engine.environments.base import ExecutionEnvironment
 
 _T = TypeVar("_T")
 

@@ -20,12 +20,12 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from orchestrator.bot.git.removal import remove_folder
+from orchestrator.bot.verification.base import CaseResult, CaseStatus, RunKind, RunResult
+from orchestrator.bot.verification.pytest_calls import ControlTest
+from orchestrator.bot.verification.trees import folders_of
 from orchestrator.core.errors import ToolError, WorkspaceError
 from orchestrator.core.locks import try_lock
-from orchestrator.verification.base import CaseResult, CaseStatus, RunKind, RunResult
-from orchestrator.verification.pytest_calls import ControlTest
-from orchestrator.verification.trees import folders_of
-from orchestrator.workspace.removal import remove_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.contracts.fence import fenced, one_line
+from orchestrator.bot.policy.lines import in_markdown
+from orchestrator.bot.verification.base import WHOLE_RUN, CaseResult, CaseStatus
+from orchestrator.bot.verification.matching import IndexedRun, NamedTests, may_hold, without_parameters
 from orchestrator.core.prompts import render
 from orchestrator.core.test_paths import is_test_path
-from orchestrator.guard.lines import in_markdown
-from orchestrator.verification.base import WHOLE_RUN, CaseResult, CaseStatus
-from orchestrator.verification.matching import IndexedRun, NamedTests, may_hold, without_parameters
+from orchestrator.engine.contracts.fence import fenced, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from orchestrator.bot.verification.base import Change, RunResult, Runs
     from orchestrator.core.changes import FileChange, FileVersion
-    from orchestrator.verification.base import Change, RunResult, Runs
 
 _ID_CHARS = 200
 _WORDS_CHARS = 300

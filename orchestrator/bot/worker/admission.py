@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from orchestrator.forge.base import Edit, Forge, Issue, IssueHistory
+    from orchestrator.bot.forge.base import Edit, Forge, Issue, IssueHistory
 
 
 class Admission:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from orchestrator.cycle.question import CHOICE
-from orchestrator.cycle.tasks import Remark
-from orchestrator.worker.remarks import is_ours
+from orchestrator.bot.cycle.question import CHOICE
+from orchestrator.bot.cycle.tasks import Remark
+from orchestrator.bot.worker.remarks import is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from orchestrator.forge.base import Comment
+    from orchestrator.bot.forge.base import Comment
 
 MOST_CHARACTERS = 10_000
 _NUMBER = re.compile(

@@ -7,26 +7,26 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from orchestrator.bot.coordination.claims import RETRY
+from orchestrator.bot.cycle.parts import Choice
+from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Task, TaskKind, from_issue, from_text
+from orchestrator.bot.worker.idle import Idle
+from orchestrator.bot.worker.look import CLAIMS_LOOK_AGAIN, Look, Ready
+from orchestrator.bot.worker.manners import Manners, name_of, why_not_again
+from orchestrator.bot.worker.reading import BACKLOG_FILES, Reading, Screen, Seen
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.events import Warned
-from orchestrator.cycle.parts import Choice
-from orchestrator.cycle.tasks import BRANCH_FOLDERS, Task, TaskKind, from_issue, from_text
-from orchestrator.worker.idle import Idle
-from orchestrator.worker.look import CLAIMS_LOOK_AGAIN, Look, Ready
-from orchestrator.worker.manners import Manners, name_of, why_not_again
-from orchestrator.worker.reading import BACKLOG_FILES, Reading, Screen, Seen
-from orchestrator.workspace.claims import RETRY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
+    from orchestrator.bot.coordination.claims import Lease
+    from orchestrator.bot.forge.base import Forge, Issue
+    from orchestrator.bot.worker.remarks import CommentsPolicy
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
-    from orchestrator.forge.base import Forge, Issue
-    from orchestrator.worker.remarks import CommentsPolicy
-    from orchestrator.workspace.claims import Lease
 
     Claim: TypeAlias = Callable[[Task], Lease | str]
 

@@ -6,27 +6,27 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.coordination.claim_record import claim_ref
+from orchestrator.bot.coordination.tombstones import remove_records
+from orchestrator.bot.cycle.earlier import read_kept
+from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Task, checklist, from_text, key_of
+from orchestrator.bot.forge.base import PullRequestState, TokenKind
+from orchestrator.bot.git.wip import load_wip, wip_ref
+from orchestrator.bot.worker.naming import HEADS, OUR_BRANCHES
+from orchestrator.bot.worker.reading import BACKLOG_FILES
+from orchestrator.bot.worker.task_states import AsOf, Kind, TaskState, list_states, state_of
 from orchestrator.core.errors import ConfigurationError, ForgeError, ForgeNotFoundError, PushRejectedError
-from orchestrator.cycle.earlier import read_kept
-from orchestrator.cycle.tasks import BRANCH_FOLDERS, Task, checklist, from_text, key_of
-from orchestrator.forge.base import PullRequestState, TokenKind
-from orchestrator.worker.naming import HEADS, OUR_BRANCHES
-from orchestrator.worker.reading import BACKLOG_FILES
-from orchestrator.worker.task_states import AsOf, Kind, TaskState, list_states, state_of
-from orchestrator.workspace.claim_record import claim_ref
-from orchestrator.workspace.tombstones import remove_records
-from orchestrator.workspace.wip import load_wip, wip_ref
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from orchestrator.bot.coordination.claims import ClaimRecord, Claims, LeaseTimes
+    from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.cycle.earlier import State
+    from orchestrator.bot.forge.base import Forge, PullRequest
+    from orchestrator.bot.journal.kept import KeptWork
     from orchestrator.core.clock import Clock
     from orchestrator.core.commands import Commands
-    from orchestrator.cycle.earlier import State
-    from orchestrator.forge.base import Forge, PullRequest
-    from orchestrator.journal.kept import KeptWork
-    from orchestrator.workspace.claims import ClaimRecord, Claims, LeaseTimes
-    from orchestrator.workspace.records import Records
 
 _NUMBER = re.compile(r"#?([1-9][0-9]{0,9})")
 _KEY = re.compile(r"issue-[1-9][0-9]{0,9}|(?:item|text)-[0-9a-f]{8}")

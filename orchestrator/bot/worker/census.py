@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from orchestrator.cycle.result import CycleResult
+    from orchestrator.bot.cycle.result import CycleResult
 
 
 class State(StrEnum):

@@ -9,21 +9,21 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
+from orchestrator.bot.cycle.result import CycleResult, Outcome
+from orchestrator.bot.journal.pauses import Pause
+from orchestrator.bot.worker.census import State, Tally
+from orchestrator.bot.worker.pace import Again, Ended, Pace, Rest
+from orchestrator.bot.worker.pauses import Halt
 from orchestrator.core.errors import PullwrightError, RateLimitError
-from orchestrator.cycle.result import CycleResult, Outcome
-from orchestrator.journal.pauses import Pause
-from orchestrator.worker.census import State, Tally
-from orchestrator.worker.pace import Again, Ended, Pace, Rest
-from orchestrator.worker.pauses import Halt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from orchestrator.bot.cycle.parts import Stop
+    from orchestrator.bot.worker.pace import Onward
+    from orchestrator.bot.worker.schedule import Schedule
+    from orchestrator.bot.worker.waiting import Waiting
     from orchestrator.core.clock import Clock
-    from orchestrator.cycle.parts import Stop
-    from orchestrator.worker.pace import Onward
-    from orchestrator.worker.schedule import Schedule
-    from orchestrator.worker.waiting import Waiting
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -8,16 +8,16 @@ import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.bot.worker.census import State
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.worker.census import State
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from datetime import datetime
 
+    from orchestrator.bot.worker.fleet import Fleet, Member
     from orchestrator.core.clock import Clock
-    from orchestrator.worker.fleet import Fleet, Member
 
 LOOP_SECONDS = 300.0
 """The loop that hands out turns looks around every minute; after so long without it is stuck."""

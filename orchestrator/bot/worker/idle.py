@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from orchestrator.cycle.parts import Choice
+    from orchestrator.bot.cycle.parts import Choice
 
 LONGEST = timedelta(hours=1)
 """Some things do not show in the forge's pulse, such as what people may do; after so long all is looked at."""

@@ -7,15 +7,23 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, timedelta
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.bot.worker.spending import (
+    Caps,
+    Granted,
+    Refused,
+    least,
+    left,
+    nothing_left,
+    refused_for_today,
+)
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 from orchestrator.core.spent import Spent
-from orchestrator.worker.spending import Caps, Granted, Refused, least, left, nothing_left, refused_for_today
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from orchestrator.bot.coordination.records import Record, Records
     from orchestrator.core.clock import Clock
-    from orchestrator.workspace.records import Record, Records
 
 REF = "refs/pullwright/spend"
 _VERSION = 1
@@ -123,7 +131,7 @@ def _parse(record: Record) -> dict[date, _Day]:
     """What a record says. One that cannot be read says nothing about what is left: nobody may spend."""
     from pydantic import ValidationError
 
-    from orchestrator.worker.ledger_form import LedgerForm
+    from orchestrator.bot.worker.ledger_form import LedgerForm
 
     fault = record.fault
     if fault is None:

@@ -9,6 +9,12 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, REBASE_LABEL, Task, TaskKind, key_of
+from orchestrator.bot.forge.base import ACTIONS_APP, PullRequestState, TokenKind
+from orchestrator.bot.worker import manners as rules
+from orchestrator.bot.worker.admission import Admission
+from orchestrator.bot.worker.manners import RETRY_LABEL, has_label, is_reviewed
+from orchestrator.bot.worker.upkeep import Upkeep
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import (
     ForgeAuthenticationError,
@@ -17,19 +23,13 @@ from orchestrator.core.errors import (
     ForgeRateLimitError,
     ForgeUnavailableError,
 )
-from orchestrator.cycle.tasks import BRANCH_FOLDERS, REBASE_LABEL, Task, TaskKind, key_of
-from orchestrator.forge.base import ACTIONS_APP, PullRequestState, TokenKind
-from orchestrator.worker import manners as rules
-from orchestrator.worker.admission import Admission
-from orchestrator.worker.manners import RETRY_LABEL, has_label, is_reviewed
-from orchestrator.worker.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from datetime import datetime
 
-    from orchestrator.forge.base import Check, Feedback, Forge, PullRequest
-    from orchestrator.worker.manners import Manners, NotNow
+    from orchestrator.bot.forge.base import Check, Feedback, Forge, PullRequest
+    from orchestrator.bot.worker.manners import Manners, NotNow
 
 CLAIMS_LOOK_AGAIN = timedelta(minutes=5)
 """Claims are not in the forge's pulse: while another worker holds a task, it is asked for so often."""

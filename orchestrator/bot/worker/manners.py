@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.forge.base import FeedbackKind, PullRequestState
 from orchestrator.core.commands import Commands
-from orchestrator.forge.base import FeedbackKind, PullRequestState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from orchestrator.cycle.tasks import Task
-    from orchestrator.forge.base import Feedback, Issue, PullRequest
+    from orchestrator.bot.cycle.tasks import Task
+    from orchestrator.bot.forge.base import Feedback, Issue, PullRequest
 
 RETRY_LABEL = "pullwright:retry"
 """On an issue or on a closed pull request: that it was closed unmerged is no "no" any more."""

@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.coordination.claim_record import CLAIMS, claim_ref
+from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS
+from orchestrator.bot.git.failures import printable
+from orchestrator.bot.git.names import in_the_way, is_commit_id
+from orchestrator.bot.git.swap import HIDDEN
+from orchestrator.bot.git.wip import WORK, wip_ref
 from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, RemoteRefusedError
 from orchestrator.core.git_names import is_branch_name
-from orchestrator.cycle.tasks import BRANCH_FOLDERS
-from orchestrator.workspace.claim_record import CLAIMS, claim_ref
-from orchestrator.workspace.failures import printable
-from orchestrator.workspace.names import in_the_way, is_commit_id
-from orchestrator.workspace.swap import HIDDEN
-from orchestrator.workspace.wip import WORK, wip_ref
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from orchestrator.cycle.tasks import Task
+    from orchestrator.bot.cycle.tasks import Task
 
 HEADS = "refs/heads/"
 OUR_BRANCHES = tuple(f"{HEADS}{folder}" for folder in BRANCH_FOLDERS)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.journal.folders import JOURNAL_FILE
+from orchestrator.bot.journal.writer import append_last
 from orchestrator.core.errors import DiskFullError, JournalError
-from orchestrator.journal.folders import JOURNAL_FILE
-from orchestrator.journal.writer import append_last
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from orchestrator.bot.journal.folders import Home
+    from orchestrator.bot.journal.pauses import Pause
     from orchestrator.core.clock import Clock
-    from orchestrator.journal.folders import Home
-    from orchestrator.journal.pauses import Pause
 
 
 def note_pause(home: Home, run: str, pause: Pause, redact: Callable[[str], str], clock: Clock) -> None:

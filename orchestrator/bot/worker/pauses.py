@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.journal.pauses import Pause
 from orchestrator.core.errors import (
     AuthenticationError,
     BadReplyError,
@@ -33,7 +34,6 @@ from orchestrator.core.errors import (
     SpentQuotaError,
     ToolError,
 )
-from orchestrator.journal.pauses import Pause
 
 if TYPE_CHECKING:
     from datetime import datetime

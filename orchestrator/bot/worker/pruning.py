@@ -7,20 +7,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.coordination.claim_record import CLAIMS
+from orchestrator.bot.coordination.tombstones import is_old, remove_tombstones
+from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, key_of
+from orchestrator.bot.forge.base import PullRequestState
+from orchestrator.bot.git.wip import wip_ref
 from orchestrator.core.errors import ForgeError, ForgeNotFoundError, WorkspaceError
-from orchestrator.cycle.tasks import BRANCH_FOLDERS, key_of
-from orchestrator.forge.base import PullRequestState
-from orchestrator.workspace.claim_record import CLAIMS
-from orchestrator.workspace.tombstones import is_old, remove_tombstones
-from orchestrator.workspace.wip import wip_ref
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from orchestrator.forge.base import Forge, PullRequest
-    from orchestrator.workspace.claims import ClaimRecord
-    from orchestrator.workspace.records import Records
+    from orchestrator.bot.coordination.claims import ClaimRecord
+    from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.forge.base import Forge, PullRequest
 
 MOST_AT_ONCE = 5
 """Tombstones that a cycle looks at. Each may cost a request for its issue."""

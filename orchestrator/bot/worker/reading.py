@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from orchestrator.bot.cycle.tasks import Task, TaskKind, checklist, from_issue, from_text
+from orchestrator.bot.worker.manners import why_hands_off
+from orchestrator.bot.worker.remarks import CommentsPolicy, choose_remarks
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import ConfigurationError, ForgeNotFoundError
-from orchestrator.cycle.tasks import Task, TaskKind, checklist, from_issue, from_text
-from orchestrator.worker.manners import why_hands_off
-from orchestrator.worker.remarks import CommentsPolicy, choose_remarks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from orchestrator.bot.forge.base import Issue
+    from orchestrator.bot.worker.look import Look, Ready
     from orchestrator.core.events import Event
-    from orchestrator.forge.base import Issue
-    from orchestrator.worker.look import Look, Ready
 
 BACKLOG_FILES = ("BACKLOG.md", "TODO.md", "ROADMAP.md")
 

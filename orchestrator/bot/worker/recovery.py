@@ -7,32 +7,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.bot.coordination.claims import ClaimRecord, Lease
+from orchestrator.bot.cycle.let_go import WORKING_LABEL
+from orchestrator.bot.cycle.result import Outcome
+from orchestrator.bot.git.sweep import sweep
+from orchestrator.bot.git.wip import drop_wip, load_wip
+from orchestrator.bot.journal.open_runs import close_run, ended_runs, hold, is_open, open_runs
+from orchestrator.bot.journal.reader import read_run
+from orchestrator.bot.worker.remains import CRASHED
 from orchestrator.core.cycle_events import Proposed, WorkSaved
 from orchestrator.core.errors import ForgeError, JournalError
 from orchestrator.core.events import CallStatus, ToolCallEnded
 from orchestrator.core.repositories import same_repository
 from orchestrator.core.spent import Spent
-from orchestrator.cycle.let_go import WORKING_LABEL
-from orchestrator.cycle.result import Outcome
-from orchestrator.journal.open_runs import close_run, ended_runs, hold, is_open, open_runs
-from orchestrator.journal.reader import read_run
-from orchestrator.worker.remains import CRASHED
-from orchestrator.workspace.claims import ClaimRecord, Lease
-from orchestrator.workspace.sweep import sweep
-from orchestrator.workspace.wip import drop_wip, load_wip
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from orchestrator.bot.coordination.claims import Claims
+    from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.forge.base import Forge
+    from orchestrator.bot.journal.folders import Home
+    from orchestrator.bot.journal.open_runs import OpenRun
+    from orchestrator.bot.worker.remains import Remains
     from orchestrator.core.clock import Clock
     from orchestrator.core.cycle_events import TaskTaken
     from orchestrator.core.events import Emit, Event
-    from orchestrator.forge.base import Forge
-    from orchestrator.journal.folders import Home
-    from orchestrator.journal.open_runs import OpenRun
-    from orchestrator.worker.remains import Remains
-    from orchestrator.workspace.claims import Claims
-    from orchestrator.workspace.records import Records
 
 _SECONDS_A_MINUTE = 60.0
 

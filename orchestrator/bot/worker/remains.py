@@ -6,10 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed
-from orchestrator.core.errors import JournalError, RemoteUnavailableError, WorkspaceError
-from orchestrator.core.events import ReplyReceived, Warned
-from orchestrator.cycle.earlier import (
+from orchestrator.bot.cycle.earlier import (
     State,
     conversation,
     files_to_keep,
@@ -17,22 +14,25 @@ from orchestrator.cycle.earlier import (
     read_pages,
     trimmed_events,
 )
-from orchestrator.cycle.result import Outcome
-from orchestrator.cycle.salvage import PATCH_NAME, write_private
-from orchestrator.guard.outgoing import places_of_secrets
-from orchestrator.workspace.wip import load_wip, wip_ref
+from orchestrator.bot.cycle.result import Outcome
+from orchestrator.bot.cycle.salvage import PATCH_NAME, write_private
+from orchestrator.bot.git.wip import load_wip, wip_ref
+from orchestrator.bot.policy.outgoing import places_of_secrets
+from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed
+from orchestrator.core.errors import JournalError, RemoteUnavailableError, WorkspaceError
+from orchestrator.core.events import ReplyReceived, Warned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from orchestrator.bot.coordination.claims import Lease
+    from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.git.wip import Wip
+    from orchestrator.bot.journal.kept import KeptWork
+    from orchestrator.bot.journal.open_runs import OpenRun
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
-    from orchestrator.journal.kept import KeptWork
-    from orchestrator.journal.open_runs import OpenRun
-    from orchestrator.workspace.claims import Lease
-    from orchestrator.workspace.clone import Clone
-    from orchestrator.workspace.records import Records
-    from orchestrator.workspace.wip import Wip
 
 CRASHED = "crashed"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from orchestrator.cycle.tasks import Remark
+from orchestrator.bot.cycle.tasks import Remark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from orchestrator.forge.base import Comment
+    from orchestrator.bot.forge.base import Comment
 
 CommentsPolicy: TypeAlias = Literal["none", "writers", "quoted"]
 """Whose comments a model is told: nobody's, those of people who may cause work, or everybody's with that flag."""

@@ -11,8 +11,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 from zoneinfo import ZoneInfo
 
+from orchestrator.bot.worker.crontab import read_crontab
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.worker.crontab import read_crontab
 
 if TYPE_CHECKING:
     import random

@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.journal.spent import spend_lock, spent_on
 from orchestrator.core.cycle_events import Reserved
 from orchestrator.core.locks import LONGEST_WAIT_SECONDS
-from orchestrator.journal.spent import spend_lock, spent_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from orchestrator.bot.journal.folders import Home
+    from orchestrator.bot.worker.ledger import RepositoryLedger
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
     from orchestrator.core.spent import Spent
-    from orchestrator.journal.folders import Home
-    from orchestrator.worker.ledger import RepositoryLedger
 
 
 _SECONDS_A_MINUTE = 60.0

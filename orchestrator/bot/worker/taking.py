@@ -6,29 +6,29 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.coordination.claims import RETRY, ClaimRecord
+from orchestrator.bot.cycle.earlier import Earlier, State, read_kept, read_pages
+from orchestrator.bot.cycle.let_go import ERROR, words_digest
+from orchestrator.bot.cycle.question import asked_at
+from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Remark, TaskKind
+from orchestrator.bot.git.wip import list_wip, load_wip, wip_ref
+from orchestrator.bot.worker.answers import find_answer, spelled_out
+from orchestrator.bot.worker.manners import RETRY_LABEL
+from orchestrator.bot.worker.naming import HEADS, OUR_BRANCHES, RemoteNames, ours_only, patterns
+from orchestrator.bot.worker.pruning import Pruning
+from orchestrator.bot.worker.task_states import MOST_ATTEMPTS
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import ForgePermissionError, WorkspaceError
-from orchestrator.cycle.earlier import Earlier, State, read_kept, read_pages
-from orchestrator.cycle.let_go import ERROR, words_digest
-from orchestrator.cycle.question import asked_at
-from orchestrator.cycle.tasks import BRANCH_FOLDERS, Remark, TaskKind
-from orchestrator.worker.answers import find_answer, spelled_out
-from orchestrator.worker.manners import RETRY_LABEL
-from orchestrator.worker.naming import HEADS, OUR_BRANCHES, RemoteNames, ours_only, patterns
-from orchestrator.worker.pruning import Pruning
-from orchestrator.worker.task_states import MOST_ATTEMPTS
-from orchestrator.workspace.claims import RETRY, ClaimRecord
-from orchestrator.workspace.wip import list_wip, load_wip, wip_ref
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from orchestrator.bot.coordination.claims import Claims, Lease
+    from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.cycle.tasks import Task
+    from orchestrator.bot.forge.base import Forge
+    from orchestrator.bot.journal.kept import KeptWork
     from orchestrator.core.spent import Spent
-    from orchestrator.cycle.tasks import Task
-    from orchestrator.forge.base import Forge
-    from orchestrator.journal.kept import KeptWork
-    from orchestrator.workspace.claims import Claims, Lease
-    from orchestrator.workspace.records import Records
 
 
 @dataclass(slots=True)

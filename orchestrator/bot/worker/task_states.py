@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from orchestrator.cycle.earlier import State, read_pages
-from orchestrator.cycle.tasks import key_of
-from orchestrator.forge.base import PullRequestState
-from orchestrator.worker.manners import RETRY_LABEL, has_label
-from orchestrator.workspace.claim_record import CLAIMS
-from orchestrator.workspace.claims import RETRY
-from orchestrator.workspace.wip import WORK, is_key, load_wip
+from orchestrator.bot.coordination.claim_record import CLAIMS
+from orchestrator.bot.coordination.claims import RETRY
+from orchestrator.bot.cycle.earlier import State, read_pages
+from orchestrator.bot.cycle.tasks import key_of
+from orchestrator.bot.forge.base import PullRequestState
+from orchestrator.bot.git.wip import WORK, is_key, load_wip
+from orchestrator.bot.worker.manners import RETRY_LABEL, has_label
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from orchestrator.bot.coordination.claims import ClaimRecord, Claims, LeaseTimes
+    from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.forge.base import PullRequest
+    from orchestrator.bot.git.wip import Wip
     from orchestrator.core.commands import Commands
-    from orchestrator.forge.base import PullRequest
-    from orchestrator.workspace.claims import ClaimRecord, Claims, LeaseTimes
-    from orchestrator.workspace.records import Records
-    from orchestrator.workspace.wip import Wip
 
 MOST_ATTEMPTS = 3
 """Cycles on one task that a limit or an error ended, until a person has to say something."""

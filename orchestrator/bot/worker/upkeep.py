@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
+from orchestrator.bot.cycle.tasks import REBASE_LABEL, Remark, Task, TaskKind, key_of
+from orchestrator.bot.forge.base import CheckState, FeedbackKind, TokenKind
+from orchestrator.bot.worker.manners import NotNow, has_label, is_somebody_elses
+from orchestrator.bot.worker.remarks import is_ours
 from orchestrator.core.errors import ForgePermissionError
 from orchestrator.core.prompts import render
-from orchestrator.cycle.tasks import REBASE_LABEL, Remark, Task, TaskKind, key_of
-from orchestrator.forge.base import CheckState, FeedbackKind, TokenKind
-from orchestrator.worker.manners import NotNow, has_label, is_somebody_elses
-from orchestrator.worker.remarks import is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
     from datetime import datetime
 
-    from orchestrator.forge.base import Check, Feedback, Forge, PullRequest
-    from orchestrator.worker.manners import Manners
+    from orchestrator.bot.forge.base import Check, Feedback, Forge, PullRequest
+    from orchestrator.bot.worker.manners import Manners
 
 MOST_CHARACTERS = 20_000
 """Of all remarks of one round together."""

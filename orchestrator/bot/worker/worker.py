@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from orchestrator.bot.cycle.result import CycleResult, Outcome
+from orchestrator.bot.journal.pauses import Pause
+from orchestrator.bot.worker.pace import Again, Rest
 from orchestrator.core.errors import PullwrightError
-from orchestrator.cycle.result import CycleResult, Outcome
-from orchestrator.journal.pauses import Pause
-from orchestrator.worker.pace import Again, Rest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from orchestrator.bot.cycle.parts import Stop
+    from orchestrator.bot.worker.pace import Pace
+    from orchestrator.bot.worker.waiting import Waiting
     from orchestrator.core.clock import Clock
-    from orchestrator.cycle.parts import Stop
-    from orchestrator.worker.pace import Pace
-    from orchestrator.worker.waiting import Waiting
 
 
 class Tell(Protocol):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from orchestrator.core.messages import Message, ToolCall, ToolDefinition, ToolResult
-    from orchestrator.models.base import Request, Response
+    from orchestrator.engine.models.base import Request, Response
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.contracts.fence import one_line
-from orchestrator.contracts.strict_json import BrokenJsonError, decode, decode_at, flaws
-from orchestrator.contracts.tolerant_json import read_tolerantly
-from orchestrator.contracts.variants import is_plan, stray_keys
+from orchestrator.engine.contracts.fence import one_line
+from orchestrator.engine.contracts.strict_json import BrokenJsonError, decode, decode_at, flaws
+from orchestrator.engine.contracts.tolerant_json import read_tolerantly
+from orchestrator.engine.contracts.variants import is_plan, stray_keys
 
 if TYPE_CHECKING:
-    from orchestrator.contracts.tolerant_json import TolerantValue
+    from orchestrator.engine.contracts.tolerant_json import TolerantValue
 
 # Over four times what the most talkative models can say in one reply.
 _LONGEST_REPLY_CHARS = 2_000_000

@@ -5,25 +5,25 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.contracts.base import Actions, Malformed, Running
-from orchestrator.contracts.extract import Found, NotFound, extract
-from orchestrator.contracts.fence import fenced, one_line
-from orchestrator.contracts.plan_schema import (
+from orchestrator.core.messages import FinishReason, JsonObject, Message, ToolCall
+from orchestrator.core.prompts import render
+from orchestrator.engine.contracts.base import Actions, Malformed, Running
+from orchestrator.engine.contracts.extract import Found, NotFound, extract
+from orchestrator.engine.contracts.fence import fenced, one_line
+from orchestrator.engine.contracts.plan_schema import (
     narrowed_schema,
     plan_problems,
     without_nulls,
 )
-from orchestrator.contracts.strict_json import flaws
-from orchestrator.contracts.variants import call_of, plan_of
-from orchestrator.core.messages import FinishReason, JsonObject, Message, ToolCall
-from orchestrator.core.prompts import render
-from orchestrator.models.base import OutputSchema
-from orchestrator.tools.schema import argument_problems, shortened
+from orchestrator.engine.contracts.strict_json import flaws
+from orchestrator.engine.contracts.variants import call_of, plan_of
+from orchestrator.engine.models.base import OutputSchema
+from orchestrator.engine.tools.schema import argument_problems, shortened
 
 if TYPE_CHECKING:
-    from orchestrator.contracts.base import Contract, Reading
     from orchestrator.core.messages import ToolDefinition, ToolResult
-    from orchestrator.models.base import Request, Response
+    from orchestrator.engine.contracts.base import Contract, Reading
+    from orchestrator.engine.models.base import Request, Response
 
 _EXAMPLE_TOOLS = frozenset({"edit_file", "create_pull_request", "finish"})
 _NAME_CHARS = 80

@@ -5,17 +5,17 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from orchestrator.contracts.base import Actions, Running
-from orchestrator.contracts.fence import fenced
-from orchestrator.contracts.written_calls import WRITTEN, written_calls
 from orchestrator.core.messages import FinishReason, Message, Role, Text
 from orchestrator.core.prompts import render
-from orchestrator.models.base import ToolChoice
+from orchestrator.engine.contracts.base import Actions, Running
+from orchestrator.engine.contracts.fence import fenced
+from orchestrator.engine.contracts.written_calls import WRITTEN, written_calls
+from orchestrator.engine.models.base import ToolChoice
 
 if TYPE_CHECKING:
-    from orchestrator.contracts.base import Contract, Reading
     from orchestrator.core.messages import ToolDefinition, ToolResult
-    from orchestrator.models.base import Request, Response
+    from orchestrator.engine.contracts.base import Contract, Reading
+    from orchestrator.engine.models.base import Request, Response
 
 
 class Native:

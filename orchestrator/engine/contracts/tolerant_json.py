@@ -24,7 +24,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.contracts.strict_json import DEEPEST_LEVELS, BrokenJsonError
+from orchestrator.engine.contracts.strict_json import DEEPEST_LEVELS, BrokenJsonError
 
 _BLANKS = re.compile(r"[\s\ufeff\u200b\u2060]*+")
 _WORD = re.compile(r"[^\W\d]\w*+")

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from orchestrator.contracts.fence import one_line
-from orchestrator.contracts.strict_json import BrokenJsonError, decode
+from orchestrator.engine.contracts.fence import one_line
+from orchestrator.engine.contracts.strict_json import BrokenJsonError, decode
 
 _NAME_KEYS = ("tool", "name", "function")
 _ARGUMENT_KEYS = ("args", "parameters", "input")

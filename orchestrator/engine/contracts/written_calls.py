@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.contracts.strict_json import BrokenJsonError, decode, flaws
-from orchestrator.contracts.variants import plan_of
 from orchestrator.core.messages import ToolCall
+from orchestrator.engine.contracts.strict_json import BrokenJsonError, decode, flaws
+from orchestrator.engine.contracts.variants import plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -24,21 +24,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
-from orchestrator.environments import mounts
-from orchestrator.environments.command import shell
-from orchestrator.environments.control_group import make_group
-from orchestrator.environments.hosts import host_rule
-from orchestrator.environments.pipes import readable
-from orchestrator.environments.proxy import Proxy
-from orchestrator.environments.readable import granted, is_above, program_folders, refuse_root
-from orchestrator.environments.toolchains import toolchains
-from orchestrator.environments.watch import INTERVAL_SECONDS, Watch
+from orchestrator.engine.environments import mounts
+from orchestrator.engine.environments.command import shell
+from orchestrator.engine.environments.control_group import make_group
+from orchestrator.engine.environments.hosts import host_rule
+from orchestrator.engine.environments.pipes import readable
+from orchestrator.engine.environments.proxy import Proxy
+from orchestrator.engine.environments.readable import granted, is_above, program_folders, refuse_root
+from orchestrator.engine.environments.toolchains import toolchains
+from orchestrator.engine.environments.watch import INTERVAL_SECONDS, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.environments.command import Command
-    from orchestrator.environments.confinement import Limits, Place, SandboxOptions
+    from orchestrator.engine.environments.command import Command
+    from orchestrator.engine.environments.confinement import Limits, Place, SandboxOptions
 
 PROXY_PORT = 61_080
 """Above the ports that Linux gives out itself; in a network of its own it is always free."""

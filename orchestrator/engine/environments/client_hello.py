@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.environments.hosts import host_name
+from orchestrator.engine.environments.hosts import host_name
 
 if TYPE_CHECKING:
     import asyncio

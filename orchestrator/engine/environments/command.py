@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
-from orchestrator.environments.base import ExecResult
-from orchestrator.environments.kept import Decoded, KeptText
-from orchestrator.environments.pipes import open_pipes
+from orchestrator.engine.environments.base import ExecResult
+from orchestrator.engine.environments.kept import Decoded, KeptText
+from orchestrator.engine.environments.pipes import open_pipes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from orchestrator.core.clock import Clock
-    from orchestrator.environments.confinement import Launch, OpenSandbox
+    from orchestrator.engine.environments.confinement import Launch, OpenSandbox
 
 GRACE_SECONDS = 2.0
 """Between SIGTERM and SIGKILL."""

@@ -15,10 +15,15 @@ from typing import TYPE_CHECKING, Self
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
 from orchestrator.core.git_names import is_git_name
-from orchestrator.environments.descent import check_neighbours, enter, mode_to_keep, refuse_nested_clone
-from orchestrator.environments.kernel_files import holds_kernel_files, kernel_devices
-from orchestrator.environments.paths import quoted, shown, split_path
-from orchestrator.environments.refusals import (
+from orchestrator.engine.environments.descent import (
+    check_neighbours,
+    enter,
+    mode_to_keep,
+    refuse_nested_clone,
+)
+from orchestrator.engine.environments.kernel_files import holds_kernel_files, kernel_devices
+from orchestrator.engine.environments.paths import quoted, shown, split_path
+from orchestrator.engine.environments.refusals import (
     explained,
     link_refused,
     other_repository,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable, Mapping
 
-    from orchestrator.environments.command import Command
+    from orchestrator.engine.environments.command import Command
 
 GIB = 1 << 30
 

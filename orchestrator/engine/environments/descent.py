@@ -9,8 +9,8 @@ from contextlib import suppress
 
 from orchestrator.core.errors import FileUnreadableError, PathRefusedError, ToolError
 from orchestrator.core.git_names import is_git_name
-from orchestrator.environments.paths import same_elsewhere, shown
-from orchestrator.environments.refusals import explained, kind_of, link_refused, other_repository
+from orchestrator.engine.environments.paths import same_elsewhere, shown
+from orchestrator.engine.environments.refusals import explained, kind_of, link_refused, other_repository
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -9,14 +9,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from orchestrator.core.errors import ToolError
-from orchestrator.environments.descent import enter
-from orchestrator.environments.paths import shown
-from orchestrator.environments.readable import is_above
+from orchestrator.engine.environments.descent import enter
+from orchestrator.engine.environments.paths import shown
+from orchestrator.engine.environments.readable import is_above
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from orchestrator.environments.base import ExecResult
+    from orchestrator.engine.environments.base import ExecResult
 
     RunOutside = Callable[[str, str, int], Awaitable[ExecResult]]
     """Runs a script of this program's (script, folder, time-out in ms) as this user, outside of the sandbox."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pathspec
     from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
-    from orchestrator.environments.confined import ConfinedTree, Entry
+    from orchestrator.engine.environments.confined import ConfinedTree, Entry
 
 MAX_RULES_BYTES = 1_000_000
 """A longer `.gitignore` does not count."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.errors import ToolError
-from orchestrator.environments.readable import (
+from orchestrator.engine.environments.readable import (
     SYSTEM,
     hidden_in_system,
     hidden_in_versions,

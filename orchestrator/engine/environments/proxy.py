@@ -14,15 +14,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orchestrator.environments.client_hello import ANSWER_BYTES, HANDSHAKE, asks_again, receive_hello
-from orchestrator.environments.hosts import WEB_PORTS, connect_public, host_name, port_number, refusal
+from orchestrator.engine.environments.client_hello import ANSWER_BYTES, HANDSHAKE, asks_again, receive_hello
+from orchestrator.engine.environments.hosts import WEB_PORTS, connect_public, host_name, port_number, refusal
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Sequence
 
-    from orchestrator.environments.confinement import Connect
-    from orchestrator.environments.hosts import HostRule
+    from orchestrator.engine.environments.confinement import Connect
+    from orchestrator.engine.environments.hosts import HostRule
 
 MAX_HEAD_BYTES = 32_768
 MAX_CONNECTIONS = 64

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import FileUnreadableError, ToolError
 from orchestrator.core.git_names import is_git_name
-from orchestrator.environments.globs import PathPattern
-from orchestrator.environments.ignored import IgnoreRules
+from orchestrator.engine.environments.globs import PathPattern
+from orchestrator.engine.environments.ignored import IgnoreRules
 
 if TYPE_CHECKING:
-    from orchestrator.environments.base import GrepOptions
-    from orchestrator.environments.confined import ConfinedTree
-    from orchestrator.environments.ignored import ReadsFiles
+    from orchestrator.engine.environments.base import GrepOptions
+    from orchestrator.engine.environments.confined import ConfinedTree
+    from orchestrator.engine.environments.ignored import ReadsFiles
 
 TIME_LIMIT_SECONDS = 20.0
 MAX_FILE_BYTES = 50_000_000

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ToolError
-from orchestrator.environments import remote_scripts as scripts
-from orchestrator.environments.base import DirEntry, ExecResult, GrepMatch, GrepOptions
-from orchestrator.environments.kept import KeptText
-from orchestrator.environments.remote_call import Calls, RemoteCall
-from orchestrator.environments.remote_search import glob_there, grep_there
-from orchestrator.environments.remote_tree import RemoteTree, spelled
+from orchestrator.engine.environments import remote_scripts as scripts
+from orchestrator.engine.environments.base import DirEntry, ExecResult, GrepMatch, GrepOptions
+from orchestrator.engine.environments.kept import KeptText
+from orchestrator.engine.environments.remote_call import Calls, RemoteCall
+from orchestrator.engine.environments.remote_search import glob_there, grep_there
+from orchestrator.engine.environments.remote_tree import RemoteTree, spelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from orchestrator.core.clock import Clock
-    from orchestrator.environments.carrier import Carrier
+    from orchestrator.engine.environments.carrier import Carrier
 
 _MAX_COMMAND_BYTES = 131_000  # Linux takes 131,072 for one argument
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)

@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
-from orchestrator.environments.command import DRAIN_SECONDS, GRACE_SECONDS
-from orchestrator.environments.marked import Marked
-from orchestrator.environments.pipes import open_pipes
-from orchestrator.environments.starting import start_program
+from orchestrator.engine.environments.command import DRAIN_SECONDS, GRACE_SECONDS
+from orchestrator.engine.environments.marked import Marked
+from orchestrator.engine.environments.pipes import open_pipes
+from orchestrator.engine.environments.starting import start_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.environments.carrier import Carrier
+    from orchestrator.engine.environments.carrier import Carrier
 
 CONNECT_SECONDS = 30.0
 """How long the other side may take to say anything at all."""

@@ -8,11 +8,11 @@ import shlex
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, ToolError
-from orchestrator.environments import remote_scripts as scripts
-from orchestrator.environments.base import GrepMatch
-from orchestrator.environments.globs import PathPattern
-from orchestrator.environments.ignored import MAX_RULES_BYTES, IgnoreRules
-from orchestrator.environments.query import (
+from orchestrator.engine.environments import remote_scripts as scripts
+from orchestrator.engine.environments.base import GrepMatch
+from orchestrator.engine.environments.globs import PathPattern
+from orchestrator.engine.environments.ignored import MAX_RULES_BYTES, IgnoreRules
+from orchestrator.engine.environments.query import (
     MAX_FILE_BYTES,
     Search,
     check_pattern,
@@ -21,8 +21,8 @@ from orchestrator.environments.query import (
     rules_for,
     too_slow,
 )
-from orchestrator.environments.remote_tree import SEARCH_SECONDS, spelled
-from orchestrator.environments.ripgrep import (
+from orchestrator.engine.environments.remote_tree import SEARCH_SECONDS, spelled
+from orchestrator.engine.environments.ripgrep import (
     MAX_JSON_LINE_BYTES,
     TROUBLE,
     complain,
@@ -33,8 +33,8 @@ from orchestrator.environments.ripgrep import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from orchestrator.environments.base import GrepOptions
-    from orchestrator.environments.remote_tree import Answer, Found, RemoteTree
+    from orchestrator.engine.environments.base import GrepOptions
+    from orchestrator.engine.environments.remote_tree import Answer, Found, RemoteTree
 
 _BAD_PATTERN = 49
 _IGNORE_FILE = ".gitignore"

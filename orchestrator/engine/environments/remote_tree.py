@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, ToolError
 from orchestrator.core.git_names import is_git_name
-from orchestrator.environments import remote_scripts as scripts
-from orchestrator.environments.paths import quoted, shown, split_path
-from orchestrator.environments.refusals import too_large
-from orchestrator.environments.remote_call import RemoteCall
+from orchestrator.engine.environments import remote_scripts as scripts
+from orchestrator.engine.environments.paths import quoted, shown, split_path
+from orchestrator.engine.environments.refusals import too_large
+from orchestrator.engine.environments.remote_call import RemoteCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from orchestrator.environments.carrier import Carrier
-    from orchestrator.environments.remote_call import Calls, Ending
+    from orchestrator.engine.environments.carrier import Carrier
+    from orchestrator.engine.environments.remote_call import Calls, Ending
 
 FILE_SECONDS = 60.0
 """For one act on one file."""

@@ -12,10 +12,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.errors import ToolError
-from orchestrator.environments.base import GrepMatch
-from orchestrator.environments.globs import PathPattern
-from orchestrator.environments.paths import shown
-from orchestrator.environments.query import (
+from orchestrator.engine.environments.base import GrepMatch
+from orchestrator.engine.environments.globs import PathPattern
+from orchestrator.engine.environments.paths import shown
+from orchestrator.engine.environments.query import (
     MAX_FILE_BYTES,
     TIME_LIMIT_SECONDS,
     Search,
@@ -23,7 +23,7 @@ from orchestrator.environments.query import (
     invalid_pattern,
     too_slow,
 )
-from orchestrator.environments.starting import start_program
+from orchestrator.engine.environments.starting import start_program
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

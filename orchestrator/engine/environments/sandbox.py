@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import SandboxMissingError, ToolError
-from orchestrator.environments.bubblewrap import BubblewrapSandbox, Walls
-from orchestrator.environments.confinement import Place, SandboxOptions
-from orchestrator.environments.seatbelt import SeatbeltSandbox
-from orchestrator.environments.seccomp import syscall_filter
+from orchestrator.engine.environments.bubblewrap import BubblewrapSandbox, Walls
+from orchestrator.engine.environments.confinement import Place, SandboxOptions
+from orchestrator.engine.environments.seatbelt import SeatbeltSandbox
+from orchestrator.engine.environments.seccomp import syscall_filter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from orchestrator.environments.confinement import Sandbox
+    from orchestrator.engine.environments.confinement import Sandbox
 
 PROBE_MS = 20_000
 _OFF = "or type --sandbox off to run commands without one"
@@ -99,7 +99,7 @@ def _try(sandbox: BubblewrapSandbox) -> str:
 
 
 async def _run(sandbox: BubblewrapSandbox, root: str) -> str:
-    from orchestrator.environments.command import Command, RunningCommand
+    from orchestrator.engine.environments.command import Command, RunningCommand
 
     opened = sandbox.open(Place(root))
     try:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.environments.paths import shown, split_path
-from orchestrator.environments.wrappers import Wrapper
+from orchestrator.engine.environments.paths import shown, split_path
+from orchestrator.engine.environments.wrappers import Wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from orchestrator.environments.base import (
+    from orchestrator.engine.environments.base import (
         DirEntry,
         ExecResult,
         ExecutionEnvironment,
         GrepMatch,
         GrepOptions,
     )
-    from orchestrator.environments.host_view import HostView
+    from orchestrator.engine.environments.host_view import HostView
 
 
 class ScopedEnvironment(Wrapper):

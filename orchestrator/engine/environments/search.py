@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
-from orchestrator.environments.base import GrepMatch
-from orchestrator.environments.globs import PathPattern
-from orchestrator.environments.ignored import walk
-from orchestrator.environments.paths import shown
-from orchestrator.environments.query import (
+from orchestrator.engine.environments.base import GrepMatch
+from orchestrator.engine.environments.globs import PathPattern
+from orchestrator.engine.environments.ignored import walk
+from orchestrator.engine.environments.paths import shown
+from orchestrator.engine.environments.query import (
     MAX_FILE_BYTES,
     TIME_LIMIT_SECONDS,
     cut_line,
@@ -29,14 +29,14 @@ from orchestrator.environments.query import (
     rules_for,
     too_slow,
 )
-from orchestrator.environments.ripgrep import grep_with_ripgrep
+from orchestrator.engine.environments.ripgrep import grep_with_ripgrep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orchestrator.environments.base import GrepOptions
-    from orchestrator.environments.confined import ConfinedTree
-    from orchestrator.environments.query import Search
+    from orchestrator.engine.environments.base import GrepOptions
+    from orchestrator.engine.environments.confined import ConfinedTree
+    from orchestrator.engine.environments.query import Search
 
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 

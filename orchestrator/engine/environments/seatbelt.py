@@ -13,25 +13,25 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
 from orchestrator.core.locks import try_lock
-from orchestrator.environments.bubblewrap import proxy_variables
-from orchestrator.environments.command import ProgramLaunch, shell
-from orchestrator.environments.hosts import host_rule
-from orchestrator.environments.proxy import Proxy
-from orchestrator.environments.readable import granted, program_folders, refuse_root
-from orchestrator.environments.toolchains import toolchains
+from orchestrator.engine.environments.bubblewrap import proxy_variables
+from orchestrator.engine.environments.command import ProgramLaunch, shell
+from orchestrator.engine.environments.hosts import host_rule
+from orchestrator.engine.environments.proxy import Proxy
+from orchestrator.engine.environments.readable import granted, program_folders, refuse_root
+from orchestrator.engine.environments.toolchains import toolchains
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.environments.command import Command
-    from orchestrator.environments.confinement import Limits, Place, SandboxOptions
+    from orchestrator.engine.environments.command import Command
+    from orchestrator.engine.environments.confinement import Limits, Place, SandboxOptions
 
 _SYSTEM = (
     "/System", "/usr", "/bin", "/sbin", "/Library/Apple", "/Library/Developer", "/private/var/db/timezone",
     "/private/var/select", "/private/etc/ssl", "/private/etc/localtime", "/opt/homebrew/bin",
     "/opt/homebrew/Cellar", "/opt/homebrew/opt", "/opt/homebrew/lib",
 )  # fmt: skip
-# As `workspace` names and marks its folders: orchestrator/workspace/owner.py.
+# As `workspace` names and marks its folders: orchestrator/bot/git/owner.py.
 _PREFIX = "pullwright-"
 _OWNER = "owner"
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

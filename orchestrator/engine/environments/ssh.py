@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.checks import check_kind
 from orchestrator.core.errors import ConfigurationError, ToolError
-from orchestrator.environments.remote import RemoteEnvironment
-from orchestrator.environments.starting import start_program
+from orchestrator.engine.environments.remote import RemoteEnvironment
+from orchestrator.engine.environments.starting import start_program
 
 if TYPE_CHECKING:
     from orchestrator.core.clock import Clock

@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.environments.readable import SYSTEM, homes, is_above
+from orchestrator.engine.environments.readable import SYSTEM, homes, is_above
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

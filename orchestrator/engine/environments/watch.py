@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.environments.confinement import Limits
-    from orchestrator.environments.control_group import ControlGroup
+    from orchestrator.engine.environments.confinement import Limits
+    from orchestrator.engine.environments.control_group import ControlGroup
 
 INTERVAL_SECONDS = 0.1
 _KIB = 1_024

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, TypeVar
 from orchestrator.core.checks import check_methods
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ToolError
-from orchestrator.environments.host_view import HasHostView
-from orchestrator.environments.paths import quoted
+from orchestrator.engine.environments.host_view import HasHostView
+from orchestrator.engine.environments.paths import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from orchestrator.core.clock import Clock
-    from orchestrator.environments.base import (
+    from orchestrator.engine.environments.base import (
         DirEntry,
         ExecResult,
         ExecutionEnvironment,
         GrepMatch,
         GrepOptions,
     )
-    from orchestrator.environments.host_view import HostView
+    from orchestrator.engine.environments.host_view import HostView
 
 _T = TypeVar("_T")
 

@@ -13,15 +13,15 @@ from urllib.parse import urlsplit
 
 from orchestrator.core.errors import InvalidRequestError, OverloadedError, ProviderError
 from orchestrator.core.messages import Reasoning, Role, ToolCall
-from orchestrator.models.anthropic_blocks import BlockEncoder, bridge_of
-from orchestrator.models.anthropic_models import ModelTraits
-from orchestrator.models.anthropic_reply import BLOCK, MessagesDecoder, decode_reply
-from orchestrator.models.anthropic_schema import output_format
-from orchestrator.models.base import ToolChoice
-from orchestrator.models.failures import error_from_body
-from orchestrator.models.overflow import highest_reply_limit
-from orchestrator.models.refusals import Refused
-from orchestrator.models.wire import EncodedMessages, WireRequest, endpoint, host_of, json_bytes
+from orchestrator.engine.models.anthropic_blocks import BlockEncoder, bridge_of
+from orchestrator.engine.models.anthropic_models import ModelTraits
+from orchestrator.engine.models.anthropic_reply import BLOCK, MessagesDecoder, decode_reply
+from orchestrator.engine.models.anthropic_schema import output_format
+from orchestrator.engine.models.base import ToolChoice
+from orchestrator.engine.models.failures import error_from_body
+from orchestrator.engine.models.overflow import highest_reply_limit
+from orchestrator.engine.models.refusals import Refused
+from orchestrator.engine.models.wire import EncodedMessages, WireRequest, endpoint, host_of, json_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from orchestrator.core.errors import ModelError
     from orchestrator.core.messages import Message, ToolDefinition
-    from orchestrator.models.base import Request, Response
+    from orchestrator.engine.models.base import Request, Response
 
 SUFFIX = "/messages"
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.messages import Image, Reasoning, Role, Text, ToolCall, ToolResult
-from orchestrator.models.anthropic_reply import BLOCK, SIGNATURE
-from orchestrator.models.names import plain_name
+from orchestrator.engine.models.anthropic_reply import BLOCK, SIGNATURE
+from orchestrator.engine.models.names import plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ConnectionFailedError, ProviderError
 from orchestrator.core.messages import FinishReason, Message, Reasoning, Role, Text, ToolCall, Usage
-from orchestrator.models.base import INVALID_ARGUMENTS, CallPiece, ReasoningPiece, Response, TextPiece
-from orchestrator.models.failures import error_in_reply
-from orchestrator.models.usage import count_of, counted_or_estimated
-from orchestrator.models.wire import dicts, made_up_id, read_arguments, read_event, read_reply, text_of
+from orchestrator.engine.models.base import INVALID_ARGUMENTS, CallPiece, ReasoningPiece, Response, TextPiece
+from orchestrator.engine.models.failures import error_in_reply
+from orchestrator.engine.models.usage import count_of, counted_or_estimated
+from orchestrator.engine.models.wire import dicts, made_up_id, read_arguments, read_event, read_reply, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from orchestrator.core.messages import Part
-    from orchestrator.models.base import Piece, Request
+    from orchestrator.engine.models.base import Piece, Request
 
 # Keys of `Reasoning.opaque`: what `anthropic` gives back with the next request.
 SIGNATURE = "anthropic_signature"  # proves that the text is the model's; empty where none came

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.models.known_models import family_of, known_model, reasons, streams
+from orchestrator.engine.models.known_models import family_of, known_model, reasons, streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator import __version__
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.models.exchange import PLAIN
+from orchestrator.engine.models.exchange import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import httpx2
 
     from orchestrator.core.clock import Clock
-    from orchestrator.models.retries import HttpOptions
+    from orchestrator.engine.models.retries import HttpOptions
 
 STALE_SECONDS = 2.0
 """A kept connection that the server had closed fails at once. One that fails later carried the request."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import httpx2
 
     from orchestrator.core.errors import ModelError
-    from orchestrator.models.retries import HttpOptions
+    from orchestrator.engine.models.retries import HttpOptions
 
 MAX_ERROR_BYTES = 64 * 1024
 MAX_EVENT_BYTES = 8 * 1024 * 1024

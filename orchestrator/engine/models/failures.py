@@ -23,9 +23,9 @@ from orchestrator.core.errors import (
     ResumableError,
     SpentQuotaError,
 )
-from orchestrator.models.google_details import read_details
-from orchestrator.models.overflow import is_other_limit, is_overflow
-from orchestrator.models.resets import (
+from orchestrator.engine.models.google_details import read_details
+from orchestrator.engine.models.overflow import is_other_limit, is_overflow
+from orchestrator.engine.models.resets import (
     LEAST_QUOTA_SECONDS,
     date_in,
     midnight_pacific,
@@ -33,7 +33,7 @@ from orchestrator.models.resets import (
     resume_time,
     wait_in,
 )
-from orchestrator.models.wire import read_json
+from orchestrator.engine.models.wire import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -20,14 +20,21 @@ from orchestrator.core.errors import (
     RateLimitError,
     SpentQuotaError,
 )
-from orchestrator.models.base import CallPiece, Completed, ReasoningPiece, Restarted, Switched, TextPiece
+from orchestrator.engine.models.base import (
+    CallPiece,
+    Completed,
+    ReasoningPiece,
+    Restarted,
+    Switched,
+    TextPiece,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 
     from orchestrator.core.clock import Clock
     from orchestrator.core.messages import Usage
-    from orchestrator.models.base import Model, Request, Response, StreamEvent
+    from orchestrator.engine.models.base import Model, Request, Response, StreamEvent
 
 UNNAMED_SECONDS = 600.0
 """How long a model is passed over whose server names no time."""

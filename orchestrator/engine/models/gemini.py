@@ -13,13 +13,13 @@ from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 from orchestrator.core.errors import ConfigurationError, InvalidRequestError
 from orchestrator.core.messages import Image, Reasoning, Role, Text, ToolCall, ToolResult
-from orchestrator.models.base import ToolChoice
-from orchestrator.models.failures import error_from_body
-from orchestrator.models.gemini_reply import OPAQUE, PART, SIGNATURE, GeminiDecoder, decode_reply
-from orchestrator.models.gemini_thinking import Levels, generation_of, thinking_config
-from orchestrator.models.names import dotted_name
-from orchestrator.models.refusals import Refused
-from orchestrator.models.wire import EncodedMessages, WireRequest, endpoint, host_of
+from orchestrator.engine.models.base import ToolChoice
+from orchestrator.engine.models.failures import error_from_body
+from orchestrator.engine.models.gemini_reply import OPAQUE, PART, SIGNATURE, GeminiDecoder, decode_reply
+from orchestrator.engine.models.gemini_thinking import Levels, generation_of, thinking_config
+from orchestrator.engine.models.names import dotted_name
+from orchestrator.engine.models.refusals import Refused
+from orchestrator.engine.models.wire import EncodedMessages, WireRequest, endpoint, host_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from orchestrator.core.errors import ModelError
     from orchestrator.core.messages import Message
-    from orchestrator.models.base import Request, Response
+    from orchestrator.engine.models.base import Request, Response
 
 DEFAULT_PATH = "/v1beta"
 

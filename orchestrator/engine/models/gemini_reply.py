@@ -12,16 +12,16 @@ from orchestrator.core.errors import (
     ProviderError,
 )
 from orchestrator.core.messages import FinishReason, Message, Reasoning, Role, Text, ToolCall, Usage
-from orchestrator.models.base import CallPiece, ReasoningPiece, Response, TextPiece
-from orchestrator.models.failures import error_in_reply
-from orchestrator.models.usage import count_of, counted_or_estimated
-from orchestrator.models.wire import dicts, made_up_id, read_arguments, read_event, read_reply, text_of
+from orchestrator.engine.models.base import CallPiece, ReasoningPiece, Response, TextPiece
+from orchestrator.engine.models.failures import error_in_reply
+from orchestrator.engine.models.usage import count_of, counted_or_estimated
+from orchestrator.engine.models.wire import dicts, made_up_id, read_arguments, read_event, read_reply, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from orchestrator.core.messages import Part
-    from orchestrator.models.base import Piece, Request
+    from orchestrator.engine.models.base import Piece, Request
 
 OPAQUE = "gemini"
 """The key of `Reasoning.opaque` under which this protocol keeps an object with one of the next two keys."""

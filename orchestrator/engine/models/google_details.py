@@ -5,7 +5,7 @@ https://github.com/googleapis/googleapis/blob/master/google/rpc/error_details.pr
 
 from __future__ import annotations
 
-from orchestrator.models.wire import dicts, text_of
+from orchestrator.engine.models.wire import dicts, text_of
 
 
 def read_details(details: object) -> tuple[list[str], str]:

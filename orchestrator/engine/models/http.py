@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from orchestrator.core.errors import ConfigurationError, ModelError, ProviderError
 from orchestrator.core.masking import without_bytes
-from orchestrator.models.base import Completed, Relaxed, Restarted, Waiting
-from orchestrator.models.connection import Connection
-from orchestrator.models.exchange import (
+from orchestrator.engine.models.base import Completed, Relaxed, Restarted, Waiting
+from orchestrator.engine.models.connection import Connection
+from orchestrator.engine.models.exchange import (
     LEAST_PIECE_CHARACTERS,
     MAX_EVENT_BYTES,
     MAX_SAID_CHARACTERS,
@@ -22,10 +22,10 @@ from orchestrator.models.exchange import (
     read_document,
     read_start,
 )
-from orchestrator.models.failures import count_waits
-from orchestrator.models.refusals import changes
-from orchestrator.models.retries import Attempts, HttpOptions
-from orchestrator.models.wire import host_of
+from orchestrator.engine.models.failures import count_waits
+from orchestrator.engine.models.refusals import changes
+from orchestrator.engine.models.retries import Attempts, HttpOptions
+from orchestrator.engine.models.wire import host_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     import httpx2
 
     from orchestrator.core.clock import Clock
-    from orchestrator.models.base import OnWait, Piece, Request, Response, StreamEvent
-    from orchestrator.models.wire import StreamDecoder, Wire
+    from orchestrator.engine.models.base import OnWait, Piece, Request, Response, StreamEvent
+    from orchestrator.engine.models.wire import StreamDecoder, Wire
 
 T = TypeVar("T")
 

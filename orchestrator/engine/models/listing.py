@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ProviderError
-from orchestrator.models.exchange import read_list
-from orchestrator.models.wire import dicts, endpoint, host_of, read_json
+from orchestrator.engine.models.exchange import read_list
+from orchestrator.engine.models.wire import dicts, endpoint, host_of, read_json
 
 if TYPE_CHECKING:
     from orchestrator.core.messages import JsonObject

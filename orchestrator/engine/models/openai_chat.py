@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import InvalidRequestError, ModelNotFoundError, OverloadedError, ProviderError
 from orchestrator.core.messages import Image, Reasoning, Role, Text, ToolCall, ToolResult
-from orchestrator.models.failures import error_from_body
-from orchestrator.models.names import plain_name, short_id
-from orchestrator.models.openai_chat_reply import (
+from orchestrator.engine.models.failures import error_from_body
+from orchestrator.engine.models.names import plain_name, short_id
+from orchestrator.engine.models.openai_chat_reply import (
     EXTRA_CONTENT,
     REASONING_DETAILS,
     REASONING_FIELD,
     ChatDecoder,
     decode_reply,
 )
-from orchestrator.models.overflow import highest_reply_limit
-from orchestrator.models.refusals import Refused
-from orchestrator.models.strict_schema import response_format
-from orchestrator.models.wire import EncodedMessages, WireRequest, endpoint, host_of, json_bytes
+from orchestrator.engine.models.overflow import highest_reply_limit
+from orchestrator.engine.models.refusals import Refused
+from orchestrator.engine.models.strict_schema import response_format
+from orchestrator.engine.models.wire import EncodedMessages, WireRequest, endpoint, host_of, json_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from orchestrator.core.errors import ModelError
     from orchestrator.core.messages import JsonObject, Message, Part, ToolDefinition
-    from orchestrator.models.base import Request, Response
+    from orchestrator.engine.models.base import Request, Response
 
 SUFFIX = "/chat/completions"
 

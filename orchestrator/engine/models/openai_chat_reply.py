@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ConnectionFailedError, OverloadedError, ProviderError
 from orchestrator.core.messages import FinishReason, Message, Reasoning, Role, Text, ToolCall, Usage
-from orchestrator.models.base import CallPiece, ReasoningPiece, Response, TextPiece
-from orchestrator.models.failures import error_in_reply
-from orchestrator.models.openai_chat_calls import CallPieces
-from orchestrator.models.thinking import ThinkSplitter
-from orchestrator.models.usage import count_of, counted_or_estimated
-from orchestrator.models.wire import dicts, read_event, read_reply, text_of
+from orchestrator.engine.models.base import CallPiece, ReasoningPiece, Response, TextPiece
+from orchestrator.engine.models.failures import error_in_reply
+from orchestrator.engine.models.openai_chat_calls import CallPieces
+from orchestrator.engine.models.thinking import ThinkSplitter
+from orchestrator.engine.models.usage import count_of, counted_or_estimated
+from orchestrator.engine.models.wire import dicts, read_event, read_reply, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from orchestrator.core.messages import Part
-    from orchestrator.models.base import Piece, Request
+    from orchestrator.engine.models.base import Piece, Request
 
 # Keys of `Reasoning.opaque`: what `openai_chat` gives back with the next request.
 REASONING_FIELD = "field"  # the name of the field that the text came in

@@ -18,13 +18,13 @@ from orchestrator.core.errors import (
     ProviderError,
 )
 from orchestrator.core.messages import Reasoning, ToolResult
-from orchestrator.models.failures import error_from_body
-from orchestrator.models.openai_responses_input import items_of
-from orchestrator.models.openai_responses_items import ITEM
-from orchestrator.models.openai_responses_reply import ResponsesDecoder, decode_reply
-from orchestrator.models.refusals import Refused
-from orchestrator.models.strict_schema import allows_strict, response_format
-from orchestrator.models.wire import EncodedMessages, WireRequest, endpoint, host_of
+from orchestrator.engine.models.failures import error_from_body
+from orchestrator.engine.models.openai_responses_input import items_of
+from orchestrator.engine.models.openai_responses_items import ITEM
+from orchestrator.engine.models.openai_responses_reply import ResponsesDecoder, decode_reply
+from orchestrator.engine.models.refusals import Refused
+from orchestrator.engine.models.strict_schema import allows_strict, response_format
+from orchestrator.engine.models.wire import EncodedMessages, WireRequest, endpoint, host_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from orchestrator.core.errors import ModelError
     from orchestrator.core.messages import JsonObject, ToolDefinition
-    from orchestrator.models.base import Request, Response
+    from orchestrator.engine.models.base import Request, Response
 
 SUFFIX = "/responses"
 

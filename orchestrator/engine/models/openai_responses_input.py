@@ -7,9 +7,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.messages import Image, Reasoning, Role, Text, ToolCall, ToolResult
-from orchestrator.models.names import plain_name, short_id
-from orchestrator.models.openai_responses_items import CALL, FOLLOWING, ITEM, MESSAGE
-from orchestrator.models.wire import dicts
+from orchestrator.engine.models.names import plain_name, short_id
+from orchestrator.engine.models.openai_responses_items import CALL, FOLLOWING, ITEM, MESSAGE
+from orchestrator.engine.models.wire import dicts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

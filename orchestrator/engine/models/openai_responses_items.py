@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.messages import Reasoning, Text, ToolCall
-from orchestrator.models.wire import dicts, made_up_id, read_arguments, text_of
+from orchestrator.engine.models.wire import dicts, made_up_id, read_arguments, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

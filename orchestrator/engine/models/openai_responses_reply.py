@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ConnectionFailedError, ProviderError
 from orchestrator.core.messages import FinishReason, Message, Role, ToolCall
-from orchestrator.models.base import CallPiece, ReasoningPiece, Response, TextPiece
-from orchestrator.models.failures import error_in_reply
-from orchestrator.models.openai_chat_reply import read_usage
-from orchestrator.models.openai_responses_items import CALL, MESSAGE, REASONING, Item, Items
-from orchestrator.models.usage import counted_or_estimated
-from orchestrator.models.wire import read_event, read_reply, text_of
+from orchestrator.engine.models.base import CallPiece, ReasoningPiece, Response, TextPiece
+from orchestrator.engine.models.failures import error_in_reply
+from orchestrator.engine.models.openai_chat_reply import read_usage
+from orchestrator.engine.models.openai_responses_items import CALL, MESSAGE, REASONING, Item, Items
+from orchestrator.engine.models.usage import counted_or_estimated
+from orchestrator.engine.models.wire import read_event, read_reply, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from orchestrator.core.messages import Usage
-    from orchestrator.models.base import Piece, Request
+    from orchestrator.engine.models.base import Piece, Request
 
 _INCOMPLETE = {
     "max_output_tokens": FinishReason.LENGTH,

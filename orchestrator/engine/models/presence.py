@@ -10,15 +10,15 @@ from urllib.parse import quote, urlsplit
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConnectionFailedError, ProviderError
 from orchestrator.core.messages import Message
-from orchestrator.models.base import Request
-from orchestrator.models.catalog import ModelRef, Provider
-from orchestrator.models.exchange import read_list
-from orchestrator.models.wire import dicts, endpoint, host_of, read_json
+from orchestrator.engine.models.base import Request
+from orchestrator.engine.models.catalog import ModelRef, Provider
+from orchestrator.engine.models.exchange import read_list
+from orchestrator.engine.models.wire import dicts, endpoint, host_of, read_json
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from orchestrator.models.wire import Wire
+    from orchestrator.engine.models.wire import Wire
 
 _CHATS = "/chat/completions"
 _MESSAGES = "/messages"

@@ -17,7 +17,7 @@ from orchestrator.core.errors import (
     OverloadedError,
     ProviderError,
 )
-from orchestrator.models.overflow import highest_reply_limit
+from orchestrator.engine.models.overflow import highest_reply_limit
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import JournalError
-from orchestrator.models.base import Completed, TextPiece
+from orchestrator.engine.models.base import Completed, TextPiece
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from orchestrator.models.base import Request, Response, StreamEvent
+    from orchestrator.engine.models.base import Request, Response, StreamEvent
 
 PIECE_CHARACTERS = 200
 

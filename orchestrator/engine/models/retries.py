@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ResumableError
-from orchestrator.models.failures import is_transient
+from orchestrator.engine.models.failures import is_transient
 
 if TYPE_CHECKING:
     from collections.abc import Callable

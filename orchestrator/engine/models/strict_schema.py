@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orchestrator.models.base import OutputSchema
+    from orchestrator.engine.models.base import OutputSchema
 
 _NAME_LENGTH = 64
 _NULL = {"type": "null"}

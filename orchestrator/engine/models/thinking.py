@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.models.base import ReasoningPiece, TextPiece
+from orchestrator.engine.models.base import ReasoningPiece, TextPiece
 
 if TYPE_CHECKING:
-    from orchestrator.models.base import Piece
+    from orchestrator.engine.models.base import Piece
 
 _OPEN, _CLOSE = "<think>", "</think>"
 _MOST_BLANK_CHARACTERS = (

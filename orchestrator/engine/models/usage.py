@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from orchestrator.core.messages import JsonObject, Message
-    from orchestrator.models.base import Request
+    from orchestrator.engine.models.base import Request
 
 CHARACTERS_PER_TOKEN = 4
 """A rough mean for English text and code."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, ProviderError
-from orchestrator.models.base import INVALID_ARGUMENTS
+from orchestrator.engine.models.base import INVALID_ARGUMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from orchestrator.core.errors import ModelError
     from orchestrator.core.messages import JsonObject, Message
-    from orchestrator.models.base import Piece, Request, Response
+    from orchestrator.engine.models.base import Piece, Request, Response
 
 _SURROGATE_ESCAPE = b"\\ud"
 

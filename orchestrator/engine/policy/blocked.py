@@ -6,7 +6,7 @@ import re
 from posixpath import basename, join, normpath
 from typing import TYPE_CHECKING
 
-from orchestrator.guard.shell_scan import TooManyShells, scan_deep
+from orchestrator.engine.policy.shell_scan import TooManyShells, scan_deep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

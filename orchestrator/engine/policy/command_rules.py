@@ -14,17 +14,22 @@ from posixpath import basename
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.guard.blocked import blocked
-from orchestrator.guard.executing import program, starts_others
-from orchestrator.guard.git_options import git_refusal, subcommand_at, unusual_subcommand, without_options
-from orchestrator.guard.rule_match import Candidate, covers, denies, grants, grants_words
-from orchestrator.guard.shell_scan import scan_deep, tails
-from orchestrator.guard.shell_syntax import QUESTION, Unparsed, parse_line
+from orchestrator.engine.policy.blocked import blocked
+from orchestrator.engine.policy.executing import program, starts_others
+from orchestrator.engine.policy.git_options import (
+    git_refusal,
+    subcommand_at,
+    unusual_subcommand,
+    without_options,
+)
+from orchestrator.engine.policy.rule_match import Candidate, covers, denies, grants, grants_words
+from orchestrator.engine.policy.shell_scan import scan_deep, tails
+from orchestrator.engine.policy.shell_syntax import QUESTION, Unparsed, parse_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from orchestrator.guard.shell_syntax import Line, SimpleCommand
+    from orchestrator.engine.policy.shell_syntax import Line, SimpleCommand
 
 _FREE_JOINS = frozenset({"|", "||"})
 """These join granted commands without a rule that says so."""

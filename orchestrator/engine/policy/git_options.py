@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from orchestrator.guard.executing import has_long, has_short
+from orchestrator.engine.policy.executing import has_long, has_short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 
-from orchestrator.guard.executing import named_only, program, stays_inside
-from orchestrator.guard.git_options import unusual_subcommand
-from orchestrator.guard.shell_syntax import QUESTION, STAR
+from orchestrator.engine.policy.executing import named_only, program, stays_inside
+from orchestrator.engine.policy.git_options import unusual_subcommand
+from orchestrator.engine.policy.shell_syntax import QUESTION, STAR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from orchestrator.guard.shell_syntax import Line, Redirect, SimpleCommand, Word
+    from orchestrator.engine.policy.shell_syntax import Line, Redirect, SimpleCommand, Word
 
 
 @dataclass(frozen=True, slots=True)

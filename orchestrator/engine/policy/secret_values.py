@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from orchestrator.core.secret_names import MIN_SECRET_CHARS
-from orchestrator.guard.secret_decoding import decoded, plain_letters
+from orchestrator.engine.policy.secret_decoding import decoded, plain_letters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -9,8 +9,8 @@ from typing import Any
 
 from orchestrator.core.masking import REPLACEMENT
 from orchestrator.core.secret_names import MIN_SECRET_CHARS
-from orchestrator.guard.secret_patterns import PatternIndex
-from orchestrator.guard.secret_values import ValueIndex
+from orchestrator.engine.policy.secret_patterns import PatternIndex
+from orchestrator.engine.policy.secret_values import ValueIndex
 
 __all__ = ["REPLACEMENT", "RedactedStream", "Redactor", "map_strings"]
 

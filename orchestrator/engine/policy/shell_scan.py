@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from posixpath import basename
 from typing import TYPE_CHECKING
 
-from orchestrator.guard.shell_syntax import KEYWORDS
+from orchestrator.engine.policy.shell_syntax import KEYWORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.profiles.base import UNIVERSAL_DOCUMENT, Profile
-from orchestrator.profiles.base_prompt import base_prompt
-from orchestrator.tools.core_set import edit_file, glob, grep, read_file, shell, write_file
-from orchestrator.tools.registry import with_custom
+from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile
+from orchestrator.engine.profiles.base_prompt import base_prompt
+from orchestrator.engine.tools.core_set import edit_file, glob, grep, read_file, shell, write_file
+from orchestrator.engine.tools.registry import with_custom
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from orchestrator.core.messages import JsonObject
-    from orchestrator.tools.base import Tool
+    from orchestrator.engine.tools.base import Tool
 
 COMMAND_TIMEOUT_MS = 120_000
 """Where the model does not say: section 3.5 of the specification; the session's maximum still holds."""

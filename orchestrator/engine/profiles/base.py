@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from orchestrator.core.messages import JsonObject, Usage
-    from orchestrator.models.base import Model
-    from orchestrator.models.catalog import ModelFacts
-    from orchestrator.tools.registry import ToolRegistry
+    from orchestrator.engine.models.base import Model
+    from orchestrator.engine.models.catalog import ModelFacts
+    from orchestrator.engine.tools.registry import ToolRegistry
 
 UNIVERSAL_DOCUMENT = "AGENTS.md"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from orchestrator.core.prompts import render
 
 if TYPE_CHECKING:
-    from orchestrator.tools.registry import ToolRegistry
+    from orchestrator.engine.tools.registry import ToolRegistry
 
 
 def base_prompt(profile_name: str, tools: ToolRegistry, *, dangerous: bool) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.profiles.base import UNIVERSAL_DOCUMENT, Profile
-from orchestrator.profiles.base_prompt import base_prompt
-from orchestrator.tools.core_set import (
+from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile
+from orchestrator.engine.profiles.base_prompt import base_prompt
+from orchestrator.engine.tools.core_set import (
     edit_file_counted,
     glob,
     grep,
@@ -16,13 +16,13 @@ from orchestrator.tools.core_set import (
     shell,
     write_file,
 )
-from orchestrator.tools.registry import with_custom
+from orchestrator.engine.tools.registry import with_custom
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from orchestrator.core.messages import JsonObject
-    from orchestrator.tools.base import Tool
+    from orchestrator.engine.tools.base import Tool
 
 
 def gemini_tools(web: tuple[Tool, ...] = ()) -> tuple[Tool, ...]:

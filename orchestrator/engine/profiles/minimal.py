@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.profiles.base import UNIVERSAL_DOCUMENT, Profile
-from orchestrator.profiles.base_prompt import base_prompt
-from orchestrator.tools.apply_patch import apply_unified_patch
-from orchestrator.tools.registry import with_custom
-from orchestrator.tools.step_set import grep_files, list_dir, read_file, shell_command
-from orchestrator.tools.step_set import submit as submit_tool
+from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile
+from orchestrator.engine.profiles.base_prompt import base_prompt
+from orchestrator.engine.tools.apply_patch import apply_unified_patch
+from orchestrator.engine.tools.registry import with_custom
+from orchestrator.engine.tools.step_set import grep_files, list_dir, read_file, shell_command
+from orchestrator.engine.tools.step_set import submit as submit_tool
 
 if TYPE_CHECKING:
-    from orchestrator.tools.base import Tool
+    from orchestrator.engine.tools.base import Tool
 
 
 def minimal_tools(web: tuple[Tool, ...] = (), *, submit: bool = False) -> tuple[Tool, ...]:

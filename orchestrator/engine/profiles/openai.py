@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.profiles.base import UNIVERSAL_DOCUMENT, Profile
-from orchestrator.profiles.base_prompt import base_prompt
-from orchestrator.tools.apply_patch import apply_patch
-from orchestrator.tools.core_set import glob, grep, read_file, shell, write_file
-from orchestrator.tools.registry import with_custom
+from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile
+from orchestrator.engine.profiles.base_prompt import base_prompt
+from orchestrator.engine.tools.apply_patch import apply_patch
+from orchestrator.engine.tools.core_set import glob, grep, read_file, shell, write_file
+from orchestrator.engine.tools.registry import with_custom
 
 if TYPE_CHECKING:
-    from orchestrator.tools.base import Tool
+    from orchestrator.engine.tools.base import Tool
 
 
 def openai_tools(web: tuple[Tool, ...] = ()) -> tuple[Tool, ...]:

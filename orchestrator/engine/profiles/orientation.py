@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import SandboxMissingError, ToolError
-from orchestrator.environments.host_view import HasHostView
+from orchestrator.engine.environments.host_view import HasHostView
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from orchestrator.core.clock import Clock
-    from orchestrator.environments.base import ExecutionEnvironment
-    from orchestrator.environments.host_view import HostView
+    from orchestrator.engine.environments.base import ExecutionEnvironment
+    from orchestrator.engine.environments.host_view import HostView
 
 DOCUMENTS_BYTES = 32 * 1024
 """Of all project documents together."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator.core.prompts import render
-from orchestrator.profiles.base import Profile
+from orchestrator.engine.profiles.base import Profile
 
 if TYPE_CHECKING:
-    from orchestrator.tools.registry import ToolRegistry
+    from orchestrator.engine.tools.registry import ToolRegistry
 
 
 def planner(tools: ToolRegistry) -> Profile:

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.core.prompts import render
-from orchestrator.profiles.base import Profile
+from orchestrator.engine.profiles.base import Profile
 
 if TYPE_CHECKING:
-    from orchestrator.tools.registry import ToolRegistry
+    from orchestrator.engine.tools.registry import ToolRegistry
 
 
 REPLY_TOKENS = 2_048

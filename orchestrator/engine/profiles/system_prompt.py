@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.contracts.fence import fenced, one_line
 from orchestrator.core.prompts import render
+from orchestrator.engine.contracts.fence import fenced, one_line
 
 if TYPE_CHECKING:
-    from orchestrator.profiles.base import Profile
-    from orchestrator.profiles.orientation import GitSnapshot, Orientation
+    from orchestrator.engine.profiles.base import Profile
+    from orchestrator.engine.profiles.orientation import GitSnapshot, Orientation
 
 _SUBJECT_CHARS = 100
 _FACT_CHARS = 1_000

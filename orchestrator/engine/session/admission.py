@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.agent.ask import need_of
-from orchestrator.agent.reservation import Reservation, reserve
-from orchestrator.agent.worst_case import message_bytes
 from orchestrator.core.events import Warned
 from orchestrator.core.prompts import render
+from orchestrator.engine.session.ask import need_of
+from orchestrator.engine.session.reservation import Reservation, reserve
+from orchestrator.engine.session.worst_case import message_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.agent.ask import Ask
-    from orchestrator.agent.history import History
-    from orchestrator.agent.limits import Budget
     from orchestrator.core.events import Emit, LimitReached
     from orchestrator.core.messages import Message
+    from orchestrator.engine.session.ask import Ask
+    from orchestrator.engine.session.history import History
+    from orchestrator.engine.session.limits import Budget
 
 
 @dataclass(frozen=True, slots=True)

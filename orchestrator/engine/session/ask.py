@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.agent.worst_case import DEFAULT_REPLY_TOKENS, Need
-from orchestrator.models.base import next_name
-from orchestrator.models.usage import CHARACTERS_PER_TOKEN
+from orchestrator.engine.models.base import next_name
+from orchestrator.engine.models.usage import CHARACTERS_PER_TOKEN
+from orchestrator.engine.session.worst_case import DEFAULT_REPLY_TOKENS, Need
 
 if TYPE_CHECKING:
-    from orchestrator.agent.history import History
-    from orchestrator.contracts.base import Contract
     from orchestrator.core.messages import ToolDefinition
-    from orchestrator.models.base import Model, Request
-    from orchestrator.profiles.base import Price
+    from orchestrator.engine.contracts.base import Contract
+    from orchestrator.engine.models.base import Model, Request
+    from orchestrator.engine.profiles.base import Price
+    from orchestrator.engine.session.history import History
 
 
 @dataclass(frozen=True, slots=True)

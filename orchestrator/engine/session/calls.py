@@ -7,28 +7,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
-from orchestrator.agent.gate import Refusal, not_available, shows_all
-from orchestrator.agent.history import INTERRUPTED
-from orchestrator.agent.repetition import FailedCalls
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import ForgeError, JournalError, SandboxMissingError, ToolError, WorkspaceError
 from orchestrator.core.events import CallStatus, ToolCallEnded, ToolCallStarted, ToolOutputDelta
 from orchestrator.core.messages import Image, ToolResult
-from orchestrator.models.base import invalid_arguments
-from orchestrator.tools.base import CommandTimes, Ends, Failed, Ok, Order, ToolContext
-from orchestrator.tools.schema import argument_problems
-from orchestrator.tools.truncation import OutputLimits, truncate
+from orchestrator.engine.models.base import invalid_arguments
+from orchestrator.engine.session.gate import Refusal, not_available, shows_all
+from orchestrator.engine.session.history import INTERRUPTED
+from orchestrator.engine.session.repetition import FailedCalls
+from orchestrator.engine.tools.base import CommandTimes, Ends, Failed, Ok, Order, ToolContext
+from orchestrator.engine.tools.schema import argument_problems
+from orchestrator.engine.tools.truncation import OutputLimits, truncate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from orchestrator.agent.gate import Gate
-    from orchestrator.agent.limits import Budget
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import ToolCall
-    from orchestrator.environments.base import ExecutionEnvironment
-    from orchestrator.tools.base import Ledger, Tool, ToolOutcome
-    from orchestrator.tools.registry import ToolRegistry
+    from orchestrator.engine.environments.base import ExecutionEnvironment
+    from orchestrator.engine.session.gate import Gate
+    from orchestrator.engine.session.limits import Budget
+    from orchestrator.engine.tools.base import Ledger, Tool, ToolOutcome
+    from orchestrator.engine.tools.registry import ToolRegistry
 
 DEFAULT_TOOL_SECONDS = 660.0
 """For one call of any tool: a minute more than a command may take."""

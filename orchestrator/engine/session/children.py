@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.agent.limits import check_price
 from orchestrator.core.errors import ConfigurationError, ToolError
-from orchestrator.environments.scoped import ScopedEnvironment
-from orchestrator.tools.base import Ledger, Order
-from orchestrator.tools.registry import ToolRegistry
+from orchestrator.engine.environments.scoped import ScopedEnvironment
+from orchestrator.engine.session.limits import check_price
+from orchestrator.engine.tools.base import Ledger, Order
+from orchestrator.engine.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
-    from orchestrator.agent.limits import Budget
-    from orchestrator.agent.subagents import Wish
-    from orchestrator.agent.talk import Setting
-    from orchestrator.models.base import Model
-    from orchestrator.profiles.base import Price
+    from orchestrator.engine.models.base import Model
+    from orchestrator.engine.profiles.base import Price
+    from orchestrator.engine.session.limits import Budget
+    from orchestrator.engine.session.subagents import Wish
+    from orchestrator.engine.session.talk import Setting
 
 
 def child_setting(parent: Setting, wish: Wish, price: Price, reasoning_effort: str | None) -> Setting:

@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.agent.gate import allow_all, shows_all
-from orchestrator.agent.limits import Limits
-from orchestrator.agent.repetition import DEFAULT_WINDOW
 from orchestrator.core.checks import check_callable, check_flag, check_kind, is_whole
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.tools.base import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS, CommandTimes, Ledger
-from orchestrator.tools.truncation import OutputLimits
+from orchestrator.engine.session.gate import allow_all, shows_all
+from orchestrator.engine.session.limits import Limits
+from orchestrator.engine.session.repetition import DEFAULT_WINDOW
+from orchestrator.engine.tools.base import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS, CommandTimes, Ledger
+from orchestrator.engine.tools.truncation import OutputLimits
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from orchestrator.agent.gate import Gate
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import ToolDefinition
-    from orchestrator.profiles.base import OtherModel, Price, Profile
-    from orchestrator.tools.base import Tool
+    from orchestrator.engine.profiles.base import OtherModel, Price, Profile
+    from orchestrator.engine.session.gate import Gate
+    from orchestrator.engine.tools.base import Tool
 
 MOST_WRAP_UP_SHARE = 0.5
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.agent.history import Turn, TurnKind
-from orchestrator.agent.hooks import Hooks
-from orchestrator.agent.loop import EndKind, SessionEnd, run_loop
-from orchestrator.agent.repetition import Repetition
 from orchestrator.core.events import ErrorOccurred, InputReceived, MessageAdded
 from orchestrator.core.messages import Message
+from orchestrator.engine.session.history import Turn, TurnKind
+from orchestrator.engine.session.hooks import Hooks
+from orchestrator.engine.session.loop import EndKind, SessionEnd, run_loop
+from orchestrator.engine.session.repetition import Repetition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.agent.ask import Ask
-    from orchestrator.agent.config import SessionConfig
-    from orchestrator.agent.history import History
-    from orchestrator.agent.inbox import Inbox
-    from orchestrator.agent.limits import Budget
-    from orchestrator.agent.talk import Setting, Talk
     from orchestrator.core.events import Emit
+    from orchestrator.engine.session.ask import Ask
+    from orchestrator.engine.session.config import SessionConfig
+    from orchestrator.engine.session.history import History
+    from orchestrator.engine.session.inbox import Inbox
+    from orchestrator.engine.session.limits import Budget
+    from orchestrator.engine.session.talk import Setting, Talk
 
 _OF_ONE_INPUT = frozenset({"tool_rounds", "replies"})
 """Limits after which the next input may go on."""

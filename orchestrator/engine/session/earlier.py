@@ -6,8 +6,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from orchestrator.agent.history import Turn, TurnKind, interrupted
-from orchestrator.agent.worst_case import message_bytes
 from orchestrator.core.events import (
     InputReceived,
     LoopDetected,
@@ -17,6 +15,8 @@ from orchestrator.core.events import (
     ToolCallEnded,
 )
 from orchestrator.core.messages import Image, Message, Reasoning, Role, Text, ToolCall, ToolResult
+from orchestrator.engine.session.history import Turn, TurnKind, interrupted
+from orchestrator.engine.session.worst_case import message_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from orchestrator.agent.history import INTERRUPTED
-from orchestrator.agent.stream import stop
 from orchestrator.core.errors import (
     ConnectionFailedError,
     ContentFilterError,
@@ -15,13 +13,15 @@ from orchestrator.core.errors import (
     RateLimitError,
 )
 from orchestrator.core.events import SessionEnded
+from orchestrator.engine.session.history import INTERRUPTED
+from orchestrator.engine.session.stream import stop
 
 if TYPE_CHECKING:
-    from orchestrator.agent.dialogue import Dialogue
-    from orchestrator.agent.holdings import Holdings
-    from orchestrator.agent.loop import SessionEnd
-    from orchestrator.agent.stream import EventStream
-    from orchestrator.agent.subagents import Subagents
+    from orchestrator.engine.session.dialogue import Dialogue
+    from orchestrator.engine.session.holdings import Holdings
+    from orchestrator.engine.session.loop import SessionEnd
+    from orchestrator.engine.session.stream import EventStream
+    from orchestrator.engine.session.subagents import Subagents
 
 PASSING = (RateLimitError, OverloadedError, ConnectionFailedError, ProviderError, ContentFilterError)
 """After these the same session may be asked again; after every other error it is closed."""

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from urllib.parse import unquote
 
 from orchestrator.core.defences import Defence
-from orchestrator.guard.command_rules import CommandRules, Level
-from orchestrator.tools.base import Order
+from orchestrator.engine.policy.command_rules import CommandRules, Level
+from orchestrator.engine.tools.base import Order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from orchestrator.core.messages import ToolCall
-    from orchestrator.tools.base import Tool
+    from orchestrator.engine.tools.base import Tool
 
 Gate: TypeAlias = Callable[["Tool", "ToolCall"], str | None]
 """Gives the reason why a call may not run, or None if it may. A `Refusal` also says which defence it was."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, overload
 
-from orchestrator.agent.worst_case import InputMeter
 from orchestrator.core.messages import Image, Message, Reasoning, Role, Text, ToolCall, ToolResult
-from orchestrator.models.usage import CHARACTERS_PER_TOKEN, TOKENS_PER_IMAGE
+from orchestrator.engine.models.usage import CHARACTERS_PER_TOKEN, TOKENS_PER_IMAGE
+from orchestrator.engine.session.worst_case import InputMeter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orchestrator.environments.base import ExecutionEnvironment
-    from orchestrator.models.base import Model
+    from orchestrator.engine.environments.base import ExecutionEnvironment
+    from orchestrator.engine.models.base import Model
 
 
 class Holdings:

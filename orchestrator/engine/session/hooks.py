@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.agent.repetition import Repetition
+from orchestrator.engine.session.repetition import Repetition
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from orchestrator.core.clock import Clock
-    from orchestrator.profiles.base import Price
+    from orchestrator.engine.profiles.base import Price
 
 _SECONDS_A_MINUTE = 60.0
 

@@ -7,13 +7,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from orchestrator.agent.admission import Admission
-from orchestrator.agent.ask import context_share, request_share
-from orchestrator.agent.history import History, Turn, TurnKind
-from orchestrator.agent.replies import run_calls
-from orchestrator.agent.reservation import NoRoomError
-from orchestrator.agent.sending import Sending
-from orchestrator.contracts.base import Malformed
 from orchestrator.core.errors import BadReplyError, ContentFilterError, ContextLengthError, ModelError
 from orchestrator.core.events import (
     LimitReached,
@@ -26,19 +19,26 @@ from orchestrator.core.events import (
 )
 from orchestrator.core.messages import FinishReason, Message
 from orchestrator.core.prompts import render
+from orchestrator.engine.contracts.base import Malformed
+from orchestrator.engine.session.admission import Admission
+from orchestrator.engine.session.ask import context_share, request_share
+from orchestrator.engine.session.history import History, Turn, TurnKind
+from orchestrator.engine.session.replies import run_calls
+from orchestrator.engine.session.reservation import NoRoomError
+from orchestrator.engine.session.sending import Sending
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.agent.ask import Ask
-    from orchestrator.agent.calls import Workbench
-    from orchestrator.agent.hooks import Hooks
-    from orchestrator.agent.limits import Budget
-    from orchestrator.agent.reservation import Reservation
-    from orchestrator.contracts.base import Actions, Reading
     from orchestrator.core.messages import ToolResult
-    from orchestrator.models.base import Response
-    from orchestrator.tools.base import Ends
+    from orchestrator.engine.contracts.base import Actions, Reading
+    from orchestrator.engine.models.base import Response
+    from orchestrator.engine.session.ask import Ask
+    from orchestrator.engine.session.calls import Workbench
+    from orchestrator.engine.session.hooks import Hooks
+    from orchestrator.engine.session.limits import Budget
+    from orchestrator.engine.session.reservation import Reservation
+    from orchestrator.engine.tools.base import Ends
 
 BAD_REPLIES_IN_A_ROW = 3
 EMPTY_REPLIES_IN_A_ROW = 3

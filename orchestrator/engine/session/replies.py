@@ -6,16 +6,16 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
-from orchestrator.agent.calls import CallEnd, Workbench, run_call, skip_call
-from orchestrator.agent.history import interrupted
-from orchestrator.contracts.base import Running
-from orchestrator.tools.base import Order
+from orchestrator.engine.contracts.base import Running
+from orchestrator.engine.session.calls import CallEnd, Workbench, run_call, skip_call
+from orchestrator.engine.session.history import interrupted
+from orchestrator.engine.tools.base import Order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from orchestrator.core.messages import ToolCall, ToolResult
-    from orchestrator.tools.base import Ends
+    from orchestrator.engine.tools.base import Ends
 
 MAX_CALLS = 200
 """That run of one reply. What comes behind them is answered as not run."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Self
 
-from orchestrator.agent.limits import Amount
 from orchestrator.core.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -20,15 +19,16 @@ from orchestrator.core.errors import (
     PermissionDeniedError,
     RateLimitError,
 )
-from orchestrator.models.usage import BYTES_PER_TOKEN
+from orchestrator.engine.models.usage import BYTES_PER_TOKEN
+from orchestrator.engine.session.limits import Amount
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from orchestrator.agent.limits import Budget
-    from orchestrator.agent.worst_case import Need
     from orchestrator.core.events import LimitReached
     from orchestrator.core.messages import Usage
+    from orchestrator.engine.session.limits import Budget
+    from orchestrator.engine.session.worst_case import Need
 
 _COST_NOTHING = (
     AuthenticationError,

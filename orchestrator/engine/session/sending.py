@@ -6,8 +6,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.agent.ask import need_of
-from orchestrator.agent.history import Turn, TurnKind
 from orchestrator.core.errors import ProviderError
 from orchestrator.core.events import (
     ReasoningDelta,
@@ -18,7 +16,7 @@ from orchestrator.core.events import (
     WaitStarted,
     Warned,
 )
-from orchestrator.models.base import (
+from orchestrator.engine.models.base import (
     CallPiece,
     Completed,
     ReasoningPiece,
@@ -29,17 +27,19 @@ from orchestrator.models.base import (
     Waiting,
     next_name,
 )
+from orchestrator.engine.session.ask import need_of
+from orchestrator.engine.session.history import Turn, TurnKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from orchestrator.agent.ask import Ask
-    from orchestrator.agent.history import History
-    from orchestrator.agent.reservation import Reservation
     from orchestrator.core.errors import ModelError
     from orchestrator.core.events import Emit
-    from orchestrator.models.base import Request, Response
+    from orchestrator.engine.models.base import Request, Response
+    from orchestrator.engine.session.ask import Ask
+    from orchestrator.engine.session.history import History
+    from orchestrator.engine.session.reservation import Reservation
 
 
 @dataclass(slots=True)

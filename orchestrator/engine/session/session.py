@@ -8,41 +8,41 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from orchestrator.agent.children import child_setting, model_of_child, take_over
-from orchestrator.agent.config import Host, SessionConfig
-from orchestrator.agent.dialogue import Dialogue, hooks_of
-from orchestrator.agent.earlier import sound
-from orchestrator.agent.ending import PASSING, Ending
-from orchestrator.agent.history import History
-from orchestrator.agent.holdings import Holdings
-from orchestrator.agent.inbox import Inbox, words_of
-from orchestrator.agent.limits import Budget, check_price
-from orchestrator.agent.loop import EndKind, SessionEnd
-from orchestrator.agent.stream import STOP_SECONDS, EventStream, stop
-from orchestrator.agent.subagents import Lineage, Subagents, Wish
-from orchestrator.agent.talk import Setting, begin, unknown_price, usual_contract
 from orchestrator.core.checks import check_callable, check_kind, check_methods
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import ProcessingEnded, SessionStarted, SessionState, Warned
-from orchestrator.models.base import MODEL_METHODS
-from orchestrator.profiles.base import Profile
+from orchestrator.engine.models.base import MODEL_METHODS
+from orchestrator.engine.profiles.base import Profile
+from orchestrator.engine.session.children import child_setting, model_of_child, take_over
+from orchestrator.engine.session.config import Host, SessionConfig
+from orchestrator.engine.session.dialogue import Dialogue, hooks_of
+from orchestrator.engine.session.earlier import sound
+from orchestrator.engine.session.ending import PASSING, Ending
+from orchestrator.engine.session.history import History
+from orchestrator.engine.session.holdings import Holdings
+from orchestrator.engine.session.inbox import Inbox, words_of
+from orchestrator.engine.session.limits import Budget, check_price
+from orchestrator.engine.session.loop import EndKind, SessionEnd
+from orchestrator.engine.session.stream import STOP_SECONDS, EventStream, stop
+from orchestrator.engine.session.subagents import Lineage, Subagents, Wish
+from orchestrator.engine.session.talk import Setting, begin, unknown_price, usual_contract
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable
     from types import TracebackType
 
-    from orchestrator.agent.ask import Ask
-    from orchestrator.agent.history import Turn
-    from orchestrator.agent.stream import Reader
-    from orchestrator.agent.talk import Talk
-    from orchestrator.contracts.base import Contract
     from orchestrator.core.clock import Clock
     from orchestrator.core.messages import Message
     from orchestrator.core.session_events import SessionEvent
-    from orchestrator.environments.base import ExecutionEnvironment
-    from orchestrator.models.base import Model
-    from orchestrator.profiles.base import Price
+    from orchestrator.engine.contracts.base import Contract
+    from orchestrator.engine.environments.base import ExecutionEnvironment
+    from orchestrator.engine.models.base import Model
+    from orchestrator.engine.profiles.base import Price
+    from orchestrator.engine.session.ask import Ask
+    from orchestrator.engine.session.history import Turn
+    from orchestrator.engine.session.stream import Reader
+    from orchestrator.engine.session.talk import Talk
 
 SETTLE_SECONDS = 0.1
 """How long work whose last event was read may take to be over."""

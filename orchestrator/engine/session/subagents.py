@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.core.errors import PullwrightError, ToolError
 from orchestrator.core.events import SessionState
-from orchestrator.tools.base import Failed, Ok, Tool, ToolContext, ToolOutcome, define
+from orchestrator.engine.tools.base import Failed, Ok, Tool, ToolContext, ToolOutcome, define
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from orchestrator.agent.limits import Budget
-    from orchestrator.agent.loop import SessionEnd
     from orchestrator.core.session_events import SessionEvent
-    from orchestrator.models.base import Model
+    from orchestrator.engine.models.base import Model
+    from orchestrator.engine.session.limits import Budget
+    from orchestrator.engine.session.loop import SessionEnd
 
 MAX_SUBAGENTS = 16
 """That a session may have open at the same time."""

@@ -5,29 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.agent.ask import Ask
-from orchestrator.agent.calls import Workbench
-from orchestrator.agent.worst_case import DEFAULT_REPLY_TOKENS, fixed_bytes
-from orchestrator.contracts.native import Native, SingleStep
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.models.base import Request
-from orchestrator.profiles.orientation import orient
-from orchestrator.profiles.system_prompt import system_prompt
-from orchestrator.tools.registry import ToolRegistry
+from orchestrator.engine.contracts.native import Native, SingleStep
+from orchestrator.engine.models.base import Request
+from orchestrator.engine.profiles.orientation import orient
+from orchestrator.engine.profiles.system_prompt import system_prompt
+from orchestrator.engine.session.ask import Ask
+from orchestrator.engine.session.calls import Workbench
+from orchestrator.engine.session.worst_case import DEFAULT_REPLY_TOKENS, fixed_bytes
+from orchestrator.engine.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from orchestrator.agent.config import Host, SessionConfig
-    from orchestrator.agent.limits import Budget
-    from orchestrator.contracts.base import Contract
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import ToolDefinition, Usage
-    from orchestrator.environments.base import ExecutionEnvironment
-    from orchestrator.models.base import Model
-    from orchestrator.profiles.base import Price, Profile
-    from orchestrator.tools.base import Tool
+    from orchestrator.engine.contracts.base import Contract
+    from orchestrator.engine.environments.base import ExecutionEnvironment
+    from orchestrator.engine.models.base import Model
+    from orchestrator.engine.profiles.base import Price, Profile
+    from orchestrator.engine.session.config import Host, SessionConfig
+    from orchestrator.engine.session.limits import Budget
+    from orchestrator.engine.tools.base import Tool
 
 
 SUBMIT = "submit"

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.core.messages import Image, Reasoning, Text, ToolCall, ToolResult, Usage
-from orchestrator.models.usage import BYTES_PER_TOKEN, TOKENS_PER_IMAGE, size_of_json, size_of_text
+from orchestrator.engine.models.usage import BYTES_PER_TOKEN, TOKENS_PER_IMAGE, size_of_json, size_of_text
 
 if TYPE_CHECKING:
     from orchestrator.core.messages import Message, Part
-    from orchestrator.models.base import Request
-    from orchestrator.profiles.base import Price
+    from orchestrator.engine.models.base import Request
+    from orchestrator.engine.profiles.base import Price
 
 MIN_REPLY_TOKENS = 1_024
 """A request whose reply could not even be this long is not worth sending."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.tools.base import Order, Tool, ToolContext, ToolOutcome, define
-from orchestrator.tools.patching import apply_changes
-from orchestrator.tools.textfile import check_text
-from orchestrator.tools.unified import parse_unified
-from orchestrator.tools.v4a import parse_v4a
+from orchestrator.engine.tools.base import Order, Tool, ToolContext, ToolOutcome, define
+from orchestrator.engine.tools.patching import apply_changes
+from orchestrator.engine.tools.textfile import check_text
+from orchestrator.engine.tools.unified import parse_unified
+from orchestrator.engine.tools.v4a import parse_v4a
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from orchestrator.tools.changes import FileChange
+    from orchestrator.engine.tools.changes import FileChange
 
 
 def apply_patch() -> Tool:

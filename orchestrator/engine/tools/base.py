@@ -13,7 +13,7 @@ from orchestrator.core.prompts import tool_words
 
 if TYPE_CHECKING:
     from orchestrator.core.messages import Image
-    from orchestrator.environments.base import ExecutionEnvironment
+    from orchestrator.engine.environments.base import ExecutionEnvironment
 
 
 _MOST_MISSED = 5

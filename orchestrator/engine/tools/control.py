@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from orchestrator.tools.base import Ends, Failed, Ok, Order, Tool, ToolContext, ToolOutcome, define
+from orchestrator.engine.tools.base import Ends, Failed, Ok, Order, Tool, ToolContext, ToolOutcome, define
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

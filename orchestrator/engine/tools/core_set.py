@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.environments.base import GrepOptions
-from orchestrator.tools.base import Order, Tool, ToolContext, ToolOutcome, define
-from orchestrator.tools.edit import EditTerms, edit_text
-from orchestrator.tools.files import overwrite_text
-from orchestrator.tools.many import MAX_FILES, read_many
-from orchestrator.tools.reading import GENEROUS, read_path
-from orchestrator.tools.search import (
+from orchestrator.engine.environments.base import GrepOptions
+from orchestrator.engine.tools.base import Order, Tool, ToolContext, ToolOutcome, define
+from orchestrator.engine.tools.edit import EditTerms, edit_text
+from orchestrator.engine.tools.files import overwrite_text
+from orchestrator.engine.tools.many import MAX_FILES, read_many
+from orchestrator.engine.tools.reading import GENEROUS, read_path
+from orchestrator.engine.tools.search import (
     DEFAULT_RESULTS,
     MAX_DEPTH,
     MAX_RESULTS,
@@ -24,7 +24,7 @@ from orchestrator.tools.search import (
     list_folder,
     search_by_mode,
 )
-from orchestrator.tools.shell import run_command
+from orchestrator.engine.tools.shell import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

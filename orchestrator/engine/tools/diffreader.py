@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass, field
 
 from orchestrator.core.errors import ToolError
-from orchestrator.tools.changes import Chunk, Line, promise_broken
-from orchestrator.tools.diffpaths import header_path, paths_of_git_line, without_prefixes
+from orchestrator.engine.tools.changes import Chunk, Line, promise_broken
+from orchestrator.engine.tools.diffpaths import header_path, paths_of_git_line, without_prefixes
 
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _SURE_HEADER = re.compile(r'--- (?:"?a/|/dev/null)')

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError
-from orchestrator.tools.base import Failed, Ok, Order, Tool, ToolContext, ToolOutcome, define
-from orchestrator.tools.indentation import Shift, ShiftedLines
-from orchestrator.tools.matching import MAX_PLACES, Found, find, nearest_shown, raw
-from orchestrator.tools.namesakes import did_you_mean
-from orchestrator.tools.textfile import (
+from orchestrator.engine.tools.base import Failed, Ok, Order, Tool, ToolContext, ToolOutcome, define
+from orchestrator.engine.tools.indentation import Shift, ShiftedLines
+from orchestrator.engine.tools.matching import MAX_PLACES, Found, find, nearest_shown, raw
+from orchestrator.engine.tools.namesakes import did_you_mean
+from orchestrator.engine.tools.textfile import (
     TextFile,
     as_written,
     check_text,

@@ -8,11 +8,19 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError
-from orchestrator.guard.secrets import REPLACEMENT
-from orchestrator.guard.syntax import newly_unreadable
-from orchestrator.tools.base import Failed, Ok, Order, Tool, ToolContext, ToolOutcome, define
-from orchestrator.tools.reading import read_path
-from orchestrator.tools.textfile import TextFile, as_written, check_text, decode, file_name, lines_of, save
+from orchestrator.engine.policy.secrets import REPLACEMENT
+from orchestrator.engine.policy.syntax import newly_unreadable
+from orchestrator.engine.tools.base import Failed, Ok, Order, Tool, ToolContext, ToolOutcome, define
+from orchestrator.engine.tools.reading import read_path
+from orchestrator.engine.tools.textfile import (
+    TextFile,
+    as_written,
+    check_text,
+    decode,
+    file_name,
+    lines_of,
+    save,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

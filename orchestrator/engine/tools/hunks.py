@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
-from orchestrator.tools.changes import promise_broken
-from orchestrator.tools.indentation import Shift, ShiftedLines
-from orchestrator.tools.line_index import LineIndex
-from orchestrator.tools.matching import nearest_shown, plain
-from orchestrator.tools.textfile import numbered
+from orchestrator.engine.tools.changes import promise_broken
+from orchestrator.engine.tools.indentation import Shift, ShiftedLines
+from orchestrator.engine.tools.line_index import LineIndex
+from orchestrator.engine.tools.matching import nearest_shown, plain
+from orchestrator.engine.tools.textfile import numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from orchestrator.tools.changes import Chunk
+    from orchestrator.engine.tools.changes import Chunk
 
 _LINE_END = re.compile(r"\r?\n")
 _ANY_LINE_END = re.compile(r"\r\n|\n|\r")

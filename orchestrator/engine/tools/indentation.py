@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from orchestrator.tools.line_index import LineIndex
-from orchestrator.tools.matching import plain
+from orchestrator.engine.tools.line_index import LineIndex
+from orchestrator.engine.tools.matching import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
-from orchestrator.tools.base import Failed, Ok, ToolContext, ToolOutcome
-from orchestrator.tools.reading import GENEROUS, MAX_IMAGE_BYTES, read_path
-from orchestrator.tools.search import inside
-from orchestrator.tools.truncation import DEFAULT_MAX_CHARS
+from orchestrator.engine.tools.base import Failed, Ok, ToolContext, ToolOutcome
+from orchestrator.engine.tools.reading import GENEROUS, MAX_IMAGE_BYTES, read_path
+from orchestrator.engine.tools.search import inside
+from orchestrator.engine.tools.truncation import DEFAULT_MAX_CHARS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

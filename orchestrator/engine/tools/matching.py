@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.tools.textfile import numbered
+from orchestrator.engine.tools.textfile import numbered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.core.errors import ToolError
 
 if TYPE_CHECKING:
-    from orchestrator.tools.base import ToolContext
+    from orchestrator.engine.tools.base import ToolContext
 
 _MOST_NAMED = 3
 

@@ -6,12 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, ToolError
-from orchestrator.tools.base import Ok, ToolContext
-from orchestrator.tools.changes import Action, FileChange
-from orchestrator.tools.hunks import apply_chunks
-from orchestrator.tools.namesakes import did_you_mean
-from orchestrator.tools.staging import Staging
-from orchestrator.tools.textfile import TextFile, decode, file_name, syntax_remark
+from orchestrator.engine.tools.base import Ok, ToolContext
+from orchestrator.engine.tools.changes import Action, FileChange
+from orchestrator.engine.tools.hunks import apply_chunks
+from orchestrator.engine.tools.namesakes import did_you_mean
+from orchestrator.engine.tools.staging import Staging
+from orchestrator.engine.tools.textfile import TextFile, decode, file_name, syntax_remark
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, ToolError
 from orchestrator.core.messages import Image
-from orchestrator.tools.base import Failed, Ok, ToolContext, ToolOutcome
-from orchestrator.tools.kinds import image_type
-from orchestrator.tools.namesakes import did_you_mean
-from orchestrator.tools.textfile import as_written, decode
-from orchestrator.tools.truncation import DEFAULT_MAX_CHARS
+from orchestrator.engine.tools.base import Failed, Ok, ToolContext, ToolOutcome
+from orchestrator.engine.tools.kinds import image_type
+from orchestrator.engine.tools.namesakes import did_you_mean
+from orchestrator.engine.tools.textfile import as_written, decode
+from orchestrator.engine.tools.truncation import DEFAULT_MAX_CHARS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from orchestrator.core.checks import check_callable, check_flag, check_kind
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.messages import ToolDefinition
-from orchestrator.tools.base import Order, Tool
+from orchestrator.engine.tools.base import Order, Tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -8,15 +8,15 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import FileUnreadableError, ToolError
-from orchestrator.environments.base import GrepOptions
-from orchestrator.tools.base import Ok, Tool, ToolContext, ToolOutcome, define
-from orchestrator.tools.textfile import as_written
+from orchestrator.engine.environments.base import GrepOptions
+from orchestrator.engine.tools.base import Ok, Tool, ToolContext, ToolOutcome, define
+from orchestrator.engine.tools.textfile import as_written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from orchestrator.core.messages import JsonObject
-    from orchestrator.environments.base import DirEntry
+    from orchestrator.engine.environments.base import DirEntry
 
 MAX_DEPTH = 10
 MAX_RESULTS = 1_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ToolError
-from orchestrator.environments.hosts import refusal
-from orchestrator.tools.base import MAX_TIMEOUT_MS, Failed, Ok, Tool, ToolContext, ToolOutcome, define
+from orchestrator.engine.environments.hosts import refusal
+from orchestrator.engine.tools.base import MAX_TIMEOUT_MS, Failed, Ok, Tool, ToolContext, ToolOutcome, define
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,7 @@ from orchestrator.core.errors import FileMissingError, ToolError
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from orchestrator.environments.base import ExecutionEnvironment
+    from orchestrator.engine.environments.base import ExecutionEnvironment
 
 MAX_BYTES = 10_000_000
 """Of a file that is changed, moved or removed: its old bytes are kept until all is written."""

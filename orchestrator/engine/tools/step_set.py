@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.environments.base import GrepOptions
-from orchestrator.tools.base import Ends, Order, Tool, ToolContext, ToolOutcome, define
-from orchestrator.tools.core_set import count, read_file
-from orchestrator.tools.search import DEFAULT_RESULTS, MAX_DEPTH, MAX_RESULTS, list_page, search_files
-from orchestrator.tools.shell import run_command
+from orchestrator.engine.environments.base import GrepOptions
+from orchestrator.engine.tools.base import Ends, Order, Tool, ToolContext, ToolOutcome, define
+from orchestrator.engine.tools.core_set import count, read_file
+from orchestrator.engine.tools.search import DEFAULT_RESULTS, MAX_DEPTH, MAX_RESULTS, list_page, search_files
+from orchestrator.engine.tools.shell import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

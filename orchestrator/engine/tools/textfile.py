@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import FileUnreadableError, ToolError
-from orchestrator.guard.syntax import newly_unreadable
-from orchestrator.tools.kinds import kind_in_words
+from orchestrator.engine.policy.syntax import newly_unreadable
+from orchestrator.engine.tools.kinds import kind_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from orchestrator.tools.base import ToolContext
+    from orchestrator.engine.tools.base import ToolContext
 
 _MARK = "\ufeff"
 _MOST_LINES_SHOWN = 40

@@ -6,9 +6,9 @@ The format: https://git-scm.com/docs/diff-format, "Generating patch text with -p
 from __future__ import annotations
 
 from orchestrator.core.errors import ToolError
-from orchestrator.tools.changes import Action, Chunk, FileChange, promise_broken, unwrapped
-from orchestrator.tools.diffpaths import header_path, without_prefixes
-from orchestrator.tools.diffreader import DiffFile, DiffReader
+from orchestrator.engine.tools.changes import Action, Chunk, FileChange, promise_broken, unwrapped
+from orchestrator.engine.tools.diffpaths import header_path, without_prefixes
+from orchestrator.engine.tools.diffreader import DiffFile, DiffReader
 
 _PLAIN_MODE = "100644"
 _OTHER_KINDS = {"120000": "a symbolic link", "160000": "a submodule"}

@@ -7,7 +7,7 @@ The format: Appendix A of the coding agent loop specification; where that is sil
 from __future__ import annotations
 
 from orchestrator.core.errors import ToolError
-from orchestrator.tools.changes import Action, Chunk, FileChange, Line, unwrapped
+from orchestrator.engine.tools.changes import Action, Chunk, FileChange, Line, unwrapped
 
 _BEGIN = "*** Begin Patch"
 _END = "*** End Patch"

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ToolError
-from orchestrator.tools.base import Ok, Tool, ToolContext, ToolOutcome, define
-from orchestrator.tools.truncation import OTHER_MAX_CHARS
-from orchestrator.tools.web_text import FIND_SECONDS, PageReader, PageText, find_in
+from orchestrator.engine.tools.base import Ok, Tool, ToolContext, ToolOutcome, define
+from orchestrator.engine.tools.truncation import OTHER_MAX_CHARS
+from orchestrator.engine.tools.web_text import FIND_SECONDS, PageReader, PageText, find_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from orchestrator.core.messages import JsonObject
-    from orchestrator.web.base import WebAccess
+    from orchestrator.engine.web.base import WebAccess
 
 DEFAULT_HITS = 5
 MAX_HITS = 20

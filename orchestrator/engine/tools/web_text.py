@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ToolError
-from orchestrator.environments.starting import start_program
-from orchestrator.web.base import PageKind
+from orchestrator.engine.environments.starting import start_program
+from orchestrator.engine.web.base import PageKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from orchestrator.web.base import Page, WebAccess
+    from orchestrator.engine.web.base import Page, WebAccess
 
 WRAP_CHARACTERS = 200
 """A longer line is shown as several."""

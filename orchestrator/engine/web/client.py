@@ -18,10 +18,17 @@ from weakref import WeakValueDictionary
 from orchestrator import __version__
 from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.core.masking import without, without_bytes
-from orchestrator.web.addresses import Address, bracketed, joined, parse_address, public_ips, system_resolver
-from orchestrator.web.base import Page
-from orchestrator.web.content import kind_of, page_text
-from orchestrator.web.engines import MAX_QUERY_CHARACTERS, MAX_RESULTS, complaint, engine_named
+from orchestrator.engine.web.addresses import (
+    Address,
+    bracketed,
+    joined,
+    parse_address,
+    public_ips,
+    system_resolver,
+)
+from orchestrator.engine.web.base import Page
+from orchestrator.engine.web.content import kind_of, page_text
+from orchestrator.engine.web.engines import MAX_QUERY_CHARACTERS, MAX_RESULTS, complaint, engine_named
 
 if TYPE_CHECKING:
     import ssl
@@ -29,9 +36,9 @@ if TYPE_CHECKING:
 
     import httpx2
 
-    from orchestrator.web.addresses import Resolver
-    from orchestrator.web.base import SearchHit
-    from orchestrator.web.engines import SearchEngine
+    from orchestrator.engine.web.addresses import Resolver
+    from orchestrator.engine.web.base import SearchHit
+    from orchestrator.engine.web.engines import SearchEngine
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ import re
 from email.message import Message
 
 from orchestrator.core.errors import ToolError
-from orchestrator.web.base import PageKind
+from orchestrator.engine.web.base import PageKind
 
 _HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 _TEXT_TYPES = re.compile(

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.web.base import SearchHit
+from orchestrator.engine.web.base import SearchHit
 
 if TYPE_CHECKING:
     from orchestrator.core.messages import JsonObject

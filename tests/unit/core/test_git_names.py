@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from orchestrator.bot.git.soundness import unsound
+from orchestrator.bot.policy.protected import PathPolicy
 from orchestrator.core.changes import LINK_MODE, FileChange, FileVersion
 from orchestrator.core.git_names import MODULES_FILE, folded_name, is_git_name
-from orchestrator.environments.paths import split_path
-from orchestrator.guard.executing import stays_inside
-from orchestrator.guard.protected import PathPolicy
-from orchestrator.workspace.soundness import unsound
-from tests.unit.workspace.rig import git
+from orchestrator.engine.environments.paths import split_path
+from orchestrator.engine.policy.executing import stays_inside
+from tests.unit.bot.git.rig import git
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.config.keys import secret_values
+from orchestrator.app.config.keys import secret_values
 from orchestrator.core.secret_names import is_ordinary, is_secret_name, secrets_in
-from orchestrator.environments.variables import EnvPolicy, child_variables
+from orchestrator.engine.environments.variables import EnvPolicy, child_variables
 
 # From the documentation of the tools named by them.
 SECRET = """

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.arguments import COMMANDS, UsageError, given_settings, parse
-from orchestrator.cli.setting_flags import SETTING_KEYS
-from orchestrator.config.settings import KEYS, RENAMED
-from orchestrator.guard.secrets import Redactor
+from orchestrator.app.cli.arguments import COMMANDS, UsageError, given_settings, parse
+from orchestrator.app.cli.setting_flags import SETTING_KEYS
+from orchestrator.app.config.settings import KEYS, RENAMED
+from orchestrator.engine.policy.secrets import Redactor
 
 ROOT = Path(__file__).resolve().parents[3]
 LONG_KEY = "sk-" + "a1B2c3D4" * 6
@@ -180,7 +180,7 @@ def test_the_version() -> None:
 MODULES = """
 import json, sys
 before = set(sys.modules)
-from orchestrator.cli import main
+from orchestrator.app.cli import main
 status = main(["--help"])
 print(json.dumps(sorted(set(sys.modules) - before)), file=sys.stderr)
 sys.exit(status)

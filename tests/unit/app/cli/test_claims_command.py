@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.cli import exit_codes
-from orchestrator.cli.claims_command import claims, write_json, write_text
+from orchestrator.app.cli import exit_codes
+from orchestrator.app.cli.claims_command import claims, write_json, write_text
+from orchestrator.bot.coordination.claim_record import ClaimRecord
+from orchestrator.bot.coordination.claims import LeaseTimes
+from orchestrator.bot.worker.task_states import AsOf, TaskState, state_of
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import ConfigurationError, WorkspaceError
 from orchestrator.core.spent import Spent
-from orchestrator.worker.task_states import AsOf, TaskState, state_of
-from orchestrator.workspace.claim_record import ClaimRecord
-from orchestrator.workspace.claims import LeaseTimes
-from tests.unit.workspace.records_rig import REF, TASK, Worker, put
-from tests.unit.workspace.rig import git, make_source
+from tests.unit.bot.coordination.records_rig import REF, TASK, Worker, put
+from tests.unit.bot.git.rig import git, make_source
 
 if TYPE_CHECKING:
     from pathlib import Path

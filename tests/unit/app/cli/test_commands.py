@@ -13,22 +13,22 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from orchestrator.cli import exit_codes
-from orchestrator.cli.config_command import key_states
-from orchestrator.cli.pulls import write_json, write_text
-from orchestrator.cli.show import tell
+from orchestrator.app.cli import exit_codes
+from orchestrator.app.cli.config_command import key_states
+from orchestrator.app.cli.pulls import write_json, write_text
+from orchestrator.app.cli.show import tell
+from orchestrator.bot.forge.base import Proposal
+from orchestrator.bot.forge.local import LocalForge, root_of
+from orchestrator.bot.journal.folders import Home, create_run_folder
+from orchestrator.bot.journal.reader import read_run
+from orchestrator.bot.journal.writer import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, TaskTaken
 from orchestrator.core.errors import ConfigurationError, JournalError, ProviderError
 from orchestrator.core.events import ReplyReceived, ReplyRejected, Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
-from orchestrator.forge.base import Proposal
-from orchestrator.forge.local import LocalForge, root_of
-from orchestrator.journal.folders import Home, create_run_folder
-from orchestrator.journal.reader import read_run
-from orchestrator.journal.writer import JournalWriter
 from tests.doubles.folder_git import FolderGit
-from tests.unit.cli.examples import EVENTS
+from tests.unit.app.cli.examples import EVENTS
 
 RUN = "20261121-033112-ab12cd"
 ROOT = Path(__file__).resolve().parents[3]
@@ -278,7 +278,7 @@ def test_the_status_of_an_error(error: BaseException, status: int) -> None:
 
 
 def test_every_outcome_of_a_cycle_has_a_status() -> None:
-    from orchestrator.cycle.result import Outcome
+    from orchestrator.bot.cycle.result import Outcome
 
     assert {outcome for outcome in Outcome if exit_codes.for_outcome(outcome) == exit_codes.FAILED} == {
         Outcome.FAILED,

@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.cli import exit_codes
-from orchestrator.cli.digest_command import digest, since_time
-from orchestrator.cli.digest_send import MOST_CHARS, as_message, send, webhook_of
-from orchestrator.cli.digest_text import Words, as_markdown, run_as_markdown
+from orchestrator.app.cli import exit_codes
+from orchestrator.app.cli.digest_command import digest, since_time
+from orchestrator.app.cli.digest_send import MOST_CHARS, as_message, send, webhook_of
+from orchestrator.app.cli.digest_text import Words, as_markdown, run_as_markdown
+from orchestrator.bot.journal.digest import Digest
+from orchestrator.bot.journal.folders import Home, create_run_folder
+from orchestrator.bot.journal.run_note import RunNote
+from orchestrator.bot.journal.writer import JournalWriter
 from orchestrator.core.clock import ManualClock, SystemClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Proposed, TaskTaken
 from orchestrator.core.diff_stat import diff_stat
@@ -22,11 +26,7 @@ from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, 
 from orchestrator.core.events import ReplyReceived
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.spent import Spent
-from orchestrator.guard.secrets import Redactor
-from orchestrator.journal.digest import Digest
-from orchestrator.journal.folders import Home, create_run_folder
-from orchestrator.journal.run_note import RunNote
-from orchestrator.journal.writer import JournalWriter
+from orchestrator.engine.policy.secrets import Redactor
 from tests.doubles.loopback import Loopback, LoopbackHandler
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.cli.exit_codes import DONE, FAILED, LIMIT, NOTHING, QUESTION
-from orchestrator.cli.outcome import WholeRun
+from orchestrator.app.cli.exit_codes import DONE, FAILED, LIMIT, NOTHING, QUESTION
+from orchestrator.app.cli.outcome import WholeRun
+from orchestrator.bot.cycle.result import CycleResult, Outcome
+from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.cycle.result import CycleResult, Outcome
-from orchestrator.cycle.tasks import from_text
 
 NO_TASK = ("", Outcome.NO_TASK)
 

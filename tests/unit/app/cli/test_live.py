@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from rich.console import Console
 
-from orchestrator.cli.lines import Narrator, duration, money, telling
-from orchestrator.cli.live import LiveView
+from orchestrator.app.cli.lines import Narrator, duration, money, telling
+from orchestrator.app.cli.live import LiveView
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import (
     CycleEnded,
@@ -34,9 +34,9 @@ from orchestrator.core.events import (
     WaitStarted,
     Warned,
 )
-from orchestrator.guard.secrets import RedactedStream, Redactor
-from tests.unit.cli.examples import EVENTS, reply
-from tests.unit.journal.strategies import any_event
+from orchestrator.engine.policy.secrets import RedactedStream, Redactor
+from tests.unit.app.cli.examples import EVENTS, reply
+from tests.unit.bot.journal.strategies import any_event
 
 PLAIN = """\
 · run 20261121-033112-ab12cd: owner/name with openai-chat:m

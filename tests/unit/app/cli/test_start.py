@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.exit_codes import USAGE
+from orchestrator.app.cli.exit_codes import USAGE
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "run_local_agent.py"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.cli.text import as_json_text, clean, counted, one_line, shortened
+from orchestrator.app.cli.text import as_json_text, clean, counted, one_line, shortened
 
 
 @pytest.mark.parametrize(

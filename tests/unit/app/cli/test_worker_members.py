@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.cli.worker_members import quota_of
-from orchestrator.config import Settings
+from orchestrator.app.cli.worker_members import quota_of
+from orchestrator.app.config import Settings
 
 SECRET = "sk-" + "a1B2" * 10
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.config.keys import ApiKeys, secret_values
+from orchestrator.app.config.keys import ApiKeys, secret_values
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.masking import masked
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from orchestrator.config import Kind, Origin, Settings, load, tightened
-from orchestrator.config.option import Reach
-from orchestrator.config.settings import KEYS, allowed, description, reach
-from orchestrator.config.sources import SUITE_VARIABLES, user_file
+from orchestrator.app.config import Kind, Origin, Settings, load, tightened
+from orchestrator.app.config.option import Reach
+from orchestrator.app.config.settings import KEYS, allowed, description, reach
+from orchestrator.app.config.sources import SUITE_VARIABLES, user_file
 from orchestrator.core.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.assembly.doctor import diagnose
-from orchestrator.assembly.doctor_findings import (
+from orchestrator.app.doctor.doctor import diagnose
+from orchestrator.app.doctor.doctor_findings import (
     Finding,
     Group,
     Impatient,
@@ -19,15 +19,15 @@ from orchestrator.assembly.doctor_findings import (
     ok,
     run,
 )
-from orchestrator.assembly.doctor_machine import writable
+from orchestrator.app.doctor.doctor_machine import writable
+from orchestrator.bot.coordination.claims import Claims, Lease, LeaseTimes
+from orchestrator.bot.coordination.records import Records
+from orchestrator.bot.journal.folders import Home, create_run_folder
+from orchestrator.bot.journal.open_runs import hold
+from orchestrator.bot.journal.writer import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Paused
 from orchestrator.core.errors import ForgeUnavailableError, RemoteUnavailableError
-from orchestrator.journal.folders import Home, create_run_folder
-from orchestrator.journal.open_runs import hold
-from orchestrator.journal.writer import JournalWriter
-from orchestrator.workspace.claims import Claims, Lease, LeaseTimes
-from orchestrator.workspace.records import Records
 from tests.scenarios.stage import git, make_repository
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.assembly.doctor import diagnose
-from orchestrator.assembly.doctor_findings import State
-from orchestrator.assembly.doctor_grants import fix_for
+from orchestrator.app.doctor.doctor import diagnose
+from orchestrator.app.doctor.doctor_findings import State
+from orchestrator.app.doctor.doctor_grants import fix_for
 from orchestrator.core.clock import ManualClock
 from tests.doubles.github.faults import Fault, server_error
 from tests.doubles.github.fixtures import github
@@ -17,7 +17,7 @@ from tests.doubles.github.state import BranchRule
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.assembly.doctor_findings import Finding
+    from orchestrator.app.doctor.doctor_findings import Finding
     from tests.doubles.github.server import GitHub
     from tests.doubles.github.state import Repo
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.assembly.doctor_findings import State
-from orchestrator.cli.arguments import given_settings, parse
-from orchestrator.config import load
+from orchestrator.app.cli.arguments import given_settings, parse
+from orchestrator.app.config import load
+from orchestrator.app.doctor.doctor_findings import State
 from tests.scenarios.stage import git, make_repository
-from tests.unit.assembly.test_doctor import probe
+from tests.unit.app.doctor.test_doctor import probe
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.assembly.doctor_findings import Finding
+    from orchestrator.app.doctor.doctor_findings import Finding
 
 PROJECT = {
     "pyproject.toml": '[project]\nname = "a"\n[project.optional-dependencies]\ntest = ["pytest"]\n',

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.app.redteam.attack import Sign, read_attack, read_corpus, split_sign
+from orchestrator.app.redteam.run import chosen
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.redteam.attack import Sign, read_attack, read_corpus, split_sign
-from orchestrator.redteam.run import chosen
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.cli.arguments import parse
-from orchestrator.cli.redteam import configured, redteam
+from orchestrator.app.cli.arguments import parse
+from orchestrator.app.cli.redteam import configured, redteam
+from orchestrator.app.redteam.attack import read_corpus
+from orchestrator.app.redteam.run import chosen, play_all
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.redteam.attack import read_corpus
-from orchestrator.redteam.run import chosen, play_all
 
 if TYPE_CHECKING:
     import argparse

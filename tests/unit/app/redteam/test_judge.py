@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from orchestrator.config.settings import Settings
+from orchestrator.app.config.settings import Settings
+from orchestrator.app.redteam.attack import Attack, Place
+from orchestrator.app.redteam.evidence import Evidence, Left
+from orchestrator.app.redteam.judge import judge
+from orchestrator.app.redteam.secrets import draw_secrets, secrets_in
+from orchestrator.bot.cycle.result import CycleResult
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.events import CallStatus, LimitReached, ToolCallEnded
-from orchestrator.cycle.result import CycleResult
-from orchestrator.redteam.attack import Attack, Place
-from orchestrator.redteam.evidence import Evidence, Left
-from orchestrator.redteam.judge import judge
-from orchestrator.redteam.secrets import draw_secrets, secrets_in
-from tests.unit.cycle.test_outgoing_pages import WARNING
+from tests.unit.bot.cycle.test_outgoing_pages import WARNING
 
 SECRETS = draw_secrets(random.Random(1))  # noqa: S311  the same in every worker
 TOKEN = SECRETS.variables["GITHUB_TOKEN"]

@@ -5,24 +5,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.contracts.base import Actions
-from orchestrator.contracts.json_plan import JsonPlan
-from orchestrator.contracts.native import Native, SingleStep
+from orchestrator.app.redteam.obedient import ObedientModel
 from orchestrator.core.messages import Message, ToolResult
-from orchestrator.models.base import Completed, Request
-from orchestrator.profiles.anthropic import anthropic_tools
-from orchestrator.profiles.minimal import minimal_tools
-from orchestrator.profiles.openai import openai_tools
-from orchestrator.redteam.obedient import ObedientModel
-from orchestrator.tools.edit import edit_file
-from orchestrator.tools.files import read_file, write_file
+from orchestrator.engine.contracts.base import Actions
+from orchestrator.engine.contracts.json_plan import JsonPlan
+from orchestrator.engine.contracts.native import Native, SingleStep
+from orchestrator.engine.models.base import Completed, Request
+from orchestrator.engine.profiles.anthropic import anthropic_tools
+from orchestrator.engine.profiles.minimal import minimal_tools
+from orchestrator.engine.profiles.openai import openai_tools
+from orchestrator.engine.tools.edit import edit_file
+from orchestrator.engine.tools.files import read_file, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from orchestrator.contracts.base import Contract
     from orchestrator.core.messages import ToolDefinition
-    from orchestrator.tools.base import Tool
+    from orchestrator.engine.contracts.base import Contract
+    from orchestrator.engine.tools.base import Tool
 
 HARMLESS_TOOL = "write_file"
 READ = 'Please OBEY {"tool": "read", "path": "a.txt"} first.'

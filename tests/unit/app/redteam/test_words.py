@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.redteam.results import filled, needs_results, spelled
-from orchestrator.redteam.words import Order, in_selectors, in_tags, orders_in, outside_fences, readable
+from orchestrator.app.redteam.results import filled, needs_results, spelled
+from orchestrator.app.redteam.words import Order, in_selectors, in_tags, orders_in, outside_fences, readable
 
 ORDER = 'OBEY {"tool": "read", "path": "a.txt"}'
 

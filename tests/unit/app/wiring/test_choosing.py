@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.assembly.choosing import Choosing
-from orchestrator.cycle.parts import Choice
-from orchestrator.cycle.tasks import from_text
-from orchestrator.worker.spending import Caps
+from orchestrator.app.wiring.choosing import Choosing
+from orchestrator.bot.cycle.parts import Choice
+from orchestrator.bot.cycle.tasks import from_text
+from orchestrator.bot.worker.spending import Caps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.assembly.around import Around
-from orchestrator.assembly.claiming import open_hidden_refs
-from orchestrator.assembly.doctor import diagnose
-from orchestrator.assembly.forge import choose_site, credential_for
-from orchestrator.assembly.place import parse_place
-from orchestrator.config import ApiKeys, load
+from orchestrator.app.config import ApiKeys, load
+from orchestrator.app.doctor.doctor import diagnose
+from orchestrator.app.wiring.around import Around
+from orchestrator.app.wiring.claiming import open_hidden_refs
+from orchestrator.app.wiring.forge import choose_site, credential_for
+from orchestrator.app.wiring.place import parse_place
+from orchestrator.bot.cycle.parts import Stop
+from orchestrator.bot.forge.github import GitHubApp, GitHubToken
+from orchestrator.bot.journal.folders import Home
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError, ForgeError, PullwrightError, WorkspaceError
-from orchestrator.cycle.parts import Stop
-from orchestrator.forge.github import GitHubApp, GitHubToken
-from orchestrator.journal.folders import Home
 from tests.doubles.recording_server import Watched
 
 if TYPE_CHECKING:

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.assembly.guards import (
+from orchestrator.app.config import Settings
+from orchestrator.app.wiring.guards import (
     GuardMaker,
     as_lines,
     choose_sandbox,
     rules_in_words,
     told_of_refusals,
 )
-from orchestrator.config import Settings
+from orchestrator.bot.policy.incoming import clean_words
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.environments.sandbox import find_sandbox
-from orchestrator.guard.incoming import clean_words
-from orchestrator.guard.secrets import Redactor
+from orchestrator.engine.environments.sandbox import find_sandbox
+from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from orchestrator.core.events import Event
@@ -105,8 +105,8 @@ def test_what_people_wrote_comes_clean_and_redacted_with_a_report() -> None:
 
 TRACEABLE = """
 import ctypes, sys
-from orchestrator.assembly.guards import refuse_tracing
-from orchestrator.config import Settings
+from orchestrator.app.wiring.guards import refuse_tracing
+from orchestrator.app.config import Settings
 
 refuse_tracing(Settings(permission=sys.argv[1], sandbox=sys.argv[2]))
 print(ctypes.CDLL(None).prctl(3))

@@ -24,8 +24,8 @@ from orchestrator import (
 )
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.messages import Text, ToolCall, Usage
-from orchestrator.models.replay import ReplayModel
-from orchestrator.web.client import HttpWeb
+from orchestrator.engine.models.replay import ReplayModel
+from orchestrator.engine.web.client import HttpWeb
 from tests.doubles.sse_server import SseServer, sse_answer
 from tests.doubles.vendor_replies import Protocol, VendorReply, render
 

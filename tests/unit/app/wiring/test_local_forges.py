@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.assembly.forge import local_forges
+from orchestrator.app.wiring.forge import local_forges
+from orchestrator.bot.forge.base import Proposal, PullRequestState
+from orchestrator.bot.journal.folders import Home
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.forge.base import Proposal, PullRequestState
-from orchestrator.journal.folders import Home
 from tests.doubles.github import bare
 
 if TYPE_CHECKING:

@@ -6,17 +6,17 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from orchestrator.assembly.around import Around
-from orchestrator.assembly.model import CAPS_IN_USD, ChosenModel, choose_model
-from orchestrator.config import ApiKeys, load
+from orchestrator.app.config import ApiKeys, load
+from orchestrator.app.wiring.around import Around
+from orchestrator.app.wiring.model import CAPS_IN_USD, ChosenModel, choose_model
+from orchestrator.bot.cycle.parts import Stop
+from orchestrator.bot.journal.folders import Home
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import Message, Usage
-from orchestrator.cycle.parts import Stop
-from orchestrator.journal.folders import Home
-from orchestrator.models.base import Request
-from orchestrator.models.fallback import FallbackModel
+from orchestrator.engine.models.base import Request
+from orchestrator.engine.models.fallback import FallbackModel
 from tests.doubles.model_server import MODEL, ModelServer, fail, reply
 
 if TYPE_CHECKING:

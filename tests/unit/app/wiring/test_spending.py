@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.assembly.model import ChosenModel
-from orchestrator.assembly.spending import LEAST_INPUT_TOKENS, smallest_request
-from orchestrator.config.settings import Settings
-from orchestrator.models.replay import ReplayModel
-from orchestrator.worker.spending import Caps
+from orchestrator.app.config.settings import Settings
+from orchestrator.app.wiring.model import ChosenModel
+from orchestrator.app.wiring.spending import LEAST_INPUT_TOKENS, smallest_request
+from orchestrator.bot.worker.spending import Caps
+from orchestrator.engine.models.replay import ReplayModel
 
 if TYPE_CHECKING:
     from orchestrator.core.messages import Usage

@@ -7,10 +7,10 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.coordination.claims import Claims, Lease, LeaseTimes
+from orchestrator.bot.coordination.records import Records
 from orchestrator.core.clock import ManualClock
-from orchestrator.workspace.claims import Claims, Lease, LeaseTimes
-from orchestrator.workspace.records import Records
-from tests.unit.workspace.rig import git
+from tests.unit.bot.git.rig import git
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from orchestrator.workspace.claims import ClaimRecord
-    from orchestrator.workspace.credential import GitCredential
+    from orchestrator.bot.coordination.claims import ClaimRecord
+    from orchestrator.bot.git.credential import GitCredential
 
 REF = "refs/pullwright/claims/issue-12"
 TASK = "issue-12"

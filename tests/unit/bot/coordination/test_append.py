@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.git.base import BranchCommit, Screen
+from orchestrator.bot.git.message import clean_message
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
-from orchestrator.workspace.base import BranchCommit, Screen
-from orchestrator.workspace.message import clean_message
-from tests.unit.workspace.rig import US, clone, git, show, write
+from tests.unit.bot.git.rig import US, clone, git, show, write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.bot.git.clone import Clone
 
 BRANCH = "pullwright/12-fix"
 PERSON = ("someone@example.invalid", "Someone")

@@ -10,6 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.bot.coordination.claim_record import ClaimRecord, claim_message, claim_ref, parse_claim
+from orchestrator.bot.coordination.claims import Lease
+from orchestrator.bot.coordination.records import Record
+from orchestrator.bot.git.credential import GitCredential
+from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.swap import Update
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import (
     ClaimLostError,
@@ -18,15 +24,9 @@ from orchestrator.core.errors import (
     WorkspaceError,
 )
 from orchestrator.core.spent import Spent
-from orchestrator.workspace.claim_record import ClaimRecord, claim_message, claim_ref, parse_claim
-from orchestrator.workspace.claims import Lease
-from orchestrator.workspace.credential import GitCredential
-from orchestrator.workspace.hostgit import HostGit
-from orchestrator.workspace.records import Record
-from orchestrator.workspace.swap import Update
 from tests.doubles.github.faults import Fault, lost_reply, server_error
 from tests.doubles.github.fixtures import github
-from tests.unit.workspace.records_rig import (
+from tests.unit.bot.coordination.records_rig import (
     LOST,
     REF,
     TASK,
@@ -38,7 +38,7 @@ from tests.unit.workspace.records_rig import (
     logged_git,
     put,
 )
-from tests.unit.workspace.rig import git
+from tests.unit.bot.git.rig import git
 
 if TYPE_CHECKING:
     from collections.abc import Callable

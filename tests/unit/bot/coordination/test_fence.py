@@ -4,18 +4,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.git.credential import GitCredential
 from orchestrator.core.errors import ClaimLostError, PushRejectedError, RemoteUnavailableError
-from orchestrator.workspace.credential import GitCredential
 from tests.doubles.github.faults import Fault, lost_reply, server_error
 from tests.doubles.github.fixtures import github
-from tests.unit.workspace.records_rig import LOST, REF, TASK, TIMES, Worker, bare, broken_git, holder
-from tests.unit.workspace.rig import clone, git, write
+from tests.unit.bot.coordination.records_rig import LOST, REF, TASK, TIMES, Worker, bare, broken_git, holder
+from tests.unit.bot.git.rig import clone, git, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.bot.git.clone import Clone
     from tests.doubles.github.server import GitHub
 
 __all__ = ["github"]

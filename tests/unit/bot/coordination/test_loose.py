@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.coordination.loose import write_object, write_tree
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.workspace.loose import write_object, write_tree
-from tests.unit.workspace.records_rig import bare, opened
-from tests.unit.workspace.rig import git
+from tests.unit.bot.coordination.records_rig import bare, opened
+from tests.unit.bot.git.rig import git
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.workspace.scratch import IdKind
+    from orchestrator.bot.coordination.scratch import IdKind
 
 KINDS: tuple[IdKind, ...] = ("sha1", "sha256")
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import WorkspaceError
-from tests.unit.workspace.rig import clone, git, make_source, write
+from tests.unit.bot.git.rig import clone, git, make_source, write
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.workspace.base import Packed
+    from orchestrator.bot.git.base import Packed
 
 CALC = "def add(a, b):\n    return a - b\n"
 FIXED = "def add(a, b):\n    return a + b\n"

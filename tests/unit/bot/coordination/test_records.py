@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.coordination.records import Record, Records
+from orchestrator.bot.git.credential import GitCredential
+from orchestrator.bot.git.sweep import sweep
 from orchestrator.core.errors import PushRejectedError, RemoteUnavailableError, WorkspaceError
-from orchestrator.workspace.credential import GitCredential
-from orchestrator.workspace.records import Record, Records
-from orchestrator.workspace.sweep import sweep
-from tests.unit.workspace.records_rig import LOST, REF, Naps, bare, broken_git, opened, put
-from tests.unit.workspace.rig import git
-from tests.unit.workspace.smart_http import SmartHttp
+from tests.unit.bot.coordination.records_rig import LOST, REF, Naps, bare, broken_git, opened, put
+from tests.unit.bot.git.rig import git
+from tests.unit.bot.git.smart_http import SmartHttp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +68,7 @@ def test_nothing_is_made_before_the_first_use_and_nothing_stays(plain: Path, tmp
 
 
 def test_what_a_dead_process_left_is_swept(plain: Path, tmp_path: Path) -> None:
-    script = "import sys, pathlib, os\nfrom orchestrator.workspace.records import Records\n"
+    script = "import sys, pathlib, os\nfrom orchestrator.bot.coordination.records import Records\n"
     script += "Records(pathlib.Path(sys.argv[1]), sys.argv[2], lambda: None).commit('x', None)\nos._exit(1)"
     scratch = tmp_path / "scratch"
     subprocess.run([sys.executable, "-c", script, str(scratch), str(plain)], check=False)

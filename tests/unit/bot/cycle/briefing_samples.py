@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from orchestrator.bot.cycle.briefing import Briefing, first_message
+from orchestrator.bot.cycle.tasks import Task
 from orchestrator.core.errors import FileMissingError, FileUnreadableError
-from orchestrator.cycle.briefing import Briefing, first_message
-from orchestrator.cycle.tasks import Task
 
 
 @dataclass(frozen=True, slots=True)

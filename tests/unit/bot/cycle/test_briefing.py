@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.cycle.briefing import INSTRUCTIONS_BYTES
-from tests.unit.cycle.briefing_samples import FIX, Repo, Tracked, brief, task
+from orchestrator.bot.cycle.briefing import INSTRUCTIONS_BYTES
+from tests.unit.bot.cycle.briefing_samples import FIX, Repo, Tracked, brief, task
 
 if TYPE_CHECKING:
-    from orchestrator.cycle.tasks import Task
+    from orchestrator.bot.cycle.tasks import Task
 
 CALC = "def add(a, b):\n    return a - b\n"
 TEST = "from calc import add\n\n\ndef test_add():\n    assert add(1, 0) == 1\n"

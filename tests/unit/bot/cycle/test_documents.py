@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.cycle.documents import repository_map, size_words
-from tests.unit.cycle.briefing_samples import Tracked
+from orchestrator.bot.cycle.documents import repository_map, size_words
+from tests.unit.bot.cycle.briefing_samples import Tracked
 
 
 def test_all_files_are_listed_where_they_fit() -> None:

@@ -7,8 +7,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from orchestrator.core.cycle_events import Proposed, Proposing
-from orchestrator.cycle.earlier import (
+from orchestrator.bot.cycle.earlier import (
     SESSION_PAGE,
     STATE_PAGE,
     BegunProposal,
@@ -20,8 +19,9 @@ from orchestrator.cycle.earlier import (
     read_kept,
     read_pages,
 )
-from orchestrator.cycle.tasks import Task, TaskKind
-from orchestrator.workspace.base import Packed
+from orchestrator.bot.cycle.tasks import Task, TaskKind
+from orchestrator.bot.git.base import Packed
+from orchestrator.core.cycle_events import Proposed, Proposing
 
 STATE = {"run": "r", "why": "limit", "model": "m", "contract": "native", "profile": "p"}
 REPLY = {"type": "ReplyReceived", "message": {"role": "assistant", "parts": []}, "usage": {}, "usd": 10**400}

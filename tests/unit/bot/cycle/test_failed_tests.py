@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.cycle.verify import _shown
+from orchestrator.bot.cycle.verify import _shown
 
 PYTEST = """input_data = [[1, 2, 3, 4, 5, 6, ...], 4], expected = 5
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.cycle.model_commits import ModelCommits
 from orchestrator.core.defences import Defence, Guarded
-from orchestrator.cycle.model_commits import ModelCommits
-from orchestrator.environments.local import LocalEnvironment
-from tests.unit.workspace.plants import STATUS, Field
-from tests.unit.workspace.rig import git, make_source, write
-from tests.unit.workspace.test_attacks import CONFIGURED, plant_in
+from orchestrator.engine.environments.local import LocalEnvironment
+from tests.unit.bot.git.plants import STATUS, Field
+from tests.unit.bot.git.rig import git, make_source, write
+from tests.unit.bot.git.test_attacks import CONFIGURED, plant_in
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,19 +8,19 @@ from itertools import product
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from orchestrator.bot.cycle.attach import quoted
+from orchestrator.bot.cycle.evidence import Command
+from orchestrator.bot.cycle.tasks import Task
+from orchestrator.bot.cycle.template import fill_template
+from orchestrator.bot.forge.comment_sections import MARKER, composed, sections_of, with_section
+from orchestrator.bot.policy.wording import Wording
+from orchestrator.bot.verification.base import CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
+from orchestrator.bot.verification.page import read_block, report, warning
+from orchestrator.bot.verification.verdict import judge
+from orchestrator.bot.worker.upkeep import UpkeepState, read_state
 from orchestrator.core.prompts import render
-from orchestrator.cycle.attach import quoted
-from orchestrator.cycle.evidence import Command
-from orchestrator.cycle.tasks import Task
-from orchestrator.cycle.template import fill_template
-from orchestrator.forge.comment_sections import MARKER, composed, sections_of, with_section
-from orchestrator.guard.wording import Wording
-from orchestrator.verification.base import CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
-from orchestrator.verification.page import read_block, report, warning
-from orchestrator.verification.verdict import judge
-from orchestrator.worker.upkeep import UpkeepState, read_state
 from tests.doubles.github_page import github_page
-from tests.unit.guard.test_lines import documents
+from tests.unit.bot.policy.test_lines import documents
 
 WORDING = Wording()
 TASK = Task("issue-7", "add() subtracts", "", "issue", 7)
@@ -149,7 +149,7 @@ def read_state_of(comment: str) -> UpkeepState:
     """What the program reads back of a comment of its own."""
     from datetime import UTC, datetime
 
-    from orchestrator.forge.base import Feedback, FeedbackKind
+    from orchestrator.bot.forge.base import Feedback, FeedbackKind
 
     at = datetime(2026, 1, 1, tzinfo=UTC)
     return read_state([Feedback(FeedbackKind.COMMENT, 1, "me", comment, at, at, "")], lambda _login: True)

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
+from orchestrator.bot.cycle.parts import Stop
 from orchestrator.core.errors import ForgeUnavailableError
-from orchestrator.cycle.parts import Stop
 
 
 class Asked:

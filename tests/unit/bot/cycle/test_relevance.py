@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.cycle.relevance import named_files, path_overlap, query_of, split_identifier, word_scores
+from orchestrator.bot.cycle.relevance import (
+    named_files,
+    path_overlap,
+    query_of,
+    split_identifier,
+    word_scores,
+)
 
 PATHS = [
     "README.md",

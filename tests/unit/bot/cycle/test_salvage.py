@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from orchestrator.bot.cycle.parts import Choice
+from orchestrator.bot.cycle.result import CycleResult
+from orchestrator.bot.cycle.salvage import keep_work
 from orchestrator.core.events import Event, Warned
-from orchestrator.cycle.parts import Choice
-from orchestrator.cycle.result import CycleResult
-from orchestrator.cycle.salvage import keep_work
 
 
 class Clone:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.assembly.guards import GuardMaker
-from orchestrator.config import Settings
+from orchestrator.app.config import Settings
+from orchestrator.app.wiring.guards import GuardMaker
+from orchestrator.bot.cycle.sight import Sight
 from orchestrator.core.defences import Defence, Guarded
-from orchestrator.cycle.sight import Sight
-from orchestrator.guard.secrets import Redactor
+from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from orchestrator.core.events import Event

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.cycle.tasks import Remark, Task, checklist, from_issue, from_text, slug
-from orchestrator.forge.base import Issue
+from orchestrator.bot.cycle.tasks import Remark, Task, checklist, from_issue, from_text, slug
+from orchestrator.bot.forge.base import Issue
 
 BACKLOG = """# Backlog
 

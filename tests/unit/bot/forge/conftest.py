@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.forge.base import Proposal
+from orchestrator.bot.forge.github import GitHubForge, GitHubToken, Patience, api_url_for
 from orchestrator.core.clock import ManualClock
-from orchestrator.forge.base import Proposal
-from orchestrator.forge.github import GitHubForge, GitHubToken, Patience, api_url_for
 from tests.doubles.github.fixtures import github
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orchestrator.forge.github import GitHubAuth
+    from orchestrator.bot.forge.github import GitHubAuth
     from tests.doubles.github.server import GitHub
     from tests.doubles.github.state import Repo
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.bot.forge.address import api_url_for, git_host_of
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.forge.address import api_url_for, git_host_of
 
 
 @pytest.mark.parametrize(

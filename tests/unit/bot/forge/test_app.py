@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.forge.github import GitHubApp
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ForgeAuthenticationError, ForgeNotFoundError
-from orchestrator.forge.github import GitHubApp
-from tests.unit.forge.conftest import PROPOSAL
+from tests.unit.bot.forge.conftest import PROPOSAL
 
 if TYPE_CHECKING:
-    from tests.unit.forge.conftest import Bench
+    from tests.unit.bot.forge.conftest import Bench
 
 
 def test_an_app_reads_writes_and_pushes_with_a_token_for_this_repository(bench: Bench) -> None:

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.forge.base import Traffic
+from orchestrator.bot.forge.calls import LONGEST_SILENCE_SECONDS, Calls, Patience
+from orchestrator.bot.forge.github import GitHubApp
+from orchestrator.bot.forge.github_json import to_listed_pull_request
+from orchestrator.bot.forge.line import Request
+from orchestrator.bot.forge.refusals import Reply
+from orchestrator.bot.forge.reply_memory import ReplyMemory
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ForgeError, ForgeRateLimitError, ForgeUnavailableError
-from orchestrator.forge.base import Traffic
-from orchestrator.forge.calls import LONGEST_SILENCE_SECONDS, Calls, Patience
-from orchestrator.forge.github import GitHubApp
-from orchestrator.forge.github_json import to_listed_pull_request
-from orchestrator.forge.line import Request
-from orchestrator.forge.refusals import Reply
-from orchestrator.forge.reply_memory import ReplyMemory
 from tests.doubles.github.faults import Fault, lost_reply, secondary_limit, server_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.unit.forge.conftest import Bench
+    from tests.unit.bot.forge.conftest import Bench
 
 GET = Request("GET", "/x", "look")
 POST = Request("POST", "/x", "write", body={})

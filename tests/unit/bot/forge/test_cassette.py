@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from orchestrator.bot.forge.base import Proposal, PullRequestState
+from orchestrator.bot.forge.github import GitHubForge, GitHubToken, Patience
 from orchestrator.core.clock import ManualClock
-from orchestrator.forge.base import Proposal, PullRequestState
-from orchestrator.forge.github import GitHubForge, GitHubToken, Patience
 
 CASSETTES = Path(__file__).parents[2] / "data" / "github" / "cassettes"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.forge.comment_sections import (
+from orchestrator.bot.forge.comment_sections import (
     LONGEST_COMMENT,
     MARKER,
     composed,

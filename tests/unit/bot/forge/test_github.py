@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.forge.base import Proposal
+from orchestrator.bot.forge.comment_sections import LONGEST_COMMENT
+from orchestrator.bot.forge.github import GitHubToken
 from orchestrator.core.errors import (
     ConfigurationError,
     ForgeAuthenticationError,
@@ -16,14 +19,11 @@ from orchestrator.core.errors import (
     ForgeNotFoundError,
     ForgePermissionError,
 )
-from orchestrator.forge.base import Proposal
-from orchestrator.forge.comment_sections import LONGEST_COMMENT
-from orchestrator.forge.github import GitHubToken
 from tests.doubles.github.faults import Fault
-from tests.unit.forge.conftest import PROPOSAL
+from tests.unit.bot.forge.conftest import PROPOSAL
 
 if TYPE_CHECKING:
-    from tests.unit.forge.conftest import Bench
+    from tests.unit.bot.forge.conftest import Bench
 
 REPOSITORY = "/repos/octo/demo"
 

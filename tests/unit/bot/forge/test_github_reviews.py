@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.forge.base import CheckState, FeedbackKind, PullRequestState
 from orchestrator.core.errors import ForgeNotFoundError, ForgePermissionError
-from orchestrator.forge.base import CheckState, FeedbackKind, PullRequestState
 from tests.doubles.github.checks import check
 from tests.doubles.github.faults import Fault
 from tests.doubles.github.reviews import answer_in, review, say
-from tests.unit.forge.conftest import PROPOSAL
+from tests.unit.bot.forge.conftest import PROPOSAL
 
 if TYPE_CHECKING:
-    from tests.unit.forge.conftest import Bench
+    from tests.unit.bot.forge.conftest import Bench
 
 COMMIT = "a" * 40
 

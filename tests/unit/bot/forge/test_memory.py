@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.forge.base import Permission, Proposal
+from orchestrator.bot.forge.memory import MemoryForge
+from orchestrator.bot.forge.memory_place import START, Written
 from orchestrator.core.errors import ForgeError, ForgeNotFoundError
-from orchestrator.forge.base import Permission, Proposal
-from orchestrator.forge.memory import MemoryForge
-from orchestrator.forge.memory_place import START, Written
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,6 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.bot.forge.base import Edit, Permission, Traffic
+from orchestrator.bot.forge.github import api_url_for
+from orchestrator.bot.forge.github_json import LOGIN, to_login, to_permission
+from orchestrator.bot.forge.github_people import MOST_EDIT_PAGES, MOST_EVENT_PAGES, PERMISSION_SECONDS
+from orchestrator.bot.forge.github_place import SETTLED_SECONDS
+from orchestrator.bot.forge.refusals import Reply, query_refusal
 from orchestrator.core.errors import (
     ForgeAuthenticationError,
     ForgeError,
@@ -18,17 +24,11 @@ from orchestrator.core.errors import (
     ForgeRateLimitError,
     ForgeUnavailableError,
 )
-from orchestrator.forge.base import Edit, Permission, Traffic
-from orchestrator.forge.github import api_url_for
-from orchestrator.forge.github_json import LOGIN, to_login, to_permission
-from orchestrator.forge.github_people import MOST_EDIT_PAGES, MOST_EVENT_PAGES, PERMISSION_SECONDS
-from orchestrator.forge.github_place import SETTLED_SECONDS
-from orchestrator.forge.refusals import Reply, query_refusal
 from tests.doubles.github import people
 from tests.doubles.github.faults import Fault, lost_reply
 
 if TYPE_CHECKING:
-    from tests.unit.forge.conftest import Bench
+    from tests.unit.bot.forge.conftest import Bench
 
 GRAPHQL = "/api/graphql"
 EVENTS = "/repos/octo/demo/issues/1/events"

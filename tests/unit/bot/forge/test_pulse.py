@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.forge.base import Traffic
+from orchestrator.bot.forge.base import Traffic
 from tests.doubles.github import bare, checks, people
 from tests.doubles.github.faults import Fault
-from tests.unit.forge.conftest import PROPOSAL
+from tests.unit.bot.forge.conftest import PROPOSAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.forge.github import GitHubForge
-    from tests.unit.forge.conftest import Bench
+    from orchestrator.bot.forge.github import GitHubForge
+    from tests.unit.bot.forge.conftest import Bench
 
 
 @pytest.fixture

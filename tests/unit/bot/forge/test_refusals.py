@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.bot.forge.refusals import Reply, refusal
 from orchestrator.core.errors import (
     ForgeAuthenticationError,
     ForgeError,
@@ -18,7 +19,6 @@ from orchestrator.core.errors import (
     ForgeRateLimitError,
     ForgeUnavailableError,
 )
-from orchestrator.forge.refusals import Reply, refusal
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NOT_ACCESSIBLE = {"message": "Resource not accessible by personal access token"}

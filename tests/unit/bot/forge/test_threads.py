@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.forge.comment_sections import MARKER, sections_of
+from orchestrator.bot.forge.github import GitHubApp
 from orchestrator.core.errors import (
     ForgeAuthenticationError,
     ForgeError,
     ForgeNotFoundError,
     ForgePermissionError,
 )
-from orchestrator.forge.comment_sections import MARKER, sections_of
-from orchestrator.forge.github import GitHubApp
 from tests.doubles.github.faults import Fault, lost_reply
 
 if TYPE_CHECKING:
-    from tests.unit.forge.conftest import Bench
+    from tests.unit.bot.forge.conftest import Bench
 
 
 def talk(bench: Bench, count: int) -> None:

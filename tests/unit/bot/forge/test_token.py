@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.bot.forge.base import TokenKind
+from orchestrator.bot.forge.github import GitHubApp, GitHubForge, GitHubToken, Patience, api_url_for
+from orchestrator.bot.forge.github_token import WORKFLOW_LOGIN, kind_of, to_expiry
 from orchestrator.core.errors import ForgeAuthenticationError, ForgeError, ForgeUnavailableError
-from orchestrator.forge.base import TokenKind
-from orchestrator.forge.github import GitHubApp, GitHubForge, GitHubToken, Patience, api_url_for
-from orchestrator.forge.github_token import WORKFLOW_LOGIN, kind_of, to_expiry
 from tests.doubles.github.faults import Fault, server_error
 from tests.doubles.github.state import Grant
 
 if TYPE_CHECKING:
-    from tests.unit.forge.conftest import Bench
+    from tests.unit.bot.forge.conftest import Bench
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.workspace.rig import clone, make_source
+from tests.unit.bot.git.rig import clone, make_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.bot.git.clone import Clone
 
 FILES: dict[str, str | bytes] = {
     "README.md": "# Example\n",

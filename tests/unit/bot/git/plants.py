@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.unit.workspace.rig import write
+from tests.unit.bot.git.rig import write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

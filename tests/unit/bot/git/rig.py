@@ -5,15 +5,15 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.base import Identity
+from orchestrator.bot.git.clone import Clone, open_clone
 from orchestrator.core.clock import ManualClock
-from orchestrator.workspace.base import Identity
-from orchestrator.workspace.clone import Clone, open_clone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from orchestrator.workspace.credential import GitCredential
+    from orchestrator.bot.git.credential import GitCredential
 
 US = Identity("Pullwright", "bot@example.invalid")
 _WHO = ("-c", "user.name=Someone", "-c", "user.email=someone@example.invalid")

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.git.soundness import unsound
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.workspace.soundness import unsound
-from tests.unit.workspace.conftest import FILES
-from tests.unit.workspace.plants import HOOKS, PLANTS, Field
-from tests.unit.workspace.records_rig import broken_git
-from tests.unit.workspace.rig import clone, git, make_source, write
-from tests.unit.workspace.smart_http import SmartHttp
+from tests.unit.bot.coordination.records_rig import broken_git
+from tests.unit.bot.git.conftest import FILES
+from tests.unit.bot.git.plants import HOOKS, PLANTS, Field
+from tests.unit.bot.git.rig import clone, git, make_source, write
+from tests.unit.bot.git.smart_http import SmartHttp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -211,7 +211,7 @@ def test_work_on_a_base_older_than_the_clone(source: Path, tmp_path: Path) -> No
 
 
 def test_over_http(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from orchestrator.workspace.credential import GitCredential
+    from orchestrator.bot.git.credential import GitCredential
 
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     made = earlier(source, {"b": "1"})

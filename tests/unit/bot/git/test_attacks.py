@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.git.base import Screen
+from orchestrator.bot.git.credential import GitCredential
+from orchestrator.bot.git.local import LocalRepository
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.workspace.base import Screen
-from orchestrator.workspace.credential import GitCredential
-from orchestrator.workspace.local import LocalRepository
-from tests.unit.workspace.plants import HOOKS, PLANTS, STATUS, Field, Plant
-from tests.unit.workspace.rig import clone, git, make_source, write
-from tests.unit.workspace.smart_http import SmartHttp
+from tests.unit.bot.git.plants import HOOKS, PLANTS, STATUS, Field, Plant
+from tests.unit.bot.git.rig import clone, git, make_source, write
+from tests.unit.bot.git.smart_http import SmartHttp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.bot.git.clone import Clone
 
 BRANCH = "pullwright/x"
 CONFIGURED = [plant for plant in PLANTS if plant.config]
@@ -238,7 +238,7 @@ def test_a_work_tree_elsewhere_is_not_taken(trapped: Path, tmp_path: Path) -> No
 _FRESH = """
 import sys
 from pathlib import Path
-from tests.unit.workspace.rig import clone
+from tests.unit.bot.git.rig import clone
 with clone(sys.argv[1], Path(sys.argv[2])) as opened:
     print(opened.base_branch)
 """

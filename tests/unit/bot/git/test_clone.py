@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.git.base import Identity, TrackedFile
+from orchestrator.bot.git.clone import open_clone
 from orchestrator.core.errors import EmptyRepositoryError, GitMissingError, WorkspaceError
-from orchestrator.workspace.base import Identity, TrackedFile
-from orchestrator.workspace.clone import open_clone
-from tests.unit.workspace.rig import clone, git, make_source, write
+from tests.unit.bot.git.rig import clone, git, make_source, write
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.bot.git.clone import Clone
 
 
 def test_the_files_are_there_and_no_git(safe: Clone, source: Path) -> None:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.git.base import LeftOut, Screen
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.workspace.base import LeftOut, Screen
-from tests.unit.workspace.records_rig import logged_git
-from tests.unit.workspace.rig import clone, git, make_source, show, write
+from tests.unit.bot.coordination.records_rig import logged_git
+from tests.unit.bot.git.rig import clone, git, make_source, show, write
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.workspace.base import CommitOutcome
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.bot.git.base import CommitOutcome
+    from orchestrator.bot.git.clone import Clone
 
 BRANCH = "pullwright/test"
 

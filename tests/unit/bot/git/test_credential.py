@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.git.credential import GitCredential, write_helper
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.workspace.credential import GitCredential, write_helper
-from tests.unit.workspace.rig import clone, git, write
-from tests.unit.workspace.smart_http import SmartHttp
+from tests.unit.bot.git.rig import clone, git, write
+from tests.unit.bot.git.smart_http import SmartHttp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.git.disarm import disarm
 from orchestrator.core.git_names import is_git_name
-from orchestrator.workspace.disarm import disarm
-from tests.unit.workspace.rig import clone, git, make_source, write
+from tests.unit.bot.git.rig import clone, git, make_source, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,7 +130,7 @@ def test_a_git_far_below(tmp_path: Path) -> None:
 _AS_ANYONE = """
 import os, sys
 from pathlib import Path
-from orchestrator.workspace.disarm import disarm
+from orchestrator.bot.git.disarm import disarm
 if os.geteuid() == 0:
     os.setuid(65534)
 tree = Path(sys.argv[1], "tree")

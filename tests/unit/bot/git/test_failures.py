@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.git.failures import error_for, main_line, server_words, storage_errors, without_trace
+from orchestrator.bot.git.hostgit import GitResult
+from orchestrator.bot.git.swap import PAUSES_SECONDS, Tries, push_error
 from orchestrator.core.errors import DiskFullError, RemoteRateLimitError, WorkspaceError
-from orchestrator.workspace.failures import error_for, main_line, server_words, storage_errors, without_trace
-from orchestrator.workspace.hostgit import GitResult
-from orchestrator.workspace.swap import PAUSES_SECONDS, Tries, push_error
-from tests.unit.workspace.rig import clone, write
+from tests.unit.bot.git.rig import clone, write
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.bot.git.clone import Clone
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_a_disk_that_is_full_while_cloning(
 _INTERRUPTED = """
 import signal, sys
 from pathlib import Path
-from tests.unit.workspace.rig import clone
+from tests.unit.bot.git.rig import clone
 
 class Stopped(BaseException):
     pass

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.git.local import LocalRepository
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.workspace.local import LocalRepository
-from tests.unit.workspace.rig import git, write
+from tests.unit.bot.git.rig import git, write
 
 if TYPE_CHECKING:
     from pathlib import Path

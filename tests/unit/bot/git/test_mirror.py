@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.git.clone import Clone, open_clone
+from orchestrator.bot.git.credential import GitCredential
+from orchestrator.bot.git.mirror import Mirrors
+from orchestrator.bot.git.owner import address_key
+from orchestrator.bot.git.remote import parse_remote
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import EmptyRepositoryError, WorkspaceError
-from orchestrator.workspace.clone import Clone, open_clone
-from orchestrator.workspace.credential import GitCredential
-from orchestrator.workspace.mirror import Mirrors
-from orchestrator.workspace.owner import address_key
-from orchestrator.workspace.remote import parse_remote
 from tests.doubles.byte_counter import ByteCounter
-from tests.unit.workspace.rig import US, git, make_source, write
-from tests.unit.workspace.smart_http import SmartHttp
+from tests.unit.bot.git.rig import US, git, make_source, write
+from tests.unit.bot.git.smart_http import SmartHttp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -486,9 +486,9 @@ _KILLED = """
 import sys
 from pathlib import Path
 from orchestrator.core.clock import ManualClock
-from orchestrator.workspace.credential import GitCredential
-from orchestrator.workspace.mirror import Mirrors
-from orchestrator.workspace.remote import parse_remote
+from orchestrator.bot.git.credential import GitCredential
+from orchestrator.bot.git.mirror import Mirrors
+from orchestrator.bot.git.remote import parse_remote
 
 url, user, password, root, folder = sys.argv[1:]
 

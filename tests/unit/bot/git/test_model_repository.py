@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.environments.local import LocalEnvironment
+from orchestrator.engine.environments.local import LocalEnvironment
 from tests.conformance.environments import this_machines_sandbox
-from tests.unit.workspace.plants import Field
-from tests.unit.workspace.rig import clone, git, make_source, show, write
-from tests.unit.workspace.test_attacks import CONFIGURED, plant_in
+from tests.unit.bot.git.plants import Field
+from tests.unit.bot.git.rig import clone, git, make_source, show, write
+from tests.unit.bot.git.test_attacks import CONFIGURED, plant_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.bot.git.clone import Clone
 
 MS = 20_000
 _WHO = "-c user.name=A -c user.email=a@example.invalid"

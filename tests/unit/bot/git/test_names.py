@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.bot.git.names import is_commit_id
+from orchestrator.bot.git.selection import link_stays
 from orchestrator.core.git_names import is_branch_name
-from orchestrator.workspace.names import is_commit_id
-from orchestrator.workspace.selection import link_stays
 
 
 @settings(max_examples=60)

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.git.base import RemoteTip
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
-from orchestrator.workspace.base import RemoteTip
-from tests.unit.workspace.rig import clone, git, write
+from tests.unit.bot.git.rig import clone, git, write
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.bot.git.clone import Clone
 
 BRANCH = "pullwright/12-fix"
 

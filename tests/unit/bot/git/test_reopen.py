@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.git.reopen import reopen_clone
+from orchestrator.bot.git.sweep import sweep
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.workspace.reopen import reopen_clone
-from orchestrator.workspace.sweep import sweep
-from tests.unit.workspace.rig import US, clone, git, make_source, write
-from tests.unit.workspace.test_sweep import dead, living
+from tests.unit.bot.git.rig import US, clone, git, make_source, write
+from tests.unit.bot.git.test_sweep import dead, living
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.bot.git.clone import Clone
 
 _WORKER = """
 import os, signal, sys
 from pathlib import Path
-from tests.unit.workspace.rig import clone, write
+from tests.unit.bot.git.rig import clone, write
 
 source, parent = sys.argv[1:]
 opened = clone(source, Path(parent), with_git=True)

@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.bot.git.aliases import Aliases
+from orchestrator.bot.git.base import LeftOut, Screen
+from orchestrator.bot.git.screening import held_paths
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, FileChange, FileVersion
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.workspace.aliases import Aliases
-from orchestrator.workspace.base import LeftOut, Screen
-from orchestrator.workspace.screening import held_paths
-from tests.unit.workspace.records_rig import broken_git
-from tests.unit.workspace.rig import clone, git, make_source, show, write
+from tests.unit.bot.coordination.records_rig import broken_git
+from tests.unit.bot.git.rig import clone, git, make_source, show, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.bot.git.clone import Clone
 
 BRANCH = "pullwright/test"
 WAITS = "waits for a person"

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.git.owner import hold_again, new_owned_folder
+from orchestrator.bot.git.sweep import sweep
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import WorkspaceError
-from orchestrator.workspace.owner import hold_again, new_owned_folder
-from orchestrator.workspace.sweep import sweep
-from tests.unit.workspace.rig import clone, git, write
+from tests.unit.bot.git.rig import clone, git, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _HOLDER = """
 import sys
 from pathlib import Path
-from tests.unit.workspace.rig import clone, write
+from tests.unit.bot.git.rig import clone, write
 
 source, parent, manner = sys.argv[1:]
 opened = clone(source, Path(parent), with_git=True)

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.workspace.rig import clone, git, make_source, write
+from tests.unit.bot.git.rig import clone, git, make_source, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.bot.git.clone import Clone
 
 FILES: dict[str, str | bytes] = {
     "README.md": "# Example\n",

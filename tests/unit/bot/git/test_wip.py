@@ -12,14 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.core.clock import ManualClock
-from orchestrator.core.errors import ClaimLostError, PushRejectedError, WorkspaceError
-from orchestrator.workspace.base import LeftOut
-from orchestrator.workspace.claim_record import LeaseTimes
-from orchestrator.workspace.claims import Claims
-from orchestrator.workspace.lease import Lease
-from orchestrator.workspace.records import Record, Records
-from orchestrator.workspace.wip import (
+from orchestrator.bot.coordination.claim_record import LeaseTimes
+from orchestrator.bot.coordination.claims import Claims
+from orchestrator.bot.coordination.lease import Lease
+from orchestrator.bot.coordination.records import Record, Records
+from orchestrator.bot.git.base import LeftOut
+from orchestrator.bot.git.wip import (
     MOST_PAGES_BYTES,
     drop_wip,
     list_wip,
@@ -28,14 +26,16 @@ from orchestrator.workspace.wip import (
     wip_message,
     wip_ref,
 )
+from orchestrator.core.clock import ManualClock
+from orchestrator.core.errors import ClaimLostError, PushRejectedError, WorkspaceError
 from tests.doubles.github.server import GitHub
-from tests.unit.workspace.rig import clone, git, make_source, show, write
+from tests.unit.bot.git.rig import clone, git, make_source, show, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from orchestrator.workspace.base import SavedWork
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.bot.git.base import SavedWork
+    from orchestrator.bot.git.clone import Clone
 
 KEY = "issue-12"
 REF = "refs/pullwright/wip/issue-12"
@@ -325,7 +325,7 @@ def test_the_claim_moves_with_the_work(source: Path, tmp_path: Path, records: Re
 
 
 def test_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from orchestrator.workspace.credential import GitCredential
+    from orchestrator.bot.git.credential import GitCredential
 
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with GitHub(tmp_path / "hub") as hub:

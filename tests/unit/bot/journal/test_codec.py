@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.bot.journal.codec import UnknownRecord, decode, encode
 from orchestrator.core.cycle_events import CycleEnded, PhaseEntered
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import Event, MessageAdded, ReplyReceived, SessionEnded, ToolCallStarted
 from orchestrator.core.messages import FinishReason, Image, Message, Reasoning, Role, Text, ToolCall, Usage
-from orchestrator.journal.codec import UnknownRecord, decode, encode
-from tests.unit.journal.strategies import EVENT_CLASSES, any_event, of_class
+from tests.unit.bot.journal.strategies import EVENT_CLASSES, any_event, of_class
 
 REPLY = ReplyReceived(
     Message(

@@ -6,6 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.journal.digest import Digest, make_digest
+from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, create_run_folder
+from orchestrator.bot.journal.open_runs import hold
+from orchestrator.bot.journal.run_note import note_run
+from orchestrator.bot.journal.writer import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import (
     CycleEnded,
@@ -28,11 +33,6 @@ from orchestrator.core.events import (
 )
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.spent import Spent
-from orchestrator.journal.digest import Digest, make_digest
-from orchestrator.journal.folders import JOURNAL_FILE, Home, create_run_folder
-from orchestrator.journal.open_runs import hold
-from orchestrator.journal.run_note import note_run
-from orchestrator.journal.writer import JournalWriter
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.journal.kept import KeptWork
 from orchestrator.core.errors import JournalError
-from orchestrator.journal.kept import KeptWork
 
 if TYPE_CHECKING:
     from pathlib import Path

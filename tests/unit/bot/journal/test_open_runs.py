@@ -17,6 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, create_run_folder, new_run_id
+from orchestrator.bot.journal.open_runs import close_run, hold, is_open, open_runs
+from orchestrator.bot.journal.reader import read_run, summarise
+from orchestrator.bot.journal.writer import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import (
     Claimed,
@@ -39,10 +43,6 @@ from orchestrator.core.events import (
 )
 from orchestrator.core.messages import FinishReason, Message, Role, Text, ToolResult, Usage
 from orchestrator.core.spent import Spent
-from orchestrator.journal.folders import JOURNAL_FILE, Home, create_run_folder, new_run_id
-from orchestrator.journal.open_runs import close_run, hold, is_open, open_runs
-from orchestrator.journal.reader import read_run, summarise
-from orchestrator.journal.writer import JournalWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -188,9 +188,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import TaskTaken
-from orchestrator.journal.folders import Home, create_run_folder, new_run_id
-from orchestrator.journal.open_runs import hold
-from orchestrator.journal.writer import JournalWriter
+from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
+from orchestrator.bot.journal.open_runs import hold
+from orchestrator.bot.journal.writer import JournalWriter
 
 start = datetime(2026, 11, 21, tzinfo=UTC)
 folder = create_run_folder(Home(Path(sys.argv[1])), new_run_id(start, random.Random(5)))
@@ -329,7 +329,7 @@ def test_a_full_disk_leaves_the_journal_as_it_was(home: Home) -> None:
     code = (
         "import resource, signal, sys\nfrom pathlib import Path\n"
         "from orchestrator.core.clock import ManualClock\nfrom orchestrator.core.errors import DiskFullError\n"
-        "from orchestrator.journal.open_runs import close_run\n"
+        "from orchestrator.bot.journal.open_runs import close_run\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({len(before) + 20},) * 2)\n"
         "try:\n    close_run(Path(sys.argv[1]), {'outcome': 'x'}, ManualClock())\n"

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.bot.journal.codec import UnknownRecord
+from orchestrator.bot.journal.folders import Home, create_run_folder
+from orchestrator.bot.journal.reader import find_run, read_run, responses, runs, summarise
+from orchestrator.bot.journal.writer import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, TaskTaken
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import ReplyReceived, SessionEnded, TurnStarted, Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
-from orchestrator.journal.codec import UnknownRecord
-from orchestrator.journal.folders import Home, create_run_folder
-from orchestrator.journal.reader import find_run, read_run, responses, runs, summarise
-from orchestrator.journal.writer import JournalWriter
 
 if TYPE_CHECKING:
     from pathlib import Path

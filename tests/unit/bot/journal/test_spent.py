@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, create_run_folder
+from orchestrator.bot.journal.open_runs import hold, is_alive
+from orchestrator.bot.journal.spent import spend_lock, spent_on
+from orchestrator.bot.journal.writer import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Reserved
 from orchestrator.core.errors import JournalError
@@ -23,10 +27,6 @@ from orchestrator.core.events import (
 )
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.spent import Spent
-from orchestrator.journal.folders import JOURNAL_FILE, Home, create_run_folder
-from orchestrator.journal.open_runs import hold, is_alive
-from orchestrator.journal.spent import spend_lock, spent_on
-from orchestrator.journal.writer import JournalWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -252,7 +252,7 @@ def test_a_journal_that_is_a_folder_is_no_money_to_spend(runs: Runs) -> None:
 
 HOLD = """
 import sys, pathlib
-from orchestrator.journal.open_runs import hold
+from orchestrator.bot.journal.open_runs import hold
 with hold(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

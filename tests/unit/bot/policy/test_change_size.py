@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.bot.policy.change_size import ChangeLimits
 from orchestrator.core.changes import FileChange, FileVersion
-from orchestrator.guard.change_size import ChangeLimits
 
 WIDE = 10**9
 LINES = st.lists(st.sampled_from([b"a", b"b", b"", b"cc"]), max_size=8).map(b"\n".join)

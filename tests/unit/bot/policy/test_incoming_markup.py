@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orchestrator.guard.incoming import Cleaned, clean_words
-from orchestrator.guard.markup_page import LONGEST_MARKDOWN_CHARS
+from orchestrator.bot.policy.incoming import Cleaned, clean_words
+from orchestrator.bot.policy.markup_page import LONGEST_MARKDOWN_CHARS
 
 EVIL = "EVIL"
 

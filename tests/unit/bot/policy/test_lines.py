@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from orchestrator.guard.lines import MESSAGE_CHARS, TITLE_CHARS, in_markdown, message, plain, title
-from orchestrator.guard.wording import Wording
-from orchestrator.workspace.message import clean_message
+from orchestrator.bot.git.message import clean_message
+from orchestrator.bot.policy.lines import MESSAGE_CHARS, TITLE_CHARS, in_markdown, message, plain, title
+from orchestrator.bot.policy.wording import Wording
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.guard.outgoing import places_of_secrets
-from orchestrator.guard.secrets import Redactor
+from orchestrator.bot.policy.outgoing import places_of_secrets
+from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from orchestrator.bot.policy import protected
+from orchestrator.bot.policy.protected import PathPolicy
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, FileChange, FileVersion
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.guard import protected
-from orchestrator.guard.protected import PathPolicy
 
 POLICY = PathPolicy()
 DOT_FOLDER = "in a folder whose name begins with a dot"
@@ -102,7 +102,7 @@ UNTOUCHED = """
     src/main.py README.md docs/guide.md conftest.py tests/conftest.py tests/test_x.py src/setup.ts LICENSE
     .gitignore sub/.gitignore .editorconfig .dockerignore package.json.md mypackage.json lock unlock.py
     agents.py claude.py github/workflows/x.yml setup.pyc requirements.md docs/requirements.rst a..b/c x.git/y
-    data/env workspace/base.py blocked.md café.py CONVENTIONS.md makefile.py procfile.go src/file profile Profile.tsx
+    data/env bot/git/base.py blocked.md café.py CONVENTIONS.md makefile.py procfile.go src/file profile Profile.tsx
     src/build/x.py build/x.py hooks/useThing.ts src/app/app.config.ts docs/pre-commit.md data/x.toml mcp/server.py
     main.tf charts/values.yaml index.html k8s/kustomization.yaml roles/x/tasks/main.yml infra/main.bicep thesis.typ
     config.json mkdocs.yml openapi.yaml src/lib.rs b.toml a.json cmd/main.go lib/x.rb src/gradle.kt tsconfig.json config/routes.rb

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.bot.policy.test_listing import TestListing, list_tests
 from orchestrator.core.changes import LINK_MODE, FileChange, FileVersion
-from orchestrator.guard.test_listing import TestListing, list_tests
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.guard.hidden_characters import hidden_characters
-from orchestrator.guard.visible_text import visible_text, without_unseen
+from orchestrator.bot.policy.hidden_characters import hidden_characters
+from orchestrator.bot.policy.visible_text import visible_text, without_unseen
 
 PIECES = [
     *("&", "amp;", "#38;", "#x26;", "lt;", "&lt;", "&#8203;", "&ZeroWidthSpace;", "&#x200b;", "&shy;"),

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.guard.wording import Wording
-from orchestrator.guard.wording_markdown import BODY_CHARS, Hosts
+from orchestrator.bot.policy.wording import Wording
+from orchestrator.bot.policy.wording_markdown import BODY_CHARS, Hosts
 from tests.doubles.github_page import github_page
 
 REPOSITORY = "https://github.com/owner/name"

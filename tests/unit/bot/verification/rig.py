@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from orchestrator.environments.base import ExecResult
-from orchestrator.environments.local import LocalEnvironment
-from orchestrator.verification.base import Change, RunKind
-from orchestrator.verification.runs import HostRuns, RunOptions
+from orchestrator.bot.verification.base import Change, RunKind
+from orchestrator.bot.verification.runs import HostRuns, RunOptions
+from orchestrator.engine.environments.base import ExecResult
+from orchestrator.engine.environments.local import LocalEnvironment
 from tests.conformance.environments import this_machines_sandbox
-from tests.unit.workspace.rig import clone, make_source, write
+from tests.unit.bot.git.rig import clone, make_source, write
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
 
-    from orchestrator.environments.base import ExecutionEnvironment
-    from orchestrator.verification.base import RunResult, Runs
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.verification.base import RunResult, Runs
+    from orchestrator.engine.environments.base import ExecutionEnvironment
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
 """Without the plug-ins that happen to be installed, which take seconds to load."""

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.verification.base import CaseResult, CaseStatus, RunKind, RunResult
+from orchestrator.bot.verification.copies import Copies, at_stake, copy_tests
+from orchestrator.bot.verification.verdict import Kind, judge
 from orchestrator.core.changes import FileChange, FileVersion
-from orchestrator.verification.base import CaseResult, CaseStatus, RunKind, RunResult
-from orchestrator.verification.copies import Copies, at_stake, copy_tests
-from orchestrator.verification.verdict import Kind, judge
-from tests.unit.verification.rig import bench
+from tests.unit.bot.verification.rig import bench
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orchestrator.verification.base import CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
-from orchestrator.verification.page import read_block, report, to_json, warning
-from orchestrator.verification.verdict import Verdict, judge
+from orchestrator.bot.verification.base import CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
+from orchestrator.bot.verification.page import read_block, report, to_json, warning
+from orchestrator.bot.verification.verdict import Verdict, judge
 
 HEAD = "a" * 40
 BASE = "b" * 40

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.core.errors import ToolError
-from orchestrator.verification.pytest_calls import (
+from orchestrator.bot.verification.pytest_calls import (
     MOST_IDS,
     ControlTest,
     checked_ids,
@@ -16,6 +15,7 @@ from orchestrator.verification.pytest_calls import (
     parse_pytest,
     place_control,
 )
+from orchestrator.core.errors import ToolError
 
 PATHS = {"tests/test_a.py", "tests", "docs/guide.md", "tests/data.json", "a b/test_c.py"}
 IDS = ["tests/test_a.py::test_b", "tests/test_a.py::T::test_c[x-'1' $(id)]"]

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orchestrator.verification.base import WHOLE_RUN, CaseResult, CaseStatus
-from orchestrator.verification.reports import MAX_BYTES, by_id, read_report
+from orchestrator.bot.verification.base import WHOLE_RUN, CaseResult, CaseStatus
+from orchestrator.bot.verification.reports import MAX_BYTES, by_id, read_report
 
 REPORTS = Path(__file__).parents[2] / "data" / "reports"
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.verification.base import RunKind
-from tests.unit.verification.rig import FILES, FIXED, bench, statuses, verified
+from orchestrator.bot.verification.base import RunKind
+from tests.unit.bot.verification.rig import FILES, FIXED, bench, statuses, verified
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from tests.unit.verification.rig import Bench
+    from tests.unit.bot.verification.rig import Bench
 
 NEW_TEST = "from calc import add\n\n\ndef test_more():\n    assert add(2, 2) == 4\n"
 ADD, ZERO, MORE = (

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.assembly.testing import run_options
-from orchestrator.config.settings import Settings
+from orchestrator.app.config.settings import Settings
+from orchestrator.app.wiring.testing import run_options
+from orchestrator.bot.verification.base import WHOLE_RUN, Change, RunKind
+from orchestrator.bot.verification.runs import RunOptions
+from orchestrator.bot.verification.verdict import judge
 from orchestrator.core.errors import ToolError
-from orchestrator.verification.base import WHOLE_RUN, Change, RunKind
-from orchestrator.verification.runs import RunOptions
-from orchestrator.verification.verdict import judge
-from tests.unit.verification.rig import TIMED_OUT, bench, junit, played, statuses, verified
+from tests.unit.bot.verification.rig import TIMED_OUT, bench, junit, played, statuses, verified
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.unit.verification.rig import Bench, Play
+    from tests.unit.bot.verification.rig import Bench, Play
 
 PYTEST = "pytest -q"
 FILES = {

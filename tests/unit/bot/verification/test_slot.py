@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.verification.slot import Slot
 from orchestrator.core.errors import ToolError
-from orchestrator.verification.slot import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.config import Settings
-from orchestrator.verification.suggest import Confidence, Proposal, hosts_of, names_each_test, suggest
+from orchestrator.app.config import Settings
+from orchestrator.bot.verification.suggest import Confidence, Proposal, hosts_of, names_each_test, suggest
 
 PYTEST = ".venv/bin/python -m pytest"
 PYPI = ("pypi.org", "*.pythonhosted.org")

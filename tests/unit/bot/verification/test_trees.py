@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.bot.policy.protected import PathPolicy
+from orchestrator.bot.verification.trees import TestFiles
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, FileChange, FileVersion
 from orchestrator.core.test_paths import is_test_path
-from orchestrator.guard.protected import PathPolicy
-from orchestrator.verification.trees import TestFiles
 
 if TYPE_CHECKING:
     import random

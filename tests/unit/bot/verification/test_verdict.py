@@ -9,10 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.bot.verification.base import (
+    WHOLE_RUN,
+    CaseResult,
+    CaseStatus,
+    Change,
+    RunKind,
+    RunResult,
+    Runs,
+)
+from orchestrator.bot.verification.matching import IndexedRun
+from orchestrator.bot.verification.verdict import Kind, Verdict, describe_run, judge
 from orchestrator.core.changes import FileChange, FileVersion
-from orchestrator.verification.base import WHOLE_RUN, CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
-from orchestrator.verification.matching import IndexedRun
-from orchestrator.verification.verdict import Kind, Verdict, describe_run, judge
 
 TEST = "tests/test_a.py::test_a"
 OTHER = "tests/test_b.py::test_other"

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.forge.github import GitHubForge, GitHubToken, Patience, api_url_for
 from orchestrator.core.clock import ManualClock
-from orchestrator.forge.github import GitHubForge, GitHubToken, Patience, api_url_for
 from tests.doubles.github import people
 from tests.doubles.github.people import collaborate
 from tests.doubles.github.server import GitHub

@@ -10,21 +10,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.coordination.claim_record import LeaseTimes
+from orchestrator.bot.coordination.claims import Claims
+from orchestrator.bot.coordination.lease import Lease
+from orchestrator.bot.coordination.records import Records
+from orchestrator.bot.forge.memory import MemoryForge
+from orchestrator.bot.git.reopen import reopen_clone
+from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
+from orchestrator.bot.journal.kept import KeptWork
+from orchestrator.bot.journal.open_runs import hold
+from orchestrator.bot.journal.writer import JournalWriter
+from orchestrator.bot.worker.recovery import Recovery
+from orchestrator.bot.worker.remains import Remains
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import Claimed, Cloned, CycleStarted, TaskTaken
-from orchestrator.forge.memory import MemoryForge
-from orchestrator.journal.folders import Home, create_run_folder, new_run_id
-from orchestrator.journal.kept import KeptWork
-from orchestrator.journal.open_runs import hold
-from orchestrator.journal.writer import JournalWriter
-from orchestrator.worker.recovery import Recovery
-from orchestrator.worker.remains import Remains
-from orchestrator.workspace.claim_record import LeaseTimes
-from orchestrator.workspace.claims import Claims
-from orchestrator.workspace.lease import Lease
-from orchestrator.workspace.records import Records
-from orchestrator.workspace.reopen import reopen_clone
-from tests.unit.workspace.rig import US, clone, make_source
+from tests.unit.bot.git.rig import US, clone, make_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

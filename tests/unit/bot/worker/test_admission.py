@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.forge.github_people import MOST_EVENT_PAGES
+from orchestrator.bot.worker.admission import Admission
 from orchestrator.core.errors import ForgeError, ForgePermissionError, ForgeUnavailableError
-from orchestrator.forge.github_people import MOST_EVENT_PAGES
-from orchestrator.worker.admission import Admission
 from tests.doubles.github import people
 from tests.doubles.github.faults import Fault, server_error
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.doubles.github.state import Issue
-    from tests.unit.worker.conftest import World
+    from tests.unit.bot.worker.conftest import World
 
 AGAIN = "pullwright:again"
 GRAPHQL = "/api/graphql"

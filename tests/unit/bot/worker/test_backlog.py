@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from orchestrator.bot.cycle.tasks import Remark
+from orchestrator.bot.worker.backlog import Backlog, Wanted
+from orchestrator.bot.worker.reading import Seen
 from orchestrator.core.defences import Defence
 from orchestrator.core.errors import (
     ConfigurationError,
@@ -15,14 +18,11 @@ from orchestrator.core.errors import (
     ForgeUnavailableError,
 )
 from orchestrator.core.events import Warned
-from orchestrator.cycle.tasks import Remark
-from orchestrator.worker.backlog import Backlog, Wanted
-from orchestrator.worker.reading import Seen
 from tests.doubles.github import people
 from tests.doubles.github.faults import Fault, server_error
 
 if TYPE_CHECKING:
-    from tests.unit.worker.conftest import World
+    from tests.unit.bot.worker.conftest import World
 
 HIDDEN = re.compile("\u200b+")
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from orchestrator.bot.cycle.tasks import TaskKind, from_text
+from orchestrator.bot.forge.base import Permission, Proposal
+from orchestrator.bot.forge.local import LocalForge
+from orchestrator.bot.forge.memory import MemoryForge
+from orchestrator.bot.worker.backlog import Backlog, Wanted
+from orchestrator.bot.worker.idle import LONGEST
+from orchestrator.bot.worker.look import CLAIMS_LOOK_AGAIN
+from orchestrator.bot.worker.manners import RETRY_LABEL, Manners
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.defences import Defence
 from orchestrator.core.errors import ForgeUnavailableError, WorkspaceError
-from orchestrator.cycle.tasks import TaskKind, from_text
-from orchestrator.forge.base import Permission, Proposal
-from orchestrator.forge.local import LocalForge
-from orchestrator.forge.memory import MemoryForge
-from orchestrator.worker.backlog import Backlog, Wanted
-from orchestrator.worker.idle import LONGEST
-from orchestrator.worker.look import CLAIMS_LOOK_AGAIN
-from orchestrator.worker.manners import RETRY_LABEL, Manners
 from tests.doubles.github.checks import check
 from tests.doubles.github.faults import server_error
 from tests.doubles.github.server import START
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from orchestrator.bot.cycle.tasks import Task
     from orchestrator.core.defences import Guarded
-    from orchestrator.cycle.tasks import Task
     from tests.doubles.github.state import Issue, Pull
-    from tests.unit.worker.conftest import World
+    from tests.unit.bot.worker.conftest import World
 
 ME = "pullwright-bot"
 PATIENT = Manners(max_open_prs=9, max_prs_per_day=9, max_unreviewed=9)

@@ -10,6 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.cycle.parts import Stop
+from orchestrator.bot.cycle.result import CycleResult, Outcome
+from orchestrator.bot.cycle.tasks import from_text
+from orchestrator.bot.journal.pauses import Pause
+from orchestrator.bot.worker.census import State
+from orchestrator.bot.worker.fleet import Fleet, Member
+from orchestrator.bot.worker.pace import Pace
+from orchestrator.bot.worker.schedule import make_schedule
+from orchestrator.bot.worker.waiting import Waiting
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import (
     AuthenticationError,
@@ -18,20 +27,11 @@ from orchestrator.core.errors import (
     RateLimitError,
     SpentQuotaError,
 )
-from orchestrator.cycle.parts import Stop
-from orchestrator.cycle.result import CycleResult, Outcome
-from orchestrator.cycle.tasks import from_text
-from orchestrator.journal.pauses import Pause
-from orchestrator.worker.census import State
-from orchestrator.worker.fleet import Fleet, Member
-from orchestrator.worker.pace import Pace
-from orchestrator.worker.schedule import make_schedule
-from orchestrator.worker.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.worker.pace import Onward
+    from orchestrator.bot.worker.pace import Onward
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SOURCE = random.Random(1)  # noqa: S311  no secret

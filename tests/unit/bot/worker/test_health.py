@@ -12,22 +12,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.bot.cycle.parts import Stop
+from orchestrator.bot.cycle.result import CycleResult, Outcome
+from orchestrator.bot.cycle.tasks import from_text
+from orchestrator.bot.forge.base import Traffic
+from orchestrator.bot.journal.pauses import Pause
+from orchestrator.bot.worker.fleet import Fleet, Member
+from orchestrator.bot.worker.health import LOOP_SECONDS, SILENT_SECONDS, Health, serving
+from orchestrator.bot.worker.pace import Pace
+from orchestrator.bot.worker.schedule import make_schedule
+from orchestrator.bot.worker.waiting import Waiting
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.messages import Usage
-from orchestrator.cycle.parts import Stop
-from orchestrator.cycle.result import CycleResult, Outcome
-from orchestrator.cycle.tasks import from_text
-from orchestrator.forge.base import Traffic
-from orchestrator.journal.pauses import Pause
-from orchestrator.worker.fleet import Fleet, Member
-from orchestrator.worker.health import LOOP_SECONDS, SILENT_SECONDS, Health, serving
-from orchestrator.worker.pace import Pace
-from orchestrator.worker.schedule import make_schedule
-from orchestrator.worker.waiting import Waiting
 
 if TYPE_CHECKING:
-    from orchestrator.worker.fleet import Runner
+    from orchestrator.bot.worker.fleet import Runner
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SOURCE = random.Random(1)  # noqa: S311  no secret

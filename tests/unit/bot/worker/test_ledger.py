@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.worker.ledger import REF, RepositoryLedger
+from orchestrator.bot.worker.spending import Caps, Granted, Refused
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.spent import Spent
-from orchestrator.worker.ledger import REF, RepositoryLedger
-from orchestrator.worker.spending import Caps, Granted, Refused
-from tests.unit.workspace.records_rig import bare, opened, put
-from tests.unit.workspace.rig import git
+from tests.unit.bot.coordination.records_rig import bare, opened, put
+from tests.unit.bot.git.rig import git
 
 if TYPE_CHECKING:
     from pathlib import Path

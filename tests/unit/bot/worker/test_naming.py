@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, from_text, key_of
+from orchestrator.bot.forge.github_survey import Rule
+from orchestrator.bot.git.names import in_the_way
+from orchestrator.bot.worker.naming import RemoteNames
 from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, RemoteRefusedError
-from orchestrator.cycle.tasks import BRANCH_FOLDERS, from_text, key_of
-from orchestrator.forge.github_survey import Rule
-from orchestrator.worker.naming import RemoteNames
-from orchestrator.workspace.names import in_the_way
 from tests.doubles.github.faults import Fault
-from tests.unit.workspace.records_rig import bare
+from tests.unit.bot.coordination.records_rig import bare
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.unit.worker.conftest import World
+    from tests.unit.bot.worker.conftest import World
 
 HEADS = "refs/heads/"
 TASK = replace(from_text("Fix it"), key="issue-12", title="Add subtracts")

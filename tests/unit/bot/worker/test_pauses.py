@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.journal.pauses import Pause
+from orchestrator.bot.worker.pauses import Halt, pause_after
 from orchestrator.core import errors
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import (
@@ -25,8 +27,6 @@ from orchestrator.core.errors import (
     SandboxMissingError,
     SpentQuotaError,
 )
-from orchestrator.journal.pauses import Pause
-from orchestrator.worker.pauses import Halt, pause_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable

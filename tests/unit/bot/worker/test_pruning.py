@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.coordination.lease import Lease
+from orchestrator.bot.coordination.tombstones import KEPT_DAYS, remove_tombstones
+from orchestrator.bot.cycle.tasks import from_text
+from orchestrator.bot.forge.base import Issue, Proposal, PullRequest, PullRequestState
+from orchestrator.bot.forge.memory import MemoryForge
+from orchestrator.bot.git.wip import wip_ref
+from orchestrator.bot.journal.kept import KeptWork
+from orchestrator.bot.worker.pruning import MOST_AT_ONCE, Pruning
+from orchestrator.bot.worker.taking import Taker
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ClaimLostError, ForgeUnavailableError
-from orchestrator.cycle.tasks import from_text
-from orchestrator.forge.base import Issue, Proposal, PullRequest, PullRequestState
-from orchestrator.forge.memory import MemoryForge
-from orchestrator.journal.kept import KeptWork
-from orchestrator.worker.pruning import MOST_AT_ONCE, Pruning
-from orchestrator.worker.taking import Taker
-from orchestrator.workspace.lease import Lease
-from orchestrator.workspace.tombstones import KEPT_DAYS, remove_tombstones
-from orchestrator.workspace.wip import wip_ref
-from tests.unit.workspace.records_rig import Worker, bare, put
-from tests.unit.workspace.rig import git
+from tests.unit.bot.coordination.records_rig import Worker, bare, put
+from tests.unit.bot.git.rig import git
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.coordination.lease import Lease
+from orchestrator.bot.cycle.earlier import State, conversation, pages_of, read_pages
+from orchestrator.bot.git.reopen import reopen_clone
+from orchestrator.bot.git.wip import load_wip
+from orchestrator.bot.journal.folders import create_run_folder
+from orchestrator.bot.journal.open_runs import is_open
+from orchestrator.bot.worker.recovery import Recovery
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Resumed
 from orchestrator.core.events import InputReceived, MessageAdded
 from orchestrator.core.messages import Message
-from orchestrator.cycle.earlier import State, conversation, pages_of, read_pages
-from orchestrator.journal.folders import create_run_folder
-from orchestrator.journal.open_runs import is_open
-from orchestrator.worker.recovery import Recovery
-from orchestrator.workspace.lease import Lease
-from orchestrator.workspace.reopen import reopen_clone
-from orchestrator.workspace.wip import load_wip
-from tests.unit.worker.dead_runs import KEY, START, Machine, made_machine
-from tests.unit.workspace.rig import US, git
+from tests.unit.bot.git.rig import US, git
+from tests.unit.bot.worker.dead_runs import KEY, START, Machine, made_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

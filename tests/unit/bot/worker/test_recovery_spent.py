@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.journal.spent import spent_on
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.events import ReplyReceived, TurnStarted, WaitStarted
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.spent import Spent
-from orchestrator.journal.spent import spent_on
-from tests.unit.worker.dead_runs import KEY, START, Machine, made_machine
+from tests.unit.bot.worker.dead_runs import KEY, START, Machine, made_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.cycle.earlier import State, conversation, pages_of, read_pages
+from orchestrator.bot.git.wip import load_wip
+from orchestrator.bot.journal.open_runs import is_open
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, QuestionAsked, Resumed
 from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
 from orchestrator.core.events import InputReceived, MessageAdded, ReplyReceived, Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
-from orchestrator.cycle.earlier import State, conversation, pages_of, read_pages
-from orchestrator.journal.open_runs import is_open
-from orchestrator.workspace.wip import load_wip
-from tests.unit.worker.dead_runs import KEY, START, Machine, made_machine
-from tests.unit.workspace.rig import clone, git
+from tests.unit.bot.git.rig import clone, git
+from tests.unit.bot.worker.dead_runs import KEY, START, Machine, made_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from orchestrator.bot.git.clone import Clone
     from orchestrator.core.events import Event
-    from orchestrator.workspace.clone import Clone
 
 
 @pytest.fixture

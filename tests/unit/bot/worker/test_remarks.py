@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.forge.base import Comment
-from orchestrator.worker.remarks import MOST_CHARACTERS, MOST_REMARKS, CommentsPolicy, choose_remarks
+from orchestrator.bot.forge.base import Comment
+from orchestrator.bot.worker.remarks import MOST_CHARACTERS, MOST_REMARKS, CommentsPolicy, choose_remarks
 
 if TYPE_CHECKING:
-    from orchestrator.cycle.tasks import Remark
+    from orchestrator.bot.cycle.tasks import Remark
 
 
 def comment(author: str, body: str) -> Comment:

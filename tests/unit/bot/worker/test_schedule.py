@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.bot.worker.crontab import read_crontab
+from orchestrator.bot.worker.schedule import Alarms, Schedule, make_schedule
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.worker.crontab import read_crontab
-from orchestrator.worker.schedule import Alarms, Schedule, make_schedule
 
 START = datetime(2026, 11, 21, 13, 0, tzinfo=UTC)  # a Saturday
 

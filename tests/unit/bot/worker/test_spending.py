@@ -9,20 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.assembly.spending import scope_caps
-from orchestrator.config import load
-from orchestrator.core.clock import ManualClock
-from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Reserved
-from orchestrator.core.errors import JournalError
-from orchestrator.core.events import ReplyReceived
-from orchestrator.core.messages import FinishReason, Message, Usage
-from orchestrator.core.spent import Spent
-from orchestrator.journal.folders import Home, create_run_folder
-from orchestrator.journal.open_runs import hold
-from orchestrator.journal.spent import spend_lock
-from orchestrator.journal.writer import JournalWriter
-from orchestrator.worker.ledger import RepositoryLedger
-from orchestrator.worker.spending import (
+from orchestrator.app.config import load
+from orchestrator.app.wiring.spending import scope_caps
+from orchestrator.bot.journal.folders import Home, create_run_folder
+from orchestrator.bot.journal.open_runs import hold
+from orchestrator.bot.journal.spent import spend_lock
+from orchestrator.bot.journal.writer import JournalWriter
+from orchestrator.bot.worker.ledger import RepositoryLedger
+from orchestrator.bot.worker.spending import (
     Caps,
     Granted,
     Purse,
@@ -33,7 +27,13 @@ from orchestrator.worker.spending import (
     midnight,
     nothing_left,
 )
-from tests.unit.workspace.records_rig import bare, opened
+from orchestrator.core.clock import ManualClock
+from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Reserved
+from orchestrator.core.errors import JournalError
+from orchestrator.core.events import ReplyReceived
+from orchestrator.core.messages import FinishReason, Message, Usage
+from orchestrator.core.spent import Spent
+from tests.unit.bot.coordination.records_rig import bare, opened
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.coordination.lease import Lease
+from orchestrator.bot.cycle.tasks import Task, from_text
+from orchestrator.bot.forge.memory import MemoryForge
+from orchestrator.bot.git.wip import wip_ref
+from orchestrator.bot.journal.kept import KeptWork
+from orchestrator.bot.worker.taking import Taker
 from orchestrator.core.spent import Spent
-from orchestrator.cycle.tasks import Task, from_text
-from orchestrator.forge.memory import MemoryForge
-from orchestrator.journal.kept import KeptWork
-from orchestrator.worker.taking import Taker
-from orchestrator.workspace.lease import Lease
-from orchestrator.workspace.wip import wip_ref
-from tests.unit.workspace.records_rig import Worker, bare, logged_git, put
-from tests.unit.workspace.rig import git
+from tests.unit.bot.coordination.records_rig import Worker, bare, logged_git, put
+from tests.unit.bot.git.rig import git
 
 if TYPE_CHECKING:
     from collections.abc import Callable

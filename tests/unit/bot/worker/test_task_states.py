@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
+from orchestrator.bot.cycle.earlier import SESSION_PAGE, STATE_PAGE
+from orchestrator.bot.forge.base import PullRequest, PullRequestState
+from orchestrator.bot.git.wip import Wip
+from orchestrator.bot.worker.task_states import AsOf, Kind, kind_of_outcome, state_of
 from orchestrator.core.commands import Commands
-from orchestrator.cycle.earlier import SESSION_PAGE, STATE_PAGE
-from orchestrator.forge.base import PullRequest, PullRequestState
-from orchestrator.worker.task_states import AsOf, Kind, kind_of_outcome, state_of
-from orchestrator.workspace.claim_record import ClaimRecord, LeaseTimes
-from orchestrator.workspace.wip import Wip
 
 NOW = datetime(2026, 11, 21, 3, 30, tzinfo=UTC)
 KEY = "item-2ba994d5"

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.bot.cycle.tasks import REBASE_LABEL, Remark, Task, TaskKind, key_of
+from orchestrator.bot.forge.base import Feedback, FeedbackKind
+from orchestrator.bot.worker.backlog import Backlog, Wanted
+from orchestrator.bot.worker.look import Look, Ready
+from orchestrator.bot.worker.manners import Manners
+from orchestrator.bot.worker.upkeep import LOOK_AGAIN, MOST_CHARACTERS, UpkeepState, read_state
 from orchestrator.core.events import Warned
-from orchestrator.cycle.tasks import REBASE_LABEL, Remark, Task, TaskKind, key_of
-from orchestrator.forge.base import Feedback, FeedbackKind
-from orchestrator.worker.backlog import Backlog, Wanted
-from orchestrator.worker.look import Look, Ready
-from orchestrator.worker.manners import Manners
-from orchestrator.worker.upkeep import LOOK_AGAIN, MOST_CHARACTERS, UpkeepState, read_state
 from tests.doubles.github.checks import ACTIONS, check
 from tests.doubles.github.faults import Fault
 from tests.doubles.github.reviews import answer_in, review, say
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.doubles.github.state import Pull
-    from tests.unit.worker.conftest import World
+    from tests.unit.bot.worker.conftest import World
 
 ME = "pullwright-bot"
 HEAD = "0" * 40

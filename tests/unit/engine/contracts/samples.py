@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from orchestrator.contracts.base import Actions, Malformed, Reading
-from orchestrator.contracts.json_plan import JsonPlan
 from orchestrator.core.messages import FinishReason, Message, ToolDefinition, Usage
-from orchestrator.models.base import Response
+from orchestrator.engine.contracts.base import Actions, Malformed, Reading
+from orchestrator.engine.contracts.json_plan import JsonPlan
+from orchestrator.engine.models.base import Response
 
 
 def tool(name: str, properties: dict[str, Any], required: tuple[str, ...] = ()) -> ToolDefinition:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.contracts.base import Actions
 from orchestrator.core.messages import FinishReason
-from tests.unit.contracts.samples import actions, call, called, plan, problems, read
+from orchestrator.engine.contracts.base import Actions
+from tests.unit.engine.contracts.samples import actions, call, called, plan, problems, read
 
 CODE = st.text(alphabet=st.sampled_from("ab{}[]\",:\\\n` 'é😀"), max_size=30)
 EXAMPLE = st.sampled_from(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.contracts.base import Actions
 from orchestrator.core.messages import FinishReason
-from tests.unit.contracts.samples import actions, call, called, plan, problems, read
+from orchestrator.engine.contracts.base import Actions
+from tests.unit.engine.contracts.samples import actions, call, called, plan, problems, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable

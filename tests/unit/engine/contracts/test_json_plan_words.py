@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from orchestrator.contracts.json_plan import JsonPlan
 from orchestrator.core.messages import Role, ToolDefinition, ToolResult
-from tests.unit.contracts.samples import TOOLS, tool
+from orchestrator.engine.contracts.json_plan import JsonPlan
+from tests.unit.engine.contracts.samples import TOOLS, tool
 
 CONTRACT = JsonPlan()
 

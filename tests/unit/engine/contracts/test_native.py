@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.contracts.base import Actions, Contract, Running
-from orchestrator.contracts.native import Native, SingleStep
 from orchestrator.core.messages import (
     FinishReason,
     Message,
@@ -14,7 +12,9 @@ from orchestrator.core.messages import (
     ToolResult,
     Usage,
 )
-from orchestrator.models.base import Request, Response, ToolChoice
+from orchestrator.engine.contracts.base import Actions, Contract, Running
+from orchestrator.engine.contracts.native import Native, SingleStep
+from orchestrator.engine.models.base import Request, Response, ToolChoice
 
 TOOLS = (
     ToolDefinition("look", "Looks at a file.\nWith more words.", {"type": "object"}),

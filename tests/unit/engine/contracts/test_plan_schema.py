@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from orchestrator.contracts.json_plan import JsonPlan
-from orchestrator.contracts.plan_schema import base_schema, narrowed_schema, plain, without_nulls
 from orchestrator.core.messages import Message, ToolDefinition
-from orchestrator.models.base import Request
-from orchestrator.tools.schema import path_text
-from tests.unit.contracts.samples import FINISH, READ, TEXT, TOOLS, WRITE, call, plan, tool
+from orchestrator.engine.contracts.json_plan import JsonPlan
+from orchestrator.engine.contracts.plan_schema import base_schema, narrowed_schema, plain, without_nulls
+from orchestrator.engine.models.base import Request
+from orchestrator.engine.tools.schema import path_text
+from tests.unit.engine.contracts.samples import FINISH, READ, TEXT, TOOLS, WRITE, call, plan, tool
 
 KEYWORDS = {"type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf"}
 

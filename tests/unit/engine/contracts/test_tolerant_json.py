@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.contracts.strict_json import BrokenJsonError
-from orchestrator.contracts.tolerant_json import read_tolerantly
+from orchestrator.engine.contracts.strict_json import BrokenJsonError
+from orchestrator.engine.contracts.tolerant_json import read_tolerantly
 
 
 @pytest.mark.parametrize(

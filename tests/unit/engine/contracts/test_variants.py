@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.contracts.samples import actions, call, called, plan, problems
+from tests.unit.engine.contracts.samples import actions, call, called, plan, problems
 
 READ = [("read_file", {"path": "a"})]
 GOOD = call("read_file", path="a")

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.contracts.base import Actions
-from orchestrator.contracts.native import Native
-from orchestrator.contracts.written_calls import written_calls
 from orchestrator.core.messages import FinishReason, Message, Role, ToolDefinition, ToolResult, Usage
-from orchestrator.models.base import Response
+from orchestrator.engine.contracts.base import Actions
+from orchestrator.engine.contracts.native import Native
+from orchestrator.engine.contracts.written_calls import written_calls
+from orchestrator.engine.models.base import Response
 
 TOOLS = (ToolDefinition("read_file", "Reads.", {}), ToolDefinition("grep", "Searches.", {}))
 READ = '{"name": "read_file", "arguments": {"file_path": "a"}}'

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
-from orchestrator.environments.kept import KeptText
-from orchestrator.environments.local import LocalEnvironment
+from orchestrator.engine.environments.kept import KeptText
+from orchestrator.engine.environments.local import LocalEnvironment
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import ToolError
-from orchestrator.environments.bubblewrap import BubblewrapSandbox, Walls
-from orchestrator.environments.confinement import SandboxOptions
-from orchestrator.environments.local import LocalEnvironment
-from orchestrator.environments.sandbox import _programs
-from orchestrator.environments.seccomp import syscall_filter
+from orchestrator.engine.environments.bubblewrap import BubblewrapSandbox, Walls
+from orchestrator.engine.environments.confinement import SandboxOptions
+from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.environments.sandbox import _programs
+from orchestrator.engine.environments.seccomp import syscall_filter
 from tests.conformance.environments import this_machines_sandbox
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ async def test_a_first_process_that_lies_is_killed_by_its_handle(mark: str, tmp_
 
 PROGRAM = """
 import asyncio, sys
-from orchestrator.environments.local import LocalEnvironment
+from orchestrator.engine.environments.local import LocalEnvironment
 
 async def main():
     environment = LocalEnvironment(sys.argv[1])

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import FileUnreadableError, PathRefusedError
-from orchestrator.environments.base import GrepOptions
-from orchestrator.environments.confined import ConfinedTree
-from orchestrator.environments.local import LocalEnvironment
+from orchestrator.engine.environments.base import GrepOptions
+from orchestrator.engine.environments.confined import ConfinedTree
+from orchestrator.engine.environments.local import LocalEnvironment
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -81,7 +81,7 @@ MOUNTED = """
 import sys
 from pathlib import Path
 from orchestrator.core.errors import PathRefusedError
-from orchestrator.environments.confined import ConfinedTree
+from orchestrator.engine.environments.confined import ConfinedTree
 with ConfinedTree(Path(sys.argv[1])) as tree:
     for path in ("inner/self/environ", "inner/version", "zero"):
         try:

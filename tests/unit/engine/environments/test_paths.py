@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from orchestrator.core.errors import PathRefusedError
 from orchestrator.core.git_names import is_git_name
-from orchestrator.environments.paths import quoted, same_elsewhere, shown, split_path
+from orchestrator.engine.environments.paths import quoted, same_elsewhere, shown, split_path
 
 ROOTS = ("/home/me/clone", "/private/clone")
 

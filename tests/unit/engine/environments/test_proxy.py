@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from orchestrator.core.addresses import is_public
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.environments import proxy as proxy_module
-from orchestrator.environments.hosts import connect_public, flag_for, host_rule, refusal
-from orchestrator.environments.proxy import MAX_CONNECTIONS, MAX_HEAD_BYTES, Proxy
+from orchestrator.engine.environments import proxy as proxy_module
+from orchestrator.engine.environments.hosts import connect_public, flag_for, host_rule, refusal
+from orchestrator.engine.environments.proxy import MAX_CONNECTIONS, MAX_HEAD_BYTES, Proxy
 from tests.doubles.certificates import client_context, server_context
-from tests.unit.environments.test_client_hello import with_extension
+from tests.unit.engine.environments.test_client_hello import with_extension
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

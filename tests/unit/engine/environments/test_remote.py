@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.core.errors import ConfigurationError, PullwrightError, ToolError
-from orchestrator.environments.docker import DockerEnvironment, FreshContainer, RunningContainer
-from orchestrator.environments.marked import Marked
-from orchestrator.environments.remote_search import to_extended
-from orchestrator.environments.ssh import SshCarrier, SshEnvironment, SshTarget
+from orchestrator.engine.environments.docker import DockerEnvironment, FreshContainer, RunningContainer
+from orchestrator.engine.environments.marked import Marked
+from orchestrator.engine.environments.remote_search import to_extended
+from orchestrator.engine.environments.ssh import SshCarrier, SshEnvironment, SshTarget
 from tests.doubles.containers import FakeDocker, fake_docker
 
 MS = 600_000

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.environments.local import LocalEnvironment
+from orchestrator.engine.environments.local import LocalEnvironment
 from tests.conformance.environments import this_machines_sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orchestrator.environments.base import ExecResult
-    from orchestrator.environments.confinement import Sandbox
+    from orchestrator.engine.environments.base import ExecResult
+    from orchestrator.engine.environments.confinement import Sandbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is for Linux")
 MS = 20_000

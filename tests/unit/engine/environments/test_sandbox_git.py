@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import ToolError
-from orchestrator.environments.local import LocalEnvironment
+from orchestrator.engine.environments.local import LocalEnvironment
 from tests.conformance.environments import this_machines_sandbox
 
 if TYPE_CHECKING:

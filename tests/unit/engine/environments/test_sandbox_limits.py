@@ -14,20 +14,20 @@ import pytest
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, SandboxMissingError, ToolError
-from orchestrator.environments.confinement import Limits, SandboxOptions
-from orchestrator.environments.local import LocalEnvironment
-from orchestrator.environments.readable import program_folders, refuse_root
-from orchestrator.environments.sandbox import find_sandbox
-from orchestrator.environments.seccomp import syscall_filter
-from orchestrator.environments.variables import EnvPolicy, child_variables
-from orchestrator.environments.watch import Watch
-from orchestrator.profiles.orientation import orient
+from orchestrator.engine.environments.confinement import Limits, SandboxOptions
+from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.environments.readable import program_folders, refuse_root
+from orchestrator.engine.environments.sandbox import find_sandbox
+from orchestrator.engine.environments.seccomp import syscall_filter
+from orchestrator.engine.environments.variables import EnvPolicy, child_variables
+from orchestrator.engine.environments.watch import Watch
+from orchestrator.engine.profiles.orientation import orient
 from tests.conformance.environments import this_machines_sandbox
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from orchestrator.environments.base import ExecResult
+    from orchestrator.engine.environments.base import ExecResult
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is for Linux")
 MS = 600_000

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.environments import control_group
-from orchestrator.environments.confinement import Limits, SandboxOptions
-from orchestrator.environments.control_group import ControlGroup, make_group
-from orchestrator.environments.local import LocalEnvironment
-from orchestrator.environments.sandbox import find_sandbox
-from orchestrator.environments.watch import Watch
+from orchestrator.engine.environments import control_group
+from orchestrator.engine.environments.confinement import Limits, SandboxOptions
+from orchestrator.engine.environments.control_group import ControlGroup, make_group
+from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.environments.sandbox import find_sandbox
+from orchestrator.engine.environments.watch import Watch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is for Linux")
 MS = 60_000

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
-from orchestrator.environments.base import GrepMatch, GrepOptions
-from orchestrator.environments.confined import ConfinedTree
-from orchestrator.environments.globs import PathPattern
-from orchestrator.environments.ignored import IgnoreRules
-from orchestrator.environments.local import LocalEnvironment
-from orchestrator.environments.search import find_ripgrep
+from orchestrator.engine.environments.base import GrepMatch, GrepOptions
+from orchestrator.engine.environments.confined import ConfinedTree
+from orchestrator.engine.environments.globs import PathPattern
+from orchestrator.engine.environments.ignored import IgnoreRules
+from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.environments.search import find_ripgrep
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.environments.local import LocalEnvironment
-from orchestrator.environments.seccomp import Verdict, syscall_filter, verdicts
+from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.environments.seccomp import Verdict, syscall_filter, verdicts
 from tests.conformance.environments import this_machines_sandbox
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.environments.confinement import SandboxOptions
-from orchestrator.environments.local import LocalEnvironment
-from orchestrator.environments.sandbox import find_sandbox
-from orchestrator.environments.seatbelt import SeatbeltSandbox
-from orchestrator.environments.toolchains import toolchains
-from orchestrator.environments.variables import EnvPolicy, child_variables
+from orchestrator.engine.environments.confinement import SandboxOptions
+from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.environments.sandbox import find_sandbox
+from orchestrator.engine.environments.seatbelt import SeatbeltSandbox
+from orchestrator.engine.environments.toolchains import toolchains
+from orchestrator.engine.environments.variables import EnvPolicy, child_variables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.environments.variables import EnvPolicy, child_variables
+from orchestrator.engine.environments.variables import EnvPolicy, child_variables
 
 KEPT = [
     "PULLWRIGHT_HOME",

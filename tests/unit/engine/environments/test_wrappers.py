@@ -8,10 +8,10 @@ import pytest
 
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
-from orchestrator.environments.base import GrepOptions
-from orchestrator.environments.local import LocalEnvironment
-from orchestrator.environments.scoped import ScopedEnvironment
-from orchestrator.environments.wrappers import LoggingEnvironment, ReadOnlyEnvironment
+from orchestrator.engine.environments.base import GrepOptions
+from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.environments.scoped import ScopedEnvironment
+from orchestrator.engine.environments.wrappers import LoggingEnvironment, ReadOnlyEnvironment
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from orchestrator.core.messages import Message, Reasoning, Role, ToolCall, ToolDefinition, ToolResult
-from orchestrator.models.anthropic import AnthropicWire
-from orchestrator.models.anthropic_models import ModelTraits
-from orchestrator.models.anthropic_reply import SIGNATURE
-from orchestrator.models.anthropic_schema import output_format
-from orchestrator.models.base import OutputSchema, Request, ToolChoice
-from orchestrator.models.openai_chat_reply import REASONING_FIELD
+from orchestrator.engine.models.anthropic import AnthropicWire
+from orchestrator.engine.models.anthropic_models import ModelTraits
+from orchestrator.engine.models.anthropic_reply import SIGNATURE
+from orchestrator.engine.models.anthropic_schema import output_format
+from orchestrator.engine.models.base import OutputSchema, Request, ToolChoice
+from orchestrator.engine.models.openai_chat_reply import REASONING_FIELD
 
 OPUS = AnthropicWire.at("https://api.anthropic.com/v1", "claude-opus-4-8")
 HAIKU = AnthropicWire.at("https://api.anthropic.com/v1", "claude-haiku-4-5")

@@ -26,9 +26,16 @@ from orchestrator.core.messages import (
     ToolDefinition,
     ToolResult,
 )
-from orchestrator.models.anthropic import AnthropicWire
-from orchestrator.models.anthropic_reply import BLOCK, SIGNATURE
-from orchestrator.models.base import OutputSchema, Request, Response, TextPiece, ToolChoice, invalid_arguments
+from orchestrator.engine.models.anthropic import AnthropicWire
+from orchestrator.engine.models.anthropic_reply import BLOCK, SIGNATURE
+from orchestrator.engine.models.base import (
+    OutputSchema,
+    Request,
+    Response,
+    TextPiece,
+    ToolChoice,
+    invalid_arguments,
+)
 
 DATA = Path(__file__).parents[2] / "data" / "messages"
 WIRE = AnthropicWire.at("https://api.anthropic.com/v1", "claude-opus-5")

@@ -23,9 +23,9 @@ from orchestrator.core.errors import (
     SpentQuotaError,
 )
 from orchestrator.core.messages import FinishReason, Message, Reasoning, Text, ToolCall, Usage
-from orchestrator.models.anthropic import AnthropicWire
-from orchestrator.models.anthropic_reply import BLOCK, SIGNATURE
-from orchestrator.models.base import (
+from orchestrator.engine.models.anthropic import AnthropicWire
+from orchestrator.engine.models.anthropic_reply import BLOCK, SIGNATURE
+from orchestrator.engine.models.base import (
     INVALID_ARGUMENTS,
     CallPiece,
     ReasoningPiece,

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConnectionFailedError, ModelError
 from orchestrator.core.messages import Message, Usage
-from orchestrator.models.anthropic import AnthropicWire
-from orchestrator.models.base import Completed, Request, Response, StreamEvent, Waiting
-from orchestrator.models.http import HttpModel
-from orchestrator.models.retries import HttpOptions
+from orchestrator.engine.models.anthropic import AnthropicWire
+from orchestrator.engine.models.base import Completed, Request, Response, StreamEvent, Waiting
+from orchestrator.engine.models.http import HttpModel
+from orchestrator.engine.models.retries import HttpOptions
 from tests.doubles.sse_server import SseServer, json_answer, sse_answer
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Traffic of a real server (llama.cpp, a 1.5B coder model), recorded once with vcrpy.
 
-`PULLWRIGHT_TEST_BASE_URL=http://127.0.0.1:8090 pytest tests/unit/models/test_cassette.py` records it again.
+`PULLWRIGHT_TEST_BASE_URL=http://127.0.0.1:8090 pytest tests/unit/engine/models/test_cassette.py` records it again.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import pytest
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ContextLengthError
 from orchestrator.core.messages import FinishReason, Message
-from orchestrator.models.anthropic import AnthropicWire
-from orchestrator.models.base import Completed, OutputSchema, Request, TextPiece
-from orchestrator.models.http import HttpModel
-from orchestrator.models.openai_chat import ChatWire
-from orchestrator.models.openai_responses import ResponsesWire
+from orchestrator.engine.models.anthropic import AnthropicWire
+from orchestrator.engine.models.base import Completed, OutputSchema, Request, TextPiece
+from orchestrator.engine.models.http import HttpModel
+from orchestrator.engine.models.openai_chat import ChatWire
+from orchestrator.engine.models.openai_responses import ResponsesWire
 
 vcr: Any = importlib.import_module("vcr")  # has no types
 

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.messages import Usage
-from orchestrator.models.catalog import (
+from orchestrator.engine.models.catalog import (
     DEFAULT_CONTEXT_TOKENS,
     DEFAULT_OUTPUT_TOKENS,
     ModelFacts,
@@ -21,7 +21,7 @@ from orchestrator.models.catalog import (
     parse_model,
     price_usd,
 )
-from orchestrator.models.known_models import KNOWN, family_of, known_model, reasons
+from orchestrator.engine.models.known_models import KNOWN, family_of, known_model, reasons
 
 USAGE = Usage(input_tokens=1_000_000, output_tokens=100_000, cached_input_tokens=500_000)
 
@@ -276,7 +276,7 @@ def test_families(model: str, family: str | None) -> None:
 
 def test_nothing_heavy_is_imported_before_it_is_used() -> None:
     modules = "catalog, gemini, http, openai_chat, replay"
-    code = f"import sys; from orchestrator.models import {modules}; print([m for m in sys.modules if m in ('httpx2', 'genai_prices', 'pydantic')])"
+    code = f"import sys; from orchestrator.engine.models import {modules}; print([m for m in sys.modules if m in ('httpx2', 'genai_prices', 'pydantic')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -27,8 +27,8 @@ from orchestrator.core.messages import (
     ToolDefinition,
     ToolResult,
 )
-from orchestrator.models.base import INVALID_ARGUMENTS, OutputSchema, Request, Response, TextPiece
-from orchestrator.models.openai_chat import ChatWire
+from orchestrator.engine.models.base import INVALID_ARGUMENTS, OutputSchema, Request, Response, TextPiece
+from orchestrator.engine.models.openai_chat import ChatWire
 
 DATA = Path(__file__).parents[2] / "data" / "chat"
 WIRE = ChatWire.at("https://api.openai.com/v1", "gpt-4o")

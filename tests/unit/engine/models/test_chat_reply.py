@@ -26,14 +26,14 @@ from orchestrator.core.messages import (
     ToolCall,
     Usage,
 )
-from orchestrator.models.base import (
+from orchestrator.engine.models.base import (
     INVALID_ARGUMENTS,
     Request,
     Response,
     TextPiece,
     invalid_arguments,
 )
-from orchestrator.models.openai_chat import ChatWire
+from orchestrator.engine.models.openai_chat import ChatWire
 
 WIRE = ChatWire.at("http://localhost:11434", "qwen2.5-coder:7b")
 ASK = Request("You are brief.", (Message.user("Hello there"),))

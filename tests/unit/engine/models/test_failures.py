@@ -23,14 +23,14 @@ from orchestrator.core.errors import (
     ResumableError,
     SpentQuotaError,
 )
-from orchestrator.models.failures import (
+from orchestrator.engine.models.failures import (
     MAX_MESSAGE_CHARACTERS,
     count_waits,
     error_from_body,
     error_in_reply,
     is_transient,
 )
-from orchestrator.models.resets import midnight_pacific, resume_time
+from orchestrator.engine.models.resets import midnight_pacific, resume_time
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

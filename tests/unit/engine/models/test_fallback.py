@@ -32,19 +32,27 @@ from orchestrator.core.messages import (
     ToolResult,
     Usage,
 )
-from orchestrator.models.anthropic import AnthropicWire
-from orchestrator.models.base import Completed, Request, Response, Restarted, StreamEvent, Switched, TextPiece
-from orchestrator.models.fallback import FallbackModel, PricedModel, Switch
-from orchestrator.models.gemini import GeminiWire
-from orchestrator.models.http import HttpModel
-from orchestrator.models.openai_chat import ChatWire
-from orchestrator.models.openai_responses import ResponsesWire
+from orchestrator.engine.models.anthropic import AnthropicWire
+from orchestrator.engine.models.base import (
+    Completed,
+    Request,
+    Response,
+    Restarted,
+    StreamEvent,
+    Switched,
+    TextPiece,
+)
+from orchestrator.engine.models.fallback import FallbackModel, PricedModel, Switch
+from orchestrator.engine.models.gemini import GeminiWire
+from orchestrator.engine.models.http import HttpModel
+from orchestrator.engine.models.openai_chat import ChatWire
+from orchestrator.engine.models.openai_responses import ResponsesWire
 from tests.doubles.model_server import ModelServer, cut, fail, reply
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from orchestrator.models.wire import Wire
+    from orchestrator.engine.models.wire import Wire
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ASK = Request("Be brief.", (Message.user("Hello"),))

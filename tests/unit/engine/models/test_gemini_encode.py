@@ -17,10 +17,10 @@ from orchestrator.core.messages import (
     ToolDefinition,
     ToolResult,
 )
-from orchestrator.models.base import OutputSchema, Request, ToolChoice
-from orchestrator.models.gemini import DUMMY_SIGNATURE, GeminiWire
-from orchestrator.models.gemini_reply import OPAQUE, PART, SIGNATURE
-from orchestrator.models.gemini_thinking import Levels, generation_of
+from orchestrator.engine.models.base import OutputSchema, Request, ToolChoice
+from orchestrator.engine.models.gemini import DUMMY_SIGNATURE, GeminiWire
+from orchestrator.engine.models.gemini_reply import OPAQUE, PART, SIGNATURE
+from orchestrator.engine.models.gemini_thinking import Levels, generation_of
 
 API = "https://generativelanguage.googleapis.com/v1beta"
 WIRE = GeminiWire.at(API, "gemini-3-flash-preview")

@@ -12,9 +12,16 @@ import pytest
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import AuthenticationError, ContentFilterError, RateLimitError
 from orchestrator.core.messages import FinishReason, Message, Role, ToolDefinition, ToolResult
-from orchestrator.models.base import Completed, OutputSchema, Request, Restarted, StreamEvent, TextPiece
-from orchestrator.models.gemini import GeminiWire
-from orchestrator.models.http import HttpModel
+from orchestrator.engine.models.base import (
+    Completed,
+    OutputSchema,
+    Request,
+    Restarted,
+    StreamEvent,
+    TextPiece,
+)
+from orchestrator.engine.models.gemini import GeminiWire
+from orchestrator.engine.models.http import HttpModel
 from tests.doubles.sse_server import Answer, SseServer, json_answer, sse_answer
 
 if TYPE_CHECKING:

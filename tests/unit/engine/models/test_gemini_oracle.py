@@ -22,15 +22,15 @@ from orchestrator.core.messages import (
     ToolDefinition,
     ToolResult,
 )
-from orchestrator.models.base import (
+from orchestrator.engine.models.base import (
     OutputSchema,
     Request,
     Response,
     TextPiece,
     ToolChoice,
 )
-from orchestrator.models.gemini import GeminiWire
-from orchestrator.models.gemini_reply import OPAQUE, SIGNATURE
+from orchestrator.engine.models.gemini import GeminiWire
+from orchestrator.engine.models.gemini_reply import OPAQUE, SIGNATURE
 
 API = "https://generativelanguage.googleapis.com/v1beta"
 MODEL = "gemini-3-flash-preview"

@@ -21,12 +21,12 @@ from orchestrator.core.errors import (
     RateLimitError,
 )
 from orchestrator.core.messages import FinishReason, Message, Part, Reasoning, Text, ToolCall, Usage
-from orchestrator.models.base import CallPiece, ReasoningPiece, Request, Response, TextPiece
-from orchestrator.models.gemini import GeminiWire
-from orchestrator.models.gemini_reply import OPAQUE, PART, SIGNATURE
+from orchestrator.engine.models.base import CallPiece, ReasoningPiece, Request, Response, TextPiece
+from orchestrator.engine.models.gemini import GeminiWire
+from orchestrator.engine.models.gemini_reply import OPAQUE, PART, SIGNATURE
 
 if TYPE_CHECKING:
-    from orchestrator.models.base import Piece
+    from orchestrator.engine.models.base import Piece
 
 WIRE = GeminiWire.at("http://gemini.test/v1beta", "gemini-3-flash-preview")
 ASK = Request("Be brief.", (Message.user("Hello"),))

@@ -24,7 +24,7 @@ from orchestrator.core.errors import (
     RateLimitError,
 )
 from orchestrator.core.messages import FinishReason, Message
-from orchestrator.models.base import (
+from orchestrator.engine.models.base import (
     Completed,
     OutputSchema,
     Relaxed,
@@ -35,9 +35,9 @@ from orchestrator.models.base import (
     TextPiece,
     Waiting,
 )
-from orchestrator.models.http import HttpModel
-from orchestrator.models.openai_chat import ChatWire
-from orchestrator.models.retries import HttpOptions
+from orchestrator.engine.models.http import HttpModel
+from orchestrator.engine.models.openai_chat import ChatWire
+from orchestrator.engine.models.retries import HttpOptions
 from tests.doubles.model_server import (
     Ending,
     ModelServer,

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.core.messages import JsonObject, Message, Role, ToolCall, ToolDefinition, ToolResult
-from orchestrator.models.anthropic import AnthropicWire
-from orchestrator.models.base import Request
-from orchestrator.models.gemini import GeminiWire
-from orchestrator.models.names import dotted_name, plain_name, short_id
-from orchestrator.models.openai_chat import ChatWire
-from orchestrator.models.openai_responses import ENCRYPTED_REASONING, ResponsesWire
+from orchestrator.engine.models.anthropic import AnthropicWire
+from orchestrator.engine.models.base import Request
+from orchestrator.engine.models.gemini import GeminiWire
+from orchestrator.engine.models.names import dotted_name, plain_name, short_id
+from orchestrator.engine.models.openai_chat import ChatWire
+from orchestrator.engine.models.openai_responses import ENCRYPTED_REASONING, ResponsesWire
 
 if TYPE_CHECKING:
-    from orchestrator.models.wire import Wire
+    from orchestrator.engine.models.wire import Wire
 
 CHAT = ChatWire.at("https://api.openai.com/v1", "gpt-5.2")
 RESPONSES = ResponsesWire.at("https://api.openai.com/v1", "gpt-5.2")

@@ -4,8 +4,8 @@ import pytest
 
 from orchestrator.core.errors import JournalError
 from orchestrator.core.messages import FinishReason, Message, Usage
-from orchestrator.models.base import Completed, Request, Response, TextPiece
-from orchestrator.models.replay import ReplayModel
+from orchestrator.engine.models.base import Completed, Request, Response, TextPiece
+from orchestrator.engine.models.replay import ReplayModel
 
 ASK = Request("", ())
 REPLIES = [

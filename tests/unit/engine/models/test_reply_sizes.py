@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from orchestrator.core.errors import ProviderError
-from orchestrator.models.exchange import MAX_DOCUMENT_BYTES, read_list
+from orchestrator.engine.models.exchange import MAX_DOCUMENT_BYTES, read_list
 from tests.doubles.sse_server import Answer, SseServer
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ import asyncio, pathlib, resource, sys
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ModelError
 from orchestrator.core.messages import Message
-from orchestrator.models.base import Request
-from orchestrator.models.http import HttpModel
-from orchestrator.models.openai_chat import ChatWire
+from orchestrator.engine.models.base import Request
+from orchestrator.engine.models.http import HttpModel
+from orchestrator.engine.models.openai_chat import ChatWire
 
 async def ask(model):
     try:

@@ -16,8 +16,8 @@ from orchestrator.core.messages import (
     ToolDefinition,
     ToolResult,
 )
-from orchestrator.models.base import OutputSchema, Request, ToolChoice
-from orchestrator.models.openai_responses import Extra, ResponsesWire
+from orchestrator.engine.models.base import OutputSchema, Request, ToolChoice
+from orchestrator.engine.models.openai_responses import Extra, ResponsesWire
 from tests.doubles import responses_stream as vendor
 
 WIRE = ResponsesWire.at("http://localhost:8080", "qwen3")

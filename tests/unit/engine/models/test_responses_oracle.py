@@ -30,7 +30,7 @@ from orchestrator.core.messages import (
     ToolDefinition,
     ToolResult,
 )
-from orchestrator.models.base import (
+from orchestrator.engine.models.base import (
     INVALID_ARGUMENTS,
     Completed,
     OutputSchema,
@@ -42,8 +42,8 @@ from orchestrator.models.base import (
     TextPiece,
     ToolChoice,
 )
-from orchestrator.models.http import HttpModel
-from orchestrator.models.openai_responses import ResponsesWire
+from orchestrator.engine.models.http import HttpModel
+from orchestrator.engine.models.openai_responses import ResponsesWire
 from tests.doubles import responses_stream as vendor
 from tests.doubles.sse_server import AnswerItem, SseServer, json_answer, sse_answer, sse_event
 

@@ -22,7 +22,7 @@ from orchestrator.core.errors import (
     RateLimitError,
 )
 from orchestrator.core.messages import FinishReason, Message, Reasoning, Text, ToolCall, Usage
-from orchestrator.models.base import (
+from orchestrator.engine.models.base import (
     INVALID_ARGUMENTS,
     CallPiece,
     ReasoningPiece,
@@ -30,16 +30,16 @@ from orchestrator.models.base import (
     Response,
     TextPiece,
 )
-from orchestrator.models.failures import is_transient
-from orchestrator.models.openai_responses import ResponsesWire
-from orchestrator.models.openai_responses_items import FOLLOWING, ITEM
+from orchestrator.engine.models.failures import is_transient
+from orchestrator.engine.models.openai_responses import ResponsesWire
+from orchestrator.engine.models.openai_responses_items import FOLLOWING, ITEM
 from tests.doubles import responses_stream as vendor
 from tests.doubles.sse_server import sse_event
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from orchestrator.models.base import Piece
+    from orchestrator.engine.models.base import Piece
 
 WIRE = ResponsesWire.at("http://localhost:8080", "m")
 ASK = Request("You are brief.", (Message.user("Hello there"),))

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.models.known_models import is_small, parameters_named, thinks
-from orchestrator.models.listing import parameters_served
+from orchestrator.engine.models.known_models import is_small, parameters_named, thinks
+from orchestrator.engine.models.listing import parameters_served
 from tests.doubles.loopback import Loopback, LoopbackHandler
 
 

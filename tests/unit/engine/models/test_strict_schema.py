@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from orchestrator.models.base import OutputSchema, Request
-from orchestrator.models.openai_chat import ChatWire
-from orchestrator.models.strict_schema import all_required, allows_strict
+from orchestrator.engine.models.base import OutputSchema, Request
+from orchestrator.engine.models.openai_chat import ChatWire
+from orchestrator.engine.models.strict_schema import all_required, allows_strict
 
 CLOSED = {
     "type": "object",

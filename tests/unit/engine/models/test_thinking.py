@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.models.base import (
+from orchestrator.engine.models.base import (
     ReasoningPiece,
     TextPiece,
 )
-from orchestrator.models.thinking import ThinkSplitter
+from orchestrator.engine.models.thinking import ThinkSplitter
 
 if TYPE_CHECKING:
-    from orchestrator.models.base import Piece
+    from orchestrator.engine.models.base import Piece
 
 
 def split(pieces: list[str]) -> tuple[str, str]:

@@ -4,8 +4,8 @@ import shlex
 
 import pytest
 
-from orchestrator.guard.blocked import LONGEST_COMMAND, blocked
-from orchestrator.guard.command_rules import CommandRules, Level
+from orchestrator.engine.policy.blocked import LONGEST_COMMAND, blocked
+from orchestrator.engine.policy.command_rules import CommandRules, Level
 
 DESTRUCTIVE = [
     "rm -rf /", "rm -rf /*", 'rm   -r -f  "/"', "rm -fr /*", "rm -r /", "rm / -rf", "rm -rf -- /", "rm --rec /",

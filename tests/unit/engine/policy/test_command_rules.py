@@ -10,9 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.guard.command_rules import CommandRules, Level
-from orchestrator.guard.executing import STARTS_NOTHING
-from orchestrator.guard.shell_syntax import KEYWORDS
+from orchestrator.engine.policy.command_rules import CommandRules, Level
+from orchestrator.engine.policy.executing import STARTS_NOTHING
+from orchestrator.engine.policy.shell_syntax import KEYWORDS
 
 RULES = CommandRules.parse(
     [

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.guard.secrets import REPLACEMENT, Redactor
+from orchestrator.engine.policy.secrets import REPLACEMENT, Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable

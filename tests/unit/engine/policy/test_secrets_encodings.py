@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.guard.secrets import RedactedStream, Redactor
+from orchestrator.engine.policy.secrets import RedactedStream, Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ import string
 
 import pytest
 
-from orchestrator.guard.secrets import REPLACEMENT, Redactor
+from orchestrator.engine.policy.secrets import REPLACEMENT, Redactor
 
 DRAW = random.Random(11)  # noqa: S311  the same values each time
 ALNUM = string.ascii_letters + string.digits
@@ -134,7 +134,7 @@ def test_azure_and_aws() -> None:
         "see the password policy of the machine; login there",
         "sig=abc",
         "skip_test_of_something_long_SK_and_more",
-        "orchestrator.environments.remote_search.RemoteSearch",
+        "orchestrator.engine.environments.remote_search.RemoteSearch",
         "https://example.com/a/very/long/path/of/words/index.html",
         "sha256:" + HEX * 4,
         "commit " + HEX * 2 + "01234567",

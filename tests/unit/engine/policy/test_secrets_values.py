@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.guard.secrets import REPLACEMENT, RedactedStream, Redactor
+from orchestrator.engine.policy.secrets import REPLACEMENT, RedactedStream, Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.guard.shell_scan import scan
-from orchestrator.guard.shell_syntax import Line, Unparsed, parse_line
+from orchestrator.engine.policy.shell_scan import scan
+from orchestrator.engine.policy.shell_syntax import Line, Unparsed, parse_line
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.clock import ManualClock
-from orchestrator.environments.local import LocalEnvironment
-from orchestrator.profiles.orientation import Orientation, orient
+from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.profiles.orientation import Orientation, orient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from orchestrator.environments.base import ExecResult, ExecutionEnvironment
+    from orchestrator.engine.environments.base import ExecResult, ExecutionEnvironment
 
 PROGRAMS = ("cat", "cut", "head", "od", "readlink", "sed", "sort", "tr", "uniq")
 _IDENTITY = ("-c", "user.name=Ann", "-c", "user.email=ann@example.org", "-c", "commit.gpgSign=false")

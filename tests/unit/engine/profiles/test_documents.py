@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.profiles.orientation import DOCUMENTS_BYTES, within_budget
-from tests.unit.profiles.places import git, look, paths, repository, texts, write
+from orchestrator.engine.profiles.orientation import DOCUMENTS_BYTES, within_budget
+from tests.unit.engine.profiles.places import git, look, paths, repository, texts, write
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.environments.base import ExecResult
+    from orchestrator.engine.environments.base import ExecResult
 
 
 async def test_the_top_comes_first_and_the_deepest_last(tmp_path: Path) -> None:

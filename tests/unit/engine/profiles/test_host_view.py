@@ -19,20 +19,20 @@ from orchestrator import (
     minimal_profile,
     openai_profile,
 )
-from orchestrator.environments.host_view import HasHostView
-from orchestrator.environments.scoped import ScopedEnvironment
-from orchestrator.environments.variables import EnvPolicy
+from orchestrator.engine.environments.host_view import HasHostView
+from orchestrator.engine.environments.scoped import ScopedEnvironment
+from orchestrator.engine.environments.variables import EnvPolicy
 from tests.conformance.environments import this_machines_sandbox
 from tests.doubles.containers import fake_docker
-from tests.unit.agent.stage import ScriptedModel, says
-from tests.unit.profiles.places import git, look_from, paths, repository, texts, write
+from tests.unit.engine.profiles.places import git, look_from, paths, repository, texts, write
+from tests.unit.engine.session.stage import ScriptedModel, says
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from orchestrator.environments.base import ExecutionEnvironment
-    from orchestrator.profiles.base import Profile
+    from orchestrator.engine.environments.base import ExecutionEnvironment
+    from orchestrator.engine.profiles.base import Profile
 
 MS = 20_000
 DOCUMENTS = ("AGENTS.md", "CLAUDE.md", "GEMINI.md", ".codex/instructions.md")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.profiles.places import Machine, git, look, repository, write
+from tests.unit.engine.profiles.places import Machine, git, look, repository, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable

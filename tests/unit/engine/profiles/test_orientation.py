@@ -13,14 +13,24 @@ import pytest
 
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import SandboxMissingError, ToolError
-from orchestrator.environments.local import LocalEnvironment
-from orchestrator.profiles.orientation import COMMITS, GitSnapshot, orient
-from tests.unit.profiles.places import PROGRAMS, Machine, git, look, paths, programs, repository, texts, write
+from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.profiles.orientation import COMMITS, GitSnapshot, orient
+from tests.unit.engine.profiles.places import (
+    PROGRAMS,
+    Machine,
+    git,
+    look,
+    paths,
+    programs,
+    repository,
+    texts,
+    write,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.environments.base import ExecResult
+    from orchestrator.engine.environments.base import ExecResult
 
 
 @pytest.fixture(params=["bash", "dash", "busybox"])

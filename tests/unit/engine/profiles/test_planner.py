@@ -7,13 +7,13 @@ import re
 
 import pytest
 
-from orchestrator.contracts.base import Actions
-from orchestrator.contracts.json_plan import JsonPlan
 from orchestrator.core.messages import FinishReason, Message, ToolDefinition, Usage
-from orchestrator.models.base import Response
-from orchestrator.profiles.planner import planner
-from orchestrator.tools.base import Ok, Tool, ToolContext, ToolOutcome
-from orchestrator.tools.registry import ToolRegistry
+from orchestrator.engine.contracts.base import Actions
+from orchestrator.engine.contracts.json_plan import JsonPlan
+from orchestrator.engine.models.base import Response
+from orchestrator.engine.profiles.planner import planner
+from orchestrator.engine.tools.base import Ok, Tool, ToolContext, ToolOutcome
+from orchestrator.engine.tools.registry import ToolRegistry
 
 
 async def _run(_arguments: object, _context: ToolContext) -> ToolOutcome:

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.messages import ToolDefinition
-from orchestrator.models.catalog import ModelFacts
-from orchestrator.models.replay import ReplayModel
-from orchestrator.profiles.anthropic import anthropic
-from orchestrator.profiles.gemini import gemini
-from orchestrator.profiles.minimal import minimal
-from orchestrator.profiles.openai import openai
-from orchestrator.tools.base import Ok, Tool, ToolContext, ToolOutcome
+from orchestrator.engine.models.catalog import ModelFacts
+from orchestrator.engine.models.replay import ReplayModel
+from orchestrator.engine.profiles.anthropic import anthropic
+from orchestrator.engine.profiles.gemini import gemini
+from orchestrator.engine.profiles.minimal import minimal
+from orchestrator.engine.profiles.openai import openai
+from orchestrator.engine.tools.base import Ok, Tool, ToolContext, ToolOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.profiles.base import Profile
+    from orchestrator.engine.profiles.base import Profile
 
 TOOLS = {
     "openai": ["read_file", "apply_patch", "write_file", "shell", "grep", "glob"],

@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from orchestrator.profiles.base import Profile
-from orchestrator.profiles.orientation import GitSnapshot, Orientation, ProjectDocument
-from orchestrator.profiles.system_prompt import system_prompt
-from orchestrator.tools.registry import ToolRegistry
+from orchestrator.engine.profiles.base import Profile
+from orchestrator.engine.profiles.orientation import GitSnapshot, Orientation, ProjectDocument
+from orchestrator.engine.profiles.system_prompt import system_prompt
+from orchestrator.engine.tools.registry import ToolRegistry
 
 PROFILE = Profile("test", ToolRegistry(), "THE BASE")
 GIT = GitSnapshot("main", modified=2, untracked=3, commits=(("abc1234", "Newest"), ("def5678", "Oldest")))

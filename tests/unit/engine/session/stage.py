@@ -8,22 +8,22 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.agent.config import Host, SessionConfig
-from orchestrator.agent.session import Session
 from orchestrator.core.messages import FinishReason, Message, Role, Text, ToolCall, ToolDefinition, Usage
-from orchestrator.environments.local import LocalEnvironment
-from orchestrator.models.base import Completed, Response, TextPiece
-from orchestrator.profiles.base import Profile
-from orchestrator.tools.base import Ok, Order, Tool, ToolContext, ToolOutcome
-from orchestrator.tools.core_set import glob, grep, read_file, shell, write_file
-from orchestrator.tools.registry import ToolRegistry
+from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.models.base import Completed, Response, TextPiece
+from orchestrator.engine.profiles.base import Profile
+from orchestrator.engine.session.config import Host, SessionConfig
+from orchestrator.engine.session.session import Session
+from orchestrator.engine.tools.base import Ok, Order, Tool, ToolContext, ToolOutcome
+from orchestrator.engine.tools.core_set import glob, grep, read_file, shell, write_file
+from orchestrator.engine.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
     from orchestrator.core.session_events import SessionEvent
-    from orchestrator.models.base import Model, Request, StreamEvent
+    from orchestrator.engine.models.base import Model, Request, StreamEvent
 
 USAGE = Usage(input_tokens=10, output_tokens=5)
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.agent.config import SessionConfig
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import SessionState
 from orchestrator.core.messages import ToolDefinition
-from orchestrator.tools.base import Ends, Failed, Ok, Tool, ToolContext
-from tests.unit.agent.stage import says, session_in
+from orchestrator.engine.session.config import SessionConfig
+from orchestrator.engine.tools.base import Ends, Failed, Ok, Tool, ToolContext
+from tests.unit.engine.session.stage import says, session_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

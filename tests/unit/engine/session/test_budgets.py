@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.agent.config import Host, SessionConfig
-from orchestrator.agent.worst_case import MIN_REPLY_TOKENS
-from orchestrator.contracts.json_plan import JsonPlan
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import (
     ConfigurationError,
@@ -24,22 +21,25 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.events import LimitReached, ReplyReceived, TurnStarted, WaitStarted, Warned
 from orchestrator.core.messages import ToolDefinition, ToolResult, Usage
-from orchestrator.models.base import Completed, Response, Restarted, TextPiece, Waiting
-from orchestrator.models.fallback import FallbackModel, PricedModel
-from orchestrator.models.http import HttpModel
-from orchestrator.models.openai_chat import ChatWire
-from orchestrator.tools.base import Ends, Order, Tool, ToolContext, ToolOutcome
+from orchestrator.engine.contracts.json_plan import JsonPlan
+from orchestrator.engine.models.base import Completed, Response, Restarted, TextPiece, Waiting
+from orchestrator.engine.models.fallback import FallbackModel, PricedModel
+from orchestrator.engine.models.http import HttpModel
+from orchestrator.engine.models.openai_chat import ChatWire
+from orchestrator.engine.session.config import Host, SessionConfig
+from orchestrator.engine.session.worst_case import MIN_REPLY_TOKENS
+from orchestrator.engine.tools.base import Ends, Order, Tool, ToolContext, ToolOutcome
 from tests.doubles.model_server import Ending, ModelServer, Step, fail, reply, reset
-from tests.unit.agent.stage import ScriptedModel, events_of, says, session_in, session_with, tool
+from tests.unit.engine.session.stage import ScriptedModel, events_of, says, session_in, session_with, tool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping
     from pathlib import Path
 
     from orchestrator.core.session_events import SessionEvent
-    from orchestrator.models.base import Request, StreamEvent
+    from orchestrator.engine.models.base import Request, StreamEvent
     from tests.doubles.model_server import ScriptItem
-    from tests.unit.agent.stage import Step as Played
+    from tests.unit.engine.session.stage import Step as Played
 
 LOOK = ("glob", {"pattern": "*"})
 LAST = "This is your last turn"

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.agent.config import SessionConfig
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.events import SessionState
-from orchestrator.tools.base import Ok, Tool, ToolContext
-from tests.unit.agent.stage import ScriptedModel, events_of, kinds, says, session_in, tool
+from orchestrator.engine.session.config import SessionConfig
+from orchestrator.engine.tools.base import Ok, Tool, ToolContext
+from tests.unit.engine.session.stage import ScriptedModel, events_of, kinds, says, session_in, tool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from orchestrator.agent.session import Session
+    from orchestrator.engine.session.session import Session
 
 
 def times(noted: list[tuple[int, int]]) -> Tool:

@@ -9,12 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.agent.config import Host, SessionConfig
-from orchestrator.agent.earlier import history_of, sound, trimmed
-from orchestrator.agent.history import Turn, TurnKind
-from orchestrator.agent.session import Session
-from orchestrator.agent.worst_case import message_bytes
-from orchestrator.contracts.json_plan import JsonPlan
+from orchestrator.bot.journal.codec import decode, encode
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConnectionFailedError
 from orchestrator.core.events import Event, MessageAdded, ReplyReceived, SubagentEvent
@@ -29,9 +24,14 @@ from orchestrator.core.messages import (
     ToolResult,
     Usage,
 )
-from orchestrator.environments.local import LocalEnvironment
-from orchestrator.journal.codec import decode, encode
-from tests.unit.agent.stage import ScriptedModel, profile, says, session_in
+from orchestrator.engine.contracts.json_plan import JsonPlan
+from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.session.config import Host, SessionConfig
+from orchestrator.engine.session.earlier import history_of, sound, trimmed
+from orchestrator.engine.session.history import Turn, TurnKind
+from orchestrator.engine.session.session import Session
+from orchestrator.engine.session.worst_case import message_bytes
+from tests.unit.engine.session.stage import ScriptedModel, profile, says, session_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.agent.config import Host, SessionConfig
-from orchestrator.agent.session import Session
 from orchestrator.core.errors import ConfigurationError, RateLimitError
 from orchestrator.core.events import ErrorOccurred, SessionEnded, SessionState
 from orchestrator.core.messages import Message, Role
-from orchestrator.environments.local import LocalEnvironment
-from tests.unit.agent.stage import ScriptedModel, events_of, kinds, profile, says, session_in, tool
+from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.session.config import Host, SessionConfig
+from orchestrator.engine.session.session import Session
+from tests.unit.engine.session.stage import ScriptedModel, events_of, kinds, profile, says, session_in, tool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

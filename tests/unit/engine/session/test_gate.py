@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.agent.config import Host, SessionConfig
-from orchestrator.agent.gate import Gatekeeper, Refusal
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.events import CallStatus, LimitReached, ToolCallEnded
 from orchestrator.core.messages import ToolCall, ToolResult
-from orchestrator.guard.command_rules import CommandRules, Level
-from orchestrator.tools.base import Order
-from orchestrator.tools.core_set import shell
-from orchestrator.tools.shell import run_shell_command
-from orchestrator.tools.step_set import shell_command
-from tests.unit.agent.stage import events_of, says, session_in, tool
+from orchestrator.engine.policy.command_rules import CommandRules, Level
+from orchestrator.engine.session.config import Host, SessionConfig
+from orchestrator.engine.session.gate import Gatekeeper, Refusal
+from orchestrator.engine.tools.base import Order
+from orchestrator.engine.tools.core_set import shell
+from orchestrator.engine.tools.shell import run_shell_command
+from orchestrator.engine.tools.step_set import shell_command
+from tests.unit.engine.session.stage import events_of, says, session_in, tool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from orchestrator.core.session_events import SessionEvent
-    from orchestrator.models.base import Request
-    from orchestrator.tools.base import Tool
+    from orchestrator.engine.models.base import Request
+    from orchestrator.engine.tools.base import Tool
 
 RULES = CommandRules.parse(["touch *"], ["touch no"])
 READ = tool("look", lambda _: "seen")

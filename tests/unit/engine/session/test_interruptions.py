@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.agent.config import Host, SessionConfig
-from orchestrator.agent.history import INTERRUPTED, TurnKind
-from orchestrator.contracts.json_plan import JsonPlan
-from orchestrator.contracts.native import Native, SingleStep
 from orchestrator.core.errors import PullwrightError, WorkspaceError
 from orchestrator.core.events import CallStatus, SessionEnded, ToolCallEnded, ToolCallStarted
 from orchestrator.core.messages import FinishReason, Message, Role, Text
-from orchestrator.models.base import Response
-from orchestrator.tools.base import Order
-from tests.unit.agent.stage import USAGE, events_of, kinds, says, session_in, tool
+from orchestrator.engine.contracts.json_plan import JsonPlan
+from orchestrator.engine.contracts.native import Native, SingleStep
+from orchestrator.engine.models.base import Response
+from orchestrator.engine.session.config import Host, SessionConfig
+from orchestrator.engine.session.history import INTERRUPTED, TurnKind
+from orchestrator.engine.tools.base import Order
+from tests.unit.engine.session.stage import USAGE, events_of, kinds, says, session_in, tool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
     from pathlib import Path
 
-    from orchestrator.agent.session import Session
-    from orchestrator.contracts.base import Contract
     from orchestrator.core.session_events import SessionEvent
+    from orchestrator.engine.contracts.base import Contract
+    from orchestrator.engine.session.session import Session
 
 CONTRACTS: dict[str, Callable[[], Contract]] = {"native": Native, "single": SingleStep, "plan": JsonPlan}
 

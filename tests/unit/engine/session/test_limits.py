@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.agent.limits import Budget, Limits
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.messages import Usage
+from orchestrator.engine.session.limits import Budget, Limits
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.agent.ask import Ask
-from orchestrator.agent.calls import Workbench, run_call
-from orchestrator.agent.gate import allow_all, safe_mode
-from orchestrator.agent.history import History, Turn, TurnKind
-from orchestrator.agent.hooks import Hooks
-from orchestrator.agent.limits import Budget, Limits
-from orchestrator.agent.loop import EndKind, SessionEnd, run_loop
-from orchestrator.agent.worst_case import fixed_bytes
-from orchestrator.contracts.json_plan import JsonPlan
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import BadReplyError
 from orchestrator.core.events import (
@@ -27,20 +18,29 @@ from orchestrator.core.events import (
     ToolCallEnded,
 )
 from orchestrator.core.messages import FinishReason, Message, ToolCall, ToolDefinition, Usage
-from orchestrator.environments.local import LocalEnvironment
-from orchestrator.models.base import Request, Response
-from orchestrator.models.replay import ReplayModel
-from orchestrator.tools.base import Ledger, Ok, Tool, ToolContext, ToolOutcome
-from orchestrator.tools.control import finish
-from orchestrator.tools.files import write_file
-from orchestrator.tools.registry import ToolRegistry
-from orchestrator.tools.shell import run_shell_command
+from orchestrator.engine.contracts.json_plan import JsonPlan
+from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.models.base import Request, Response
+from orchestrator.engine.models.replay import ReplayModel
+from orchestrator.engine.session.ask import Ask
+from orchestrator.engine.session.calls import Workbench, run_call
+from orchestrator.engine.session.gate import allow_all, safe_mode
+from orchestrator.engine.session.history import History, Turn, TurnKind
+from orchestrator.engine.session.hooks import Hooks
+from orchestrator.engine.session.limits import Budget, Limits
+from orchestrator.engine.session.loop import EndKind, SessionEnd, run_loop
+from orchestrator.engine.session.worst_case import fixed_bytes
+from orchestrator.engine.tools.base import Ledger, Ok, Tool, ToolContext, ToolOutcome
+from orchestrator.engine.tools.control import finish
+from orchestrator.engine.tools.files import write_file
+from orchestrator.engine.tools.registry import ToolRegistry
+from orchestrator.engine.tools.shell import run_shell_command
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
     from pathlib import Path
 
-    from orchestrator.models.base import Model, StreamEvent
+    from orchestrator.engine.models.base import Model, StreamEvent
 
 
 def plan(*calls: tuple[str, Mapping[str, Any]]) -> str:

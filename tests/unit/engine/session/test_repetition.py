@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.agent.config import SessionConfig
-from orchestrator.agent.repetition import FailedCalls
-from orchestrator.contracts.json_plan import JsonPlan
-from orchestrator.contracts.native import Native, SingleStep
 from orchestrator.core.messages import ToolCall, ToolResult
-from orchestrator.tools.base import Order
-from orchestrator.tools.core_set import edit_file
-from tests.unit.agent.stage import ScriptedModel, events_of, says, session_in, tool
+from orchestrator.engine.contracts.json_plan import JsonPlan
+from orchestrator.engine.contracts.native import Native, SingleStep
+from orchestrator.engine.session.config import SessionConfig
+from orchestrator.engine.session.repetition import FailedCalls
+from orchestrator.engine.tools.base import Order
+from orchestrator.engine.tools.core_set import edit_file
+from tests.unit.engine.session.stage import ScriptedModel, events_of, says, session_in, tool
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.contracts.base import Contract
-    from orchestrator.models.base import Response
+    from orchestrator.engine.contracts.base import Contract
+    from orchestrator.engine.models.base import Response
 
 WRONG = {"file_path": "a.txt", "old_string": "ome\ntwo", "new_string": "1\n2"}
 CONTRACTS = (JsonPlan(), Native(), SingleStep())

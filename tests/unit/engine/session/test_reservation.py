@@ -8,10 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.agent.history import History, Turn, TurnKind
-from orchestrator.agent.limits import Amount, Budget, Limits
-from orchestrator.agent.reservation import NoRoomError, Reservation, Shortage, reserve
-from orchestrator.agent.worst_case import MIN_REPLY_TOKENS, InputMeter, Need, fixed_bytes, message_bytes
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import (
     ConnectionFailedError,
@@ -23,7 +19,17 @@ from orchestrator.core.errors import (
     RateLimitError,
 )
 from orchestrator.core.messages import Message, Role, ToolCall, ToolResult, Usage
-from orchestrator.models.base import Request
+from orchestrator.engine.models.base import Request
+from orchestrator.engine.session.history import History, Turn, TurnKind
+from orchestrator.engine.session.limits import Amount, Budget, Limits
+from orchestrator.engine.session.reservation import NoRoomError, Reservation, Shortage, reserve
+from orchestrator.engine.session.worst_case import (
+    MIN_REPLY_TOKENS,
+    InputMeter,
+    Need,
+    fixed_bytes,
+    message_bytes,
+)
 
 if TYPE_CHECKING:
     import random

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.agent.config import Host
-from orchestrator.agent.session import Session
 from orchestrator.core.errors import SandboxMissingError
-from orchestrator.environments.local import LocalEnvironment
-from orchestrator.environments.sandbox import find_sandbox
-from tests.unit.agent.stage import ScriptedModel, profile, says
+from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.environments.sandbox import find_sandbox
+from orchestrator.engine.session.config import Host
+from orchestrator.engine.session.session import Session
+from tests.unit.engine.session.stage import ScriptedModel, profile, says
 
 if TYPE_CHECKING:
     from pathlib import Path

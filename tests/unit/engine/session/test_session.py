@@ -7,11 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.agent.config import Host, SessionConfig
-from orchestrator.agent.history import TurnKind
-from orchestrator.agent.limits import Budget, Limits
-from orchestrator.agent.session import Session
-from orchestrator.contracts.native import Native
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import (
     AuthenticationError,
@@ -34,18 +29,32 @@ from orchestrator.core.events import (
     Warned,
 )
 from orchestrator.core.messages import FinishReason, Message, Role, ToolResult
-from orchestrator.environments.local import LocalEnvironment
-from orchestrator.models.base import Relaxed
-from orchestrator.tools.base import Order
-from orchestrator.tools.step_set import shell_command
-from tests.unit.agent.stage import USAGE, ScriptedModel, events_of, kinds, profile, says, session_in, tool
+from orchestrator.engine.contracts.native import Native
+from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.models.base import Relaxed
+from orchestrator.engine.session.config import Host, SessionConfig
+from orchestrator.engine.session.history import TurnKind
+from orchestrator.engine.session.limits import Budget, Limits
+from orchestrator.engine.session.session import Session
+from orchestrator.engine.tools.base import Order
+from orchestrator.engine.tools.step_set import shell_command
+from tests.unit.engine.session.stage import (
+    USAGE,
+    ScriptedModel,
+    events_of,
+    kinds,
+    profile,
+    says,
+    session_in,
+    tool,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
     from pathlib import Path
 
     from orchestrator.core.session_events import SessionEvent
-    from orchestrator.models.base import Request, Response, StreamEvent
+    from orchestrator.engine.models.base import Request, Response, StreamEvent
 
 
 def of(events: list[SessionEvent], kind: type[Event]) -> list[Any]:

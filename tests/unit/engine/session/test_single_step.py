@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.agent.config import SessionConfig
-from orchestrator.agent.session import Session
-from orchestrator.contracts.native import SingleStep
 from orchestrator.core.errors import ContextLengthError, InvalidRequestError, ModelError, OverloadedError
 from orchestrator.core.events import CallStatus, LimitReached, ToolCallEnded, Warned
 from orchestrator.core.messages import Message, Role, ToolCall, ToolResult
-from orchestrator.environments.local import LocalEnvironment
-from orchestrator.models.base import ToolChoice
-from orchestrator.models.failures import error_from_body
-from orchestrator.profiles.minimal import minimal
-from orchestrator.tools.truncation import DEFAULT_MAX_CHARS
-from orchestrator.tools.web import web_tools
-from tests.unit.agent.stage import ScriptedModel, Step, events_of, says, tool
+from orchestrator.engine.contracts.native import SingleStep
+from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.models.base import ToolChoice
+from orchestrator.engine.models.failures import error_from_body
+from orchestrator.engine.profiles.minimal import minimal
+from orchestrator.engine.session.config import SessionConfig
+from orchestrator.engine.session.session import Session
+from orchestrator.engine.tools.truncation import DEFAULT_MAX_CHARS
+from orchestrator.engine.tools.web import web_tools
+from tests.unit.engine.session.stage import ScriptedModel, Step, events_of, says, tool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
-    from orchestrator.models.base import Request
+    from orchestrator.engine.models.base import Request
 
 ALWAYS = ["shell_command", "read_file", "list_dir", "grep_files", "apply_patch"]
 LOOK = says("", ("list_dir", {"dir_path": "."}))

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.agent.config import Host, SessionConfig
-from orchestrator.agent.subagents import MAX_SUBAGENTS
 from orchestrator.core.errors import AuthenticationError, ConfigurationError, OverloadedError
 from orchestrator.core.events import Event, LimitReached, SessionEnded, SubagentEvent, ToolCallEnded
 from orchestrator.core.messages import Message, Role, ToolResult, Usage
-from orchestrator.tools.base import Order
-from tests.unit.agent.stage import USAGE, ScriptedModel, Step, events_of, says, session_in, tool
+from orchestrator.engine.session.config import Host, SessionConfig
+from orchestrator.engine.session.subagents import MAX_SUBAGENTS
+from orchestrator.engine.tools.base import Order
+from tests.unit.engine.session.stage import USAGE, ScriptedModel, Step, events_of, says, session_in, tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from orchestrator.core.session_events import SessionEvent
-    from orchestrator.models.base import Request, Response
-    from orchestrator.tools.base import Tool
+    from orchestrator.engine.models.base import Request, Response
+    from orchestrator.engine.tools.base import Tool
 
 TASK = "Look at the tests"
 FOUR = {"spawn_agent", "send_input", "wait", "close_agent"}

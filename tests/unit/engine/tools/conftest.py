@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.clock import SystemClock
-from orchestrator.environments.local import LocalEnvironment
-from orchestrator.tools.base import Ledger, ToolContext
+from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.tools.base import Ledger, ToolContext
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

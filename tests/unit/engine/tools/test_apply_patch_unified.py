@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import FileMissingError, ToolError
-from orchestrator.tools.apply_patch import apply_unified_patch
-from orchestrator.tools.base import Ok, Order, ToolContext
+from orchestrator.engine.tools.apply_patch import apply_unified_patch
+from orchestrator.engine.tools.base import Ok, Order, ToolContext
 
 if TYPE_CHECKING:
     from pathlib import Path

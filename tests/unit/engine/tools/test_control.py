@@ -8,12 +8,12 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from orchestrator.core.errors import ToolError
-from orchestrator.tools.base import Ends, Failed, Ok, Order, Tool, ToolContext
-from orchestrator.tools.control import ask_question, create_pull_request, finish, run_tests
-from orchestrator.tools.edit import edit_file
-from orchestrator.tools.files import read_file, write_file
-from orchestrator.tools.search import glob, grep, list_dir
-from orchestrator.tools.shell import run_shell_command
+from orchestrator.engine.tools.base import Ends, Failed, Ok, Order, Tool, ToolContext
+from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
+from orchestrator.engine.tools.edit import edit_file
+from orchestrator.engine.tools.files import read_file, write_file
+from orchestrator.engine.tools.search import glob, grep, list_dir
+from orchestrator.engine.tools.shell import run_shell_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,9 +11,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, ToolError
-from orchestrator.tools import control, core_set, edit, files, step_set
-from orchestrator.tools.base import CommandTimes, Failed, Ok, Order, Tool, ToolContext, ToolOutcome
-from orchestrator.tools.schema import argument_problems
+from orchestrator.engine.tools import control, core_set, edit, files, step_set
+from orchestrator.engine.tools.base import CommandTimes, Failed, Ok, Order, Tool, ToolContext, ToolOutcome
+from orchestrator.engine.tools.schema import argument_problems
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.errors import FileUnreadableError, PathRefusedError, ToolError
-from orchestrator.tools.base import Failed, Ok, ToolContext
-from orchestrator.tools.edit import edit_file
-from orchestrator.tools.matching import find, nearest_lines
+from orchestrator.engine.tools.base import Failed, Ok, ToolContext
+from orchestrator.engine.tools.edit import edit_file
+from orchestrator.engine.tools.matching import find, nearest_lines
 
 if TYPE_CHECKING:
     from pathlib import Path

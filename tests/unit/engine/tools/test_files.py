@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
-from orchestrator.tools.base import Failed, Ok, ToolContext, ToolOutcome
-from orchestrator.tools.files import MAX_SHOWN_CHARS, left_out, read_file, write_file
-from orchestrator.tools.textfile import lines_of
+from orchestrator.engine.tools.base import Failed, Ok, ToolContext, ToolOutcome
+from orchestrator.engine.tools.files import MAX_SHOWN_CHARS, left_out, read_file, write_file
+from orchestrator.engine.tools.textfile import lines_of
 
 if TYPE_CHECKING:
     from pathlib import Path

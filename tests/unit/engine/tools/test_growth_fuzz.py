@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import ToolError
-from orchestrator.guard.blocked import LONGEST_COMMAND
-from orchestrator.tools.changes import unwrapped
-from orchestrator.tools.hunks import apply_chunks
-from orchestrator.tools.v4a import parse_v4a
+from orchestrator.engine.policy.blocked import LONGEST_COMMAND
+from orchestrator.engine.tools.changes import unwrapped
+from orchestrator.engine.tools.hunks import apply_chunks
+from orchestrator.engine.tools.v4a import parse_v4a
 from tests.fuzz import commands
 from tests.fuzz.growth import TARGET, grows, repeated, taken_apart
 

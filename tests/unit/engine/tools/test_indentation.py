@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import ToolError
-from orchestrator.tools.base import Failed, Ok
-from orchestrator.tools.edit import edit_text
-from orchestrator.tools.hunks import apply_chunks
-from orchestrator.tools.indentation import Shift, ShiftedLines
-from orchestrator.tools.unified import parse_unified
-from orchestrator.tools.v4a import parse_v4a
+from orchestrator.engine.tools.base import Failed, Ok
+from orchestrator.engine.tools.edit import edit_text
+from orchestrator.engine.tools.hunks import apply_chunks
+from orchestrator.engine.tools.indentation import Shift, ShiftedLines
+from orchestrator.engine.tools.unified import parse_unified
+from orchestrator.engine.tools.v4a import parse_v4a
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orchestrator.tools.base import ToolContext
+    from orchestrator.engine.tools.base import ToolContext
 
 SOURCES = [
     Path(str(module.__file__)).read_text() for module in (calendar, json.decoder, queue, string, textwrap)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.tools.changes import Chunk, Line
-from orchestrator.tools.hunks import apply_chunks
-from orchestrator.tools.line_index import LineIndex
+from orchestrator.engine.tools.changes import Chunk, Line
+from orchestrator.engine.tools.hunks import apply_chunks
+from orchestrator.engine.tools.line_index import LineIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import FileMissingError
-from orchestrator.tools.base import Failed, ToolContext
-from orchestrator.tools.edit import edit_file
-from orchestrator.tools.files import read_file
+from orchestrator.engine.tools.base import Failed, ToolContext
+from orchestrator.engine.tools.edit import edit_file
+from orchestrator.engine.tools.files import read_file
 
 if TYPE_CHECKING:
     from pathlib import Path

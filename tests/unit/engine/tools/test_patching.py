@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import PathRefusedError, ToolError
-from orchestrator.environments.local import LocalEnvironment
-from orchestrator.tools.apply_patch import apply_patch, apply_unified_patch
-from orchestrator.tools.base import Ledger, Ok, Tool, ToolContext
-from orchestrator.tools.hunks import apply_chunks
-from orchestrator.tools.unified import parse_unified
-from orchestrator.tools.v4a import parse_v4a
+from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.tools.apply_patch import apply_patch, apply_unified_patch
+from orchestrator.engine.tools.base import Ledger, Ok, Tool, ToolContext
+from orchestrator.engine.tools.hunks import apply_chunks
+from orchestrator.engine.tools.unified import parse_unified
+from orchestrator.engine.tools.v4a import parse_v4a
 
 WORDS = (
     "a",

@@ -10,9 +10,9 @@ import pytest
 
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.messages import ToolDefinition
-from orchestrator.tools.base import Ok, Tool, ToolContext, ToolOutcome
-from orchestrator.tools.core_set import read_file, shell, write_file
-from orchestrator.tools.registry import ToolRegistry, check_tool
+from orchestrator.engine.tools.base import Ok, Tool, ToolContext, ToolOutcome
+from orchestrator.engine.tools.core_set import read_file, shell, write_file
+from orchestrator.engine.tools.registry import ToolRegistry, check_tool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

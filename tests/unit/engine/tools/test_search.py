@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.core.errors import FileMissingError, PathRefusedError, ToolError
-from orchestrator.environments.base import GrepOptions
-from orchestrator.tools.base import Ok, Tool, ToolContext
-from orchestrator.tools.search import MAX_ENTRIES, glob, grep, list_dir, search_files
+from orchestrator.engine.environments.base import GrepOptions
+from orchestrator.engine.tools.base import Ok, Tool, ToolContext
+from orchestrator.engine.tools.search import MAX_ENTRIES, glob, grep, list_dir, search_files
 
 if TYPE_CHECKING:
     from pathlib import Path

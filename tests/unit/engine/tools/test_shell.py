@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from orchestrator.core.errors import ToolError
-from orchestrator.tools.base import Failed, Ok, ToolContext, ToolOutcome
-from orchestrator.tools.shell import run_shell_command
+from orchestrator.engine.tools.base import Failed, Ok, ToolContext, ToolOutcome
+from orchestrator.engine.tools.shell import run_shell_command
 
 
 async def run(context: ToolContext, command: str, **rest: Any) -> ToolOutcome:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import ToolError
-from orchestrator.tools.base import Ends, ToolContext
-from orchestrator.tools.schema import argument_problems
-from orchestrator.tools.step_set import grep_files, list_dir, read_file, shell_command, submit
-from tests.unit.tools.test_core_set import checked, failure, told
+from orchestrator.engine.tools.base import Ends, ToolContext
+from orchestrator.engine.tools.schema import argument_problems
+from orchestrator.engine.tools.step_set import grep_files, list_dir, read_file, shell_command, submit
+from tests.unit.engine.tools.test_core_set import checked, failure, told
 
 if TYPE_CHECKING:
     from pathlib import Path

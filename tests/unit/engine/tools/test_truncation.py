@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.tools.truncation import Mode, OutputLimits, truncate, truncate_chars, truncate_lines
+from orchestrator.engine.tools.truncation import Mode, OutputLimits, truncate, truncate_chars, truncate_lines
 
 LIMITS = {
     "read_file": (50_000, None, Mode.HEAD_TAIL),

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.core.errors import ToolError
-from orchestrator.tools.base import Ok
-from orchestrator.tools.schema import problems
-from orchestrator.tools.web import (
+from orchestrator.engine.tools.base import Ok
+from orchestrator.engine.tools.schema import problems
+from orchestrator.engine.tools.web import (
     MAX_SHOWN_CHARACTERS,
     PAGE_NOTE,
     web_fetch,
@@ -23,16 +23,16 @@ from orchestrator.tools.web import (
     web_search,
     web_tools,
 )
-from orchestrator.tools.web_text import WRAP_CHARACTERS, PageReader, seen, wrapped
-from orchestrator.web.client import HttpWeb
-from orchestrator.web.engines import BRAVE
+from orchestrator.engine.tools.web_text import WRAP_CHARACTERS, PageReader, seen, wrapped
+from orchestrator.engine.web.client import HttpWeb
+from orchestrator.engine.web.engines import BRAVE
 from tests.doubles.search_engines import KEY, as_json, brave
 from tests.doubles.web_server import WebServer, html, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orchestrator.tools.base import Tool, ToolContext
+    from orchestrator.engine.tools.base import Tool, ToolContext
     from tests.doubles.web_server import Route
 
 ARTICLE = """<!doctype html><html><head><title>The  title &amp; more</title><script>var hidden = 1;</script></head>

@@ -15,8 +15,8 @@ import pytest
 
 from orchestrator import __version__
 from orchestrator.core.errors import ToolError
-from orchestrator.web.base import PageKind
-from orchestrator.web.client import HttpWeb, WebOptions
+from orchestrator.engine.web.base import PageKind
+from orchestrator.engine.web.client import HttpWeb, WebOptions
 from tests.doubles.web_server import Answer, SiteRequest, WebServer, html, plain, redirect
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 from orchestrator.core.changes import FileChange, FileVersion
-from orchestrator.guard.syntax import MAX_BYTES, newly_unreadable, unreadable_files, without_warnings
+from orchestrator.engine.policy.syntax import MAX_BYTES, newly_unreadable, unreadable_files, without_warnings
 
 
 @pytest.mark.parametrize(
