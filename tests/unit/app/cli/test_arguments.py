@@ -14,7 +14,7 @@ from orchestrator.app.cli.setting_flags import SETTING_KEYS
 from orchestrator.app.config.settings import KEYS, RENAMED
 from orchestrator.engine.policy.secrets import Redactor
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 LONG_KEY = "sk-" + "a1B2c3D4" * 6
 
 

@@ -31,7 +31,7 @@ from tests.doubles.folder_git import FolderGit
 from tests.unit.app.cli.examples import EVENTS
 
 RUN = "20261121-033112-ab12cd"
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.app.cli.exit_codes import USAGE
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 SCRIPT = ROOT / "run_local_agent.py"
 AS_OLD = "import runpy, sys; sys.version_info = (3, 10, 13); runpy.run_path({script!r}, run_name='__main__')"
 OLD_PYTHONS = [name for minor in range(6, 11) if (name := shutil.which(f"python3.{minor}"))]

@@ -165,7 +165,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_the_example_of_the_readme(tmp_path: Path) -> None:
-    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+    readme = (Path(__file__).parents[4] / "README.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```toml\n(\[fleet\].*?)```", readme, flags=re.DOTALL)
     one, two = read(tmp_path, block, TWO_TOKEN=TOKEN).repositories
     assert (one.settings["every"], two.settings["cron"]) == ("30m", "0 3 * * *")

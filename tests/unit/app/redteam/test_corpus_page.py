@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.app.redteam.attack import INCIDENTS, read_corpus
 
-PAGE = (Path(__file__).parents[3] / "orchestrator/app/redteam/attacks/README.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[4] / "orchestrator/app/redteam/attacks/README.md").read_text("utf-8")
 ROWS = re.findall(r"^\| (\d+) \| [^|]+ \| ([^|]+) \|", PAGE, re.MULTILINE)
 SHOWN = 3
 

@@ -122,5 +122,5 @@ def test_beside_commands_without_a_sandbox_nobody_traces_this_program(
     permission: str, sandbox: str, traceable: str
 ) -> None:
     words = [sys.executable, "-c", TRACEABLE, permission, sandbox]
-    ran = subprocess.run(words, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=True)
+    ran = subprocess.run(words, cwd=Path(__file__).parents[4], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == traceable

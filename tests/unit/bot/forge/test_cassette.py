@@ -11,7 +11,7 @@ from orchestrator.bot.forge.base import Proposal, PullRequestState
 from orchestrator.bot.forge.github import GitHubForge, GitHubToken, Patience
 from orchestrator.core.clock import ManualClock
 
-CASSETTES = Path(__file__).parents[2] / "data" / "github" / "cassettes"
+CASSETTES = Path(__file__).parents[3] / "data" / "github" / "cassettes"
 
 
 @pytest.fixture(scope="module")

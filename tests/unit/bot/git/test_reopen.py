@@ -44,7 +44,7 @@ CHANGED = {"README.md", "src/new.py", "src/calc.py", "src/old.py"}
 def killed(source: Path, tmp_path: Path) -> Path:
     """A clone in which something was committed and more was changed, then came the end."""
     words = [sys.executable, "-c", _WORKER, str(source), str(tmp_path / "runs")]
-    done = subprocess.run(words, capture_output=True, check=False, cwd=Path(__file__).parents[3])
+    done = subprocess.run(words, capture_output=True, check=False, cwd=Path(__file__).parents[4])
     assert done.returncode == -9
     return Path(os.fsdecode(done.stdout.strip()))
 

@@ -49,7 +49,7 @@ def living(
         [sys.executable, "-c", _HOLDER, str(source), str(parent), manner],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        cwd=Path(__file__).parents[3],
+        cwd=Path(__file__).parents[4],
     ) as process:
         assert process.stdout is not None
         yield Path(os.fsdecode(process.stdout.readline().strip())), process

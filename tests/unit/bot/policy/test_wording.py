@@ -24,7 +24,7 @@ REPOSITORY = "https://github.com/owner/name"
 WORDING = Wording(("github.com", "*.docs.example"), REPOSITORY)
 HOSTS = Hosts.of(WORDING.hosts)
 SPEC: list[str] = json.loads(
-    (Path(__file__).parents[2] / "data" / "markdown" / "gfm-spec.json").read_text(encoding="utf-8")
+    (Path(__file__).parents[3] / "data" / "markdown" / "gfm-spec.json").read_text(encoding="utf-8")
 )
 
 TAGS = frozenset(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from orchestrator.bot.verification.base import WHOLE_RUN, CaseResult, CaseStatus
 from orchestrator.bot.verification.reports import MAX_BYTES, by_id, read_report
 
-REPORTS = Path(__file__).parents[2] / "data" / "reports"
+REPORTS = Path(__file__).parents[3] / "data" / "reports"
 
 # The numbers that the runner itself printed at its end: passed, failed with errors, skipped.
 COUNTS = {

@@ -176,7 +176,7 @@ asyncio.run(main())
 @pytest.mark.parametrize("daemon", ["deaf", "after an attack on the first process"])
 def test_nothing_lives_when_the_program_was_killed(daemon: str, mark: str, tmp_path: Path) -> None:
     words = [sys.executable, "-c", PROGRAM, str(tmp_path), f"{line(daemon, mark)}; sleep 600"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]) as program:
+    with subprocess.Popen(words, stdout=subprocess.PIPE, cwd=Path(__file__).parents[4]) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == b"up\n"
         handles = [os.pidfd_open(number) for number in alive(mark) if number != program.pid]

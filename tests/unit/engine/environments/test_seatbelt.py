@@ -77,7 +77,7 @@ def test_what_a_dead_process_leaves_is_swept_and_what_lives_is_not(temporary: Pa
         [sys.executable, "-c", DIES],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        cwd=Path(__file__).parents[3],
+        cwd=Path(__file__).parents[4],
         env={**os.environ, "TMPDIR": str(temporary)},
     ) as process:
         assert process.stdout is not None

@@ -37,7 +37,7 @@ from orchestrator.engine.models.base import (
     invalid_arguments,
 )
 
-DATA = Path(__file__).parents[2] / "data" / "messages"
+DATA = Path(__file__).parents[3] / "data" / "messages"
 WIRE = AnthropicWire.at("https://api.anthropic.com/v1", "claude-opus-5")
 REQUEST = Request("", ())
 

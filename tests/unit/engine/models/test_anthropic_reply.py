@@ -34,7 +34,7 @@ from orchestrator.engine.models.base import (
     TextPiece,
 )
 
-DATA = Path(__file__).parents[2] / "data" / "messages"
+DATA = Path(__file__).parents[3] / "data" / "messages"
 WIRE = AnthropicWire.at("http://localhost:8080", "some-model")
 ASK = Request("You are brief.", (Message.user("Hello there"),))
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -26,7 +26,7 @@ from tests.doubles.sse_server import SseServer, json_answer, sse_answer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-DATA = Path(__file__).parents[2] / "data" / "messages"
+DATA = Path(__file__).parents[3] / "data" / "messages"
 WIRE = AnthropicWire.at("http://localhost:8080", "some-model")
 ASK = Request("You are brief.", (Message.user("Hello there"),))
 

@@ -25,7 +25,7 @@ from orchestrator.engine.models.openai_responses import ResponsesWire
 
 vcr: Any = importlib.import_module("vcr")  # has no types
 
-CASSETTES = Path(__file__).parents[2] / "data" / "cassettes"
+CASSETTES = Path(__file__).parents[3] / "data" / "cassettes"
 BASE_URL = os.environ.get("PULLWRIGHT_TEST_BASE_URL", "")
 KEY = "sk-made-up-0123456789"
 PLAN = {

@@ -170,7 +170,7 @@ def test_of_words_in_a_row_any_twelve_characters_count(value: str) -> None:
 
 def test_this_repository_holds_no_part_of_a_made_up_value() -> None:
     redactor = Redactor([*REALISTIC, *STRUCTURED])
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[4]
     for path in [*root.glob("orchestrator/**/*.py"), *root.glob("prompts/**/*.md"), *root.glob("*.md")]:
         assert list(redactor._values.spans(path.read_bytes())) == [], path
 
