@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shlex
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from orchestrator.config import LOCAL_FILE
 from orchestrator.config.settings import AUTO
 from orchestrator.core.events import Warned
 from orchestrator.cycle.verify import tell_runs
-from orchestrator.environments.local import LocalEnvironment
+from orchestrator.environments.local import LocalEnvironment, conditions
 from orchestrator.verification.runs import HostRuns, RunOptions
 from orchestrator.verification.suggest import suggest
 from orchestrator.workspace.owner import address_key
@@ -124,7 +125,7 @@ def run_options(settings: Settings, found: Proposal | None, sandbox: Sandbox | N
         settings.test_minutes,
         settings.test_paths,
         sandbox=sandbox.name if sandbox else "none",
-        grants=(*settings.allow_host, *settings.sandbox_read),
+        conditions=conditions(sandbox, os.environ),
     )
 
 
