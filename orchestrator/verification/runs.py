@@ -28,7 +28,7 @@ from orchestrator.verification.pytest_calls import (
     pytest_variables,
 )
 from orchestrator.verification.reports import MAX_BYTES, Ended, run_result, why_stopped
-from orchestrator.verification.slot import Slot, stamps_of
+from orchestrator.verification.slot import Slot
 from orchestrator.verification.trees import TestFiles, folders_of
 
 if TYPE_CHECKING:
@@ -416,9 +416,9 @@ class HostRuns:
                 with _unfit():
                     await environment.write_file(control.path(token), control.text(token).encode("ascii"))
             programs = list(filter(is_test_program, await _in_thread(self._trees.entries, tree)))
-            stamps = await _in_thread(stamps_of, slot.tree, programs)
+            stamps = await _in_thread(slot.stamper.files, slot.tree, programs)
             ended = await self._execute(environment, slot, command)
-            now = await _in_thread(stamps_of, slot.tree, programs)
+            now = await _in_thread(slot.stamper.files, slot.tree, programs)
             rewritten = next((path for path in programs if now[path] != stamps[path]), "")
             return replace(ended, rewritten=rewritten, token=token)
         finally:
