@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shlex
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from orchestrator.bot.git.owner import address_key
 from orchestrator.bot.verification.runs import HostRuns, RunOptions
 from orchestrator.bot.verification.suggest import suggest
 from orchestrator.core.events import Warned
-from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.environments.local import LocalEnvironment, conditions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -124,7 +125,7 @@ def run_options(settings: Settings, found: Proposal | None, sandbox: Sandbox | N
         settings.test_minutes,
         settings.test_paths,
         sandbox=sandbox.name if sandbox else "none",
-        grants=(*settings.allow_host, *settings.sandbox_read),
+        conditions=conditions(sandbox, os.environ),
     )
 
 

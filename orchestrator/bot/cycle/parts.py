@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.earlier import Earlier
     from orchestrator.bot.cycle.etiquette import Trailer
     from orchestrator.bot.cycle.guards import Guards
+    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.cycle.sight import Sight
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.cycle.verify import RecordedTests
     from orchestrator.bot.forge.base import Forge
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.models.base import Model
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.limits import Limits
+    from orchestrator.engine.tools.base import Ledger
 
 Propose: TypeAlias = Callable[[str, str], Awaitable[str]]
 MayFinish: TypeAlias = Callable[[str], Awaitable[str | None]]
@@ -216,3 +219,24 @@ class CycleParts:
     origin: str = ""
     verifier: Callable[[Clone], Verifier | None] | None = None
     recorded_tests: RecordedTests | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One cycle's attempt at its task: what all who take part in it share.
+
+    Attributes:
+        clone: holds the change.
+        ledger: which files tools have touched, and which the model has seen.
+        sight: what the model may see of texts and names.
+        result: what the cycle ends with; it is filled in on the way.
+        emit: takes the events of the cycle.
+    """
+
+    parts: CycleParts
+    task: Task
+    clone: Clone
+    ledger: Ledger
+    sight: Sight
+    result: CycleResult
+    emit: Emit

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 _MOST_BYTES = 4_000_000
 """Of Python in one change; reading more takes seconds."""
 _MOST_LINES = 50
-_Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+_Definition: TypeAlias = _Function | ast.ClassDef
 _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 """What Python's parser raises for a file that it cannot read."""
 
@@ -184,7 +185,7 @@ _Key: TypeAlias = tuple[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Function:
+class _Test:
     """A test function: where it is, its text without its name and marks, and why it may be skipped."""
 
     path: str
@@ -203,8 +204,8 @@ class _Function:
 class _Found:
     """What the files of one change show."""
 
-    before: dict[_Key, _Function] = field(default_factory=dict)
-    after: dict[_Key, _Function] = field(default_factory=dict)
+    before: dict[_Key, _Test] = field(default_factory=dict)
+    after: dict[_Key, _Test] = field(default_factory=dict)
     reaching: list[Place] = field(default_factory=list)
     unreadable: list[Place] = field(default_factory=list)
     files: list[ChangedTests] = field(default_factory=list)
@@ -235,7 +236,7 @@ class _Found:
 
     def listing(self) -> TestListing:
         """Names before and after, compared. A function with the same text elsewhere has moved."""
-        moved: dict[bytes, list[_Function]] = defaultdict(list)
+        moved: dict[bytes, list[_Test]] = defaultdict(list)
         for key, one in self.after.items():
             if key not in self.before:
                 moved[one.body].append(one)
@@ -258,8 +259,42 @@ def _lines(old: bytes, new: bytes) -> tuple[int, int]:
     return (after - before).total(), (before - after).total()
 
 
-def _functions(path: str, source: bytes) -> list[_Function]:
-    """The test functions that a runner would collect.
+@dataclass(frozen=True, slots=True)
+class PythonTest:
+    """A test function of a file of Python.
+
+    Attributes:
+        classes: those that it is in, the outermost first.
+    """
+
+    node: _Function
+    classes: tuple[ast.ClassDef, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its classes' names and its own."""
+        return (*(one.name for one in self.classes), self.node.name)
+
+
+def python_tests(tree: ast.Module) -> Iterator[PythonTest]:
+    """The test functions that pytest or unittest collects from a file by their own rules.
+
+    A name stands for what it is bound to last; what is only there for type checkers or programs is left out.
+    """
+    todo: list[tuple[tuple[ast.ClassDef, ...], Sequence[ast.stmt]]] = [((), tree.body)]
+    while todo:
+        classes, body = todo.pop()
+        for name, node in _last_bound(body).items():
+            if isinstance(node, ast.ClassDef):
+                # A class with a base may be a TestCase; one without is found by its name.
+                if name.startswith("Test") or node.bases:
+                    todo.append(((*classes, node), node.body))
+            elif name.startswith("test"):
+                yield PythonTest(node, classes)
+
+
+def _functions(path: str, source: bytes) -> list[_Test]:
+    """The test functions of a file, with why each may be skipped.
 
     Raises:
         SyntaxError, ValueError, RecursionError, MemoryError: it is no Python, or nested too deeply.
@@ -268,47 +303,64 @@ def _functions(path: str, source: bytes) -> list[_Function]:
     if not _COLLECTED_FILE.fullmatch(path.rpartition("/")[2]):
         return []
     names, rows = _Names(tree), source.splitlines()
-    found: list[_Function] = []
-    todo: list[tuple[tuple[str, ...], Sequence[ast.stmt], frozenset[str]]] = [((), tree.body, frozenset())]
-    while todo:
-        classes, body, above = todo.pop()
-        last, reasons = _scope(body, names)
-        skips = above | (reasons if len(reasons) <= _MOST_REASONS else {" ".join(sorted(reasons))})
-        for name, node in last.items():
-            own = skips.union(*(names.marks(one) for one in node.decorator_list))
-            if isinstance(node, ast.ClassDef):
-                # A class with a base may be a TestCase; one without is found by its name.
-                if name.startswith("Test") or node.bases:
-                    todo.append(((*classes, name), node.body, own))
-            elif name.startswith("test"):
-                own |= names.skipping_calls(node)
-                found.append(_Function(path, (*classes, name), node.lineno, _body(node, rows), own))
-    return found
+    by_scope: dict[ast.ClassDef | None, frozenset[str]] = {None: _reasons(tree.body, names)}
+
+    def skips(classes: tuple[ast.ClassDef, ...]) -> frozenset[str]:
+        if not classes:
+            return by_scope[None]
+        if classes[-1] not in by_scope:
+            above, own = skips(classes[:-1]), _reasons(classes[-1].body, names)
+            by_scope[classes[-1]] = above.union(own, names.marks_of(classes[-1]))
+        return by_scope[classes[-1]]
+
+    return [
+        _Test(
+            path,
+            one.names,
+            one.node.lineno,
+            _body(one.node, rows),
+            skips(one.classes) | names.marks_of(one.node) | names.skipping_calls(one.node),
+        )
+        for one in python_tests(tree)
+    ]
 
 
-def _scope(body: Sequence[ast.stmt], names: _Names) -> tuple[dict[str, _Definition], set[str]]:
-    """What each name stands for at the end of a file or class, and why all of it may be skipped."""
+def _last_bound(body: Sequence[ast.stmt]) -> dict[str, _Definition]:
+    """What each name of a function or class stands for at the end of a file or class."""
     last: dict[str, _Definition] = {}
+    for node in _statements(body):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                last[name] = node
+            case _:
+                for name in _bound(node):
+                    last.pop(name, None)
+    return last
+
+
+def _bound(node: ast.stmt) -> list[str]:
+    """The names that an assignment or a deletion binds anew."""
+    if not isinstance(node, ast.Delete | ast.Assign | ast.AnnAssign | ast.AugAssign):
+        return []
+    targets = node.targets if isinstance(node, ast.Delete | ast.Assign) else [node.target]
+    return [one.id for one in targets if isinstance(one, ast.Name)]
+
+
+def _reasons(body: Sequence[ast.stmt], names: _Names) -> frozenset[str]:
+    """Why all of a file or class may be skipped."""
     reasons: set[str] = set()
     for node in _statements(body):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                last[name] = node
                 if _SET_UP.match(name) or any("autouse" in _shape(one) for one in node.decorator_list):
                     reasons |= names.skipping_calls(node)
-            case ast.ClassDef(name=name):
-                last[name] = node
-            case ast.Delete() | ast.Assign() | ast.AnnAssign() | ast.AugAssign():
-                targets = getattr(node, "targets", None) or [getattr(node, "target", None)]
-                bound = [one.id for one in targets if isinstance(one, ast.Name)]
-                for name in bound:
-                    last.pop(name, None)
-                reasons |= _reasons_of(node, bound, names)
             case ast.Expr() | ast.Raise():
                 reasons |= names.skipping_calls(node)
+            case ast.Delete() | ast.Assign() | ast.AnnAssign() | ast.AugAssign():
+                reasons |= _reasons_of(node, _bound(node), names)
             case _:
                 pass
-    return last, reasons
+    return frozenset(reasons if len(reasons) <= _MOST_REASONS else {" ".join(sorted(reasons))})
 
 
 def _reasons_of(node: ast.stmt, bound: Sequence[str], names: _Names) -> frozenset[str]:
@@ -353,7 +405,7 @@ def _is_not_run(test: ast.expr) -> bool:
             return False
 
 
-def _body(node: ast.FunctionDef | ast.AsyncFunctionDef, rows: Sequence[bytes]) -> bytes:
+def _body(node: _Function, rows: Sequence[bytes]) -> bytes:
     """A function's text below its head, without indentation and empty lines."""
     first = node.body[0]
     start = min([first.lineno, *(one.lineno for one in getattr(first, "decorator_list", ()))])
@@ -430,6 +482,10 @@ class _Names:
             if isinstance(one, ast.Name | ast.Attribute)
         )
         return frozenset({_shape(node)}) if skips else frozenset()
+
+    def marks_of(self, node: _Definition) -> frozenset[str]:
+        """The marks above a function or class that say that tests are skipped."""
+        return frozenset[str]().union(*map(self.marks, node.decorator_list))
 
     def skipping_calls(self, node: ast.AST) -> frozenset[str]:
         """The shapes of calls and errors by which a function leaves a test as skipped."""

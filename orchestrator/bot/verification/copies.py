@@ -13,7 +13,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.policy.test_listing import python_tests
 from orchestrator.bot.verification.base import CaseStatus
+from orchestrator.engine.policy.syntax import without_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -226,17 +228,12 @@ def _function(name: str, start: str) -> str:
 def _tests(source: bytes) -> Iterator[tuple[str, Function]]:
     """The test functions of a file, also those in classes, each with its name."""
     try:
-        tree = ast.parse(source.decode("utf-8"))
+        text = source.decode("utf-8")
+        tree = without_warnings(lambda: ast.parse(text))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
-    pending: list[tuple[str, Sequence[ast.stmt]]] = [("", tree.body)]
-    while pending:
-        prefix, body = pending.pop()
-        for node in body:
-            if isinstance(node, ast.ClassDef):
-                pending.append((f"{prefix}{node.name}::", node.body))
-            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
-                yield f"{prefix}{node.name}", node
+    for test in python_tests(tree):
+        yield "::".join(test.names), test.node
 
 
 def _expected(function: Function) -> ast.Constant | None:

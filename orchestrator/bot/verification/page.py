@@ -38,6 +38,21 @@ _NAMES = {
     RunKind.AFTER: "after: this change",
     RunKind.NEW: "new: the base, with the tests of this change",
 }
+_DOUBTFUL = (
+    Kind.ONLY_AS_CHANGED,
+    Kind.HIDDEN,
+    Kind.LOOSENED,
+    Kind.ELSEWHERE,
+    Kind.CHANGED,
+    Kind.GONE,
+    Kind.SKIPPED,
+)
+_NEW_TESTS = {
+    "failWithoutChange": Kind.PROVES,
+    "failWithoutChangeByError": Kind.PROVES_BY_ERROR,
+    "notLoadedWithoutChange": Kind.NOT_LOADED,
+    "passWithoutChange": Kind.PASSES_WITHOUT,
+}
 _END_OF_HEAD = re.compile(r"^ {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$", re.MULTILINE)
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 # In a string of JSON these may be written so. As they are, a fence might be closed, or a forge act on them.
@@ -150,18 +165,14 @@ def _row(kind: RunKind, run: RunResult) -> dict[str, str]:
 def _statement(verdict: Verdict, head: str) -> dict[str, Any]:
     runs = verdict.runs
     result = "FAILED" if verdict.is_red else "WARNED" if verdict.reasons or verdict.problem else "PASSED"
-    cases = runs.after.cases.values() if runs.after else ()
-    failed = [case.id for case in cases if case.failed]
-    doubtful = verdict.of(
-        Kind.ONLY_AS_CHANGED,
-        Kind.HIDDEN,
-        Kind.LOOSENED,
-        Kind.ELSEWHERE,
-        Kind.CHANGED,
-        Kind.GONE,
-        Kind.SKIPPED,
-    )
-    warned = [name for name in (*doubtful, *verdict.of(Kind.FLAKY)) if name not in set(failed)]
+    failed = [case.id for case in runs.after.failures] if runs.after else []
+    known = set(failed)
+    warned = [name for name in (*verdict.of(*_DOUBTFUL), *verdict.of(Kind.FLAKY)) if name not in known]
+    commands = {
+        "test": runs.command[:_COMMAND_CHARS],
+        "setup": runs.setup[:_COMMAND_CHARS],
+        "sandbox": runs.sandbox,
+    }
     return {
         "_type": _STATEMENT,
         "subject": [{"name": "head", "digest": {"gitCommit": head, "gitTree": runs.tree}}],
@@ -170,24 +181,12 @@ def _statement(verdict: Verdict, head: str) -> dict[str, Any]:
             "result": result,
             "configuration": [
                 {"name": "base", "digest": {"gitCommit": runs.base}},
-                {
-                    "name": "commands",
-                    "annotations": {
-                        "test": runs.command[:_COMMAND_CHARS],
-                        "setup": runs.setup[:_COMMAND_CHARS],
-                        "sandbox": runs.sandbox,
-                    },
-                },
+                {"name": "commands", "annotations": commands},
             ],
             **_listed("failedTests", failed),
             **_listed("warnedTests", warned),
             "runs": {kind.value: _described(_run(runs, kind)) for kind in RunKind},
-            "newTests": {
-                "failWithoutChange": len(verdict.of(Kind.PROVES)),
-                "failWithoutChangeByError": len(verdict.of(Kind.PROVES_BY_ERROR)),
-                "notLoadedWithoutChange": len(verdict.of(Kind.NOT_LOADED)),
-                "passWithoutChange": len(verdict.of(Kind.PASSES_WITHOUT)),
-            },
+            "newTests": {name: len(verdict.of(kind)) for name, kind in _NEW_TESTS.items()},
             **({"problem": verdict.problem[:_PROBLEM_CHARS]} if verdict.problem else {}),
         },
     }

@@ -1,4 +1,4 @@
-"""Reads what test runners report: JUnit XML, `go test -json`, and the JSON of jest, vitest and RSpec."""
+"""Reads what a test run leaves: its exit code, and its reports in JUnit XML, `go test -json` or the JSON of jest, vitest and RSpec."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ import itertools
 import json
 import re
 from collections import Counter, defaultdict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.verification.base import WHOLE_RUN, CaseResult, CaseStatus
+from orchestrator.bot.verification.base import WHOLE_RUN, CaseResult, CaseStatus, RunResult
+from orchestrator.bot.verification.pytest_calls import exit_without
 from orchestrator.core.test_paths import is_test_path
 from orchestrator.engine.contracts.fence import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from xml.parsers.expat import XMLParserType
+
+    from orchestrator.bot.verification.base import RunKind
+    from orchestrator.engine.environments.base import ExecResult
 
 MAX_BYTES = 64_000_000
 """Of one report; 100,000 tests take about 20 million."""
@@ -40,6 +44,98 @@ _ASSERTION_TEXT = re.compile(
 _RUST_PANIC = "panicked at "
 _RUST_ASSERTIONS = ("assertion failed", "assertion `")
 _PLACES = re.compile(r"^([^\s:][^:\n]*):[0-9]+: (?:in )?\S+$", re.MULTILINE)
+
+
+_OUTPUT_CHARS = 20_000
+_NOTHING_COLLECTED = 5
+"""pytest's exit code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a command left.
+
+    Attributes:
+        folder: the tree, as the command saw it.
+        reports: their bytes.
+        unread: why a report could not be read; empty if all were.
+        rewritten: a file of tests that is not as it was when the command began; empty if all are.
+        token: is in the name of the test that must fail; empty if there was none.
+    """
+
+    ran: ExecResult
+    folder: str
+    reports: tuple[bytes, ...] = ()
+    unread: str = ""
+    rewritten: str = ""
+    token: str = ""
+
+
+def run_result(
+    kind: RunKind, tree: str, ended: Ended, *, minutes: float, expects: RunResult | None = None
+) -> tuple[RunResult, bool]:
+    """What a run says, and whether the test that must fail was seen to fail.
+
+    Args:
+        kind: of the run.
+        tree: what was run.
+        ended: what the command left.
+        minutes: how long it was given.
+        expects: the base's run, which showed what this runner reports; None while it is not known.
+    """
+    ran = ended.ran
+    problem, cases = ended.unread, dict[str, CaseResult]()
+    try:
+        cases = by_id(case for data in ended.reports for case in read_report(data, root=ended.folder))
+    except ValueError as error:
+        problem = str(error)
+    if len(cases) > MAX_CASES:
+        problem, cases = f"the reports list more than {MAX_CASES:,} tests", {}
+    control = [cases.pop(name) for name in list(cases) if ended.token and ended.token in name]
+    shown = any(case.failed for case in control)
+    failed = any(case.failed for case in cases.values())
+    exit_code = exit_without(ran.exit_code, others_failed=failed) if shown else ran.exit_code
+    problem = (
+        why_stopped(ran, minutes)
+        or problem
+        or (f"a file of tests was changed while they ran: {ended.rewritten}" if ended.rewritten else "")
+        or _disagreement(exit_code, cases.values(), has_report=bool(ended.reports), expects=expects)
+    )
+    digest = hashlib.sha256(b"".join(ended.reports)).hexdigest() if ended.reports else ""
+    result = RunResult(
+        kind=kind,
+        tree=tree,
+        cases=cases,
+        exit=exit_code,
+        seconds=ran.duration_ms / 1_000,
+        problem=problem,
+        digest=f"sha256:{digest}" if digest else "",
+        output=ran.output[-_OUTPUT_CHARS:],
+    )
+    return result, shown
+
+
+def why_stopped(ran: ExecResult, minutes: float) -> str:
+    """Why a command did not come to its end; empty if it did."""
+    if ran.killed_for:
+        return f"was stopped: {ran.killed_for}"
+    return f"did not end within {minutes:g} minutes; raise test_minutes" if ran.timed_out else ""
+
+
+def _disagreement(
+    exit_code: int, cases: Collection[CaseResult], *, has_report: bool, expects: RunResult | None
+) -> str:
+    """Why a run that ended with success is none; empty if it is one, or says itself that it failed."""
+    if exit_code != 0:
+        return "no test ran" if exit_code == _NOTHING_COLLECTED and has_report and not cases else ""
+    failed = sum(case.failed for case in cases)
+    if failed:
+        return f"the exit code is 0, though the report has failed tests: {failed}"
+    if has_report and not any(case.status is CaseStatus.PASSED for case in cases):
+        return "no test ran" if not cases else "every test was skipped"
+    if not has_report and expects is not None and expects.cases:
+        return "the exit code is 0, but no report was written"
+    return ""
 
 
 def read_report(data: bytes, *, root: str = "") -> tuple[CaseResult, ...]:

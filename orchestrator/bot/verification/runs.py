@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from orchestrator.bot.verification.base import WHOLE_RUN, CaseResult, CaseStatus, RunKind, RunResult, Runs
+from orchestrator.bot.verification.base import WHOLE_RUN, CaseStatus, RunKind, RunResult, Runs
 from orchestrator.bot.verification.copies import at_stake, copy_tests
 from orchestrator.bot.verification.pytest_calls import (
     ENDS_OTHERWISE,
@@ -18,15 +18,14 @@ from orchestrator.bot.verification.pytest_calls import (
     SETTINGS,
     ControlTest,
     checked_ids,
-    exit_without,
     is_module,
     is_plain_id,
     parse_pytest,
     place_control,
     pytest_variables,
 )
-from orchestrator.bot.verification.reports import MAX_BYTES, MAX_CASES, by_id, read_report
-from orchestrator.bot.verification.slot import Slot, stamps_of
+from orchestrator.bot.verification.reports import MAX_BYTES, Ended, run_result, why_stopped
+from orchestrator.bot.verification.slot import Slot
 from orchestrator.bot.verification.trees import TestFiles, folders_of
 from orchestrator.core.errors import FileMissingError, PullwrightError, ToolError
 from orchestrator.core.test_paths import is_test_program
@@ -45,10 +44,9 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_FORM = 2
+_FORM = 3
 """Of what is kept of a base's run; another number and nothing that was kept before is read."""
 _RERUNS = 2
-_OUTPUT_CHARS = 20_000
 _TOKEN_BITS = 64
 _TEST_FILE_BYTES = 2_000_000
 _MOST_REPORT_BYTES = 100_000_000
@@ -66,7 +64,7 @@ class RunOptions:
         minutes: for the command, and for the set-up.
         test_paths: patterns of further files of tests, as in `.gitignore`.
         sandbox: its name, or `none`.
-        grants: what commands may reach there beside their folder.
+        conditions: a digest of what else decides how a run ends: variables, hosts, paths and limits of commands.
     """
 
     command: str
@@ -75,25 +73,7 @@ class RunOptions:
     minutes: float = 10
     test_paths: tuple[str, ...] = ()
     sandbox: str = "none"
-    grants: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    """What a command left.
-
-    Attributes:
-        folder: the tree, as the command saw it.
-        reports: their bytes.
-        unread: why a report could not be read; empty if all were.
-        rewritten: a file of tests that is not as it was when the command began; empty if all are.
-    """
-
-    ran: ExecResult
-    folder: str
-    reports: tuple[bytes, ...] = ()
-    unread: str = ""
-    rewritten: str = ""
+    conditions: str = ""
 
 
 class _UnfitTreeError(ToolError):
@@ -133,6 +113,7 @@ class HostRuns:
         self._results: dict[str, RunResult] = {}
         self._failed_setups: dict[str, str] = {}
         self._setup_trees: dict[str, str] = {}
+        self._restorable: dict[str, tuple[str, ...]] = {}
         self._base_tree = ""
         self._control: ControlTest | None = None
         """Where the test that must fail is, once the base has shown that it fails."""
@@ -177,13 +158,7 @@ class HostRuns:
     async def _verify(self, change: Change, runs: Runs) -> Runs:
         before = await self._before()
         after = await self._whole(RunKind.AFTER, change.tree)
-        restored = await _in_thread(self._restored, change.files)
-        kept_tree = await _in_thread(self._trees.mixed, change.tree, self._base_tree, set(restored))
-        inside = {
-            path: text for path, text in self._files.inside(change.files).items() if path not in restored
-        }
-        kept_tree = await _in_thread(self._trees.replaced, kept_tree, inside)
-        restored = tuple(sorted({*restored, *inside}))
+        kept_tree, restored = await _in_thread(self._kept_tree, change)
         kept = await self._whole(RunKind.KEPT, kept_tree)
         new = await self._new(change)
         before, (kept, after) = await self._again(before, (kept, after))
@@ -192,34 +167,49 @@ class HostRuns:
         after = replace(after, problem=after.problem or problem)
         return replace(runs, before=before, kept=kept, after=after, new=new, restored=restored)
 
+    def _kept_tree(self, change: Change) -> tuple[str, tuple[str, ...]]:
+        """The change's code with the base's tests, and which paths are the base's there."""
+        restored = self._restored(change.tree)
+        tree = self._trees.mixed(change.tree, self._base_tree, set(restored))
+        inside = {
+            path: text for path, text in self._files.inside(change.files).items() if path not in restored
+        }
+        tree = self._trees.replaced(tree, inside)
+        self._restorable.setdefault(tree, ())  # all of that is as in the base
+        return tree, tuple(sorted({*restored, *inside}))
+
     async def _before(self) -> RunResult:
         if self._base_tree and (known := self._results.get(self._base_tree)):
             return replace(known, kind=RunKind.BEFORE)
         self._base_tree = await _in_thread(self._trees.tree_of, self._base)
         slot = await self._held_slot()
         key = _digest(_FORM, self._base_tree, self._options)
-        found = slot.load(key)
+        found = await _in_thread(slot.load, key)
         if found is None:
-            paths = await _in_thread(self._trees.entries, self._base_tree)
-            control = place_control(paths) if self._call and self._call.bears_control else None
-            if await _in_thread(self._trees.containing, self._base_tree, ENDS_OTHERWISE, SETTINGS):
-                control = None
-            found = await self._base_run(control)
+            found = await self._base_run(await _in_thread(self._place_of_control))
             if not found[0].problem:
-                slot.save(key, *found)
+                await _in_thread(slot.save, key, *found)
         result, self._control = found
         self._results[self._base_tree] = result
         return result
 
+    def _place_of_control(self) -> ControlTest | None:
+        """Where the test that must fail belongs; None where it would change how the others end."""
+        if self._call is None or not self._call.bears_control:
+            return None
+        if self._trees.containing(self._base_tree, ENDS_OTHERWISE, SETTINGS):
+            return None
+        return place_control(self._trees.entries(self._base_tree))
+
     async def _base_run(self, control: ControlTest | None) -> tuple[RunResult, ControlTest | None]:
         """The base's run, and the test that must fail if it did."""
         self._watch(RunKind.BEFORE, None)
-        ended, token = await self._run(self._base_tree, self._options.command, control)
-        result, shown = self._result(RunKind.BEFORE, self._base_tree, ended, token, expects=None)
+        ended = await self._run(self._base_tree, self._options.command, control)
+        result, shown = await self._result(RunKind.BEFORE, self._base_tree, ended)
         if control is not None and not shown and result.exit not in (0, 1):
             # Something there does not bear a file more. It is run as it is, and nothing is known of the runner.
-            ended, _ = await self._run(self._base_tree, self._options.command, None)
-            result, _ = self._result(RunKind.BEFORE, self._base_tree, ended, "", expects=None)
+            ended = await self._run(self._base_tree, self._options.command, None)
+            result, _ = await self._result(RunKind.BEFORE, self._base_tree, ended)
         self._watch(RunKind.BEFORE, result)
         return result, control if shown else None
 
@@ -229,11 +219,10 @@ class HostRuns:
         if known is None:
             self._watch(kind, None)
             control = await _in_thread(self._control_for, tree)
-            ended, token = await self._run(tree, self._options.command, control)
-            before = self._results[self._base_tree]
-            known, shown = self._result(kind, tree, ended, token, expects=before)
+            ended = await self._run(tree, self._options.command, control)
+            known, shown = await self._result(kind, tree, ended, expects=self._results[self._base_tree])
             if control is not None and not shown and known.is_green:
-                known = replace(known, problem=await self._missing_failure(tree, ended, token))
+                known = replace(known, problem=await _in_thread(self._missing_failure, tree, ended))
             self._results[tree] = known
             self._watch(kind, known)
         return replace(known, kind=kind)
@@ -241,23 +230,23 @@ class HostRuns:
     def _control_for(self, tree: str) -> ControlTest | None:
         """The test that must fail, unless a change's own settings may fail a run in which all others pass."""
         found = self._control and self._trees.containing(tree, ENDS_OTHERWISE, SETTINGS)
-        changes = self._trees.changes(self._base_tree, tree) if found else ()
-        return None if found and not set(found).isdisjoint(self._restored(changes)) else self._control
+        return None if found and not set(found).isdisjoint(self._restored(tree)) else self._control
 
-    async def _missing_failure(self, tree: str, ended: _Ended, token: str) -> str:
+    def _missing_failure(self, tree: str, ended: Ended) -> str:
         """Why a run counts for nothing in which the test that must fail did not; empty if that may be honest.
 
         A change of settings may move the tests, and then *kept* is what shows that failures are reported.
         """
-        if any(token.encode("ascii") in data for data in ended.reports):
+        if any(ended.token.encode("ascii") in data for data in ended.reports):
             return "a test that must fail passed: the code changes what the test runner reports"
-        changes = await _in_thread(self._trees.changes, self._base_tree, tree)
-        if any(not is_module(path) for path in await _in_thread(self._restored, changes)):
+        if any(not is_module(path) for path in self._restored(tree)):
             return ""
         return "a test that must fail was not run: the code changes which tests the test runner finds"
 
-    def _restored(self, files: Sequence[FileChange]) -> tuple[str, ...]:
-        """What of a change is as in the base where the base's tests are run."""
+    def _restored(self, tree: str) -> tuple[str, ...]:
+        """What of a changed tree is as in the base where the base's tests are run."""
+        if tree in self._restorable:
+            return self._restorable[tree]
         passing = {
             case.file
             for case in self._results[self._base_tree].cases.values()
@@ -272,39 +261,52 @@ class HostRuns:
             )
 
         text_of = partial(self._trees.text, self._base_tree, most_bytes=_TEST_FILE_BYTES)
-        return self._files.restored(files, self._trees.entries(self._base_tree), is_installed, text_of)
+        changes = self._trees.changes(self._base_tree, tree)
+        entries = self._trees.entries(self._base_tree)
+        self._restorable[tree] = self._files.restored(changes, entries, is_installed, text_of)
+        return self._restorable[tree]
 
     async def _new(self, change: Change) -> RunResult | None:
         """The change's tests on the base's code; None where it has no test that is new or changed."""
+        tree, files = await _in_thread(self._new_tree, change)
+        if not tree:
+            return None
+        modules = [path for path in files if is_module(path) and is_plain_id(path)]
+        if self._call is not None and 0 < len(modules) <= MOST_IDS:
+            return await self._some(RunKind.NEW, tree, modules)
+        return await self._whole(RunKind.NEW, tree)
+
+    def _new_tree(self, change: Change) -> tuple[str, list[str]]:
+        """The base's code with the change's tests, and the files of tests that are new or changed; no tree without."""
         paths = set(self._files.tests(change.files))
         there = sorted(item.path for item in change.files if item.path in paths and item.new is not None)
         if self._call is not None:
             there = [path for path in there if path.endswith(".py") and not path.endswith("conftest.py")]
         inside = {} if self._call else self._files.inside(change.files, with_old_code=True)
         if not there and not inside:
-            return None
-        modules = [path for path in there if is_module(path) and is_plain_id(path)]
-        selected = self._call is not None and 0 < len(modules) <= MOST_IDS
-        tree = await _in_thread(self._trees.mixed, self._base_tree, change.tree, paths)
-        tree = await _in_thread(self._trees.replaced, tree, inside)
-        if not selected:
-            return await self._whole(RunKind.NEW, tree)
-        return await self._some(RunKind.NEW, tree, modules)
+            return "", []
+        tree = self._trees.mixed(self._base_tree, change.tree, paths)
+        return self._trees.replaced(tree, inside), there
 
     async def _run_tests(self, tree: str, ids: Sequence[str]) -> RunResult:
         await self._before()
-        entries = await _in_thread(self._trees.entries, tree)
-        named = checked_ids(ids, entries.keys() | folders_of(entries))
+        named = await _in_thread(self._checked, tree, ids)
         if not named or self._call is None:
             return await self._whole(RunKind.AFTER, tree)
         return await self._some(RunKind.AFTER, tree, named)
+
+    def _checked(self, tree: str, ids: Sequence[str]) -> list[str]:
+        if not ids:
+            return []
+        entries = self._trees.entries(tree)
+        return checked_ids(ids, entries.keys() | folders_of(entries))
 
     async def _some(self, kind: RunKind, tree: str, ids: Sequence[str]) -> RunResult:
         """Some tests of a tree, run now."""
         assert self._call is not None  # noqa: S101  for the type checker
         self._watch(kind, None)
-        ended, _ = await self._run(tree, self._call.selecting(ids), None)
-        result, _ = self._result(kind, tree, ended, "", expects=None)
+        ended = await self._run(tree, self._call.selecting(ids), None)
+        result, _ = await self._result(kind, tree, ended)
         self._watch(kind, result)
         return result
 
@@ -312,7 +314,7 @@ class HostRuns:
         self, before: RunResult, changed: tuple[RunResult, RunResult]
     ) -> tuple[RunResult, tuple[RunResult, RunResult]]:
         """Run what passed before and fails now twice more, on both sides alike, and note what ended differently."""
-        kept, after = (_suspects(before, result) for result in changed)
+        kept, after = [await _in_thread(_suspects, before, result) for result in changed]
         suspects = (kept - after, after)  # of what fails in both, the change as it is tells
         if not any(suspects):
             return before, changed
@@ -330,8 +332,8 @@ class HostRuns:
             command = self._call.selecting(sorted(ids))
         unsteady: set[str] = set()
         for _ in range(_RERUNS):
-            ended, _ = await self._run(result.tree, command, None)
-            again, _ = self._result(result.kind, result.tree, ended, "", expects=None)
+            ended = await self._run(result.tree, command, None)
+            again, _ = await self._result(result.kind, result.tree, ended)
             unsteady |= {one for one in ids if again.passed(one) not in (None, result.passed(one))}
         return frozenset(unsteady)
 
@@ -344,7 +346,7 @@ class HostRuns:
         """
         if self._call is None or kept.problem:
             return "", 0.0
-        stake = at_stake(before, kept, changes, MOST_IDS // 2)
+        stake = await _in_thread(at_stake, before, kept, changes, MOST_IDS // 2)
         copies = await self._copied(kept.tree, stake)
         seconds = copies[0][1].seconds if copies else 0.0
         free = {name for one, ran in copies for name in one.without_expectation(ran)}
@@ -374,7 +376,8 @@ class HostRuns:
             for path, names in stake.items():
                 with suppress(ToolError):
                     source = await environment.read_file(path, max_bytes=_TEST_FILE_BYTES)
-                    if one := copy_tests(path, source, names, (self._token(), self._token())):
+                    tokens = self._token(), self._token()
+                    if one := await _in_thread(copy_tests, path, source, names, tokens):
                         await environment.remove_file(path)
                         for place, text in one.files.items():
                             await environment.write_file(place, text)
@@ -385,14 +388,14 @@ class HostRuns:
             ended = await self._execute(environment, slot, self._call.selecting(ids))
         finally:
             await environment.cleanup()
-        ran, _ = self._result(RunKind.KEPT, tree, ended, "", expects=None)
+        ran, _ = await self._result(RunKind.KEPT, tree, ended)
         return [(one, ran) for one in made]
 
     def _token(self) -> str:
         return f"{self._source.getrandbits(_TOKEN_BITS):016x}"
 
-    async def _run(self, tree: str, command: str, control: ControlTest | None) -> tuple[_Ended, str]:
-        """Run a command in a fresh tree; also a token that is in the name of the test that must fail.
+    async def _run(self, tree: str, command: str, control: ControlTest | None) -> Ended:
+        """Run a command in a fresh tree, with a test that must fail.
 
         Where what a change has keeps it from being run, that is a run that counts for nothing.
         """
@@ -401,13 +404,10 @@ class HostRuns:
         except _UnfitTreeError as error:
             if tree == self._base_tree:
                 raise
-            return _Ended(
-                ExecResult("", "", str(error), 1, timed_out=False, duration_ms=0), "", unread=str(error)
-            ), ""
+            ran = ExecResult("", "", str(error), 1, timed_out=False, duration_ms=0)
+            return Ended(ran, "", unread=str(error))
 
-    async def _run_in(
-        self, slot: Slot, tree: str, command: str, control: ControlTest | None
-    ) -> tuple[_Ended, str]:
+    async def _run_in(self, slot: Slot, tree: str, command: str, control: ControlTest | None) -> Ended:
         token = self._token() if control else ""
         environment = self._environment(slot.tree)
         try:
@@ -416,15 +416,15 @@ class HostRuns:
                 with _unfit():
                     await environment.write_file(control.path(token), control.text(token).encode("ascii"))
             programs = list(filter(is_test_program, await _in_thread(self._trees.entries, tree)))
-            stamps = await _in_thread(stamps_of, slot.tree, programs)
+            stamps = await _in_thread(slot.stamper.files, slot.tree, programs)
             ended = await self._execute(environment, slot, command)
-            now = await _in_thread(stamps_of, slot.tree, programs)
+            now = await _in_thread(slot.stamper.files, slot.tree, programs)
             rewritten = next((path for path in programs if now[path] != stamps[path]), "")
-            return replace(ended, rewritten=rewritten), token
+            return replace(ended, rewritten=rewritten, token=token)
         finally:
             await environment.cleanup()
 
-    async def _execute(self, environment: ExecutionEnvironment, slot: Slot, command: str) -> _Ended:
+    async def _execute(self, environment: ExecutionEnvironment, slot: Slot, command: str) -> Ended:
         own = f".{self._source.getrandbits(_TOKEN_BITS):016x}.xml"
         with _unfit():
             for path in await _in_thread(slot.matching, self._options.report):
@@ -442,8 +442,8 @@ class HostRuns:
                     reports.append(await environment.read_file(path, max_bytes=min(MAX_BYTES, left)))
                     left -= len(reports[-1])
         except ToolError as error:
-            return _Ended(ran, folder, unread=f"the report cannot be read: {error}")
-        return _Ended(ran, folder, tuple(reports))
+            return Ended(ran, folder, unread=f"the report cannot be read: {error}")
+        return Ended(ran, folder, tuple(reports))
 
     async def _fresh(self, tree: str) -> Slot:
         """The slot with a tree's files in it, and with what the set-up makes of them."""
@@ -467,7 +467,7 @@ class HostRuns:
 
     async def _set_up(self, slot: Slot, tree: str) -> str:
         """Run the set-up in a tree, unless what it made there is kept; the key under which it is."""
-        key = _digest(tree, self._options.setup, self._options.sandbox, self._options.grants)
+        key = _digest(tree, self._options.setup, self._options.sandbox, self._options.conditions)
         if key in self._failed_setups:
             raise _UnfitTreeError(self._failed_setups[key])
         if slot.has_setup(key):
@@ -480,11 +480,11 @@ class HostRuns:
         finally:
             await environment.cleanup()
         if ran.timed_out or ran.killed_for or ran.exit_code != 0:
-            how = _stopped(ran, self._options.minutes) or f"ended with exit code {ran.exit_code}"
+            how = why_stopped(ran, self._options.minutes) or f"ended with exit code {ran.exit_code}"
             last = next((line for line in reversed(ran.output.splitlines()) if line.strip()), "")
             self._failed_setups[key] = f"the set-up command {how}: {last.strip()[:300]}"
             raise _UnfitTreeError(self._failed_setups[key])
-        await _in_thread(slot.keep_setup, key, self._trees.entries(tree))
+        await _in_thread(slot.keep_setup, key, await _in_thread(self._trees.entries, tree))
         return key
 
     def _setup_tree(self, tree: str) -> str:
@@ -508,48 +508,12 @@ class HostRuns:
     def _milliseconds(self) -> int:
         return round(self._options.minutes * 60_000)
 
-    def _result(
-        self, kind: RunKind, tree: str, ended: _Ended, token: str, *, expects: RunResult | None
+    async def _result(
+        self, kind: RunKind, tree: str, ended: Ended, *, expects: RunResult | None = None
     ) -> tuple[RunResult, bool]:
-        """What a run says, and whether the test that must fail was seen to fail.
-
-        Args:
-            kind: of the run.
-            tree: what was run.
-            ended: what the command left.
-            token: in the name of the test that must fail; empty if there is none.
-            expects: the base's run, which showed what this runner reports; None while it is not known.
-        """
-        ran = ended.ran
-        problem, cases = ended.unread, dict[str, CaseResult]()
-        try:
-            cases = by_id(case for data in ended.reports for case in read_report(data, root=ended.folder))
-        except ValueError as error:
-            problem = str(error)
-        if len(cases) > MAX_CASES:
-            problem, cases = f"the reports list more than {MAX_CASES:,} tests", {}
-        control = [cases.pop(name) for name in list(cases) if token and token in name]
-        shown = any(case.failed for case in control)
-        failed = sum(case.failed for case in cases.values())
-        exit_code = exit_without(ran.exit_code, others_failed=bool(failed)) if shown else ran.exit_code
-        problem = (
-            _stopped(ran, self._options.minutes)
-            or problem
-            or (f"a file of tests was changed while they ran: {ended.rewritten}" if ended.rewritten else "")
-            or _disagreement(exit_code, cases.values(), has_report=bool(ended.reports), expects=expects)
-        )
-        digest = hashlib.sha256(b"".join(ended.reports)).hexdigest() if ended.reports else ""
-        result = RunResult(
-            kind=kind,
-            tree=tree,
-            cases=cases,
-            exit=exit_code,
-            seconds=ran.duration_ms / 1_000,
-            problem=problem,
-            digest=f"sha256:{digest}" if digest else "",
-            output=ran.output[-_OUTPUT_CHARS:],
-        )
-        return result, shown
+        """See `run_result`. Reports are long."""
+        read = partial(run_result, minutes=self._options.minutes, expects=expects)
+        return await _in_thread(read, kind, tree, ended)
 
 
 @contextmanager
@@ -558,33 +522,6 @@ def _unfit() -> Iterator[None]:
         yield
     except ToolError as error:
         raise _UnfitTreeError(str(error)) from error
-
-
-def _stopped(ran: ExecResult, minutes: float) -> str:
-    """Why a command did not come to its end; empty if it did."""
-    if ran.killed_for:
-        return f"was stopped: {ran.killed_for}"
-    return f"did not end within {minutes:g} minutes; raise test_minutes" if ran.timed_out else ""
-
-
-def _disagreement(
-    exit_code: int, cases: Collection[CaseResult], *, has_report: bool, expects: RunResult | None
-) -> str:
-    """Why a run that ended with success is none; empty if it is one, or says itself that it failed."""
-    if exit_code != 0:
-        return "no test ran" if exit_code == _NOTHING_COLLECTED and has_report and not cases else ""
-    failed = sum(case.failed for case in cases)
-    if failed:
-        return f"the exit code is 0, though the report has failed tests: {failed}"
-    if has_report and not any(case.status is CaseStatus.PASSED for case in cases):
-        return "no test ran" if not cases else "every test was skipped"
-    if not has_report and expects is not None and expects.cases:
-        return "the exit code is 0, but no report was written"
-    return ""
-
-
-_NOTHING_COLLECTED = 5
-"""pytest's exit code."""
 
 
 def _tests(names: Collection[str]) -> str:

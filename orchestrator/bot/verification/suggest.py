@@ -16,6 +16,7 @@ from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.bot.verification.named_commands import call_in_instructions, call_in_workflow
 from orchestrator.core.test_paths import is_test_path
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ _MOST_CHARS = 200_000
 """Of one file."""
 _MOST_TESTS_READ = 20
 _MOST_WORKFLOWS = 30
-_MOST_COPIED_CHARS = 200
 _MOST_STEPS = 4
 _REPORT_XML = "test-report.xml"
 _REPORT_JSON = "test-report.json"
@@ -512,23 +512,8 @@ def _make(files: _Files) -> Iterator[Proposal]:
             return
 
 
-# What the repository names in words. Such a command is copied, so it is one plain line of a known form.
+# What the repository names in words.
 
-_WORDS = r"""(?: (?:[\w./:=,@+~^%*\[\]-]|'[^'\n]*'|"[^"$`\\\n]*")+)*"""
-_TEST_CALL = re.compile(
-    r"(?:[A-Z][A-Z0-9_]*=[\w./:-]* )*(?:(?:uv|poetry|pdm|pipenv|hatch|rye) run (?:--?[\w=-]+ )*)?(?:"
-    r"(?:(?:[\w./-]+/)?python3? -m )?(?:[\w./-]+/)?(?:pytest|unittest|tox|nox|nose2|stestr)"
-    r"|hatch (?:run )?test|(?:npm|pnpm|yarn|bun|deno)(?: run)? test|npm t|(?:npx|pnpm exec|yarn) (?:jest|vitest|mocha|ava|tap)"
-    r"|make (?:test|tests|check)|just (?:test|check)|cargo (?:nextest run|test)|go test|dotnet test|mix test|swift test|sbt test"
-    r"|(?:\./)?mvnw? (?:[-\w.=]+ )*(?:test|verify)|(?:\./)?gradlew? (?:[-\w.=]+ )*(?:test|check)|(?:bundle exec )?(?:rspec|rake (?:test|spec))"
-    r"|(?:(?:\./)?vendor/bin/)?(?:phpunit|pest)|composer test|bazel test|ctest"
-    rf"){_WORDS}"
-)
-_SETUP_CALL = re.compile(
-    r"(?:(?:python3? -m )?pip3? install|uv (?:sync|pip install)|poetry install|pdm install|npm (?:ci|install|i)|pnpm (?:install|i)"
-    r"|yarn(?: install)?|bun install|bundle install|composer install|go mod download|cargo fetch)"
-    rf"{_WORDS}"
-)
 _INSTRUCTIONS = (
     "AGENTS.md",
     "CLAUDE.md",
@@ -537,42 +522,13 @@ _INSTRUCTIONS = (
     ".github/CONTRIBUTING.md",
     "CONTRIBUTING.rst",
 )
-_AN_EXAMPLE = re.compile(r"::|path/to|some_|\bfoo\b|\bTestName\b|(?:^| )-k ")
-
-
-def _test_calls(lines: Iterable[str]) -> list[str]:
-    """The lines that are a call of a test runner and nothing else."""
-    plain = (re.sub(r"^\s*(?:[$>] )?\s*", "", line).rstrip() for line in lines)
-    return [
-        line
-        for line in plain
-        if _may_be_copied(line) and _TEST_CALL.fullmatch(line) and not _AN_EXAMPLE.search(line)
-    ]
-
-
-def _may_be_copied(line: str) -> bool:
-    """Whether a line of the repository is short, and shows a person all that it does."""
-    return len(line) <= _MOST_COPIED_CHARS and line.isprintable()
 
 
 def _instructions(files: _Files) -> Iterator[Proposal]:
     for path in _INSTRUCTIONS:
-        if calls := _test_calls(_code(files.text(path))):
-            command = min(calls, key=len)  # the longer ones run some tests, or print more
+        if command := call_in_instructions(files.text(path)):
             yield Proposal(command, path, Confidence.LIKELY, copied=True)
             return
-
-
-def _code(text: str) -> Iterator[str]:
-    """The lines of code blocks of a Markdown text, and what stands between backticks."""
-    fenced = False
-    for line in text.splitlines():
-        if line.lstrip().startswith(("```", "~~~")):
-            fenced = not fenced
-        elif fenced or line.startswith(("    ", "\t")):
-            yield line
-        else:
-            yield from re.findall(r"`([^`]+)`", line)
 
 
 def _workflow(files: _Files) -> Iterator[Proposal]:
@@ -580,62 +536,19 @@ def _workflow(files: _Files) -> Iterator[Proposal]:
     workflows = [path for path in files.paths if re.fullmatch(r"\.github/workflows/[^/]+\.ya?ml", path)]
     workflows.sort(key=lambda path: (not re.search(r"test|ci|check", path.rpartition("/")[2]), path))
     for path in workflows[:_MOST_WORKFLOWS]:
-        for job in _jobs(files.text(path)):
-            places = [place for place, line in enumerate(job) if _test_calls([line])]
-            if places:
-                (command,) = _test_calls([job[places[0]]])
-                setup = [line for line in job[: places[0]] if _is_setup(line)]
-                if any("pip" in line for line in setup):
-                    # A runner's Python may be written to; the sandbox's may not.
-                    setup = [
-                        _VENV,
-                        *(
-                            re.sub(r"^(?:python3? -m )?pip3?\b", ".venv/bin/python -m pip", line)
-                            for line in setup
-                        ),
-                    ]
-                    command = re.sub(
-                        r"^(?:python3? -m )?(?=pytest|unittest)", ".venv/bin/python -m ", command
-                    )
-                yield Proposal(
-                    command, path, Confidence.LIKELY, " && ".join(setup[:_MOST_STEPS]), copied=True
-                )
-                return
-
-
-def _is_setup(line: str) -> bool:
-    return _may_be_copied(line) and _SETUP_CALL.fullmatch(line) is not None
-
-
-_STEP = re.compile(r"^(?P<indent> *)(?:- +)?run: *(?P<rest>.*)$")
-_JOB = re.compile(r"^(?: {2}| {4})[\w-]+: *$")
-
-
-def _jobs(text: str) -> Iterator[list[str]]:
-    """The lines of the `run` steps of each job of a workflow.
-
-    https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-syntax#jobsjob_idstepsrun. What is not
-    written in the usual form is passed over: this only proposes.
-    """
-    commands: list[str] = []
-    inside = -1  # how far the `run` of a block is indented
-    for line in text.replace("\\\n", " ").splitlines():
-        indent = len(line) - len(line.lstrip(" "))
-        if inside >= 0 and (not line.strip() or indent > inside):
-            commands.append(" ".join(line.split()))
+        found = call_in_workflow(files.text(path))
+        if found is None:
             continue
-        inside = -1
-        if step := _STEP.match(line):
-            rest = step["rest"].strip()
-            if re.fullmatch(r"[|>][-+0-9]*", rest):
-                inside = line.index("run:")
-            else:
-                quoted = re.fullmatch(r"'([^']*)'|\"([^\"\\]*)\"", rest)
-                commands.append("".join(quoted.groups("")) if quoted else rest)
-        elif _JOB.match(line) and commands:
-            yield commands
-            commands = []
-    yield commands
+        command, setup = found
+        if any("pip" in line for line in setup):
+            # A runner's Python may be written to; the sandbox's may not.
+            in_venv = (
+                re.sub(r"^(?:python3? -m )?pip3?\b", ".venv/bin/python -m pip", line) for line in setup
+            )
+            setup = [_VENV, *in_venv]
+            command = re.sub(r"^(?:python3? -m )?(?=pytest|unittest)", ".venv/bin/python -m ", command)
+        yield Proposal(command, path, Confidence.LIKELY, " && ".join(setup[:_MOST_STEPS]), copied=True)
+        return
 
 
 _LOOKS: tuple[tuple[Callable[[_Files], Iterator[Proposal]], tuple[str, ...]], ...] = (

@@ -139,6 +139,10 @@ class Sandbox(Protocol):
     def name(self) -> str:
         """The program that makes the walls."""
 
+    @property
+    def options(self) -> SandboxOptions:
+        """What the person who runs this grants."""
+
     def variables(self) -> Mapping[str, str]:
         """Variables that are as they are inside whatever the outside says, such as `HOME`."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import sys
 from collections.abc import Collection, Mapping
@@ -171,7 +172,8 @@ class LocalEnvironment:
         folder = self._folder(working_dir or ".")
         sandbox = await self._found_sandbox()
         if self._given is None:
-            self._given = self._variables(sandbox)
+            inherited = os.environ if self._inherited is None else self._inherited
+            self._given = _variables(sandbox, self._env_policy, inherited)
         variables = {**self._given, **(env or {})}
         if sandbox is not None and self._opened is None:
             self._opened = sandbox.open(Place(self._tree.root, self._protected))
@@ -220,15 +222,6 @@ class LocalEnvironment:
                 self._looks_for_sandbox = False
         return self._sandbox
 
-    def _variables(self, sandbox: Sandbox | None) -> dict[str, str]:
-        inherited = os.environ if self._inherited is None else self._inherited
-        if sandbox is None:
-            return child_variables(inherited, self._env_policy)
-        wide = self._env_policy in {EnvPolicy.FILTERED, EnvPolicy.CORE}
-        policy = EnvPolicy.SANDBOXED if wide else self._env_policy
-        tools = sandbox.tools() if policy is EnvPolicy.SANDBOXED else {}
-        return {**child_variables(inherited, policy), **tools, **sandbox.variables()}
-
     def _folder(self, path: str) -> str:
         if not self._tree.stat(path).is_dir:
             raise FileUnreadableError(f"{path} is not a folder")
@@ -250,6 +243,34 @@ class LocalEnvironment:
                 with suppress(ToolError):  # no permission, or removed meanwhile
                     waiting += [(names, inner) for inner in reversed(self._tree.entries(names))]
         return listed
+
+
+_OF_THE_SHELL = frozenset({"PWD", "OLDPWD", "SHLVL", "_"})
+"""Variables that the shell which runs a command sets itself."""
+
+
+def conditions(sandbox: Sandbox | None, inherited: Mapping[str, str]) -> str:
+    """Digest what decides how a command ends, beside the files of its folder: variables, hosts, paths, limits.
+
+    Results of commands are comparable only under equal conditions.
+
+    Args:
+        sandbox: where commands run; None for without one.
+        inherited: this program's variables.
+    """
+    given = _variables(sandbox, EnvPolicy.FILTERED, inherited)
+    variables = sorted(one for one in given.items() if one[0] not in _OF_THE_SHELL)
+    facts = (sandbox.name, sandbox.options) if sandbox else ()
+    return hashlib.sha256(repr((variables, facts)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _variables(sandbox: Sandbox | None, asked: EnvPolicy, inherited: Mapping[str, str]) -> dict[str, str]:
+    """What commands are given: in a sandbox only harmless variables, and those that hold inside of it."""
+    if sandbox is None:
+        return child_variables(inherited, asked)
+    policy = EnvPolicy.SANDBOXED if asked in {EnvPolicy.FILTERED, EnvPolicy.CORE} else asked
+    tools = sandbox.tools() if policy is EnvPolicy.SANDBOXED else {}
+    return {**child_variables(inherited, policy), **tools, **sandbox.variables()}
 
 
 def _check_arguments(

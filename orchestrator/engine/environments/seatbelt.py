@@ -110,7 +110,7 @@ class SeatbeltSandbox:
     name = "sandbox-exec"
 
     def __init__(self, options: SandboxOptions, inherited: Mapping[str, str]) -> None:
-        self._options = options
+        self.options = options
         self._inherited = dict(inherited)
         self._rules = [host_rule(text) for text in options.hosts]
         more = granted(options.readable, inherited)
@@ -155,12 +155,12 @@ class SeatbeltSandbox:
             "/usr/bin/sandbox-exec",
             "-p",
             rules,
-            *limited(self._options.limits),
+            *limited(self.options.limits),
             shell(),
             "-c",
             command.line,
         ]
-        return SeatbeltLaunch(words, confined, Proxy(self._rules, self._options.connect), listener, scratch)
+        return SeatbeltLaunch(words, confined, Proxy(self._rules, self.options.connect), listener, scratch)
 
 
 class OpenSeatbelt:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.app.config.settings import Settings
-from orchestrator.app.wiring.testing import run_options
 from orchestrator.bot.verification.base import WHOLE_RUN, Change, RunKind
 from orchestrator.bot.verification.runs import RunOptions
 from orchestrator.bot.verification.verdict import judge
@@ -498,11 +496,11 @@ async def test_large_lock_files_that_differ_have_a_set_up_each(tmp_path: Path) -
         assert repository.commands.count("install") == 3
 
 
-async def test_what_was_run_with_other_grants_is_run_again(tmp_path: Path) -> None:
+async def test_what_was_run_under_other_conditions_is_run_again(tmp_path: Path) -> None:
     with bench(tmp_path, INSTALLED) as repository:
         repository.play = installs
-        for grants in ((), ("pypi.org",), ("pypi.org",)):
-            async with repository.runs(replace(SET_UP, grants=grants)) as runs:
+        for conditions in ("", "other", "other"):
+            async with repository.runs(replace(SET_UP, conditions=conditions)) as runs:
                 await runs.before()
         assert repository.commands == ["install", PYTEST] * 2
 
@@ -529,13 +527,6 @@ async def test_reports_are_limited_together(repository: Bench, play: Play, words
     repository.play = play
     async with repository.runs(RunOptions("make test", report="*.xml")) as runs:
         assert words in (await runs.before()).problem
-
-
-def test_what_commands_may_reach_belongs_to_what_is_run() -> None:
-    settings = Settings(test_command="make test", allow_host=("pypi.org",), sandbox_read=("/opt",))
-    options = run_options(settings, None, None)
-    assert options is not None
-    assert options.grants == ("pypi.org", "/opt")
 
 
 @pytest.mark.parametrize("of_base", [True, False])
