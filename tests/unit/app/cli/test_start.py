@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.app.cli.exit_codes import USAGE
+from tests.tables import table
 
 ROOT = Path(__file__).parents[4]
 SCRIPT = ROOT / "run_local_agent.py"
@@ -37,7 +38,7 @@ def said(done: subprocess.CompletedProcess[str]) -> str:
     return line
 
 
-@pytest.mark.parametrize("minor", [6, 8, 10])
+@table("minor", [6, 8, 10])
 def test_an_old_python_can_read_it(minor: int) -> None:
     ast.parse(SCRIPT.read_text("utf-8"), feature_version=(3, minor))
 
