@@ -28,6 +28,7 @@ _PERCENT = re.compile(rb"%(?:25)*+([0-9A-Fa-f]{2})")
 _QUOTED_PRINTABLE = re.compile(rb"=(?:([0-9A-Fa-f]{2})|\r?\n)")
 _CODE_POINT = re.compile(rb"\+([0-9A-Fa-f]{4,6})")
 _NUMBER = re.compile(rb"0[xXoO](?=[0-9A-Fa-f])")
+_BINARY_NUMBER = re.compile(rb"0[bB]([01]{6,8})(?![01])")
 _CALL = re.compile(rb"\((?=[ \t]{0,4}(?:0[xX])?[0-9A-Fa-f]{2,4}[ \t]{0,4}\))")
 _BINARY = re.compile(rb"(?<![0-9A-Za-z])(?>(?:[01]{8})+)(?![0-9A-Za-z])")
 _BITS = bytes(49 if byte in b"01" else 50 for byte in range(256))
@@ -167,6 +168,10 @@ def _character(number: int, match: Match) -> bytes:
     return plain_letters(chr(number)).encode("utf-8", "surrogatepass")
 
 
+def _binary(match: Match) -> bytes:
+    return bytes((int(match[1], 2),))
+
+
 def _byte(match: Match) -> bytes:
     return bytes((int(match[1], 16),)) if match[1] else b""
 
@@ -237,4 +242,5 @@ _RULES: tuple[Rule, ...] = (
     (_CODE_POINT, _code_point),
     (_CALL, _nothing),
     (_NUMBER, _nothing),
+    (_BINARY_NUMBER, _binary),
 )
