@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tests.doubles.github.server import GitHub
     from tests.doubles.github.state import Repo
 
+slow = pytest.mark.slow(reason="a whole job of the action, several starts of the program")
+
 ROOT = Path(__file__).parents[2]
 ACTION = ROOT / ".github" / "actions" / "pullwright"
 NAME = "octo/calc"
@@ -137,6 +139,7 @@ def test_no_secret_is_left_behind(job: Job, repo: Repo, stage: Stage) -> None:
     assert job.token not in written
 
 
+@slow
 def test_other_peoples_words_command_neither_the_shell_nor_the_runner(
     job: Job, github: GitHub, stage: Stage, repo: Repo
 ) -> None:
@@ -159,6 +162,7 @@ def test_other_peoples_words_command_neither_the_shell_nor_the_runner(
     assert "::add-mask::" in job.runner.log
 
 
+@slow
 @pytest.mark.parametrize(
     "name", ["args", "issue", "label", "max_cycles", "model", "max_usd", "permission", "github_url"]
 )
@@ -171,6 +175,7 @@ def test_no_input_is_read_by_a_shell(job: Job, name: str, repo: Repo) -> None:
     assert obeyed(job.runner.log) == ["remove-matcher"]
 
 
+@slow
 def test_arguments_are_one_a_line(job: Job, repo: Repo, stage: Stage) -> None:
     stage.script(FIX_IT)
     job.run(args="--price=1/2\r\n\n--task\nFix add(), please\n--no-draft")
@@ -179,6 +184,7 @@ def test_arguments_are_one_a_line(job: Job, repo: Repo, stage: Stage) -> None:
     assert "Fix add(), please" in stage.told()
 
 
+@slow
 def test_an_issue_is_named(job: Job, github: GitHub, repo: Repo, stage: Stage) -> None:
     other = github.add_issue(repo, "sub() adds", "Please fix.", [])
     stage.script(FIX_IT)
@@ -186,6 +192,7 @@ def test_an_issue_is_named(job: Job, github: GitHub, repo: Repo, stage: Stage) -
     assert "sub() adds" in stage.told()
 
 
+@slow
 def test_nothing_to_do_is_no_failure_and_says_why(job: Job, repo: Repo) -> None:
     del repo  # its issue has another label
     outputs = job.run(label="none")
@@ -194,6 +201,7 @@ def test_nothing_to_do_is_no_failure_and_says_why(job: Job, repo: Repo) -> None:
     assert "no open issue has the label" in job.runner.summary
 
 
+@slow
 def test_a_failure_fails_the_job_and_still_leaves_the_record(job: Job, repo: Repo) -> None:
     del repo  # the model's script is empty: it answers 400
     assert job.run()["outcome"] == "failed"
@@ -202,6 +210,7 @@ def test_a_failure_fails_the_job_and_still_leaves_the_record(job: Job, repo: Rep
     assert list(job.artifact.iterdir())
 
 
+@slow
 def test_a_configuration_in_the_workspace_is_not_read(job: Job, repo: Repo, stage: Stage) -> None:
     (job.workspace / "pullwright.toml").write_text("this is no TOML")
     (job.workspace / "orchestrator").mkdir()
@@ -308,6 +317,7 @@ def test_the_program_cannot_speak_to_the_runner(bench: Bench) -> None:
     ]
 
 
+@slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_job_that_is_cancelled_waits_for_the_program_to_keep_its_work(
     bench: Bench, sent: signal.Signals
