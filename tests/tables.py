@@ -25,7 +25,7 @@ def table(
     names: str | Sequence[str],
     cases: Iterable[Any],
     *,
-    ids: Sequence[str] | Callable[[Any], object] | None = None,
+    ids: Iterable[str] | Callable[[Any], object] | None = None,
 ) -> Callable[[Test], Test]:
     """Run a test function once for each case.
 
@@ -38,7 +38,8 @@ def table(
         ValueError: there is no case, a case has another number of values than there are names, or a mark.
     """
     columns = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-    rows = list(_rows(columns, cases, ids))
+    labels = ids if ids is None or callable(ids) else list(ids)
+    rows = list(_rows(columns, cases, labels))
     if not rows:
         raise ValueError("a table without a case proves nothing")
 
