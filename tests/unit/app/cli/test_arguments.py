@@ -13,6 +13,7 @@ from orchestrator.app.cli.arguments import COMMANDS, UsageError, given_settings,
 from orchestrator.app.cli.setting_flags import SETTING_KEYS
 from orchestrator.app.config.settings import KEYS, RENAMED
 from orchestrator.engine.policy.secrets import Redactor
+from tests.tables import table
 
 ROOT = Path(__file__).resolve().parents[4]
 LONG_KEY = "sk-" + "a1B2c3D4" * 6
@@ -58,7 +59,7 @@ def test_every_flag_of_the_configuration_is_an_option() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@table(
     "argv",
     [
         ["run", "--demo"],
@@ -84,7 +85,7 @@ def test_close_takes_the_repository_before_and_after() -> None:
     assert parse(["pulls", "close", "3", "--repo", "x"]).repo == "x"
 
 
-@pytest.mark.parametrize(
+@table(
     ("argv", "message"),
     [
         ([], f"name a command: {', '.join(COMMANDS)} (pullwright --help explains them)"),

@@ -15,6 +15,7 @@ from orchestrator.app.config.option import Reach
 from orchestrator.app.config.settings import KEYS, allowed, description, reach
 from orchestrator.app.config.sources import SUITE_VARIABLES, user_file
 from orchestrator.core.errors import ConfigurationError
+from tests.tables import table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -568,7 +569,7 @@ def test_settings_cannot_be_changed() -> None:
         Settings().max_rounds = 3
 
 
-@pytest.mark.parametrize("key", KEYS)
+@table("key", KEYS)
 def test_every_option_is_described(key: str) -> None:
     assert description(key).endswith(".")
     assert allowed(key) != "another value"

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from orchestrator.bot.policy.change_size import ChangeLimits
 from orchestrator.core.changes import FileChange, FileVersion
+from tests.tables import table
 
 WIDE = 10**9
 LINES = st.lists(st.sampled_from([b"a", b"b", b"", b"cc"]), max_size=8).map(b"\n".join)
@@ -35,7 +36,7 @@ def counted(*changes: FileChange) -> tuple[int, int]:
     return least(ChangeLimits, "lines"), least(ChangeLimits, "bytes")
 
 
-@pytest.mark.parametrize(
+@table(
     ("old", "new", "expected"),
     [
         (None, b"a\nb\n", (2, 4)),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from orchestrator.bot.policy.incoming import Cleaned, clean_words
 from orchestrator.bot.policy.markup_page import LONGEST_MARKDOWN_CHARS
+from tests.tables import table
 
 EVIL = "EVIL"
 
@@ -16,7 +17,7 @@ def left(text: str) -> str:
     return clean_words(text).text
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "shown", "kind"),
     [
         ("a <!-- EVIL --> b", "a  b", "HTML comment"),
@@ -150,7 +151,7 @@ def test_what_github_does_not_show_is_taken_out_and_named(text: str, shown: str,
     assert (clean_words(shown).text, clean_words(shown).removed) == (shown, ())
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "`<!-- shown -->` and ``<b title='`'>``",
@@ -179,7 +180,7 @@ def test_what_github_shows_stays(text: str) -> None:
     assert clean_words(text).text is text
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "$\\phantom{\\text{EVIL}}$", "a $\\hskip-9999pt EVIL$ b", "$$a % EVIL$$", "$$\na % EVIL\n$$", "$`\\phantom{EVIL}`$", "$x % EVIL$",
@@ -195,7 +196,7 @@ def test_mathematics_that_hides_something_is_taken_out(text: str) -> None:
     assert {item.kind for item in cleaned.removed} <= {"mathematics", "drawn block"}
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "It costs $5 and $10, or 10% of $50.", "$HOME, $PATH:$HOME and $x", "5$ or 10% of 6$", "`$x` \\o/ `$y`", "$x + y$ and $\\frac{\\alpha}{2}$",
@@ -206,7 +207,7 @@ def test_dollars_that_hide_nothing_stay(text: str) -> None:
     assert clean_words(text) == Cleaned(text)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "kept"),
     [
         ("a List<String> b", {"HTML tag": "<String>"}),

@@ -52,6 +52,7 @@ from tests.doubles.model_server import (
     reply,
     reset,
 )
+from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -281,9 +282,13 @@ async def test_the_total_time_ends_a_dripping_stream() -> None:
     clock, options = ManualClock(START), HttpOptions(total_seconds=100)
     with ModelServer([gated("x" * 1_200, threading.Event())]) as server:
         async with model_at(server.url, clock=clock, options=options) as model:
-            with pytest.raises(ConnectionFailedError, match=r"no whole reply from .* within 100 s"):
+
+            async def listen() -> None:
                 async for _ in model.stream(ASK):
                     clock.advance(30)
+
+            with pytest.raises(ConnectionFailedError, match=r"no whole reply from .* within 100 s"):
+                await listen()
 
 
 async def test_the_total_time_ends_a_reply_in_one_piece() -> None:
@@ -526,7 +531,7 @@ async def test_the_key_shows_nowhere(caplog: pytest.LogCaptureFixture) -> None:
         assert KEY not in repr(model)
 
 
-@pytest.mark.parametrize("key", ["sk-with-\nnewline", "sk-with space", "schlüssel", "sk-\x00"])
+@table("key", ["sk-with-\nnewline", "sk-with space", "schlüssel", "sk-\x00"])
 def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(key: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         HttpModel("m", ChatWire.at("http://h", "m"), api_key=key, clock=ManualClock(), random=lambda: 0.0)

@@ -6,6 +6,7 @@ import pytest
 
 from orchestrator.engine.policy.blocked import LONGEST_COMMAND, blocked
 from orchestrator.engine.policy.command_rules import CommandRules, Level
+from tests.tables import table
 
 DESTRUCTIVE = [
     "rm -rf /", "rm -rf /*", 'rm   -r -f  "/"', "rm -fr /*", "rm -r /", "rm / -rf", "rm -rf -- /", "rm --rec /",
@@ -33,13 +34,13 @@ HARMLESS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("command", DESTRUCTIVE)
+@table("command", DESTRUCTIVE)
 def test_what_destroys_a_machine_runs_at_no_level(command: str) -> None:
     assert blocked(command)
     assert "at any level" in (CommandRules().refusal(command, Level.DANGEROUS) or "")
 
 
-@pytest.mark.parametrize("command", HARMLESS)
+@table("command", HARMLESS)
 def test_what_only_looks_like_it_runs(command: str) -> None:
     assert blocked(command) is None
     assert CommandRules().refusal(command, Level.DANGEROUS) is None

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.engine.policy.secrets import REPLACEMENT, Redactor
+from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +63,7 @@ def test_a_value_placed_anywhere_survives_in_no_spelling(
     assert redactor.redact(redacted).replace(REPLACEMENT, "") == redacted.replace(REPLACEMENT, "")
 
 
-@pytest.mark.parametrize("spelling", SPELLINGS)
+@table("spelling", SPELLINGS)
 def test_one_value_in_each_spelling(spelling: str) -> None:
     hidden = SPELLINGS[spelling]("open/sesame 9!ü")
     assert Redactor(["open/sesame 9!ü"]).redact(f"<{hidden}>") in (
@@ -124,8 +125,8 @@ CREDENTIALS = [
 ]
 
 
-@pytest.mark.parametrize("credential", CREDENTIALS)
-@pytest.mark.parametrize("frame", ["{}", "key={};", 'x = "{}"', "({})", "\n{}\n", "a,{},b"])
+@table("credential", CREDENTIALS)
+@table("frame", ["{}", "key={};", 'x = "{}"', "({})", "\n{}\n", "a,{},b"])
 def test_what_looks_like_a_credential_is_replaced(credential: str, frame: str) -> None:
     redactor = Redactor()
     text = frame.format(credential)
@@ -133,7 +134,7 @@ def test_what_looks_like_a_credential_is_replaced(credential: str, frame: str) -
     assert redactor.holds_secret(text)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "expected"),
     [
         ("Authorization: Bearer abc.def-123", "Authorization: Bearer [redacted]"),
@@ -156,7 +157,7 @@ def test_only_the_secret_part_is_replaced(text: str, expected: str) -> None:
     assert Redactor().redact(text) == expected
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "laughs_at_everything_you_do_today_and_more",

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.engine.policy.secrets import RedactedStream, Redactor
+from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -239,7 +240,7 @@ def test_what_programs_print_of_a_value(command: str, value: str) -> None:
     assert longest_left(value, printed.decode(), "", "") < MOST_LEFT
 
 
-@pytest.mark.parametrize("encoding", [name for name in ENCODINGS if name != "calls with hexadecimal numbers"])
+@table("encoding", [name for name in ENCODINGS if name != "calls with hexadecimal numbers"])
 def test_in_pieces_no_more_is_shown_than_at_once(encoding: str) -> None:
     value = VALUES[0]
     text = f"some words before\n{ENCODINGS[encoding](value)}\nand some after it, as there are in every text"

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.engine.policy.secrets import REPLACEMENT, RedactedStream, Redactor
+from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,7 +101,7 @@ def test_any_part_in_any_spelling_is_redacted_to_its_end(
     assert len([char for char in left if char.isalnum()]) <= 8, redacted
 
 
-@pytest.mark.parametrize("token", TOKENS)
+@table("token", TOKENS)
 def test_every_window_of_twelve_of_the_random_part_is_found(token: str) -> None:
     redactor = Redactor([token])
     start = next(at for at in range(len(token)) if redactor.holds_secret(token[at : at + 12]))
@@ -128,14 +129,14 @@ def test_short_values_are_found_as_a_whole_only() -> None:
     assert redactor.holds_secret(base64.b64encode(b"hunter2-Ax").decode())
 
 
-@pytest.mark.parametrize("value", STRUCTURED)
+@table("value", STRUCTURED)
 def test_values_of_words_are_found_as_a_whole(value: str) -> None:
     redactor = Redactor([value])
     for spelling in ("plain", "reversed", "hex", "base64", "quoted"):
         assert redactor.holds_secret(f"({SPELLINGS[spelling](value)})")
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "https://github.com/someone/else",
@@ -175,9 +176,7 @@ def test_this_repository_holds_no_part_of_a_made_up_value() -> None:
         assert list(redactor._values.spans(path.read_bytes())) == [], path
 
 
-@pytest.mark.parametrize(
-    "value", ["pässwörd-Ünïcode-ÿ!", "пароль-от-сервера", "密码密码密码密码密码!", "!\"§$%&/()=?+*#'"]
-)
+@table("value", ["pässwörd-Ünïcode-ÿ!", "пароль-от-сервера", "密码密码密码密码密码!", "!\"§$%&/()=?+*#'"])
 def test_values_of_other_letters(value: str) -> None:
     for text in (f"a {value} b", f"ä{value}ä"):
         redacted = Redactor([value]).redact(text)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 
-import pytest
-
 from orchestrator.core.messages import FinishReason, Message, ToolDefinition, Usage
 from orchestrator.engine.contracts.base import Actions
 from orchestrator.engine.contracts.json_plan import JsonPlan
@@ -14,6 +12,7 @@ from orchestrator.engine.models.base import Response
 from orchestrator.engine.profiles.planner import planner
 from orchestrator.engine.tools.base import Ok, Tool, ToolContext, ToolOutcome
 from orchestrator.engine.tools.registry import ToolRegistry
+from tests.tables import table
 
 
 async def _run(_arguments: object, _context: ToolContext) -> ToolOutcome:
@@ -80,8 +79,6 @@ def test_the_example_is_a_plan_that_would_run() -> None:
     assert json.loads(example)["plan"] == reading.plan
 
 
-@pytest.mark.parametrize(
-    "words", ["AGENTS.md", "create_pull_request", "finish", "ask_question", "- [x]", "tests ran"]
-)
+@table("words", ["AGENTS.md", "create_pull_request", "finish", "ask_question", "- [x]", "tests ran"])
 def test_the_rules_are_in_it(words: str) -> None:
     assert words in planner(ToolRegistry(TOOLS)).base_prompt
