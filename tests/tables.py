@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-Test = TypeVar("Test", bound="Callable[..., None]")
+Test: TypeAlias = "Callable[..., None]"
 _LONGEST_LABEL = 120
 _MOST_NAMED = 30
 
@@ -25,7 +25,7 @@ def table(
     names: str | Sequence[str],
     cases: Iterable[Any],
     *,
-    ids: Iterable[str] | Callable[[Any], object] | None = None,
+    ids: Iterable[object] | Callable[[Any], object] | None = None,
 ) -> Callable[[Test], Test]:
     """Run a test function once for each case.
 
@@ -58,13 +58,13 @@ def table(
         signature = inspect.signature(test)
         left = [parameter for name, parameter in signature.parameters.items() if name not in columns]
         vars(run)["__signature__"] = signature.replace(parameters=left)  # what pytest reads
-        return cast("Test", run)
+        return run
 
     return decorate
 
 
 def _rows(
-    columns: Sequence[str], cases: Iterable[Any], ids: Sequence[str] | Callable[[Any], object] | None
+    columns: Sequence[str], cases: Iterable[Any], ids: Sequence[object] | Callable[[Any], object] | None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """The name of each case, and its values by parameter."""
     for number, case in enumerate(cases):
@@ -79,7 +79,7 @@ def _rows(
         elif callable(ids):
             label = "-".join(str(ids(value)) for value in values)
         else:
-            label = ids[number] if ids is not None else ", ".join(map(repr, values))
+            label = str(ids[number]) if ids is not None else ", ".join(map(repr, values))
         yield label[:_LONGEST_LABEL], dict(zip(columns, values, strict=True))
 
 
