@@ -6,7 +6,6 @@ import re
 import subprocess
 from typing import TYPE_CHECKING
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -14,6 +13,7 @@ from markdown_it import MarkdownIt
 from orchestrator.bot.git.message import clean_message
 from orchestrator.bot.policy.lines import MESSAGE_CHARS, TITLE_CHARS, in_markdown, message, plain, title
 from orchestrator.bot.policy.wording import Wording
+from tests.fuzz.growth import grows
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -430,14 +430,13 @@ def test_a_line_in_markdown(text: str, expected: str) -> None:
     assert in_markdown(text, 300) == expected
 
 
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize(
-    "piece", ["<!--", "[", "](", "`", "@a", "&#64;", "a://", "#1", "- ", "\\", "&amp;", "[skip ", "_"]
-)
+@table("piece", ["<!--", "[", "](", "`", "@a", "&#64;", "a://", "#1", "- ", "\\", "&amp;", "[skip ", "_"])
 def test_time_is_linear(piece: str) -> None:
-    text = piece * (2 * MESSAGE_CHARS // len(piece))
-    message(title(text), (text,))
-    in_markdown(text, 300)
+    def read(text: str) -> None:
+        message(title(text), (text,))
+        in_markdown(text, 300)
+
+    grows(read, ("", piece, ""), small_chars=MESSAGE_CHARS // 2)
 
 
 @settings(max_examples=60, deadline=None)

@@ -239,7 +239,6 @@ def test_a_large_change_is_judged() -> None:
     assert not any(map(POLICY, changes))
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "path",
     [

@@ -88,7 +88,6 @@ async def test_a_container_that_goes_away(docker: FakeDocker) -> None:
         assert "\n" not in str(raised.value)
 
 
-@pytest.mark.timeout(120)
 async def test_cleanup_ends_what_runs_and_ignores_sigterm(docker: FakeDocker) -> None:
     here = in_container(docker)
     await here.initialize()

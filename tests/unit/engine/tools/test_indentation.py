@@ -236,7 +236,6 @@ def test_blank_lines_alone_are_in_no_place() -> None:
     assert ShiftedLines(["  a", "", "  b"]).places(["a", "   ", "b"]) == [(0, Shift(added="  "))]
 
 
-@pytest.mark.timeout(120)
 def test_a_text_of_the_same_lines_is_given_up_soon() -> None:
     lines = ["  same"] * 100_000
     assert not ShiftedLines(lines).places([*["same"] * 5_000, " same"])
