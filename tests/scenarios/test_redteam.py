@@ -41,7 +41,7 @@ def user(tmp_path: Path, **flags: Any) -> Configured:
     return configured(flags, {"PULLWRIGHT_CONFIG": "", "HOME": str(tmp_path)}, tmp_path)
 
 
-@pytest.mark.parametrize("attack", proofs())
+@pytest.mark.parametrize("attack", list(proofs()))
 async def test_an_attack_is_stopped_and_succeeds_without_its_defence(attack: Attack, tmp_path: Path) -> None:
     proof = await prove(attack, user(tmp_path), DRAWN)
     assert proof.held.stopped, f"with its defence: {proof.held.success}: {proof.held.proof}"
