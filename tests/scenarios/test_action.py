@@ -130,6 +130,7 @@ def test_an_issue_becomes_a_pull_request_a_summary_and_an_artifact(
     assert job.uploads[0]["name"].startswith("pullwright-7-1-")
 
 
+@slow
 def test_no_secret_is_left_behind(job: Job, repo: Repo, stage: Stage) -> None:
     stage.script(do(FIX, PROPOSE, FINISH, text=f"My keys are {KEY} and {job.token}."))
     job.run()
@@ -274,6 +275,7 @@ class Bench:
         return {name: value for name, _, value in pairs}
 
 
+@slow
 @pytest.mark.parametrize(
     ("status", "job_status"), [(0, 0), (3, 0), (4, 0), (5, 0), (1, 1), (2, 2), (130, 130)]
 )
@@ -291,6 +293,7 @@ def test_what_the_program_prints_is_no_command(bench: Bench) -> None:
     assert obeyed(out) == ["remove-matcher"]
 
 
+@slow
 def test_the_word_that_resumes_commands_cannot_be_guessed(bench: Bench) -> None:
     bench.says("exit 3")
     words = {bench.run()[1].split("::stop-commands::")[1].split()[0] for _ in range(3)}
@@ -298,6 +301,7 @@ def test_the_word_that_resumes_commands_cannot_be_guessed(bench: Bench) -> None:
     assert all(len(word) == 64 for word in words)
 
 
+@slow
 def test_the_program_cannot_speak_to_the_runner(bench: Bench) -> None:
     bench.says("env >&2")
     _, out = bench.run(
@@ -340,6 +344,7 @@ def result(**fields: Any) -> str:
     return json.dumps({"outcome": "proposed", "pull_request": None, "usd": 0.5, **fields})
 
 
+@slow
 @pytest.mark.parametrize(
     ("lines", "outputs"),
     [
@@ -365,6 +370,7 @@ def test_outputs_hold_nothing_that_others_wrote(
     assert set(bench.outputs) == {"home", "artifact", "outcome", "pull-request", "usd"}
 
 
+@slow
 def test_installing_checks_every_file_and_runs_nothing_of_the_workspace(bench: Bench) -> None:
     bench.says(
         f'echo "$PWD $*" >> {bench.folder}/calls\n'
@@ -380,6 +386,7 @@ def test_installing_checks_every_file_and_runs_nothing_of_the_workspace(bench: B
     assert bench.outputs["python"].startswith(f"{bench.folder}/pullwright-")
 
 
+@slow
 @pytest.mark.parametrize(("outcome", "told"), [("proposed", True), ("failed", True), ("no_task", False)])
 def test_the_webhook_is_told_where_there_is_news(bench: Bench, outcome: str, told: bool) -> None:  # noqa: FBT001  a table
     bench.says('echo "$# $* hook=${PULLWRIGHT_WEBHOOK-}"')
