@@ -30,7 +30,7 @@ from tests.doubles.sse_server import SseServer, sse_answer
 from tests.doubles.vendor_replies import Protocol, VendorReply, render
 
 LOCAL = "http://127.0.0.1:9"
-PAGE = (Path(__file__).parents[3] / "docs/library.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[4] / "docs/library.md").read_text(encoding="utf-8")
 VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "PULLWRIGHT_API_KEY")
 
 
