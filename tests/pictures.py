@@ -1,7 +1,5 @@
 """Draw the picture of the README: what `pullwright run --demo` prints on a terminal.
 
-    python -m tests.pictures
-
 The program runs in a terminal of its own, so the picture shows what a person sees. Only the folder of its state is
 shown under another name.
 """
@@ -123,8 +121,3 @@ def run_picture() -> str:
     while lines and not lines[-1]:
         lines.pop()
     return draw(lines, f"pullwright {' '.join(COMMAND)}")
-
-
-if __name__ == "__main__":
-    PICTURE.parent.mkdir(parents=True, exist_ok=True)
-    PICTURE.write_text(run_picture(), encoding="utf-8")

@@ -14,11 +14,11 @@ from markdown_it import MarkdownIt
 
 from orchestrator.app.cli.arguments import COMMANDS, UsageError, parse
 from orchestrator.app.cli.exit_codes import MEANINGS
-from orchestrator.app.config.fleet import load_fleet
 from orchestrator.app.config.keys import VARIABLES
-from orchestrator.app.config.settings import KEYS, Settings, description
 from orchestrator.app.config.sources import CONFIG_VARIABLE, PREFIX, SUITE_VARIABLES
+from orchestrator.app.options import KEYS, choices
 from orchestrator.app.redteam.attack import read_corpus
+from tests.pages import OPTIONS_PAGE, option_table
 from tests.readme_commands import commands
 
 ROOT = Path(__file__).parents[2]
@@ -146,18 +146,8 @@ def test_every_module_that_is_named_is_there(page: Path) -> None:
     assert [name for name in named if not any(ROOT.glob(f"{name.replace('.', '/')}*"))] == []
 
 
-def row(key: str) -> str:
-    """A line of the table of options."""
-    name = f"--{key.replace('_', '-')}"
-    flag = f"`{name}`" if re.search(rf"^ +{name}\b(?!-)", help_of("run"), re.MULTILINE) else ""
-    value = Settings.model_fields[key].default
-    shown = "" if value in (None, ()) else f"`{str(value).lower() if isinstance(value, bool) else value}`"
-    return f"| `{key}` | {flag} | {shown} | {description(key)} |"
-
-
 def test_the_table_of_options_is_the_truth() -> None:
-    lines = text(DOCS / "options.md").splitlines()
-    assert [line for line in lines if re.match(r"\| `[a-z_]+` \|", line)] == [row(key) for key in KEYS]
+    assert option_table() in text(OPTIONS_PAGE), "write it anew: python -m tests.pages"
 
 
 def test_every_exit_status_is_explained() -> None:
@@ -171,9 +161,8 @@ def test_every_key_is_named() -> None:
 
 @pytest.mark.parametrize("key", ["contract", "profile"])
 def test_every_choice_is_explained(key: str) -> None:
-    choices = re.findall(r"'([\w-]+)'", str(Settings.model_fields[key].annotation))
-    assert choices
-    assert [choice for choice in choices if choice not in code(DOCS / "how-it-works.md")] == []
+    assert choices(key)
+    assert [choice for choice in choices(key) if choice not in code(DOCS / "how-it-works.md")] == []
 
 
 def test_every_guarantee_names_its_tests() -> None:
@@ -181,12 +170,6 @@ def test_every_guarantee_names_its_tests() -> None:
     cells = [cells[-1] for cells in rows if cells[0] != "| guarantee"]
     assert len(cells) > 20
     assert [cell for cell in cells if "`tests/" not in cell and cell != "the same |"] == []
-
-
-def test_the_fleet_is_one(tmp_path: Path) -> None:
-    (tmp_path / "fleet.toml").write_text("\n".join(blocks(DOCS / "running.md", "toml")))
-    fleet = load_fleet(tmp_path / "fleet.toml", {"TWO_TOKEN": "two"})
-    assert [repository.name for repository in fleet.repositories] == ["owner/one", "owner/two"]
 
 
 def test_the_attacks_that_are_shown_are_there() -> None:

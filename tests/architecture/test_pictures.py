@@ -6,7 +6,7 @@ from tests.pictures import PICTURE, run_picture, screen, steady
 def test_the_readmes_picture_is_what_the_program_draws() -> None:
     drawn, committed = steady(run_picture()), steady(PICTURE.read_text("utf-8"))
     assert ("terminal-r1", "$ pullwright run --demo") in committed
-    assert drawn == committed, "draw it anew: python -m tests.pictures"
+    assert drawn == committed, "draw it anew: python -m tests.pages"
 
 
 def test_a_picture_loads_nothing() -> None:
