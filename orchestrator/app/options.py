@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Patterns,
         Person,
         Price,
+        ProfileName,
         Report,
         Texts,
         Word,
@@ -136,10 +137,10 @@ class Options:
         "How replies become actions: one JSON plan, the vendor's function calling, or one call a step.",
         "json-plan, native or single-step",
     )
-    profile: Literal["planner", "openai", "anthropic", "gemini", "minimal", "small"] | None = option(
+    profile: ProfileName | None = option(
         None,
-        "Tools and words; those that suit contract and model if not set.",
-        "planner, openai, anthropic, gemini, minimal or small",
+        "Tools and prompt, such as planner or openai; those that suit contract and model if not set.",
+        "the name of a profile: planner, openai, anthropic, gemini, minimal, small or an added one",
     )
     web: Literal["tavily", "brave", "exa"] | None = option(
         None,

@@ -65,6 +65,14 @@ def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _profile(value: str) -> str:
+    from orchestrator.engine.profiles.catalog import profile_names
+
+    if value not in profile_names():
+        raise ValueError
+    return value
+
+
 def _person(value: str) -> str:
     if set("<>") & set(value):
         raise ValueError
@@ -88,6 +96,7 @@ Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], BeforeValid
 Logins = Annotated[
     tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}(\[bot\])?$")], ...], BeforeValidator(_as_tuple)
 ]
+ProfileName = Annotated[str, AfterValidator(_profile)]
 Price = Annotated[str, Field(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6})?/[0-9]{1,6}(\.[0-9]{1,6})?$")]
 Duration = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,6}[smhd]$")]
 Cron = Annotated[str, Field(pattern=r"^[0-9A-Za-z*/,#-]{1,60}( [0-9A-Za-z*/,#-]{1,60}){4}$")]
