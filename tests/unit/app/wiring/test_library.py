@@ -31,7 +31,7 @@ from tests.doubles.vendor_replies import Protocol, VendorReply, render
 from tests.tables import table
 
 LOCAL = "http://127.0.0.1:9"
-README = (Path(__file__).parents[4] / "README.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[4] / "docs/library.md").read_text(encoding="utf-8")
 VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "PULLWRIGHT_API_KEY")
 
 
@@ -146,9 +146,9 @@ def test_web_tools_exist_only_when_enabled(make: Any, names: set[str]) -> None:
     assert "web_search" not in make(model="m", api_url=LOCAL, web=HttpWeb()).base_prompt
 
 
-def test_the_readmes_program_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_documented_program_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own text, with the address of a double added and nothing else changed."""
-    (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
     (tmp_path / "tests").mkdir()
     monkeypatch.chdir(tmp_path)
     call = ToolCall(
@@ -161,7 +161,7 @@ def test_the_readmes_program_runs_as_it_stands(tmp_path: Path, monkeypatch: pyte
         assert name in code
         printed = StringIO()
         with redirect_stdout(printed):
-            exec(compile(code.replace(name, f'{name}, api_url="{server.url}"'), "README.md", "exec"), {})  # noqa: S102  our own text
+            exec(compile(code.replace(name, f'{name}, api_url="{server.url}"'), "library.md", "exec"), {})  # noqa: S102  our own text
         bodies = [request.raw.decode() for request in server.requests]
     assert (tmp_path / "tests" / "test_api.py").exists()
     assert "Leave the public API as it is" in bodies[1]
