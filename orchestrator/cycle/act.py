@@ -22,6 +22,7 @@ from orchestrator.cycle.evidence import Evidence
 from orchestrator.cycle.house import House, read_house
 from orchestrator.cycle.model_commits import ModelCommits
 from orchestrator.cycle.opening import Opening
+from orchestrator.cycle.parts import Attempt
 from orchestrator.cycle.pending import Pending
 from orchestrator.cycle.propose import Proposer, UnfitWordsError, as_result
 from orchestrator.cycle.result import in_words
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from orchestrator.cycle.parts import Choice, CycleParts
     from orchestrator.cycle.result import CycleResult
     from orchestrator.profiles.base import Profile
+    from orchestrator.verification.base import Verifier
     from orchestrator.workspace.base import TrackedFile
     from orchestrator.workspace.clone import Clone
 
@@ -70,13 +72,21 @@ class Act:
             self._environment, clone.base_commit, parts.guards.hold_back, self._emit, earlier=said
         )
         self._sight = Sight(parts.guards, self._emit)
-        self.verification = self._make_verification()
-        self._proposer = self._make_proposer(choice)
+        attempt = Attempt(parts, choice.task, clone, self.ledger, self._sight, result, self._emit)
+        self.verification = Verification(attempt, self._make_verifier(), self._may_go_on, self._minutes_left)
+        self._proposer = Proposer(
+            attempt,
+            self._evidence,
+            self.verification,
+            house=House(),
+            cost=lambda: in_words(self.spent_before + self.spent),
+            commits=self._commits,
+            draft=parts.manner.draft,
+            lease=choice.lease,
+        )
         self._pending = Pending(clone, self.ledger, self._proposer, dry_run=parts.manner.dry_run)
         self._ending = Ending(self._pending, self._sight, result, self._is_last)
-        self._opening = Opening(
-            parts, choice.task, clone, files, self._environment, self.ledger, self._sight, self._emit
-        )
+        self._opening = Opening(attempt, files, self._environment)
 
     async def run(self) -> SessionEnd:
         """Bring what is there already, and hold the session.
@@ -257,49 +267,27 @@ class Act:
         if state.run:  # a branch alone tells of none
             self._emit(Resumed(state.run, state.why, turns, len(brought.paths), brought.conflicts))
 
-    def _make_verification(self) -> Verification:
-        parts, verifier = self._parts, None
-        if parts.verifier is not None and parts.recorded_tests is None:
-            verifier = parts.verifier(self.clone)
-            if verifier is None and parts.manner.require_tests:
-                raise ConfigurationError(
-                    "nothing says how the tests are run, and --require-tests proposes nothing without them; "
-                    "name it with --test-command"
-                )
-        return Verification(
-            verifier=verifier,
-            recorded=parts.recorded_tests,
-            clone=self.clone,
-            task=self._task,
-            ledger=self.ledger,
-            sight=self._sight,
-            result=self._result,
-            emit=self._emit,
-            may_go_on=self._may_go_on,
-            is_required=parts.manner.require_tests,
-        )
+    def _make_verifier(self) -> Verifier | None:
+        """Who runs the tests; nobody in a replay, and where nothing says how.
 
-    def _make_proposer(self, choice: Choice) -> Proposer:
+        Raises:
+            ConfigurationError: nothing says how, and nothing may be proposed without them.
+        """
         parts = self._parts
-        return Proposer(
-            clone=self.clone,
-            forge=parts.forge,
-            task=self._task,
-            ledger=self.ledger,
-            evidence=self._evidence,
-            result=self._result,
-            emit=self._emit,
-            guards=parts.guards,
-            verification=self.verification,
-            author_email=parts.manner.author_email,
-            model=parts.model.name,
-            house=House(),
-            cost=lambda: in_words(self.spent_before + self.spent),
-            commits=self._commits,
-            draft=parts.manner.draft,
-            dry_run=parts.manner.dry_run,
-            lease=choice.lease,
-        )
+        if parts.verifier is None or parts.recorded_tests is not None:
+            return None
+        verifier = parts.verifier(self.clone)
+        if verifier is None and parts.manner.require_tests:
+            raise ConfigurationError(
+                "nothing says how the tests are run, and --require-tests proposes nothing without them; "
+                "name it with --test-command"
+            )
+        return verifier
+
+    def _minutes_left(self) -> float | None:
+        """How long the cycle may still take; None without an end."""
+        most = self._parts.limits.minutes
+        return None if most is None else most - self.spent.minutes
 
     def _config(self) -> SessionConfig:
         manner, limits = self._parts.manner, self._parts.limits

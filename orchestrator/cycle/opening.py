@@ -16,17 +16,12 @@ from orchestrator.tools.base import Order
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from orchestrator.core.events import Emit
     from orchestrator.cycle.bring import Brought
     from orchestrator.cycle.earlier import Earlier
-    from orchestrator.cycle.parts import CycleParts
-    from orchestrator.cycle.sight import Sight
-    from orchestrator.cycle.tasks import Task
+    from orchestrator.cycle.parts import Attempt
     from orchestrator.environments.base import ExecutionEnvironment
     from orchestrator.profiles.base import Profile
-    from orchestrator.tools.base import Ledger
     from orchestrator.workspace.base import TrackedFile
-    from orchestrator.workspace.clone import Clone
 
 _RECENT_COMMITS = 8
 _OTHER_BASE = "instruction files count from the default branch only, so those of this branch are plain files"
@@ -38,17 +33,11 @@ class Opening:
 
     Attributes:
         files: those that git tracks.
-        ledger: is told which files the model has seen.
     """
 
-    parts: CycleParts
-    task: Task
-    clone: Clone
+    attempt: Attempt
     files: Sequence[TrackedFile]
     environment: ExecutionEnvironment
-    ledger: Ledger
-    sight: Sight
-    emit: Emit
 
     async def brief(self, profile: Profile, brought: Brought, tests: str) -> Message:
         """All that a model needs that knows nothing yet; `tests` is what it is told of the project's tests.
@@ -56,14 +45,14 @@ class Opening:
         Raises:
             PullwrightError: the forge or git failed.
         """
-        parts = self.parts
-        commits = await asyncio.to_thread(self.clone.recent_commits, _RECENT_COMMITS)
+        parts = self.attempt.parts
+        commits = await asyncio.to_thread(self.attempt.clone.recent_commits, _RECENT_COMMITS)
         briefing = await first_message(
-            task=self.task,
+            task=self.attempt.task,
             files=self.files,
             read=lambda path, limit: self.environment.read_file(path, max_bytes=limit),
-            visible=self.sight.text,
-            commits=[(line.commit[:8], self.sight.words(line.subject)) for line in commits],
+            visible=self.attempt.sight.text,
+            commits=[(line.commit[:8], self.attempt.sight.words(line.subject)) for line in commits],
             budget=parts.manner.context_characters,
             documents=await self._documents(profile, brought),
             looks_only=not any(
@@ -75,7 +64,7 @@ class Opening:
             tests=tests,
             brief=profile.is_brief,
         )
-        self.ledger.shown |= briefing.shown
+        self.attempt.ledger.shown |= briefing.shown
         text = briefing.text
         if parts.limits.rounds == 1:
             text = f"{text}\n\n{render('agent/last_round')}"
@@ -89,8 +78,8 @@ class Opening:
             why=earlier.state.why,
             answer=answer,
             answer_block=fenced(answer.text) if answer else "",
-            paths=[f"`{path}`" for path in self.sight.paths(brought.paths)],
-            conflicts=[f"`{path}`" for path in self.sight.paths(brought.conflicts)],
+            paths=[f"`{path}`" for path in self.attempt.sight.paths(brought.paths)],
+            conflicts=[f"`{path}`" for path in self.attempt.sight.paths(brought.conflicts)],
             base_moved=brought.base_moved,
             files_lost=earlier.state.files_lost,
         )
@@ -98,11 +87,13 @@ class Opening:
 
     async def _documents(self, profile: Profile, brought: Brought) -> Sequence[str]:
         """The names of files that instruct; none where they are not the default branch's."""
-        is_other = self.parts.manner.other_base and not await asyncio.to_thread(self._is_on_default_branch)
+        is_other = self.attempt.parts.manner.other_base and not await asyncio.to_thread(
+            self._is_on_default_branch
+        )
         if is_other or brought.joined:
-            self.emit(Guarded(Defence.INSTRUCTIONS, _OTHER_BASE))
+            self.attempt.emit(Guarded(Defence.INSTRUCTIONS, _OTHER_BASE))
             return ()
         return profile.documents
 
     def _is_on_default_branch(self) -> bool:
-        return self.parts.forge.repository().default_branch == self.clone.base_branch
+        return self.attempt.parts.forge.repository().default_branch == self.attempt.clone.base_branch

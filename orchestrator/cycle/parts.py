@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from orchestrator.cycle.earlier import Earlier
     from orchestrator.cycle.etiquette import Trailer
     from orchestrator.cycle.guards import Guards
+    from orchestrator.cycle.result import CycleResult
+    from orchestrator.cycle.sight import Sight
     from orchestrator.cycle.tasks import Task
     from orchestrator.cycle.verify import RecordedTests
     from orchestrator.environments.base import ExecutionEnvironment
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from orchestrator.journal.kept import KeptWork
     from orchestrator.models.base import Model
     from orchestrator.profiles.base import Profile
+    from orchestrator.tools.base import Ledger
     from orchestrator.verification.base import Verifier
     from orchestrator.workspace.claims import Lease
     from orchestrator.workspace.clone import Clone
@@ -216,3 +219,24 @@ class CycleParts:
     origin: str = ""
     verifier: Callable[[Clone], Verifier | None] | None = None
     recorded_tests: RecordedTests | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One cycle's attempt at its task: what all who take part in it share.
+
+    Attributes:
+        clone: holds the change.
+        ledger: which files tools have touched, and which the model has seen.
+        sight: what the model may see of texts and names.
+        result: what the cycle ends with; it is filled in on the way.
+        emit: takes the events of the cycle.
+    """
+
+    parts: CycleParts
+    task: Task
+    clone: Clone
+    ledger: Ledger
+    sight: Sight
+    result: CycleResult
+    emit: Emit

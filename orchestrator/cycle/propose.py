@@ -28,20 +28,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from orchestrator.core.changes import FileChange
-    from orchestrator.core.events import Emit
     from orchestrator.cycle.evidence import Evidence
-    from orchestrator.cycle.guards import Guards
     from orchestrator.cycle.house import House
     from orchestrator.cycle.model_commits import ModelCommits
-    from orchestrator.cycle.result import CycleResult
-    from orchestrator.cycle.tasks import Task
+    from orchestrator.cycle.parts import Attempt
     from orchestrator.cycle.verify import Verification
-    from orchestrator.forge.base import Forge, PullRequest
+    from orchestrator.forge.base import PullRequest
     from orchestrator.guard.syntax import Unreadable
-    from orchestrator.tools.base import Ledger
     from orchestrator.workspace.base import CommitOutcome, Staged
     from orchestrator.workspace.claims import Lease
-    from orchestrator.workspace.clone import Clone
 
 # A pushed commit without a pull request has these words alone.
 _MESSAGE_CHARACTERS = 10_000
@@ -68,12 +63,12 @@ class Proposer:
     """Makes the cycle's pull request, as often as the model asks; the second time updates it.
 
     Attributes:
-        guards: what the change and its words pass before they leave.
+        evidence: what the session did, for the pull request.
         verification: the tests of what is proposed.
-        author_email: whose commits on the task's branch may be replaced.
         house: what the repository asks of whoever proposes, read before the session.
         cost: what the task has cost so far, in words.
         commits: what the model's own commits say.
+        draft: a new pull request is one.
         lease: the claim, which moves with every push; None where nothing is claimed.
         found_branch: the task's branch, where a cycle before has pushed it and opened no pull request.
         pushed: the commit that the remote's branch holds by our doing, if any.
@@ -81,22 +76,13 @@ class Proposer:
         is_committed: something was committed in this cycle.
     """
 
-    clone: Clone
-    forge: Forge
-    task: Task
-    ledger: Ledger
+    attempt: Attempt
     evidence: Evidence
-    result: CycleResult
-    emit: Emit
-    guards: Guards
     verification: Verification
-    author_email: str
-    model: str
     house: House
     cost: Callable[[], str]
     commits: ModelCommits
     draft: bool
-    dry_run: bool
     lease: Lease | None = None
     found_branch: str = ""
     pushed: str | None = None
@@ -109,22 +95,27 @@ class Proposer:
     _attachments: Attachments = field(init=False)
 
     def __post_init__(self) -> None:
-        self._attachments = Attachments(self.forge, self.guards, self.emit, self.result.run or "")
+        self._attachments = Attachments(
+            self.attempt.parts.forge,
+            self.attempt.parts.guards,
+            self.attempt.emit,
+            self.attempt.result.run or "",
+        )
 
     @property
     def branch(self) -> str:
         """The branch of the pull request; without the task's words where they hold a secret."""
-        if self.task.pull is not None:
-            return self.task.pull.branch
+        if self.attempt.task.pull is not None:
+            return self.attempt.task.pull.branch
         if self.found_branch:
             return self.found_branch
-        branch = self.task.branch
-        return self.task.plain_branch if self.guards.hold_back(branch) else branch
+        branch = self.attempt.task.branch
+        return self.attempt.task.plain_branch if self.attempt.parts.guards.hold_back(branch) else branch
 
     @property
     def has_pull_request(self) -> bool:
         """Whether people see what is pushed: the task's pull request is known to be there."""
-        return self.task.pull is not None or self.result.pull_request is not None
+        return self.attempt.task.pull is not None or self.attempt.result.pull_request is not None
 
     async def propose(self, title: str, body: str, *, is_begun: bool = False) -> str:
         """Commit, push and open the pull request; returns what the model is told.
@@ -142,25 +133,28 @@ class Proposer:
         """
         said = body
         title, body = self._harmless(title, body)
-        if self.ledger.shell_used:
+        if self.attempt.ledger.shell_used:
             await self.commits.look()
         staged = await self._stage(is_begun=is_begun)
         await self.verification.check(
             staged.tree, staged.outcome.changes, words=(title, said), is_begun=is_begun
         )
-        self.emit(PhaseEntered(Phase.PROPOSE))
+        self.attempt.emit(PhaseEntered(Phase.PROPOSE))
         outcome = await self._commit(staged, self._message_with_commits(title, said))
-        diff = await asyncio.to_thread(self.clone.diff)
-        self.result.changed = diff_stat(diff)
+        diff = await asyncio.to_thread(self.attempt.clone.diff)
+        self.attempt.result.changed = diff_stat(diff)
         paths = [change.path for change in outcome.changes]
-        if self.dry_run:
-            self.result.branch, self.result.commit = self.branch, outcome.commit or self.result.commit
-            full = self._body(body, paths, self.clone.head_commit)
-            self.result.pull_request = PullRequestResult(title, full, self._is_draft)
-            self.result.diff = diff
+        if self.attempt.parts.manner.dry_run:
+            self.attempt.result.branch, self.attempt.result.commit = (
+                self.branch,
+                outcome.commit or self.attempt.result.commit,
+            )
+            full = self._body(body, paths, self.attempt.clone.head_commit)
+            self.attempt.result.pull_request = PullRequestResult(title, full, self._is_draft)
+            self.attempt.result.diff = diff
             words = "Dry run: the pull request would be opened now."
         else:
-            self.emit(Proposing(title, body, self.branch, self.clone.head_commit))
+            self.attempt.emit(Proposing(title, body, self.branch, self.attempt.clone.head_commit))
             words = await self._publish(title, lambda head: self._body(body, paths, head), outcome)
         return self._answer(words, outcome)
 
@@ -178,7 +172,7 @@ class Proposer:
             try:
                 await self.propose(*refused)
             except ToolError as error:
-                self.emit(Warned(f"what the model proposed before cannot be proposed: {error}"))
+                self.attempt.emit(Warned(f"what the model proposed before cannot be proposed: {error}"))
 
     async def _stage(self, *, is_begun: bool) -> Staged:
         """What would be committed.
@@ -187,23 +181,23 @@ class Proposer:
             ToolError: it may not be.
         """
         staged = await asyncio.to_thread(
-            self.clone.stage,
-            set(self.ledger.touched),
-            include_commands=self.ledger.shell_used,
+            self.attempt.clone.stage,
+            set(self.attempt.ledger.touched),
+            include_commands=self.attempt.ledger.shell_used,
             screen=Screen(
                 self._secrets,
-                self.guards.protect,
+                self.attempt.parts.guards.protect,
                 lambda changes: self._refusal(changes) or self._unreadable_once(changes, is_begun=is_begun),
             ),
         )
         for note in staged.outcome.notes:
-            self.emit(Warned(note))
+            self.attempt.emit(Warned(note))
         self.left_out = {item.path for item in (*staged.outcome.left_out, *staged.outcome.held)}
         self._check(staged)
         return staged
 
     async def _commit(self, staged: Staged, message: str) -> CommitOutcome:
-        outcome = await asyncio.to_thread(self.clone.commit_staged, staged, message)
+        outcome = await asyncio.to_thread(self.attempt.clone.commit_staged, staged, message)
         self.is_committed |= outcome.commit is not None
         if outcome.commit is not None:
             self.commits.told()
@@ -215,13 +209,13 @@ class Proposer:
 
     def _harmless(self, title: str, body: str) -> tuple[str, str]:
         """The words as they may leave. What is taken out of them may bring a secret together."""
-        wording = self.guards.wording
+        wording = self.attempt.parts.guards.wording
         line = wording.title(title)
-        text = wording.text(body.strip(), issue=self.task.number)
+        text = wording.text(body.strip(), issue=self.attempt.task.number)
         message = self._message(line, body)
         for name, texts in (("title", (title, line)), ("body", (body, text, message))):
-            if any(map(self.guards.hold_back, texts)):
-                self.emit(
+            if any(map(self.attempt.parts.guards.hold_back, texts)):
+                self.attempt.emit(
                     Guarded(Defence.SECRETS, f"the pull request's {name} holds what looks like a secret")
                 )
                 raise UnfitWordsError(
@@ -232,17 +226,19 @@ class Proposer:
         return line, text
 
     def _secrets(self, diff: str) -> list[str]:
-        return places_of_secrets(diff, self.guards.hold_back)
+        return places_of_secrets(diff, self.attempt.parts.guards.hold_back)
 
     def _refusal(self, changes: Sequence[FileChange]) -> str | None:
         """Why the whole change may not be proposed. Looks at all of it, however often it was proposed."""
-        if too_much := self.guards.size(changes):
-            self.emit(Guarded(Defence.CHANGE_SIZE, too_much))
+        if too_much := self.attempt.parts.guards.size(changes):
+            self.attempt.emit(Guarded(Defence.CHANGE_SIZE, too_much))
             return too_much
-        self._tests = self.guards.tests(changes)
+        self._tests = self.attempt.parts.guards.tests(changes)
         if self._tests.notes:
             said = tuple(self._tests.lines())
-            self.emit(Guarded(Defence.TEST_INTEGRITY, "what the change does to tests needs a look", said))
+            self.attempt.emit(
+                Guarded(Defence.TEST_INTEGRITY, "what the change does to tests needs a look", said)
+            )
         if self._tests.lost and self.verification.is_required and self.verification.verifier is None:
             lost = "; ".join(self._tests.lost[:_MOST_LOST])
             return f"Tests are gone or skipped, which is refused here (--require-tests): {lost}"
@@ -268,7 +264,7 @@ class Proposer:
         outcome = staged.outcome
         if outcome.held_back:
             where = ", ".join(outcome.held_back)
-            self.emit(
+            self.attempt.emit(
                 Guarded(Defence.SECRETS, "the change adds what looks like a secret", tuple(outcome.held_back))
             )
             raise ToolError(
@@ -278,41 +274,43 @@ class Proposer:
             raise ToolError(outcome.refused)
         if outcome.held:
             held = tuple(f"{item.path}: {item.reason}" for item in outcome.held)
-            self.emit(Guarded(Defence.PROTECTED_PATHS, "changes wait for a person", held))
+            self.attempt.emit(Guarded(Defence.PROTECTED_PATHS, "changes wait for a person", held))
         if not (self.is_committed or staged.is_new):
             left_out = "".join(
                 f" {item.path} is left out: {item.reason}." for item in (*outcome.left_out, *outcome.held)
             )
-            elsewhere = _ELSEWHERE if self.ledger.shell_used else ""
+            elsewhere = _ELSEWHERE if self.attempt.ledger.shell_used else ""
             raise ToolError(f"Nothing has changed that may be proposed.{left_out}{elsewhere}")
 
     def _message_with_commits(self, title: str, body: str) -> str:
         """The message with what the model's own commits say, unless all of it together holds a secret."""
         message = self._message(title, body, self.commits.words(title))
-        if self.guards.hold_back(message):
-            self.emit(
+        if self.attempt.parts.guards.hold_back(message):
+            self.attempt.emit(
                 Guarded(Defence.SECRETS, "the messages of commits together hold what looks like a secret")
             )
             return self._message(title, body)
         return message
 
     def _message(self, title: str, body: str, commits: str = "") -> str:
-        closing = f"Fixes #{self.task.number}" if self.task.number else ""
+        closing = f"Fixes #{self.attempt.task.number}" if self.attempt.task.number else ""
         said = (body[:_MESSAGE_CHARACTERS], commits)
-        return self.guards.wording.message(title, said, (closing, "\n".join(self.house.trailers)))
+        return self.attempt.parts.guards.wording.message(
+            title, said, (closing, "\n".join(self.house.trailers))
+        )
 
     def _body(self, body: str, paths: Sequence[str], head: str) -> str:
         if self.house.template is not None:
             # Together, for a template may turn what is code in the body into words, and the other way round.
             filled = fill_template(self.house.template, body)
-            body = self.guards.wording.text(filled, issue=self.task.number)
+            body = self.attempt.parts.guards.wording.text(filled, issue=self.attempt.task.number)
         commands = self.evidence.commands
         full = render(
             "cycle/pull_request_body",
             body=body,
-            number=self.task.number,
-            run=self.result.run,
-            model=self.model,
+            number=self.attempt.task.number,
+            run=self.attempt.result.run,
+            model=self.attempt.parts.model.name,
             commands=commands[-_MOST_COMMANDS:],
             earlier=max(len(commands) - _MOST_COMMANDS, 0),
             passed=sum(command.passed for command in commands),
@@ -329,7 +327,7 @@ class Proposer:
             owners=[one_line(owner, limit=_OWNER_CHARACTERS) for owner in self.house.owners(paths)],
             starts_no_checks=self.house.starts_no_checks,
         )
-        return f"{self.guards.redact(full)}\n\n{self.task.marker}"
+        return f"{self.attempt.parts.guards.redact(full)}\n\n{self.attempt.task.marker}"
 
     def _listed(self) -> list[str]:
         """What the change's text says of tests; where they were run, only what the runs do not tell."""
@@ -339,10 +337,10 @@ class Proposer:
     async def _publish(self, title: str, body: Callable[[str], str], outcome: CommitOutcome) -> str:
         branch = self.branch
         commit = await self._push(branch)
-        proposal = Proposal(branch, self.clone.base_branch, title, body(commit), self._is_draft)
-        pull, created = await asyncio.to_thread(self.forge.ensure_pull_request, proposal)
-        self.result.pull_request = as_result(pull)
-        self.emit(Proposed(pull.number, pull.title, pull.url, branch, commit, created))
+        proposal = Proposal(branch, self.attempt.clone.base_branch, title, body(commit), self._is_draft)
+        pull, created = await asyncio.to_thread(self.attempt.parts.forge.ensure_pull_request, proposal)
+        self.attempt.result.pull_request = as_result(pull)
+        self.attempt.emit(Proposed(pull.number, pull.title, pull.url, branch, commit, created))
         if self._tests.lost or self.verification.is_doubtful:
             self._took_tests |= bool(self._tests.lost)
             await self._attachments.label(pull.number, REVIEW_LABEL)
@@ -361,17 +359,23 @@ class Proposer:
             commit = await self._push_once(branch)
         except PushRejectedError:
             # Only now it matters what is there: most branches are new, and looking takes a request.
-            if self.pushed is not None or not self.task.is_retry or not await self._may_replace(branch):
+            if (
+                self.pushed is not None
+                or not self.attempt.task.is_retry
+                or not await self._may_replace(branch)
+            ):
                 raise
             commit = await self._push_once(branch)
         self.pushed = commit
-        self.result.branch, self.result.commit = branch, commit
+        self.attempt.result.branch, self.attempt.result.commit = branch, commit
         if self.lease is not None:
             await asyncio.to_thread(self.lease.make_sure)
         return commit
 
     async def _push_once(self, branch: str) -> str:
-        return await asyncio.to_thread(self.clone.push, branch, expected=self.pushed, lease=self.lease)
+        return await asyncio.to_thread(
+            self.attempt.clone.push, branch, expected=self.pushed, lease=self.lease
+        )
 
     async def replay(self) -> str | None:
         """Put the pull request's own change on the moved base, without a model and with the words as they are.
@@ -383,7 +387,7 @@ class Proposer:
             ToolError: the change may not leave any more.
             WorkspaceError: git failed.
         """
-        pull = self.task.pull
+        pull = self.attempt.task.pull
         if pull is None:
             raise AssertionError("only a pull request is replayed")
         staged = await self._stage(is_begun=True)
@@ -392,37 +396,45 @@ class Proposer:
                 staged.tree, staged.outcome.changes, words=(pull.title, ""), is_begun=True
             )
         except ToolError as error:
-            self.emit(Warned(f"on top of {self.clone.base_branch} the tests do not pass: {error}"))
+            self.attempt.emit(
+                Warned(f"on top of {self.attempt.clone.base_branch} the tests do not pass: {error}")
+            )
             return None
-        self.emit(PhaseEntered(Phase.PROPOSE))
-        outcome = await self._commit(staged, self._message(self.guards.wording.title(pull.title), ""))
-        if not self.dry_run:
+        self.attempt.emit(PhaseEntered(Phase.PROPOSE))
+        outcome = await self._commit(
+            staged, self._message(self.attempt.parts.guards.wording.title(pull.title), "")
+        )
+        if not self.attempt.parts.manner.dry_run:
             commit = await self._push(pull.branch)
             pull = await self._refreshed(pull, [change.path for change in outcome.changes], commit)
-            self.result.pull_request = as_result(pull)
-            self.emit(Proposed(pull.number, pull.title, pull.url, pull.branch, commit, created=False))
-        return f"pull request #{pull.number} is on top of {self.clone.base_branch} again"
+            self.attempt.result.pull_request = as_result(pull)
+            self.attempt.emit(Proposed(pull.number, pull.title, pull.url, pull.branch, commit, created=False))
+        return f"pull request #{pull.number} is on top of {self.attempt.clone.base_branch} again"
 
     async def _refreshed(self, pull: PullRequest, paths: Sequence[str], head: str) -> PullRequest:
         """The pull request, whose head says what its tests are now. What is below the head stays as it is."""
         old, rule, words = pull.body.replace("\r\n", "\n").partition(_RULE)
         if self.verification.verdict is None and read_block(old, head) is None:
             return pull
-        ours = self._body("", paths, head).removesuffix(self.task.marker).rstrip()
-        below = f"{rule}{words}" if rule else f"\n\n{self.task.marker}"
+        ours = self._body("", paths, head).removesuffix(self.attempt.task.marker).rstrip()
+        below = f"{rule}{words}" if rule else f"\n\n{self.attempt.task.marker}"
         proposal = Proposal(
-            pull.branch, self.clone.base_branch, pull.title, f"{ours}{below}", pull.draft or self._is_draft
+            pull.branch,
+            self.attempt.clone.base_branch,
+            pull.title,
+            f"{ours}{below}",
+            pull.draft or self._is_draft,
         )
-        found, _ = await asyncio.to_thread(self.forge.ensure_pull_request, proposal)
+        found, _ = await asyncio.to_thread(self.attempt.parts.forge.ensure_pull_request, proposal)
         await self._attachments.fails(found, is_red=self.verification.is_red)
         return found
 
     async def _may_replace(self, branch: str) -> bool:
         """Whether the branch is that of a pull request that was closed. People's work on it may not be replaced."""
-        tip = await asyncio.to_thread(self.clone.remote_tip, branch)
+        tip = await asyncio.to_thread(self.attempt.clone.remote_tip, branch)
         if tip is None:
             return False
-        if tip.committer_email != self.author_email:
+        if tip.committer_email != self.attempt.parts.manner.author_email:
             raise PushRejectedError(
                 f"branch {branch} has a commit by {tip.committer_name}, which is not replaced; "
                 "merge or delete the branch first"
@@ -433,7 +445,7 @@ class Proposer:
     def words_of(self, message: str) -> BegunProposal:
         """The words that `_message` made a commit's message of, as far as it has them."""
         text = message.strip()
-        closing = f"Fixes #{self.task.number}" if self.task.number else ""
+        closing = f"Fixes #{self.attempt.task.number}" if self.attempt.task.number else ""
         for last in ("\n".join(self.house.trailers), closing):
             text = text.removesuffix(last).rstrip() if last else text
         title, _, body = text.partition("\n")

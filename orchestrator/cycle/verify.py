@@ -24,13 +24,9 @@ if TYPE_CHECKING:
 
     from orchestrator.core.changes import FileChange
     from orchestrator.core.events import Emit, Event
-    from orchestrator.cycle.result import CycleResult
-    from orchestrator.cycle.sight import Sight
-    from orchestrator.cycle.tasks import Task
-    from orchestrator.tools.base import Ledger
+    from orchestrator.cycle.parts import Attempt
     from orchestrator.verification.base import CaseResult, RunResult, Verifier
     from orchestrator.verification.verdict import Verdict
-    from orchestrator.workspace.clone import Clone
 
 _MOST_NAMED = 5
 """Tests of the task whose failure the first prompt shows."""
@@ -41,6 +37,7 @@ _PYTEST_ERROR = "E  "
 """How pytest begins the lines that say what went wrong."""
 _MOST_LISTED = 20
 _ID_CHARACTERS = 200
+_SECONDS_A_MINUTE = 60.0
 _REASON_CHARACTERS = 500
 
 
@@ -123,26 +120,18 @@ class Verification:
     The runs of a tree are made once. As a context manager it lets go of the verifier.
 
     Attributes:
-        verifier: None where no test command is set.
-        recorded: of a run that is replayed; then nothing is run, and what is proposed says so.
-        clone: holds the change; the base is what it was cloned at.
+        verifier: None where no test command is set, and in a replay, where nothing is run and what is proposed says so.
         may_go_on: whether the model will be asked again, so that it can mend what fails.
-        is_required: nothing is proposed whose tests were not run and found good.
+        minutes_left: how long the cycle may still take; None without an end.
         is_brief: the model is a small one, which is told less.
         verdict: on the change that was verified last.
         refused: title and body of a proposal that went back to the model because of `verdict`.
     """
 
+    attempt: Attempt
     verifier: Verifier | None
-    recorded: RecordedTests | None
-    clone: Clone
-    task: Task
-    ledger: Ledger
-    sight: Sight
-    result: CycleResult
-    emit: Emit
     may_go_on: Callable[[], bool]
-    is_required: bool
+    minutes_left: Callable[[], float | None]
     is_brief: bool = False
     verdict: Verdict | None = None
     refused: tuple[str, str] | None = None
@@ -161,7 +150,17 @@ class Verification:
         try:
             await self.verifier.close()
         except PullwrightError as error:
-            self.emit(Warned(f"the folder in which the tests ran could not be let go of: {error}"))
+            self.attempt.emit(Warned(f"the folder in which the tests ran could not be let go of: {error}"))
+
+    @property
+    def recorded(self) -> RecordedTests | None:
+        """What was said of the tests in a run that is replayed."""
+        return self.attempt.parts.recorded_tests
+
+    @property
+    def is_required(self) -> bool:
+        """Whether nothing is proposed whose tests were not run and found good."""
+        return self.attempt.parts.manner.require_tests
 
     @property
     def can_run(self) -> bool:
@@ -187,7 +186,7 @@ class Verification:
                 f"the repository's tests cannot be run, and --require-tests proposes nothing without them: {problem}"
             )
         before = self._before
-        named = [] if before is None else self._named(before)
+        named = [] if before is None else await asyncio.to_thread(self._named, before)
         most = _MOST_NAMED_BRIEFLY if brief else _MOST_NAMED
         text = render(
             "cycle/tests",
@@ -200,39 +199,43 @@ class Verification:
             ],
             more=max(len(named) - most, 0),
         )
-        return self.sight.text("the tests", text)
+        return self.attempt.sight.text("the tests", text)
 
     async def _run_before(self) -> str:
         """Run the base's tests; why they cannot be run, or prove nothing, else empty."""
         if self.verifier is None:
             return ""
-        self.emit(PhaseEntered(Phase.VERIFY))
+        self.attempt.emit(PhaseEntered(Phase.VERIFY))
+        left = self.minutes_left()
         try:
-            self._before = await self.verifier.before()
+            async with asyncio.timeout(None if left is None else max(left, 0.0) * _SECONDS_A_MINUTE):
+                self._before = await self.verifier.before()
+        except TimeoutError:
+            problem = "the minutes of the cycle were over before the base's tests; raise max_minutes"
         except ToolError as error:
             problem = one_line(str(error), limit=_REASON_CHARACTERS)
         else:
             if self._before.cached:
-                self.emit(_ended(self._before))
+                self.attempt.emit(_ended(self._before))
             problem = one_line(self._before.problem, limit=_REASON_CHARACTERS)
         if problem:
-            self.emit(Warned(f"the repository's tests say nothing: {problem}"))
-        self.emit(PhaseEntered(Phase.PLAN))
+            self.attempt.emit(Warned(f"the repository's tests say nothing: {problem}"))
+        self.attempt.emit(PhaseEntered(Phase.PLAN))
         return problem
 
     def _runs(self, before: RunResult) -> Runs:
-        return Runs("", "", "", self.clone.base_commit, before.tree, before, before, before)
+        return Runs("", "", "", self.attempt.clone.base_commit, before.tree, before, before, before)
 
     def _named(self, before: RunResult) -> list[CaseResult]:
         """The tests that fail on the base and that the task names."""
-        change = Change(self.clone.base_commit, before.tree, (), self._task_words)
+        change = Change(self.attempt.clone.base_commit, before.tree, (), self._task_words)
         names = judge(self._runs(before), change).of(Kind.NAMED)
         return [before.cases[name] for name in names if name in before.cases]
 
     @property
     def _task_words(self) -> str:
-        said = (remark.text for remark in self.task.remarks if remark.trusted)
-        return "\n\n".join((self.task.title, self.task.body, *said))
+        said = (remark.text for remark in self.attempt.task.remarks if remark.trusted)
+        return "\n\n".join((self.attempt.task.title, self.attempt.task.body, *said))
 
     async def run_tests(self, ids: Sequence[str]) -> str:
         """Run the tests on the files as they are now, for the model.
@@ -246,7 +249,9 @@ class Verification:
         if self.verifier is None:
             raise ToolError("No test command is set, so nothing can be run.")
         tree = await asyncio.to_thread(
-            self.clone.changed_tree, set(self.ledger.touched), include_commands=self.ledger.shell_used
+            self.attempt.clone.changed_tree,
+            set(self.attempt.ledger.touched),
+            include_commands=self.attempt.ledger.shell_used,
         )
         run = await self.verifier.run_tests(tree, tuple(ids))
         failing = {case.id for case in run.failures}
@@ -284,9 +289,11 @@ class Verification:
             refusal = ""
         else:
             self.verdict = verdict = await self._judge(self.verifier, tree, change)
-            self.result.tests, self.result.tests_fail = to_json(verdict.runs), verdict.is_red
+            self.attempt.result.tests, self.attempt.result.tests_fail = to_json(verdict.runs), verdict.is_red
             refusal = self._refusal(verdict, is_begun=is_begun)
-            self.emit(Verified(tree, verdict.is_red, self._lines(verdict), self.result.tests, refusal))
+            self.attempt.emit(
+                Verified(tree, verdict.is_red, self._lines(verdict), self.attempt.result.tests, refusal)
+            )
         if refusal:
             self.refused, self._refused_tree = words, tree
             raise ToolError(refusal)
@@ -294,12 +301,12 @@ class Verification:
     async def _judge(self, verifier: Verifier, tree: str, files: Sequence[FileChange]) -> Verdict:
         if (known := self._judged.get(tree)) is not None:
             return known
-        self.emit(PhaseEntered(Phase.VERIFY))
-        change = Change(self.clone.base_commit, tree, files, self._task_words)
+        self.attempt.emit(PhaseEntered(Phase.VERIFY))
+        change = Change(self.attempt.clone.base_commit, tree, files, self._task_words)
         runs = await verifier.verify(change)
-        verdict = judge(runs, change)
+        verdict = await asyncio.to_thread(judge, runs, change)
         if verdict.is_doubtful and verdict.reasons:
-            self.emit(
+            self.attempt.emit(
                 Guarded(
                     Defence.TEST_INTEGRITY, "tests pass only by what was done to them", self._lines(verdict)
                 )

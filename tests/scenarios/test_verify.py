@@ -162,6 +162,23 @@ async def test_what_breaks_a_test_goes_back_and_is_proposed_when_it_is_mended(be
     assert all(verifier.is_closed for verifier in bench.verifiers)
 
 
+def never_ends(runs: FakeRuns) -> None:
+    runs.base_hangs = True
+
+
+@pytest.mark.parametrize("is_required", [False, True])
+async def test_the_run_of_the_base_ends_with_the_minutes_of_the_cycle(
+    bench: Bench, *, is_required: bool
+) -> None:
+    bench.set_up, bench.is_required = never_ends, is_required
+    result = await bench.run(do(BREAKING, PROPOSE, FINISH), max_minutes=0.01)
+    said = [event["message"] for event in events(bench.stage, "Warned")]
+    assert any("raise max_minutes" in message for message in said), said
+    assert result.outcome == ("failed" if is_required else "limit"), result.error
+    assert bench.stage.model.requests == []
+    assert all(verifier.is_closed for verifier in bench.verifiers)
+
+
 async def test_the_same_files_are_run_once(bench: Bench) -> None:
     again = do(PROPOSE)
     result = await bench.run(do(BREAKING, PROPOSE), again, do(READ, MEND, PROPOSE), do(PROPOSE, FINISH))
