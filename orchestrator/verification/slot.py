@@ -4,11 +4,15 @@
 <home>/<n>/lock             held by the process that runs tests in slot <n>
 <home>/<n>/tree             the files of one run; nothing else is in reach of a sandbox
 <home>/<n>/setups/<key>     what a set-up made beside them; bound to the slot, for environments name their own path
+<home>/<n>/lent             the copy of the set-up that the runs of this slot have, while none runs
+<home>/<n>/lent.json        what the kernel said of that copy before the last run; removed when it is read
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import mmap
 import os
 import posixpath
 import re
@@ -28,7 +32,7 @@ from orchestrator.verification.trees import folders_of
 from orchestrator.workspace.removal import remove_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
 _MOST_SLOTS = 32
@@ -51,13 +55,18 @@ class Slot:
 
     Attributes:
         tree: where files are run; the same path in every run.
+        stamper: tells what of the files there is as it was.
+
+    Raises:
+        OSError: the folder cannot be written.
     """
 
     def __init__(self, home: Path, folder: Path, handle: int) -> None:
         self.tree = folder / "tree"
         self._home, self._folder, self._handle = home, folder, handle
         self._setups = folder / "setups"
-        self._lent = _Lent(folder / "lent")
+        self.stamper = Stamper(by_content=not _tells_of_maps(folder / "probe"))
+        self._lent = _Lent(folder / "lent", self.stamper)
 
     @classmethod
     def take(cls, home: Path) -> Slot:
@@ -77,12 +86,14 @@ class Slot:
                 handle = os.open(
                     folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
                 )
-                if try_lock(handle):
-                    slot = cls(home, folder, handle)
+                if not try_lock(handle):
+                    os.close(handle)
+                    continue
+                slot = cls(home, folder, handle)
+                if not slot._lent.load():
                     slot._remove(slot._lent.folder)
-                    slot.evict()
-                    return slot
-                os.close(handle)
+                slot.evict()
+                return slot
         except OSError as error:
             raise _no_place(home, error) from error
         raise ToolError(f"{_MOST_SLOTS} processes run tests of this repository by now; wait for one of them")
@@ -92,7 +103,9 @@ class Slot:
         if self._handle < 0:
             return
         try:
-            self._remove(self.tree, self._lent.folder)
+            if not self._lent.save(self.tree):
+                self._remove(self._lent.folder)
+            self._remove(self.tree)
         finally:
             os.close(self._handle)
             self._handle = -1
@@ -155,6 +168,7 @@ class Slot:
         """
         draft = self._setups / f"{key}.new"
         try:
+            self._lent.forget(key)
             self._remove(draft)
             draft.mkdir(mode=_PRIVATE, parents=True)
             for path in _untracked(self.tree, tracked):
@@ -176,13 +190,14 @@ class Slot:
         try:
             with suppress(OSError):
                 os.utime(kept)
-            if not self._lent.put(key, self.tree):
+            if not self._lent.has(key):
                 self._remove(self._lent.folder)
-            lent = [path for path in self._lent.stamps if _is_folder(self.tree / path)]
-            for folder, names in _missing(kept, self.tree):
+            intact = self._lent.put(key, self.tree)
+            copied = []
+            for folder, names in _missing(kept, self.tree, intact):
                 _copy([kept / folder / name for name in names], self.tree / folder)
-                lent += [path for name in names if _is_folder(self.tree / (path := _joined(folder, name)))]
-            self._lent.note(key, self.tree, lent)
+                copied += [path for name in names if _is_folder(self.tree / (path := _joined(folder, name)))]
+            self._lent.note(key, self.tree, intact, copied)
         except OSError as error:
             raise _no_place(self.tree, error) from error
 
@@ -226,27 +241,135 @@ class Slot:
             raise ToolError(f"the files of a test run could not be removed: {error}") from error
 
 
+Stamp: TypeAlias = "tuple[int | str, ...]"
+"""Mode, number, size, time of the content's change, time of any change, digest of the content or nothing.
+
+Of a folder the mode alone, for entries come and go.
+"""
+
+
+class Stamper:
+    """Tells whether a file is as it was, whatever commands did meanwhile.
+
+    Nobody but the kernel sets the time of a file's change of state (ctime): a file that still has its number, its
+    size and that time is as it was. Some file systems, such as tmpfs, leave that time as it is when a file is
+    written through shared memory (`mmap`); there the content is compared too.
+
+    Args:
+        by_content: compare it.
+    """
+
+    def __init__(self, *, by_content: bool) -> None:
+        self._by_content = by_content
+
+    def folder(self, folder: Path) -> Iterator[tuple[str, Stamp]]:
+        """The stamps of a folder and of everything in it, by path. No link is followed.
+
+        Raises:
+            OSError: something in it is closed to us.
+        """
+        pending = [""]
+        while pending:
+            inside = pending.pop()
+            yield inside, self._stamp(folder / inside, os.lstat(folder / inside))
+            with os.scandir(folder / inside) as entries:
+                for entry in entries:
+                    path = _joined(inside, entry.name)
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(path)
+                    else:
+                        yield path, self._stamp(entry, entry.stat(follow_symlinks=False))
+
+    def files(self, folder: Path, paths: Iterable[str]) -> dict[str, Stamp | None]:
+        """The stamps of some files of a folder; None where none is."""
+        found: dict[str, Stamp | None] = {}
+        for path in paths:
+            try:
+                found[path] = self._stamp(folder / path, os.lstat(folder / path))
+            except OSError:
+                found[path] = None
+        return found
+
+    def _stamp(self, path: os.PathLike[str], found: os.stat_result) -> Stamp:
+        if stat.S_ISDIR(found.st_mode):
+            return found.st_mode, 0, 0, 0, 0, ""
+        digest = ""
+        if self._by_content and stat.S_ISREG(found.st_mode):
+            with open(path, "rb") as file:  # noqa: PTH123  an entry of a folder
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, digest
+
+
+def _tells_of_maps(probe: Path) -> bool:
+    """Whether the file system of a new file changes its times when it is written through shared memory.
+
+    Raises:
+        OSError: the file cannot be made.
+    """
+    probe.unlink(missing_ok=True)
+    with probe.open("xb+") as file:
+        file.write(b"0")
+        file.flush()
+        os.utime(file.fileno(), ns=(0, 0))
+        with mmap.mmap(file.fileno(), 1) as shared:
+            # A page that was read before is what such file systems let be written without being told.
+            shared[0] = shared[0] + 1
+        changed = os.fstat(file.fileno()).st_mtime_ns != 0
+    probe.unlink()
+    return changed
+
+
 class _Lent:
     """Folders of a set-up that were lent to a run: what did not change in them need not be copied again.
 
-    Nobody but the kernel sets the time of a file's change of state (ctime): a file that still has its number, its
-    size and that time is as it was, whatever a run did.
-
     Args:
         folder: where they are between two runs.
-
-    Attributes:
-        stamps: of everything in them, by the folder's path in the tree, then by path.
+        stamper: tells what did not change.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.stamps: dict[str, dict[str, _Stamp]] = {}
+    def __init__(self, folder: Path, stamper: Stamper) -> None:
+        self.folder, self._stamper = folder, stamper
         self._key = ""
+        self._stamps: dict[str, dict[str, Stamp]] = {}  # of everything in a folder, by its path in the tree
+        self._record = folder.with_name(f"{folder.name}.json")
+
+    def has(self, key: str) -> bool:
+        """Whether these are folders of this set-up."""
+        return self._key == key
+
+    def forget(self, key: str) -> None:
+        """Lend nothing of a set-up any more, for it is made anew."""
+        if self._key == key:
+            self._key, self._stamps = "", {}
+
+    def load(self) -> bool:
+        """Go on with what another process saved; False where there is nothing."""
+        try:
+            data = json.loads(self._record.read_bytes())
+            self._record.unlink()
+            self._stamps = {
+                folder: {path: tuple(stamp) for path, stamp in stamps.items()}
+                for folder, stamps in data["stamps"].items()
+            }
+            self._key = str(data["key"])
+        except (OSError, ValueError, RecursionError, TypeError, LookupError, AttributeError):
+            self._stamps = {}
+        return bool(self._stamps)
+
+    def save(self, tree: Path) -> bool:
+        """Take everything back for the next process; False where there is nothing, or no space."""
+        if not self._stamps:
+            return False
+        try:
+            self.take_back(tree)
+            self._record.write_text(json.dumps({"key": self._key, "stamps": self._stamps}), encoding="ascii")
+        except OSError:
+            return False
+        return True
 
     def take_back(self, tree: Path) -> None:
         """Move the folders out of a tree in which nothing runs any more."""
-        for path in self.stamps:
+        for path in self._stamps:
             target = self.folder / path
             # A run may have put a link in the place of a folder, here or above.
             if _is_folder(tree / path) and _is_inside(tree, path):
@@ -254,70 +377,56 @@ class _Lent:
                 with suppress(OSError):  # it may be closed to us; then it is copied
                     (tree / path).rename(target)
 
-    def put(self, key: str, tree: Path) -> bool:
-        """Move the folders of this set-up into a tree, without what changed; False where there are none."""
+    def put(self, key: str, tree: Path) -> set[str]:
+        """Move the folders of this set-up into a tree, without what changed; those in which nothing is missing."""
         if key != self._key:
-            self.stamps = {}
-        for path, stamps in self.stamps.items():
+            self._stamps = {}
+        intact = set()
+        for path, stamps in self._stamps.items():
             source = self.folder / path
             if _is_folder(source) and not os.path.lexists(tree / path) and _is_inside(tree, path):
-                for changed in _changed(source, stamps):
-                    _discard(changed)
+                changed, is_whole = self._compared(source, stamps)
+                for one in changed:
+                    _discard(one)
+                if is_whole:
+                    intact.add(path)
                 if source.exists():
                     source.rename(tree / path)
-        return bool(self.stamps)
+        return intact
 
-    def note(self, key: str, tree: Path, paths: list[str]) -> None:
-        """Remember how the folders are now, before anything runs there."""
-        self._key = key
-        self.stamps = {path: dict(_stamped(tree / path)) for path in paths}
-        newest = max((stamp[-1] for stamps in self.stamps.values() for stamp in stamps.values()), default=0)
+    def note(self, key: str, tree: Path, intact: Collection[str], copied: Iterable[str]) -> None:
+        """Remember how the folders are now, before anything runs there.
+
+        Args:
+            key: of the set-up.
+            tree: where the folders are.
+            intact: those that `put` has compared, and in which nothing was missing.
+            copied: those that were copied since.
+        """
+        known = self._stamps if self._key == key else {}
+        inside = tuple(f"{path}/" for path in known)
+        folders = [
+            *(path for path in known if _is_folder(tree / path)),
+            *(path for path in copied if path not in known and not path.startswith(inside)),
+        ]
+        fresh = {path: dict(self._stamper.folder(tree / path)) for path in folders if path not in intact}
+        self._key, self._stamps = key, {path: fresh.get(path) or known[path] for path in folders}
+        newest = max((int(stamp[4]) for stamps in fresh.values() for stamp in stamps.values()), default=0)
         # What changes from now on has another time.
         time.sleep(min(max(0, newest + _TICK_NS - time.time_ns()), _TICK_NS) / 1e9)
 
-
-_Stamp: TypeAlias = "tuple[int, int, int, int, int]"
-"""Mode, number, size, time of the content's change, time of any change. Of a folder the mode alone, for entries come and go."""
-
-
-def _stamped(folder: Path) -> Iterator[tuple[str, _Stamp]]:
-    """The stamps of a folder and of everything in it, by path. No link is followed."""
-    pending = [""]
-    while pending:
-        inside = pending.pop()
-        yield inside, _stamp(os.lstat(folder / inside))
-        with os.scandir(folder / inside) as entries:
-            for entry in entries:
-                path = _joined(inside, entry.name)
-                if entry.is_dir(follow_symlinks=False):
-                    pending.append(path)
-                else:
-                    yield path, _stamp(entry.stat(follow_symlinks=False))
-
-
-def _stamp(found: os.stat_result) -> _Stamp:
-    if stat.S_ISDIR(found.st_mode):
-        return found.st_mode, 0, 0, 0, 0
-    return found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def stamps_of(folder: Path, paths: Iterable[str]) -> dict[str, _Stamp | None]:
-    """What the kernel says of files, which changes with each write, rename or replacement; None where none is."""
-    found: dict[str, _Stamp | None] = {}
-    for path in paths:
+    def _compared(self, folder: Path, stamps: Mapping[str, Stamp]) -> tuple[list[Path], bool]:
+        """What is not as it was, as single files and folders; and whether all that was there still is."""
+        changed, same = [], 0
         try:
-            found[path] = _stamp(os.lstat(folder / path))
-        except OSError:
-            found[path] = None
-    return found
-
-
-def _changed(folder: Path, stamps: Mapping[str, _Stamp]) -> list[Path]:
-    """What is not as it was, or was not there: all of it, or single files and folders in it."""
-    try:
-        return [folder / path for path, stamp in _stamped(folder) if stamps.get(path) != stamp]
-    except OSError:  # a folder that is closed to us
-        return [folder]
+            for path, stamp in self._stamper.folder(folder):
+                if stamps.get(path) == stamp:
+                    same += 1
+                else:
+                    changed.append(folder / path)
+        except OSError:  # a folder that is closed to us
+            return [folder], False
+        return changed, same == len(stamps)
 
 
 def _discard(path: Path) -> None:
@@ -405,8 +514,8 @@ def _untracked(tree: Path, tracked: Mapping[str, str]) -> list[str]:
     return found
 
 
-def _missing(kept: Path, tree: Path) -> Iterator[tuple[str, list[str]]]:
-    """Folders of `tree`, with what of `kept` is to be copied into each. Folders in between are made."""
+def _missing(kept: Path, tree: Path, intact: Collection[str]) -> Iterator[tuple[str, list[str]]]:
+    """Folders of `tree`, with what of `kept` is to be copied into each: nothing into those that are `intact`."""
     pending = [""]
     while pending:
         inside = pending.pop()
@@ -416,7 +525,7 @@ def _missing(kept: Path, tree: Path) -> Iterator[tuple[str, list[str]]]:
                 path = _joined(inside, entry.name)
                 if not os.path.lexists(tree / path):
                     names.append(entry.name)
-                elif entry.is_dir(follow_symlinks=False) and _is_folder(tree / path):
+                elif path not in intact and entry.is_dir(follow_symlinks=False) and _is_folder(tree / path):
                     pending.append(path)
         if names:
             yield inside, names

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +14,6 @@ from orchestrator.verification.slot import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 TRACKED = {"app.py": "100644", "web/index.js": "100644"}
 MADE = {
@@ -28,15 +30,19 @@ MADE = {
 def slot(tmp_path: Path) -> Iterator[Slot]:
     """A slot that keeps what a set-up made, under the key `k`."""
     taken = Slot.take(tmp_path / "home")
-    fresh(taken)
-    for path, text in MADE.items():
-        (taken.tree / path).parent.mkdir(parents=True, exist_ok=True)
-        (taken.tree / path).write_text(text)
-    (taken.tree / ".venv/bin/python").symlink_to("/usr/bin/python3")
-    (taken.tree / "web/__pycache__").mkdir()
-    taken.keep_setup("k", TRACKED)
+    set_up(taken)
     yield taken
     taken.close()
+
+
+def set_up(slot: Slot, **other: str) -> None:
+    fresh(slot)
+    for path, text in {**MADE, **other}.items():
+        (slot.tree / path).parent.mkdir(parents=True, exist_ok=True)
+        (slot.tree / path).write_text(text)
+    (slot.tree / ".venv/bin/python").symlink_to("/usr/bin/python3")
+    (slot.tree / "web/__pycache__").mkdir()
+    slot.keep_setup("k", TRACKED)
 
 
 def fresh(slot: Slot, tracked: dict[str, str] = TRACKED) -> None:
@@ -63,6 +69,12 @@ def rewritten_in_secret(tree: Path) -> None:
     before = path.stat()
     path.write_text("eno")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def rewritten_by_a_map(tree: Path) -> None:
+    with (tree / ".venv/lib/a/one.py").open("r+b") as file, mmap.mmap(file.fileno(), 3) as shared:
+        assert shared[:] == b"one"
+        shared[:] = b"eno"
 
 
 def moved(tree: Path) -> None:
@@ -98,6 +110,7 @@ def a_folder_for_a_file(tree: Path) -> None:
 SPOILT: dict[str, Callable[[Path], object]] = {
     "nothing": lambda _tree: None,
     "rewritten in secret": rewritten_in_secret,
+    "rewritten by a map": rewritten_by_a_map,
     "moved": moved,
     "linked away": linked_away,
     "added": lambda tree: (tree / ".venv/lib/a/sitecustomize.py").write_text("bad"),
@@ -125,6 +138,79 @@ def test_whatever_a_run_does_the_next_one_has_what_the_set_up_made(slot: Slot, s
         assert (slot.tree / ".venv/lib/a/two.py").stat().st_mode & 0o777 == 0o644
     outside = slot.tree.parent.parent / "outside"
     assert not outside.exists() or [path.name for path in outside.rglob("*.txt")] == ["mine.txt"]
+
+
+IN_MEMORY = Path("/dev/shm")  # noqa: S108  of the machine
+
+
+@pytest.mark.skipif(not os.access(IN_MEMORY, os.W_OK), reason="no file system in memory")
+@pytest.mark.parametrize("spoil", ["nothing", "rewritten by a map", "removed", "another link"])
+def test_a_file_system_that_does_not_tell_of_maps_is_read(spoil: str) -> None:
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
+        slot = Slot.take(Path(folder) / "home")
+        set_up(slot)
+        fresh(slot)
+        slot.bring_setup("k")
+        watched = (".venv/lib/a/one.py", "app.py")
+        before = slot.stamper.files(slot.tree, watched)
+        SPOILT[spoil](slot.tree)
+        after = slot.stamper.files(slot.tree, watched)
+        assert after["app.py"] == before["app.py"]
+        assert (after[watched[0]] == before[watched[0]]) is (spoil in {"nothing", "another link"})
+        fresh(slot)
+        slot.bring_setup("k")
+        assert files(slot) == WHOLE
+        slot.close()
+
+
+@pytest.mark.parametrize("spoil", SPOILT)
+def test_the_next_process_goes_on_with_what_was_lent(slot: Slot, tmp_path: Path, spoil: str) -> None:
+    fresh(slot)
+    slot.bring_setup("k")
+    number = (slot.tree / ".venv/lib/b/three.py").stat().st_ino
+    SPOILT[spoil](slot.tree)
+    slot.close()
+    second = Slot.take(tmp_path / "home")
+    fresh(second)
+    second.bring_setup("k")
+    assert files(second) == WHOLE
+    if spoil in {"nothing", "rewritten in secret", "rewritten by a map", "added", "another link"}:
+        assert (second.tree / ".venv/lib/b/three.py").stat().st_ino == number
+    second.close()
+
+
+def _cut(record: Path) -> None:
+    record.write_bytes(record.read_bytes()[:-9])
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, _cut, lambda path: path.write_text('{"stamps": {"x": 3}}')])
+def test_what_was_lent_and_is_not_known_any_more_is_copied(
+    slot: Slot, tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    fresh(slot)
+    slot.bring_setup("k")
+    rewritten_in_secret(slot.tree)
+    slot.close()
+    damage(tmp_path / "home/0/lent.json")
+    second = Slot.take(tmp_path / "home")
+    assert not (tmp_path / "home/0/lent").exists()
+    fresh(second)
+    second.bring_setup("k")
+    assert files(second) == WHOLE
+    second.close()
+
+
+def test_a_set_up_that_is_made_anew_is_lent_anew(slot: Slot, tmp_path: Path) -> None:
+    fresh(slot)
+    slot.bring_setup("k")
+    slot.close()
+    shutil.rmtree(tmp_path / "home/0/setups")
+    second = Slot.take(tmp_path / "home")
+    set_up(second, **{".venv/lib/a/one.py": "new"})
+    fresh(second)
+    second.bring_setup("k")
+    assert files(second) == {**WHOLE, ".venv/lib/a/one.py": "new"}
+    second.close()
 
 
 def test_what_did_not_change_is_not_copied_again(slot: Slot) -> None:
