@@ -31,9 +31,7 @@ if TYPE_CHECKING:
     from orchestrator.core.errors import ConfigurationError, PullwrightError
     from orchestrator.core.messages import ToolDefinition
     from orchestrator.core.session_events import EventKind, SessionEvent
-    from orchestrator.environments.docker import DockerEnvironment, FreshContainer, RunningContainer
     from orchestrator.environments.local import LocalEnvironment
-    from orchestrator.environments.ssh import SshEnvironment, SshTarget
     from orchestrator.environments.wrappers import LoggingEnvironment, ReadOnlyEnvironment
     from orchestrator.tools.base import Ends, Failed, Ok, Tool, ToolContext
     from orchestrator.web.client import HttpWeb
@@ -52,11 +50,6 @@ _HOMES = {
     "SessionEvent": "core.session_events",
     "EventKind": "core.session_events",
     "LocalEnvironment": "environments.local",
-    "DockerEnvironment": "environments.docker",
-    "FreshContainer": "environments.docker",
-    "RunningContainer": "environments.docker",
-    "SshEnvironment": "environments.ssh",
-    "SshTarget": "environments.ssh",
     "LoggingEnvironment": "environments.wrappers",
     "ReadOnlyEnvironment": "environments.wrappers",
     "Tool": "tools.base",
@@ -72,11 +65,9 @@ _HOMES = {
 
 __all__ = [
     "ConfigurationError",
-    "DockerEnvironment",
     "Ends",
     "EventKind",
     "Failed",
-    "FreshContainer",
     "Host",
     "HttpWeb",
     "LocalEnvironment",
@@ -84,12 +75,9 @@ __all__ = [
     "Ok",
     "PullwrightError",
     "ReadOnlyEnvironment",
-    "RunningContainer",
     "Session",
     "SessionConfig",
     "SessionEvent",
-    "SshEnvironment",
-    "SshTarget",
     "Tool",
     "ToolContext",
     "ToolDefinition",

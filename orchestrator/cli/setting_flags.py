@@ -48,7 +48,10 @@ _GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
         "permission": ("LEVEL", "read-only, safe (default) or dangerous"),
         "allow-command": ("RULE+", "run such commands at the level safe: 'pytest *', 'git diff *'"),
         "deny-command": ("RULE+", "never run such commands"),
-        "sandbox": ("WHICH", "off runs commands as you, without walls (default: auto)"),
+        "sandbox": (
+            "WHICH",
+            "docker:IMAGE or podman:IMAGE runs commands in a container, off as you, without walls (default: auto)",
+        ),
         "sandbox-read": ("PATH+", "commands may read this folder too"),
         "allow-host": ("HOST+", "commands may reach this host: pypi.org, '*.example.com'"),
     },

@@ -29,6 +29,7 @@ from orchestrator.config.forms import (
     Price,
     Report,
     Texts,
+    Walls,
     Word,
     Zone,
 )
@@ -87,8 +88,11 @@ class Settings(BaseModel):
         "Commands that run below the level dangerous, such as 'pytest *'.", ONE_LINE, Reach.NEVER
     )
     deny_command: Texts = several("Commands that never run.", ONE_LINE, Reach.TIGHTEN)
-    sandbox: Literal["auto", "off"] = option(
-        "auto", "Where commands run: in the system's sandbox, or as you.", "auto or off", Reach.TYPED
+    sandbox: Walls = option(
+        "auto",
+        "Where commands run: in the system's sandbox, in a container of an image, or as you.",
+        "auto, docker:IMAGE, podman:IMAGE or off",
+        Reach.TYPED,
     )
     sandbox_read: Texts = several(
         "Folders beside the system's that commands may read.", ONE_LINE, Reach.NEVER

@@ -15,7 +15,8 @@ from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.environments.command import Command
 from orchestrator.environments.confinement import Limits, Place, SandboxOptions
 from orchestrator.environments.sandbox import find_sandbox
-from orchestrator.environments.seatbelt import Scratch, SeatbeltSandbox, limited, profile
+from orchestrator.environments.scratch import Scratch
+from orchestrator.environments.seatbelt import SeatbeltSandbox, limited, profile
 from orchestrator.workspace.sweep import sweep
 
 
@@ -52,7 +53,7 @@ def test_without_the_program_there_is_no_sandbox() -> None:
 
 DIES = """
 import os, sys
-from orchestrator.environments.seatbelt import Scratch
+from orchestrator.environments.scratch import Scratch
 
 made = Scratch()
 os.mkdir(made.path + "/locked")
