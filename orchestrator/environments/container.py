@@ -13,6 +13,7 @@ import json
 import os
 import resource
 import secrets
+import select
 import shutil
 import signal
 import socket
@@ -64,7 +65,7 @@ _AT_ONCE = 2
 _REMOVE_SECONDS = 10.0
 _QUIET_SECONDS = 0.5
 _LOOK_SECONDS = 0.005
-_WAY = "/run/pullwright"
+_WAY = "/pullwright"
 _INIT = "/tmp/.pullwright-init"  # noqa: S108  the container's own
 _NEEDED = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR")
 _NEEDED_BY_PREFIX = ("DOCKER_", "CONTAINER_", "CONTAINERS_", "XDG_", "DBUS_SESSION_")
@@ -364,7 +365,7 @@ class Container:
     ) -> None:
         self.name, self.protections = name, tuple(protections)
         self._handle, self.proc, self.listener = handed
-        self._run = run
+        self._run, self._killed = run, False
         self._abandoned = weakref.finalize(self, _abandon, run, handed)
 
     def memory(self, limits: Limits) -> MemoryGroup | None:
@@ -376,15 +377,14 @@ class Container:
         return None
 
     def is_alive(self) -> bool:
-        """Whether its first process runs."""
-        try:
-            signal.pidfd_send_signal(self._handle, 0)
-        except OSError:
-            return False
-        return True
+        """Whether its first process runs: the handle of one that has ended can be read."""
+        poll = select.poll()
+        poll.register(self._handle, select.POLLIN)
+        return not self._killed and not poll.poll(0)
 
     def kill(self) -> None:
         """End everything in it: the kernel ends a process namespace with its first process."""
+        self._killed = True
         with suppress(OSError):
             signal.pidfd_send_signal(self._handle, signal.SIGKILL)
 
@@ -748,6 +748,8 @@ class ContainerLaunch:
         await self._proxy.close()
         container, self._container = self._container, None
         if container is not None:
+            if self.killed_for:  # the kernel may be about to end the first process too
+                container.kill()
             await self._opened.give_back(container)
 
 
