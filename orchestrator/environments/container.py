@@ -262,7 +262,7 @@ def find_container(wanted: str, options: SandboxOptions, inherited: Mapping[str,
         raise SandboxMissingError(
             f"no sandbox for commands: {name} does not answer, start it, {OTHER}: {said}"
         )
-    code, described = _ask(asked, "image", "inspect", image)
+    code, described = _ask(asked, "image", "inspect", "--", image)
     if code:
         raise SandboxMissingError(
             f"no sandbox for commands: {name} has no image {image}; get it with {name} pull {image}, {OTHER}"
@@ -275,7 +275,7 @@ def find_container(wanted: str, options: SandboxOptions, inherited: Mapping[str,
 def _ask(engine: Engine, *words: str) -> tuple[int, str]:
     """The exit code of a question to the engine, and its answer, or the last line of what it complained of."""
     try:
-        ran = subprocess.run(  # noqa: S603  our own words; the image's name begins with a letter or digit
+        ran = subprocess.run(  # noqa: S603  our own words, and a name after --
             [engine.program, *words],
             env=dict(engine.variables),
             stdin=subprocess.DEVNULL,
