@@ -66,7 +66,8 @@ _REMOVE_SECONDS = 10.0
 _QUIET_SECONDS = 0.5
 _LOOK_SECONDS = 0.005
 _WAY = "/pullwright"
-_INIT = "/tmp/.pullwright-init"  # noqa: S108  the container's own
+_INIT = f"{mounts.HOME}/.pullwright-init"
+"""Engines give a folder of memory the mode of the image's own folder of that name, and no image has this one."""
 _NEEDED = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR")
 _NEEDED_BY_PREFIX = ("DOCKER_", "CONTAINER_", "CONTAINERS_", "XDG_", "DBUS_SESSION_")
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

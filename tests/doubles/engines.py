@@ -88,7 +88,7 @@ def _tar(files: dict[str, str], links: dict[str, str]) -> bytes:
     with tarfile.open(fileobj=written, mode="w") as tar:
         for folder in sorted({"tmp", "etc", *(str(Path(name).parent) for name in files)}):
             info = tarfile.TarInfo(folder)
-            info.type, info.mode = tarfile.DIRTYPE, 0o755
+            info.type, info.mode = tarfile.DIRTYPE, 0o1777 if folder == "tmp" else 0o755
             tar.addfile(info)
         for name, target in links.items():
             info = tarfile.TarInfo(name)
