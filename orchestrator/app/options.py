@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Price,
         ProfileName,
         Report,
+        SandboxChoice,
         Texts,
         Word,
         Zone,
@@ -203,8 +204,11 @@ class Options:
         "Commands that run below the level dangerous, such as 'pytest *'.", ONE_LINE, Reach.NEVER
     )
     deny_command: Texts = several("Commands that never run.", ONE_LINE, Reach.TIGHTEN)
-    sandbox: Literal["auto", "off"] = option(
-        "auto", "Where commands run: in the system's sandbox, or as you.", "auto or off", Reach.TYPED
+    sandbox: SandboxChoice = option(
+        "auto",
+        "Where commands run: in the system's sandbox, in a container of an image, or as you.",
+        "auto, docker:IMAGE, podman:IMAGE or off",
+        Reach.TYPED,
     )
     sandbox_read: Texts = several(
         "Folders beside the system's that commands may read.", ONE_LINE, Reach.NEVER

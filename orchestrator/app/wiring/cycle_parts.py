@@ -134,7 +134,7 @@ def _environment(program: Program, tree: Path, submodules: list[str]) -> Executi
         tree,
         clock=program.clock,
         submodules=submodules,
-        sandbox=program.sandbox or program.settings.sandbox,
+        sandbox=program.sandbox or ("off" if program.settings.sandbox == "off" else "auto"),
         on_refused=told_of_refusals(program.relay),
         own_repository=True,
     )

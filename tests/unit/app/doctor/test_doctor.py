@@ -119,6 +119,17 @@ def test_no_sandbox(tmp_path: Path) -> None:
     assert found.state is State.FAILED
 
 
+def test_a_container_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin/docker"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\ncase $1 in info) echo "[]";; *) exit 1;; esac\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    found = probe(tmp_path, permission="dangerous", sandbox="docker:python:3")["sandbox"]
+    assert found.state is State.FAILED
+    assert found.fix.startswith("docker has no image python:3; get it with docker pull python:3")
+
+
 def test_a_rule_that_may_grant_any_program(tmp_path: Path) -> None:
     found = probe(tmp_path, allow_command=["ls *", "mypy *", "nice *"])["rules"]
     assert found.state is State.WARNING
