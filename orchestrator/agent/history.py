@@ -141,6 +141,19 @@ class History:
         """The messages so far."""
         return Conversation(self._messages)
 
+    def latest(self) -> list[Message]:
+        """What users said, and after each odd reply that one with what the program answered to it.
+
+        A small model often repeats the wrong reply that it sees, so that each second request is a new beginning.
+        """
+        replies = [place for place, turn in enumerate(self._turns) if turn.kind is TurnKind.ASSISTANT]
+        last = replies[-1] if len(replies) % 2 else len(self._turns)
+        return [
+            turn.message
+            for place, turn in enumerate(self._turns)
+            if turn.message.parts and (place >= last or turn.kind in {TurnKind.USER, TurnKind.STEERING})
+        ]
+
     def interrupt(self, at: datetime) -> None:
         """Answer calls that were cut short, because vendors refuse a call without a result."""
         calls = self._turns[-1].tool_calls if self._turns else ()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from orchestrator.assembly.web import tools_for
 from orchestrator.contracts.json_plan import JsonPlan
 from orchestrator.contracts.native import Native, SingleStep
+from orchestrator.contracts.whole_file import WholeFile
 from orchestrator.core.prompts import render
 from orchestrator.models.catalog import Provider, facts
 from orchestrator.models.known_models import family_of, thinks
@@ -48,30 +49,42 @@ _FAMILY_OF_PROVIDER = {
 }
 
 
-def choose_contract(settings: Settings) -> Contract:
-    """The contract that the settings name. A cycle's session ends by `finish`, also one call a step."""
-    match settings.contract:
+def choose_contract(settings: Settings, chosen: ChosenModel) -> Contract:
+    """The contract that the settings name, or the one that suits the model.
+
+    A cycle's session ends by `finish`, also one call a step.
+    """
+    match contract_name(settings, chosen):
         case "native":
             return Native()
         case "single-step":
             return SingleStep(ends_by="finish")
+        case "whole-file":
+            return WholeFile()
         case _:
             return JsonPlan()
+
+
+def contract_name(settings: Settings, chosen: ChosenModel) -> str:
+    """The contract that the settings name; else whole files for a model that is known to be small, or JSON plans."""
+    return settings.contract or ("whole-file" if chosen.is_small else "json-plan")
 
 
 def profile_name(settings: Settings, chosen: ChosenModel) -> str:
     """The profile that the settings name, or the one that suits contract and model.
 
-    A model that is known to be small has a profile of its own. Else one JSON plan goes with the planner, one call a step with the one-step profile, function calling
-    with the profile of the model's vendor; models of nobody that is known get the planner's tools.
+    A model that is known to be small has a profile of its own, and so have replies that are whole files. Else one JSON
+    plan goes with the planner, one call a step with the one-step profile, function calling with the profile of the
+    model's vendor; models of nobody that is known get the planner's tools.
     """
     if settings.profile:
         return settings.profile
-    if chosen.is_small:
+    contract = contract_name(settings, chosen)
+    if chosen.is_small or contract == "whole-file":
         return "small"
-    if settings.contract == "json-plan" or chosen.ref is None:
+    if contract == "json-plan" or chosen.ref is None:
         return "planner"
-    if settings.contract == "single-step":
+    if contract == "single-step":
         return "minimal"
     return family_of(chosen.ref.name) or _FAMILY_OF_PROVIDER.get(chosen.ref.provider, "planner")
 

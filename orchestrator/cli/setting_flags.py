@@ -22,7 +22,10 @@ _GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
     "model": {
         "model": ("PROVIDER:NAME", "such as anthropic:NAME, or replay:RUN to run a recorded run again"),
         "api-url": ("URL", "a model server other than the vendor's, such as http://localhost:11434/v1"),
-        "contract": ("NAME", "json-plan (default), native or single-step: how replies become actions"),
+        "contract": (
+            "NAME",
+            "how replies become actions: json-plan (default), native, single-step, or whole-file (default for small models)",
+        ),
         "profile": (
             "NAME",
             "planner, openai, anthropic, gemini, minimal or small (default: by contract and model)",

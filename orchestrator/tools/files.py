@@ -83,7 +83,8 @@ async def write_text(
         path: the file.
         content: its whole text.
         keeps_tail: where the content stops in the middle of the file, the lines behind it stay; and what
-            cannot be read any more is not written. For small models, which copy code right and the rest wrong.
+            cannot be read any more is not written, nor what is doubtful, however often it is sent. For small models,
+            which copy code right and the rest wrong, and repeat themselves.
 
     Raises:
         ToolError: the path is refused, the file is no text or over 1 MB, or the disk says no.
@@ -107,7 +108,7 @@ async def write_text(
         return _show_first(context, name, old.text)
     checks = _masked, _shrinks, _replaces_all, _moves_blanks
     doubts = (check(name, old.text, content) for check in checks)
-    if refusal := _held(context, name, content, *doubts):
+    if refusal := _held(context, name, content, *doubts, is_final=keeps_tail):
         return refusal
     if keeps_tail and (problem := await asyncio.to_thread(newly_unreadable, name, before, data)):
         return Failed(
@@ -180,13 +181,17 @@ def _show_first(context: ToolContext, name: str, text: str) -> Failed:
     )
 
 
-def _held(context: ToolContext, name: str, content: str, *doubts: str) -> Failed | None:
-    """Refuse a write once if there is a doubt about it; the very same call passes the second time."""
+def _held(
+    context: ToolContext, name: str, content: str, *doubts: str, is_final: bool = False
+) -> Failed | None:
+    """Refuse a write once if there is a doubt about it; the very same call passes the second time, if it is not final."""
     held = (name, hashlib.sha256(content.encode()).hexdigest())
     doubt = next(filter(None, doubts), None)
     if doubt is None or held in context.ledger.held_writes:
         context.ledger.held_writes.discard(held)
         return None
+    if is_final:
+        return Failed(doubt)
     context.ledger.held_writes.add(held)
     return Failed(f"{doubt} If that is really what you want, send exactly the same call again.")
 

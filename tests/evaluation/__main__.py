@@ -22,7 +22,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.evaluation.baselines import Server, direct, mini_swe_agent
+from tests.evaluation.baselines import REPLY_SECONDS, Server, direct, mini_swe_agent
 from tests.evaluation.programs import TEST_COMMAND, Judgement, Program, git, judge, judge_branch, load, names
 
 BASELINES = ("direct", "direct-tests", "mini")
@@ -107,15 +107,17 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--api-url", default="http://localhost:8090/v1", help="speaks Chat Completions")
     parser.add_argument("--model", default="coder", help="its name at the server")
     parser.add_argument("--programs", type=_words, default=(), help="default: all that have tests")
-    parser.add_argument("--contracts", type=_words, default=(), help="json-plan, native, single-step")
+    parser.add_argument(
+        "--contracts", type=_words, default=(), help="whole-file, json-plan, native, single-step"
+    )
     parser.add_argument("--profiles", type=_words, default=("",), help="default: the contract's own")
     parser.add_argument("--with-tests", action="store_true", help="the host runs the tests")
     parser.add_argument("--without", action="store_true", help="nobody runs them (the default)")
     parser.add_argument("--baselines", type=_words, default=(), help=", ".join(BASELINES))
     parser.add_argument("--label", default="now", help="names the state that is measured")
     parser.add_argument("--rounds", type=int, default=8, help="most replies of the model (default: 8)")
-    parser.add_argument("--minutes", type=float, default=8.0, help="most minutes of a run (default: 8)")
-    parser.add_argument("--temperature", default="0", help="of the model (default: 0, which can be repeated)")
+    parser.add_argument("--minutes", type=float, default=60.0, help="most minutes of a run (default: 60)")
+    parser.add_argument("--temperature", default="", help="of the model (default: as the profile has it)")
     parser.add_argument("--extra", type=_words, default=(), help="more flags for `run`, with commas between")
     parser.add_argument("--table", action="store_true", help="run nothing")
     return parser
@@ -172,12 +174,13 @@ def _cycle(
     command += ["--repo", str(repository), "--task", program.task, "--api-url", args.api_url]
     command += ["--model", f"openai-chat:{args.model}", "--contract", way.contract]
     command += ["--profile", way.profile] if way.profile else []
-    command += ["--temperature", args.temperature, "--max-rounds", str(args.rounds)]
-    command += ["--max-minutes", str(args.minutes), *args.extra]
+    command += ["--temperature", args.temperature] if args.temperature else []
+    command += ["--max-rounds", str(args.rounds), "--max-minutes", str(args.minutes), *args.extra]
     if way.tests == "with":
         command += ["--test-command", f"{TEST_COMMAND} {program.tests}", "--sandbox-read", sys.prefix]
-        command += ["--sandbox-read", sys.base_prefix, "--test-minutes", "0.5"]
+        command += ["--sandbox-read", sys.base_prefix, "--test-minutes", "1"]
     variables = os.environ | {"PULLWRIGHT_HOME": str(folder / "home"), "HOME": str(folder)}
+    variables["PULLWRIGHT_REQUEST_TIMEOUT_SECONDS"] = str(REPLY_SECONDS)  # a busy machine decides nothing
     with (folder / "output.txt").open("w", encoding="utf-8") as said:
         done = subprocess.run(
             command, cwd=_ROOT, env=variables, stdout=subprocess.PIPE, stderr=said, text=True, check=False
