@@ -66,8 +66,12 @@ def choose_contract(settings: Settings, chosen: ChosenModel) -> Contract:
 
 
 def contract_name(settings: Settings, chosen: ChosenModel) -> str:
-    """The contract that the settings name; else whole files for a model that is known to be small, or JSON plans."""
-    return settings.contract or ("whole-file" if chosen.is_small else "json-plan")
+    """The contract that the settings name; else whole files for a model that is known to be small, or JSON plans.
+
+    Where nothing may be written, a small model has JSON plans, too.
+    """
+    writes_files = chosen.is_small and settings.permission != "read-only"
+    return settings.contract or ("whole-file" if writes_files else "json-plan")
 
 
 def profile_name(settings: Settings, chosen: ChosenModel) -> str:

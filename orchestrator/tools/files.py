@@ -213,8 +213,8 @@ def _moves_blanks(name: str, old: str, content: str) -> str:
     if before != after:
         return ""
     return (
-        f"{name} was not replaced: your content has the same lines, and differs in blank ones alone. Find the line that "
-        "has to be another one, and change it."
+        f"{name} was not replaced: that is its code as it was, with other blanks at most. Find the line that has to be "
+        "another one, and change it."
     )
 
 

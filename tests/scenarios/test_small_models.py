@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.doubles.model_server import calls, reply
-from tests.scenarios.stage import FILES, FINISH, PROPOSE, Stage, add_commit, branches, content, do
+from tests.scenarios.stage import FILES, FINISH, PROPOSE, Stage, add_commit, branches, content, do, git
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -191,6 +191,31 @@ def test_one_that_thinks_has_room_for_it_and_draws_its_thoughts(stage: Stage, gc
     assert [thinking.get(key) for key in longest] == [None]
 
 
+def test_what_guards_a_change_guards_whole_files(stage: Stage, gcd: Path) -> None:
+    workflow = "on: push\n"
+    secret = "ghp_" + "A1b2C3d4E5f6" * 3
+    outside = [f"`{path}`\n```\nx\n```" for path in ("../outside.py", ".git/hooks/post-commit")]
+    stage.script(
+        reply(f"`.github/workflows/ci.yml`\n```yaml\n{workflow}```"),
+        *map(reply, outside),
+        file(f"{RIGHT}KEY = '{secret}'\n"),
+        file(RIGHT),
+    )
+    done = stage.run("--repo", str(gcd), *TASK, *SMALL)
+    assert done.result["outcome"] == "proposed"
+    names = {event["name"] for event in stage.events() if event["type"] == "ToolCallStarted"}
+    assert names <= {"write_file", "create_pull_request", "finish"}
+    (branch,) = branches(gcd)
+    assert secret not in content(gcd, branch, "gcd.py")
+    assert ".github" not in git(gcd, "ls-tree", "-r", "--name-only", branch)
+
+
+def test_a_small_model_that_may_only_look_has_plans(stage: Stage, gcd: Path) -> None:
+    stage.script(do(FINISH))
+    stage.run("--repo", str(gcd), *TASK, *SMALL, "--permission", "read-only")
+    assert "tool_name" in str(stage.asked())
+
+
 @pytest.mark.parametrize("profile", ["small", "planner"])
 def test_a_file_is_not_overwritten_by_another_one(stage: Stage, gcd: Path, profile: str) -> None:
     wrong: tuple[str, dict[str, Any]] = ("write_file", {"path": "gcd.py", "content": OTHER})
@@ -211,7 +236,7 @@ def test_a_file_without_its_first_empty_line_is_no_repair(stage: Stage, gcd: Pat
     )
     stage.script(do(same, PROPOSE, FINISH), do(WHOLE, PROPOSE, FINISH))
     done = stage.run("--repo", str(gcd), *TASK, *NAMED)
-    assert "the same lines, and differs in blank ones alone" in stage.told(1)
+    assert "that is its code as it was" in stage.told(1)
     assert done.result["outcome"] == "proposed"
     (branch,) = branches(gcd)
     assert content(gcd, branch, "gcd.py") + "\n" == RIGHT
