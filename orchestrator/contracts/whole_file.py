@@ -49,12 +49,14 @@ class WholeFile:
     is told of no tool, and each request has the task and its last attempt only.
 
     Attributes:
-        path: the file that a block is taken for which names none; may be set until the first reply.
+        path: the file that a block is taken for which names none; may be set until the first reply, like `tests`.
         title: of the pull request.
+        tests: what is said of the tests that fail, with a file that could not be written.
     """
 
     path: str = ""
     title: str = ""
+    tests: str = ""
 
     @property
     def name(self) -> str:
@@ -134,7 +136,10 @@ class WholeFile:
         """What failed, in a block which its text cannot close, and the request for the file."""
         failed = next((one for one in results if one.is_error), None)
         block = fenced(failed.content) if failed and failed.content.strip() else ""
-        return Message.user(render("contracts/whole_file_results", block=block, note=note, path=self.path))
+        tests = self.tests if failed and failed.name == "write_file" else ""
+        return Message.user(
+            render("contracts/whole_file_results", block=block, tests=tests, note=note, path=self.path)
+        )
 
     def complain(self, problems: tuple[str, ...]) -> Message:
         """The problems, a line each, and the request for the file."""

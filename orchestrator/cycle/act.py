@@ -172,7 +172,7 @@ class Act:
             is_whole_file = isinstance(contract, WholeFile)
             first, subject = await self._opening.brief(profile, brought, tests, whole_file=is_whole_file)
             if isinstance(contract, WholeFile):
-                contract.path = subject
+                contract.path, contract.tests = subject, tests
         return await self._session.run(first)
 
     def _contract(self) -> Contract:

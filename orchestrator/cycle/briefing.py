@@ -129,7 +129,7 @@ async def first_message(  # noqa: PLR0913  all by name
     likely = () if everything else await most_likely(task.title, task.body, task.source, library)
     order = sorted(library.files) if everything else likely
     if whole_file:
-        order = _subjects(task, likely)
+        order = _subjects(task, likely or sorted(library.files))
     pages = await pages_within(library, order, budget, languages=whole_file)
     folders = {folder for page in pages for folder in _folders_above(page.path)}
     instructions_bytes = min(INSTRUCTIONS_BYTES, budget)
@@ -168,15 +168,20 @@ async def first_message(  # noqa: PLR0913  all by name
 
 
 def _subjects(task: TaskWords, likely: Sequence[str]) -> list[str]:
-    """The files to be changed, the likeliest first: those that the task names, without the tests where it names others.
+    """The files to be changed, the likeliest first: those that the task names, without its tests.
 
-    The last one is the checklist that the task is an item of.
+    Where it names tests alone, they come behind the likeliest programs. The last one is the checklist that the task is
+    an item of.
     """
     files = [path for path in likely if path != task.source]
-    programs = [path for path in files if not is_test_path(path)] or files
     mentioned = query_of(task.title, task.body).mentions
-    named = [path for path in programs if path in mentioned or path.rpartition("/")[2] in mentioned]
-    return [*(named or programs[:_MOST_SUBJECTS]), *(path for path in likely if path == task.source)]
+    named = [path for path in files if path in mentioned or path.rpartition("/")[2] in mentioned]
+    tests = [path for path in named if is_test_path(path)]
+    programs = [path for path in named if path not in tests]
+    if not programs:
+        likeliest = [path for path in files if not is_test_path(path)] or files
+        programs = list(dict.fromkeys([*likeliest[:_MOST_SUBJECTS], *tests]))
+    return [*programs, *(path for path in likely if path == task.source)]
 
 
 def _instructs(file: TrackedFile, documents: Sequence[str], brought: Sequence[str]) -> bool:

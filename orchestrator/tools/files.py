@@ -101,7 +101,7 @@ async def write_text(
             f" Its last {kept} lines, which your content left out, were kept: to remove them, use edit_file."
         )
     data = old.with_text(content)
-    if data == old.with_text(old.text):
+    if data == old.with_text(old.text) and (context.ledger.touched or not keeps_tail):
         context.ledger.shown.add(name)
         return Ok(f"{name} is unchanged: it already has exactly this content.{remark}")
     if name not in context.ledger.shown:

@@ -146,6 +146,14 @@ def test_a_failure_comes_back_in_a_block_that_it_cannot_close() -> None:
     assert "the whole corrected `gcd.py` in one code block" in told
 
 
+def test_a_file_that_was_not_written_comes_back_with_the_tests_that_fail() -> None:
+    contract = WholeFile("gcd.py", tests="test_gcd fails.")
+    refused = ToolResult("r1c1", "write_file", "gcd.py was not replaced.", is_error=True)
+    red = ToolResult("r1c2", "create_pull_request", "Its output.", is_error=True)
+    assert "test_gcd fails." in contract.answer((refused,)).text
+    assert "test_gcd fails." not in contract.answer((red,)).text
+
+
 @given(st.text(alphabet=st.sampled_from("`~ab \n\r.#/:"), max_size=200))
 def test_every_text_is_read(text: str) -> None:
     reading = read(text)
