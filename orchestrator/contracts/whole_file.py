@@ -51,12 +51,15 @@ class WholeFile:
     Attributes:
         path: the file that a block is taken for which names none; may be set until the first reply, like `tests`.
         title: of the pull request.
-        tests: what is said of the tests that fail, with a file that could not be written.
+        tests: what is said of the tests that fail, with a file that could not be written. Where it says something,
+            each second reply that failed is answered with the request to write the file anew: the tests will tell.
+        replies: how many were read.
     """
 
     path: str = ""
     title: str = ""
     tests: str = ""
+    replies: int = 0
 
     @property
     def name(self) -> str:
@@ -101,6 +104,7 @@ class WholeFile:
     def read(self, response: Response, tools: tuple[ToolDefinition, ...], *, round_number: int) -> Reading:
         """The calls that write the files of a reply and propose them. Call ids are `r<round>c<index>`."""
         del tools
+        self.replies += 1
         said, blocks = _blocks(_without_thoughts(response.text))
         if not blocks:
             return Malformed(("reply: it has no code block with a file in it",))
@@ -123,6 +127,10 @@ class WholeFile:
             ),
         )
 
+    @property
+    def _is_anew(self) -> bool:
+        return bool(self.tests and self.path) and self.replies % 2 == 0
+
     def _files(self, blocks: list[Block]) -> dict[str, str]:
         """The text of each file. Of several blocks that may be the same one, the longest: the others show a part of it."""
         files: dict[str, str] = {}
@@ -134,6 +142,8 @@ class WholeFile:
 
     def answer(self, results: tuple[ToolResult, ...], note: str = "") -> Message:
         """What failed, in a block which its text cannot close, and the request for the file."""
+        if results and self._is_anew:
+            return Message.user(render("contracts/whole_file_anew", path=self.path))
         failed = next((one for one in results if one.is_error), None)
         block = fenced(failed.content) if failed and failed.content.strip() else ""
         tests = self.tests if failed and failed.name == "write_file" else ""
@@ -143,6 +153,8 @@ class WholeFile:
 
     def complain(self, problems: tuple[str, ...]) -> Message:
         """The problems, a line each, and the request for the file."""
+        if self._is_anew:
+            return Message.user(render("contracts/whole_file_anew", path=self.path))
         lines = [one_line(problem, limit=_PROBLEM_CHARS, keep="`") for problem in problems]
         return Message.user(render("contracts/whole_file_results", problems=lines, path=self.path))
 

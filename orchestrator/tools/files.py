@@ -94,6 +94,9 @@ async def write_text(
     if not await context.environment.file_exists(name):
         return await _write(context, name, None, content.encode(), "Created")
     before, old = await _replaceable(context, name)
+    now = old.with_text(old.text)
+    if keeps_tail:  # an attempt is compared with the file, not with the attempt before it
+        old = decode(name, context.ledger.originals.setdefault(name, before))
     kept, remark = (await asyncio.to_thread(left_out, old.text, content) if keeps_tail else 0), ""
     if kept:
         content = "\n".join([*lines_of(content.rstrip()), *lines_of(old.text)[-kept:], ""])
@@ -101,7 +104,7 @@ async def write_text(
             f" Its last {kept} lines, which your content left out, were kept: to remove them, use edit_file."
         )
     data = old.with_text(content)
-    if data == old.with_text(old.text) and (context.ledger.touched or not keeps_tail):
+    if data == now and (not keeps_tail or name in context.ledger.touched):
         context.ledger.shown.add(name)
         return Ok(f"{name} is unchanged: it already has exactly this content.{remark}")
     if name not in context.ledger.shown:

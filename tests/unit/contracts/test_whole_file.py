@@ -15,8 +15,11 @@ README = "# Sums\n\n```sh\npip install sums\n```\n\n```\nsums 1 2\n```\n"
 
 
 def read(text: str, *, path: str = "gcd.py", finish: FinishReason = FinishReason.STOP) -> Actions | Malformed:
-    reply = Response(Message(Role.ASSISTANT, (Text(text),)), finish, Usage(), "m")
-    return WholeFile(path, "Fix gcd").read(reply, (), round_number=2)
+    return WholeFile(path, "Fix gcd").read(said(text, finish), (), round_number=2)
+
+
+def said(text: str, finish: FinishReason = FinishReason.STOP) -> Response:
+    return Response(Message(Role.ASSISTANT, (Text(text),)), finish, Usage(), "m")
 
 
 def written(text: str, path: str = "gcd.py") -> dict[str, str]:
@@ -147,11 +150,27 @@ def test_a_failure_comes_back_in_a_block_that_it_cannot_close() -> None:
 
 
 def test_a_file_that_was_not_written_comes_back_with_the_tests_that_fail() -> None:
-    contract = WholeFile("gcd.py", tests="test_gcd fails.")
+    contract = WholeFile("gcd.py", tests="test_gcd fails.", replies=1)
     refused = ToolResult("r1c1", "write_file", "gcd.py was not replaced.", is_error=True)
     red = ToolResult("r1c2", "create_pull_request", "Its output.", is_error=True)
     assert "test_gcd fails." in contract.answer((refused,)).text
     assert "test_gcd fails." not in contract.answer((red,)).text
+
+
+def test_where_tests_tell_each_second_reply_that_failed_leads_to_a_file_written_anew() -> None:
+    red = (ToolResult("r1c2", "create_pull_request", "Its output.", is_error=True),)
+    for tests in ("test_gcd fails.", ""):
+        contract, told = WholeFile("gcd.py", tests=tests), []
+        for text in (block(GCD), block(GCD), "No.", "No."):
+            reading = contract.read(said(text), (), round_number=1)
+            answer = (
+                contract.complain(reading.problems)
+                if isinstance(reading, Malformed)
+                else contract.answer(red)
+            )
+            told.append("`gcd.py` anew" in answer.text)
+        assert told == ([False, True, False, True] if tests else [False] * 4)
+    assert "anew" not in contract.answer((), "This is your last reply.").text
 
 
 @given(st.text(alphabet=st.sampled_from("`~ab \n\r.#/:"), max_size=200))
