@@ -157,19 +157,21 @@ def test_a_file_that_was_not_written_comes_back_with_the_tests_that_fail() -> No
     assert "test_gcd fails." not in contract.answer((red,)).text
 
 
-def test_where_tests_tell_each_second_reply_that_failed_leads_to_a_file_written_anew() -> None:
+@pytest.mark.parametrize(
+    ("tests", "anew"), [("test_gcd fails.", [False, True, False, True]), ("", [False] * 4)]
+)
+def test_where_tests_tell_each_second_reply_that_failed_leads_to_a_file_written_anew(
+    tests: str, anew: list[bool]
+) -> None:
     red = (ToolResult("r1c2", "create_pull_request", "Its output.", is_error=True),)
-    for tests in ("test_gcd fails.", ""):
-        contract, told = WholeFile("gcd.py", tests=tests), []
-        for text in (block(GCD), block(GCD), "No.", "No."):
-            reading = contract.read(said(text), (), round_number=1)
-            answer = (
-                contract.complain(reading.problems)
-                if isinstance(reading, Malformed)
-                else contract.answer(red)
-            )
-            told.append("`gcd.py` anew" in answer.text)
-        assert told == ([False, True, False, True] if tests else [False] * 4)
+    contract, told = WholeFile("gcd.py", tests=tests), []
+    for text in (block(GCD), block(GCD), "No.", "No."):
+        reading = contract.read(said(text), (), round_number=1)
+        answer = (
+            contract.complain(reading.problems) if isinstance(reading, Malformed) else contract.answer(red)
+        )
+        told.append("`gcd.py` anew" in answer.text)
+    assert told == anew
     assert "anew" not in contract.answer((), "This is your last reply.").text
 
 

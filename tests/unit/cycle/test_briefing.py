@@ -74,7 +74,8 @@ async def test_a_small_model_is_told_less() -> None:
     ],
 )
 async def test_a_reply_that_is_a_file_needs_the_files_of_the_task_alone(work: Task, shown: list[str]) -> None:
-    files = {"calc.py": CALC, "tests/test_calc.py": TEST, "README.md": "# Sums\n", "TODO.md": "- [ ] it\n"}
+    files: dict[str, str | bytes] = {"calc.py": CALC, "tests/test_calc.py": TEST}
+    files |= {"README.md": "# Sums\n", "TODO.md": "- [ ] it\n"}
     briefing = await brief(Repo(files), work, is_brief=True, whole_file=True)
     assert sorted(re.findall(r"^`([^`\n]+)`:\n```(?:python|markdown)$", briefing.text, re.MULTILINE)) == shown
     assert briefing.subject in shown
