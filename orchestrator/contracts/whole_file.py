@@ -12,6 +12,8 @@ from orchestrator.core.messages import FinishReason, Message, ToolCall
 from orchestrator.core.prompts import render
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from orchestrator.contracts.base import Contract, Reading
     from orchestrator.core.messages import JsonObject, ToolDefinition, ToolResult
     from orchestrator.models.base import Request, Response
@@ -51,8 +53,7 @@ class WholeFile:
     Attributes:
         path: the file that a block is taken for which names none; may be set until the first reply, like `tests`.
         title: of the pull request.
-        tests: what is said of the tests that fail, with a file that could not be written. Where it says something,
-            each second reply that failed is answered with the request to write the file anew: the tests will tell.
+        tests: what is said of the tests that fail without a change.
         replies: how many were read.
     """
 
@@ -142,21 +143,43 @@ class WholeFile:
 
     def answer(self, results: tuple[ToolResult, ...], note: str = "") -> Message:
         """What failed, in a block which its text cannot close, and the request for the file."""
-        if results and self._is_anew:
-            return Message.user(render("contracts/whole_file_anew", path=self.path))
         failed = next((one for one in results if one.is_error), None)
-        block = fenced(failed.content) if failed and failed.content.strip() else ""
-        tests = self.tests if failed and failed.name == "write_file" else ""
-        return Message.user(
-            render("contracts/whole_file_results", block=block, tests=tests, note=note, path=self.path)
-        )
+        if failed is None or self._begins_anew:
+            return self._ask(is_failed=failed is not None, note=note)
+        block = fenced(failed.content) if failed.content.strip() else ""
+        return self._ask(is_failed=True, block=block, has_tests=failed.name == "write_file", note=note)
 
     def complain(self, problems: tuple[str, ...]) -> Message:
         """The problems, a line each, and the request for the file."""
-        if self._is_anew:
-            return Message.user(render("contracts/whole_file_anew", path=self.path))
-        lines = [one_line(problem, limit=_PROBLEM_CHARS, keep="`") for problem in problems]
-        return Message.user(render("contracts/whole_file_results", problems=lines, path=self.path))
+        if self._begins_anew:
+            return self._ask(is_failed=True)
+        return self._ask(problems=[one_line(problem, limit=_PROBLEM_CHARS, keep="`") for problem in problems])
+
+    @property
+    def _begins_anew(self) -> bool:
+        """Whether the last reply is left out of the next request, so that what was wrong with it says nothing there."""
+        return bool(self.tests) and self.replies % 2 == 0
+
+    def _ask(
+        self,
+        *,
+        is_failed: bool = False,
+        block: str = "",
+        has_tests: bool = True,
+        problems: Sequence[str] = (),
+        note: str = "",
+    ) -> Message:
+        return Message.user(
+            render(
+                "contracts/whole_file_results",
+                is_failed=is_failed,
+                block=block,
+                tests=self.tests if is_failed and has_tests else "",
+                problems=problems,
+                note=note,
+                path=self.path,
+            )
+        )
 
 
 def _without_thoughts(text: str) -> str:

@@ -157,22 +157,21 @@ def test_a_file_that_was_not_written_comes_back_with_the_tests_that_fail() -> No
     assert "test_gcd fails." not in contract.answer((red,)).text
 
 
-@pytest.mark.parametrize(
-    ("tests", "anew"), [("test_gcd fails.", [False, True, False, True]), ("", [False] * 4)]
-)
-def test_where_tests_tell_each_second_reply_that_failed_leads_to_a_file_written_anew(
-    tests: str, anew: list[bool]
-) -> None:
+@pytest.mark.parametrize("tests", ["test_gcd fails.", ""])
+def test_what_was_wrong_with_a_reply_is_not_said_where_that_is_left_out(tests: str) -> None:
     red = (ToolResult("r1c2", "create_pull_request", "Its output.", is_error=True),)
     contract, told = WholeFile("gcd.py", tests=tests), []
     for text in (block(GCD), block(GCD), "No.", "No."):
         reading = contract.read(said(text), (), round_number=1)
-        answer = (
-            contract.complain(reading.problems) if isinstance(reading, Malformed) else contract.answer(red)
-        )
-        told.append("`gcd.py` anew" in answer.text)
-    assert told == anew
-    assert "anew" not in contract.answer((), "This is your last reply.").text
+        if isinstance(reading, Malformed):
+            answer, wrong = contract.complain(reading.problems).text, "no code block"
+        else:
+            answer, wrong = contract.answer(red).text, "Its output."
+        told.append(wrong in answer)
+        assert bool(tests and tests in answer) == (bool(tests) and not told[-1])
+        assert "the whole corrected `gcd.py` in one code block." in answer
+    assert told == ([True, False, True, False] if tests else [True] * 4)
+    assert "First say" not in contract.answer((), "This is your last reply.").text
 
 
 @given(st.text(alphabet=st.sampled_from("`~ab \n\r.#/:"), max_size=200))
