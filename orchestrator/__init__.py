@@ -19,10 +19,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orchestrator.agent.config import Host, SessionConfig
-    from orchestrator.agent.gate import safe_mode
-    from orchestrator.agent.session import Session
-    from orchestrator.assembly.library import (
+    from orchestrator.app.wiring.library import (
         anthropic_profile,
         gemini_profile,
         minimal_profile,
@@ -31,43 +28,46 @@ if TYPE_CHECKING:
     from orchestrator.core.errors import ConfigurationError, PullwrightError
     from orchestrator.core.messages import ToolDefinition
     from orchestrator.core.session_events import EventKind, SessionEvent
-    from orchestrator.environments.docker import DockerEnvironment, FreshContainer, RunningContainer
-    from orchestrator.environments.local import LocalEnvironment
-    from orchestrator.environments.ssh import SshEnvironment, SshTarget
-    from orchestrator.environments.wrappers import LoggingEnvironment, ReadOnlyEnvironment
-    from orchestrator.tools.base import Ends, Failed, Ok, Tool, ToolContext
-    from orchestrator.web.client import HttpWeb
+    from orchestrator.engine.environments.docker import DockerEnvironment, FreshContainer, RunningContainer
+    from orchestrator.engine.environments.local import LocalEnvironment
+    from orchestrator.engine.environments.ssh import SshEnvironment, SshTarget
+    from orchestrator.engine.environments.wrappers import LoggingEnvironment, ReadOnlyEnvironment
+    from orchestrator.engine.session.config import Host, SessionConfig
+    from orchestrator.engine.session.gate import safe_mode
+    from orchestrator.engine.session.session import Session
+    from orchestrator.engine.tools.base import Ends, Failed, Ok, Tool, ToolContext
+    from orchestrator.engine.web.client import HttpWeb
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Session": "agent.session",
-    "SessionConfig": "agent.config",
-    "Host": "agent.config",
-    "safe_mode": "agent.gate",
-    "openai_profile": "assembly.library",
-    "anthropic_profile": "assembly.library",
-    "gemini_profile": "assembly.library",
-    "minimal_profile": "assembly.library",
+    "Session": "engine.session.session",
+    "SessionConfig": "engine.session.config",
+    "Host": "engine.session.config",
+    "safe_mode": "engine.session.gate",
+    "openai_profile": "app.wiring.library",
+    "anthropic_profile": "app.wiring.library",
+    "gemini_profile": "app.wiring.library",
+    "minimal_profile": "app.wiring.library",
     "SessionEvent": "core.session_events",
     "EventKind": "core.session_events",
-    "LocalEnvironment": "environments.local",
-    "DockerEnvironment": "environments.docker",
-    "FreshContainer": "environments.docker",
-    "RunningContainer": "environments.docker",
-    "SshEnvironment": "environments.ssh",
-    "SshTarget": "environments.ssh",
-    "LoggingEnvironment": "environments.wrappers",
-    "ReadOnlyEnvironment": "environments.wrappers",
-    "Tool": "tools.base",
-    "ToolContext": "tools.base",
-    "Ok": "tools.base",
+    "LocalEnvironment": "engine.environments.local",
+    "DockerEnvironment": "engine.environments.docker",
+    "FreshContainer": "engine.environments.docker",
+    "RunningContainer": "engine.environments.docker",
+    "SshEnvironment": "engine.environments.ssh",
+    "SshTarget": "engine.environments.ssh",
+    "LoggingEnvironment": "engine.environments.wrappers",
+    "ReadOnlyEnvironment": "engine.environments.wrappers",
+    "Tool": "engine.tools.base",
+    "ToolContext": "engine.tools.base",
+    "Ok": "engine.tools.base",
     "ToolDefinition": "core.messages",
     "ConfigurationError": "core.errors",
     "PullwrightError": "core.errors",
-    "Failed": "tools.base",
-    "Ends": "tools.base",
-    "HttpWeb": "web.client",
+    "Failed": "engine.tools.base",
+    "Ends": "engine.tools.base",
+    "HttpWeb": "engine.web.client",
 }
 
 __all__ = [

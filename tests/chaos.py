@@ -14,24 +14,24 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.assembly.build import Errand, build_program
+from orchestrator.app.wiring.build import Errand, build_program
+from orchestrator.bot.worker.pace import Pace
+from orchestrator.bot.worker.waiting import Waiting
+from orchestrator.bot.worker.worker import Rhythm, work
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.cycle_events import Claimed
 from orchestrator.core.messages import FinishReason, Message, Role, Text, Usage
-from orchestrator.models.base import Completed, Response
-from orchestrator.worker.pace import Pace
-from orchestrator.worker.waiting import Waiting
-from orchestrator.worker.worker import Rhythm, work
+from orchestrator.engine.models.base import Completed, Response
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from datetime import datetime
     from pathlib import Path
 
-    from orchestrator.assembly.program import Program
+    from orchestrator.app.wiring.program import Program
+    from orchestrator.bot.cycle.result import CycleResult
     from orchestrator.core.events import Event
-    from orchestrator.cycle.result import CycleResult
-    from orchestrator.models.base import Request
+    from orchestrator.engine.models.base import Request
 
 REPOSITORY = "octo/many"
 LABEL = "pullwright"
@@ -44,11 +44,11 @@ PRELOADED = (
     "httpx2",
     "jinja2",
     "jsonschema",
-    "orchestrator.forge.github",
-    "orchestrator.profiles.planner",
-    "orchestrator.models.http",
-    "orchestrator.models.openai_chat",
-    "orchestrator.assembly.toolbox",
+    "orchestrator.bot.forge.github",
+    "orchestrator.engine.profiles.planner",
+    "orchestrator.engine.models.http",
+    "orchestrator.engine.models.openai_chat",
+    "orchestrator.app.wiring.toolbox",
     "pathspec.patterns.gitignore.spec",
     "pydantic.type_adapter",
 )

@@ -1,8 +1,8 @@
-"""Writes `orchestrator/guard/renovate.toml` anew: which files Renovate's managers look for.
+"""Writes `orchestrator/bot/policy/renovate.toml` anew: which files Renovate's managers look for.
 
     npm pack renovate@VERSION && tar xf renovate-VERSION.tgz
     npm view renovate time --json
-    python -m tests.renovate package DATE > orchestrator/guard/renovate.toml
+    python -m tests.renovate package DATE > orchestrator/bot/policy/renovate.toml
 
 Only the patterns are taken, as facts. A pattern between slashes is a regular expression, any other is one of
 minimatch: https://docs.renovatebot.com/string-pattern-matching/. Here all are regular expressions.

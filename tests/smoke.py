@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from orchestrator import SessionEvent
     from orchestrator.core.messages import ToolResult
-    from orchestrator.profiles.base import Profile
+    from orchestrator.engine.profiles.base import Profile
 
 PROFILES: dict[str, tuple[Callable[..., Profile], str]] = {
     "openai": (openai_profile, "gpt-5.2-codex"),

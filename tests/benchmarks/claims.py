@@ -24,13 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.coordination.claims import Claims, Lease, LeaseTimes
+from orchestrator.bot.coordination.records import Records
+from orchestrator.bot.git.credential import GitCredential
+from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.swap import Update
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ClaimLostError, PushRejectedError, WorkspaceError
-from orchestrator.workspace.claims import Claims, Lease, LeaseTimes
-from orchestrator.workspace.credential import GitCredential
-from orchestrator.workspace.hostgit import HostGit
-from orchestrator.workspace.records import Records
-from orchestrator.workspace.swap import Update
 from tests.doubles.github.server import GitHub
 from tests.doubles.github.trouble import GIT, trouble
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _TIMES = LeaseTimes(lease_seconds=10.0, renew_seconds=0.5, skew_seconds=2.0)
 # Loaded once and shared by all processes.
-_PRELOADED = ["git", "orchestrator.workspace.claims", "tests.doubles.github.server"]
+_PRELOADED = ["git", "orchestrator.bot.coordination.claims", "tests.doubles.github.server"]
 _STRIKES_PER_SECOND = 0.4
 _FROZEN_SECONDS = 20.0
 # A worker rests so many times as long as its try took, so that some race and the machine is not flooded.

@@ -19,12 +19,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.workspace.base import Identity
-from orchestrator.workspace.clone import open_clone
-from orchestrator.workspace.credential import GitCredential
-from orchestrator.workspace.removal import remove_folder
+from orchestrator.bot.git.base import Identity
+from orchestrator.bot.git.clone import open_clone
+from orchestrator.bot.git.credential import GitCredential
+from orchestrator.bot.git.removal import remove_folder
 from tests.doubles.byte_counter import ByteCounter
-from tests.unit.workspace.smart_http import SmartHttp
+from tests.unit.bot.git.smart_http import SmartHttp
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli import main
+from orchestrator.app.cli import main
 from tests.benchmarks.measure import in_turns, table
 
 if TYPE_CHECKING:

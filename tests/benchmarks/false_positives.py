@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.policy.incoming import clean_words, show_hidden
+from orchestrator.bot.policy.outgoing import places_of_secrets
+from orchestrator.bot.policy.test_listing import list_tests
+from orchestrator.bot.policy.wording import Wording
 from orchestrator.core.changes import SUBMODULE_MODE, FileChange, FileVersion
-from orchestrator.guard.incoming import clean_words, show_hidden
-from orchestrator.guard.outgoing import places_of_secrets
-from orchestrator.guard.secrets import Redactor
-from orchestrator.guard.test_listing import list_tests
-from orchestrator.guard.wording import Wording
+from orchestrator.engine.policy.secrets import Redactor
 from tests.benchmarks.fixture_repositories import unpack
 
 if TYPE_CHECKING:

@@ -13,14 +13,14 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from orchestrator.agent.gate import Gatekeeper
+from orchestrator.bot.policy.incoming import show_hidden
 from orchestrator.core.messages import ToolCall
-from orchestrator.environments.confined import ConfinedTree
-from orchestrator.guard.command_rules import CommandRules, Level
-from orchestrator.guard.incoming import show_hidden
-from orchestrator.guard.secrets import RedactedStream, Redactor
-from orchestrator.tools.files import read_file
-from orchestrator.tools.shell import run_shell_command
+from orchestrator.engine.environments.confined import ConfinedTree
+from orchestrator.engine.policy.command_rules import CommandRules, Level
+from orchestrator.engine.policy.secrets import RedactedStream, Redactor
+from orchestrator.engine.session.gate import Gatekeeper
+from orchestrator.engine.tools.files import read_file
+from orchestrator.engine.tools.shell import run_shell_command
 from tests.benchmarks.measure import in_turns, table
 
 if TYPE_CHECKING:

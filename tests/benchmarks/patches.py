@@ -8,9 +8,9 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from orchestrator.tools.hunks import apply_chunks
-from orchestrator.tools.unified import parse_unified
-from orchestrator.tools.v4a import parse_v4a
+from orchestrator.engine.tools.hunks import apply_chunks
+from orchestrator.engine.tools.unified import parse_unified
+from orchestrator.engine.tools.v4a import parse_v4a
 from tests.benchmarks.measure import in_turns, table
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.assembly.build import Errand, build_program
+from orchestrator.app.wiring.build import Errand, build_program
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.cycle_events import PhaseEntered
 from tests.benchmarks.soak import LABEL, REPOSITORY, make_site
@@ -30,7 +30,7 @@ from tests.doubles.model_server import ModelServer, plan
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from orchestrator.assembly.program import Program
+    from orchestrator.app.wiring.program import Program
     from orchestrator.core.events import Event
 
 FILES, ISSUES = 300, 100

@@ -20,8 +20,8 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.environments.local import LocalEnvironment
-from orchestrator.environments.sandbox import _programs, find_sandbox
+from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.environments.sandbox import _programs, find_sandbox
 from tests.benchmarks.measure import table
 
 if TYPE_CHECKING:

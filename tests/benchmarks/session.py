@@ -16,8 +16,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.agent.config import Host
-from orchestrator.agent.session import Session
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.messages import (
     FinishReason,
@@ -29,23 +27,25 @@ from orchestrator.core.messages import (
     ToolResult,
     Usage,
 )
-from orchestrator.environments.local import LocalEnvironment
-from orchestrator.models.anthropic import AnthropicWire
-from orchestrator.models.base import Request, Response, TextPiece
-from orchestrator.models.gemini import GeminiWire
-from orchestrator.models.http import HttpModel
-from orchestrator.models.openai_chat import ChatWire
-from orchestrator.models.openai_responses import ResponsesWire
-from orchestrator.models.replay import ReplayModel
-from orchestrator.profiles.base import Profile
-from orchestrator.profiles.openai import openai
-from orchestrator.tools.base import Ok, Tool, ToolContext, ToolOutcome
-from orchestrator.tools.registry import ToolRegistry
+from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.models.anthropic import AnthropicWire
+from orchestrator.engine.models.base import Request, Response, TextPiece
+from orchestrator.engine.models.gemini import GeminiWire
+from orchestrator.engine.models.http import HttpModel
+from orchestrator.engine.models.openai_chat import ChatWire
+from orchestrator.engine.models.openai_responses import ResponsesWire
+from orchestrator.engine.models.replay import ReplayModel
+from orchestrator.engine.profiles.base import Profile
+from orchestrator.engine.profiles.openai import openai
+from orchestrator.engine.session.config import Host
+from orchestrator.engine.session.session import Session
+from orchestrator.engine.tools.base import Ok, Tool, ToolContext, ToolOutcome
+from orchestrator.engine.tools.registry import ToolRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.models.wire import Wire
+    from orchestrator.engine.models.wire import Wire
 
 LENGTHS = (100, 1_000, 10_000)
 SESSIONS, STEPS = 100, 50

@@ -21,10 +21,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.assembly.build import Errand, build_program
-from orchestrator.assembly.forge import Site, Source
-from orchestrator.forge.github import GitHubForge, GitHubToken, Patience, api_url_for
-from orchestrator.workspace.credential import GitCredential
+from orchestrator.app.wiring.build import Errand, build_program
+from orchestrator.app.wiring.forge import Site, Source
+from orchestrator.bot.forge.github import GitHubForge, GitHubToken, Patience, api_url_for
+from orchestrator.bot.git.credential import GitCredential
 from tests.benchmarks.measure import slope
 from tests.doubles.github.server import GitHub
 from tests.doubles.github.trouble import GIT, REST, trouble
@@ -33,7 +33,7 @@ from tests.doubles.model_server import Ending, ModelServer, Step, fail, plan, re
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from orchestrator.assembly.program import Program
+    from orchestrator.app.wiring.program import Program
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
     from tests.doubles.github.state import Repo

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from orchestrator.environments.base import ExecutionEnvironment
+    from orchestrator.engine.environments.base import ExecutionEnvironment
     from tests.doubles.sshd import SshServer
 
 

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
-from orchestrator.environments.docker import DockerEnvironment, FreshContainer, RunningContainer
-from orchestrator.environments.local import LocalEnvironment
-from orchestrator.environments.remote import RemoteEnvironment
-from orchestrator.environments.sandbox import find_sandbox
-from orchestrator.environments.scoped import ScopedEnvironment
-from orchestrator.environments.ssh import SshEnvironment
-from orchestrator.environments.wrappers import LoggingEnvironment
+from orchestrator.engine.environments.docker import DockerEnvironment, FreshContainer, RunningContainer
+from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.environments.remote import RemoteEnvironment
+from orchestrator.engine.environments.sandbox import find_sandbox
+from orchestrator.engine.environments.scoped import ScopedEnvironment
+from orchestrator.engine.environments.ssh import SshEnvironment
+from orchestrator.engine.environments.wrappers import LoggingEnvironment
 from tests.doubles.containers import busybox_carrier, fake_docker
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.environments.base import ExecutionEnvironment
-    from orchestrator.environments.confinement import Sandbox
+    from orchestrator.engine.environments.base import ExecutionEnvironment
+    from orchestrator.engine.environments.confinement import Sandbox
     from tests.doubles.sshd import SshServer
 
 Place: TypeAlias = Callable[["Path", pytest.FixtureRequest], "ExecutionEnvironment"]

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.core.clock import Clock, ManualClock
 from orchestrator.core.messages import Image, Message, Role, Text, ToolCall, ToolDefinition, ToolResult
-from orchestrator.models.anthropic import AnthropicWire
-from orchestrator.models.base import INVALID_ARGUMENTS, OutputSchema, Request, ToolChoice
-from orchestrator.models.gemini import GeminiWire
-from orchestrator.models.http import HttpModel
-from orchestrator.models.openai_chat import ChatWire
-from orchestrator.models.openai_responses import ResponsesWire
+from orchestrator.engine.models.anthropic import AnthropicWire
+from orchestrator.engine.models.base import INVALID_ARGUMENTS, OutputSchema, Request, ToolChoice
+from orchestrator.engine.models.gemini import GeminiWire
+from orchestrator.engine.models.http import HttpModel
+from orchestrator.engine.models.openai_chat import ChatWire
+from orchestrator.engine.models.openai_responses import ResponsesWire
 from tests.doubles.vendor_replies import Protocol, Thought, VendorReply, render_whole
 
 if TYPE_CHECKING:
-    from orchestrator.models.retries import HttpOptions
-    from orchestrator.models.wire import Wire
+    from orchestrator.engine.models.retries import HttpOptions
+    from orchestrator.engine.models.wire import Wire
 
 KEY = "sk-made-up-0123456789"
 

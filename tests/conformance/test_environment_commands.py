@@ -13,7 +13,7 @@ from orchestrator.core.errors import ToolError
 from tests.conformance.environments import COMMAND_PLACES
 
 if TYPE_CHECKING:
-    from orchestrator.environments.base import ExecutionEnvironment
+    from orchestrator.engine.environments.base import ExecutionEnvironment
 
 MS = 600_000
 """No command has that long: a test that waits for one fails by its own time limit."""

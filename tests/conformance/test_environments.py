@@ -9,7 +9,7 @@ from typing import TypeAlias
 import pytest
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
-from orchestrator.environments.base import DirEntry, ExecutionEnvironment, GrepMatch, GrepOptions
+from orchestrator.engine.environments.base import DirEntry, ExecutionEnvironment, GrepMatch, GrepOptions
 
 MAX = 1_000_000
 MS = 20_000

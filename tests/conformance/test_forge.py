@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from orchestrator.bot.forge.base import Forge, Proposal, PullRequestState
+from orchestrator.bot.forge.comment_sections import sections_of
+from orchestrator.bot.forge.github import GitHubForge, GitHubToken, Patience, api_url_for
+from orchestrator.bot.forge.local import LocalForge
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ForgeError, ForgeNotFoundError
-from orchestrator.forge.base import Forge, Proposal, PullRequestState
-from orchestrator.forge.comment_sections import sections_of
-from orchestrator.forge.github import GitHubForge, GitHubToken, Patience, api_url_for
-from orchestrator.forge.local import LocalForge
 from tests.doubles.github import bare
 from tests.doubles.github.server import GitHub
 

@@ -13,8 +13,8 @@ import pytest
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ContextLengthError, ModelError, OverloadedError, RateLimitError
 from orchestrator.core.messages import Message, Text, ToolCall
-from orchestrator.models.base import Completed, Request, Restarted, StreamEvent, TextPiece
-from orchestrator.models.retries import HttpOptions
+from orchestrator.engine.models.base import Completed, Request, Restarted, StreamEvent, TextPiece
+from orchestrator.engine.models.retries import HttpOptions
 from tests.conformance.error_cases import FAILURES, TRIES
 from tests.conformance.model_cases import KEY, model_at
 from tests.doubles.sse_server import Answer, SseServer, json_answer, sse_answer
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from orchestrator.models.base import Response
+    from orchestrator.engine.models.base import Response
 
 ASK = Request("Be brief.", (Message.user("Hello"),))
 REPLY = VendorReply(

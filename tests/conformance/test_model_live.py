@@ -16,12 +16,12 @@ import pytest
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ContextLengthError
 from orchestrator.core.messages import FinishReason, Message, Role, Text, ToolCall, ToolDefinition, ToolResult
-from orchestrator.models.base import Completed, OutputSchema, Request, Restarted, TextPiece
+from orchestrator.engine.models.base import Completed, OutputSchema, Request, Restarted, TextPiece
 from tests.conformance.model_cases import REQUESTS, model_at
 from tests.doubles.vendor_replies import Protocol
 
 if TYPE_CHECKING:
-    from orchestrator.models.base import Response
+    from orchestrator.engine.models.base import Response
 
 BASE_URL = os.environ.get("PULLWRIGHT_TEST_BASE_URL", "")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.messages import FinishReason, Message, Reasoning, Text, ToolCall, Usage
-from orchestrator.models.base import INVALID_ARGUMENTS, Completed, ReasoningPiece, Request, TextPiece
+from orchestrator.engine.models.base import INVALID_ARGUMENTS, Completed, ReasoningPiece, Request, TextPiece
 from tests.conformance.model_cases import KEY, model_at, wire_at
 from tests.conformance.vendor_parsers import Seen, seen_by_us, seen_by_vendor
 from tests.doubles.sse_server import SseServer, json_answer, sse_answer
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from orchestrator.models.base import Response
+    from orchestrator.engine.models.base import Response
 
 ASK = Request("Be brief.", (Message.user("Hello"),))
 EVERYONE = frozenset(Protocol)

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from orchestrator.core.messages import Message, Role, Text, ToolCall, ToolResult
-from orchestrator.models.base import Request
+from orchestrator.engine.models.base import Request
 from tests.conformance.model_cases import KEY, REQUESTS, SYSTEM, TOOLS, other_than, read, wire_at
 from tests.conformance.vendor_types import check_body
 from tests.doubles.vendor_replies import Protocol, Thought, VendorReply
@@ -19,7 +19,7 @@ from tests.doubles.vendor_replies import Protocol, Thought, VendorReply
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from orchestrator.models.wire import Wire
+    from orchestrator.engine.models.wire import Wire
 
 PINNED = Path(__file__).parents[1] / "data" / "wire"
 MAY_WRITE = os.environ.get("PULLWRIGHT_PIN_WIRE") == "1"

@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.environments.ssh import SshEnvironment
-from orchestrator.tools import core_set, step_set
-from orchestrator.tools.apply_patch import apply_patch, apply_unified_patch
-from orchestrator.tools.base import Failed, Ledger, Ok, Tool, ToolContext
-from orchestrator.tools.edit import edit_file
-from orchestrator.tools.files import read_file, write_file
-from orchestrator.tools.search import glob, grep, list_dir
-from orchestrator.tools.shell import run_shell_command
+from orchestrator.engine.environments.ssh import SshEnvironment
+from orchestrator.engine.tools import core_set, step_set
+from orchestrator.engine.tools.apply_patch import apply_patch, apply_unified_patch
+from orchestrator.engine.tools.base import Failed, Ledger, Ok, Tool, ToolContext
+from orchestrator.engine.tools.edit import edit_file
+from orchestrator.engine.tools.files import read_file, write_file
+from orchestrator.engine.tools.search import glob, grep, list_dir
+from orchestrator.engine.tools.shell import run_shell_command
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.environments.base import ExecutionEnvironment
+    from orchestrator.engine.environments.base import ExecutionEnvironment
     from tests.doubles.sshd import SshServer
 
 PATCH = """\

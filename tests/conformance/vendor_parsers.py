@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from orchestrator.core.messages import Reasoning, Text, ToolCall, Usage
-from orchestrator.models.base import invalid_arguments
+from orchestrator.engine.models.base import invalid_arguments
 from tests.doubles.vendor_replies import Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from orchestrator.models.base import Response
+    from orchestrator.engine.models.base import Response
 
 CUT = "cut"
 """Stands for the arguments of a call that has no end: each vendor makes something else of them."""

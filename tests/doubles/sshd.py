@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.environments.ssh import SshTarget
+from orchestrator.engine.environments.ssh import SshTarget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

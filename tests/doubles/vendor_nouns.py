@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from orchestrator.core.messages import FinishReason, Text, ToolCall, Usage
-from orchestrator.models.base import invalid_arguments
+from orchestrator.engine.models.base import invalid_arguments
 
 MODEL = "scripted-1"
 ID = "reply_1"

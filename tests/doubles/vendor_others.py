@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.messages import FinishReason, Text, ToolCall, Usage
-from orchestrator.models.base import invalid_arguments
+from orchestrator.engine.models.base import invalid_arguments
 from tests.doubles.responses_stream import pieces
 from tests.doubles.vendor_nouns import (
     ID,

@@ -7,14 +7,14 @@ import subprocess
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.verification.base import CaseResult, CaseStatus, RunKind, RunResult, Runs
 from orchestrator.core.errors import ToolError
-from orchestrator.verification.base import CaseResult, CaseStatus, RunKind, RunResult, Runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from orchestrator.verification.base import Change
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.verification.base import Change
 
 CODE, TESTS = "calc.py", "test_calc.py"
 COMMAND = "run the tests"
@@ -28,12 +28,14 @@ class FakeRuns:
         verified: how many changes were asked about.
         made: kind and ids of what was run, in order; what is known already is not run.
         problem: why nothing can be run.
+        base_hangs: the base's run does not end.
         hangs: set when a run begins that is waited for until it is cancelled; `begun` and `ended` count these.
     """
 
     clone: Clone
     watch: Callable[[RunKind, RunResult | None], None] = lambda _kind, _result: None
     problem: str = ""
+    base_hangs: bool = False
     hangs: asyncio.Event | None = None
     made: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     is_closed: bool = False
@@ -44,6 +46,8 @@ class FakeRuns:
 
     async def before(self) -> RunResult:
         self._require()
+        if self.base_hangs:
+            await asyncio.Event().wait()
         base = self.clone.base_commit
         return self._run(RunKind.BEFORE, base, base)
 

@@ -28,19 +28,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.trees import Trees
+from orchestrator.bot.verification.base import Change
+from orchestrator.bot.verification.runs import HostRuns, RunOptions
+from orchestrator.bot.verification.verdict import Kind, Verdict, judge
 from orchestrator.core.test_paths import is_test_path
-from orchestrator.environments.local import LocalEnvironment
-from orchestrator.verification.base import Change
-from orchestrator.verification.runs import HostRuns, RunOptions
-from orchestrator.verification.verdict import Kind, Verdict, judge
-from orchestrator.workspace.hostgit import HostGit
-from orchestrator.workspace.trees import Trees
+from orchestrator.engine.environments.local import LocalEnvironment
 from tests.evaluation.weakenings import cases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from orchestrator.verification.base import RunResult
+    from orchestrator.bot.verification.base import RunResult
     from tests.evaluation.weakenings import Case
 
 _DATA_BYTES = 4_000_000_000

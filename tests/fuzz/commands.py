@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.guard.blocked import LONGEST_COMMAND, blocked
-from orchestrator.guard.command_rules import CommandRules, Level
-from orchestrator.guard.shell_scan import scan
-from orchestrator.guard.shell_syntax import QUESTION, STAR, Line, SimpleCommand, Unparsed, Word, parse_line
+from orchestrator.engine.policy.blocked import LONGEST_COMMAND, blocked
+from orchestrator.engine.policy.command_rules import CommandRules, Level
+from orchestrator.engine.policy.shell_scan import scan
+from orchestrator.engine.policy.shell_syntax import (
+    QUESTION,
+    STAR,
+    Line,
+    SimpleCommand,
+    Unparsed,
+    Word,
+    parse_line,
+)
 from tests.fuzz.target import Target, pieces, text_of
 
 RULES = CommandRules.parse(

@@ -1,6 +1,7 @@
 """Fuzz target: time. A text in which a piece is repeated four times as often takes about four times as long.
 
-It looks at a clock, so it is for use by hand on a machine that is at rest.
+It compares what two sizes cost the thread that reads them, whatever else the machine does, and measures again
+where that seems too much.
 """
 
 from __future__ import annotations
@@ -9,18 +10,18 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
-from orchestrator.contracts.extract import extract
-from orchestrator.contracts.json_plan import JsonPlan
-from orchestrator.contracts.written_calls import written_calls
 from orchestrator.core.errors import PathRefusedError, ToolError
 from orchestrator.core.messages import FinishReason, Message, Usage
-from orchestrator.environments.paths import split_path
-from orchestrator.guard.shell_scan import scan
-from orchestrator.guard.shell_syntax import Unparsed, parse_line
-from orchestrator.models.base import Response
-from orchestrator.tools.hunks import apply_chunks
-from orchestrator.tools.unified import parse_unified
-from orchestrator.tools.v4a import parse_v4a
+from orchestrator.engine.contracts.extract import extract
+from orchestrator.engine.contracts.json_plan import JsonPlan
+from orchestrator.engine.contracts.written_calls import written_calls
+from orchestrator.engine.environments.paths import split_path
+from orchestrator.engine.models.base import Response
+from orchestrator.engine.policy.shell_scan import scan
+from orchestrator.engine.policy.shell_syntax import Unparsed, parse_line
+from orchestrator.engine.tools.hunks import apply_chunks
+from orchestrator.engine.tools.unified import parse_unified
+from orchestrator.engine.tools.v4a import parse_v4a
 from tests.fuzz import commands, plans
 from tests.fuzz.target import Target, pieces, text_of
 
@@ -109,6 +110,8 @@ def grows(
     parts: Parts,
     noise_s: float = NOISE_S,
     stopwatch: Callable[[Reader, str], float] = seconds,
+    *,
+    small_chars: int = SMALL_CHARS,
 ) -> None:
     """Fail where the cost grows much faster than the text; measured again where it seems so.
 
@@ -117,8 +120,9 @@ def grows(
         parts: of the texts that it reads.
         noise_s: a cost below this is not looked at.
         stopwatch: runs a reader on a text and says what that cost.
+        small_chars: about so long is the smaller text; the larger one has four times as much of the piece.
     """
-    piece_chars = max(1, SMALL_CHARS // len(parts[1])) * len(parts[1])
+    piece_chars = max(1, small_chars // len(parts[1])) * len(parts[1])
     small, large = (repeated(parts, piece_chars * times) for times in (1, TIMES))
     if (slow := stopwatch(reader, large)) < noise_s:
         return

@@ -7,11 +7,11 @@ import os
 import tempfile
 from pathlib import Path
 
+from orchestrator.bot.git.removal import remove_folder
 from orchestrator.core.errors import PathRefusedError, ToolError
 from orchestrator.core.git_names import is_git_name
-from orchestrator.environments.confined import ConfinedTree
-from orchestrator.environments.paths import quoted, same_elsewhere, shown, split_path
-from orchestrator.workspace.removal import remove_folder
+from orchestrator.engine.environments.confined import ConfinedTree
+from orchestrator.engine.environments.paths import quoted, same_elsewhere, shown, split_path
 from tests.fuzz.target import Target, pieces, text_of
 
 INSIDE = b"inside "

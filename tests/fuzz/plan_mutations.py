@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from orchestrator.contracts.base import Actions
-from orchestrator.contracts.json_plan import JsonPlan
 from orchestrator.core.messages import FinishReason, Message, Usage
-from orchestrator.models.base import Response
+from orchestrator.engine.contracts.base import Actions
+from orchestrator.engine.contracts.json_plan import JsonPlan
+from orchestrator.engine.models.base import Response
 from tests.fuzz.plans import tool
 
 if TYPE_CHECKING:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.contracts.base import Actions, Malformed
-from orchestrator.contracts.extract import Found, extract
-from orchestrator.contracts.json_plan import JsonPlan
-from orchestrator.contracts.native import Native
-from orchestrator.contracts.strict_json import flaws
 from orchestrator.core.messages import FinishReason, Message, ToolDefinition, Usage
-from orchestrator.models.base import Response
-from orchestrator.models.wire import read_arguments
-from orchestrator.tools.schema import argument_problems
+from orchestrator.engine.contracts.base import Actions, Malformed
+from orchestrator.engine.contracts.extract import Found, extract
+from orchestrator.engine.contracts.json_plan import JsonPlan
+from orchestrator.engine.contracts.native import Native
+from orchestrator.engine.contracts.strict_json import flaws
+from orchestrator.engine.models.base import Response
+from orchestrator.engine.models.wire import read_arguments
+from orchestrator.engine.tools.schema import argument_problems
 from tests.fuzz.target import Target, pieces, text_of
 
 if TYPE_CHECKING:

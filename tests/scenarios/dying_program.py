@@ -16,9 +16,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.assembly.build import Errand, build_program
+from orchestrator.app.wiring.build import Errand, build_program
+from orchestrator.bot.cycle.parts import Stop, no_wait
 from orchestrator.core.events import InputReceived, ReasoningDelta, TextDelta, ToolOutputDelta
-from orchestrator.cycle.parts import Stop, no_wait
 
 if TYPE_CHECKING:
     from orchestrator.core.events import Event
@@ -30,9 +30,9 @@ _IMPORTED_LATE = (
     "httpcore2",
     "jinja2",
     "jsonschema",
-    "orchestrator.forge.github",
-    "orchestrator.models.http",
-    "orchestrator.models.openai_chat",
+    "orchestrator.bot.forge.github",
+    "orchestrator.engine.models.http",
+    "orchestrator.engine.models.openai_chat",
     "pathspec",
     "truststore",
 )

@@ -9,11 +9,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.assembly.build import Errand, build_program
-from orchestrator.assembly.tasks import open_tasks
+from orchestrator.app.wiring.build import Errand, build_program
+from orchestrator.app.wiring.tasks import open_tasks
+from orchestrator.bot.cycle.parts import Stop, no_wait
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.cycle_events import Cloned
-from orchestrator.cycle.parts import Stop, no_wait
 from tests.doubles.github import bare
 from tests.doubles.github.faults import Fault
 from tests.scenarios.dying import hidden
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from datetime import datetime
 
-    from orchestrator.assembly.tasks import TaskDesk
+    from orchestrator.app.wiring.tasks import TaskDesk
+    from orchestrator.bot.cycle.result import CycleResult
     from orchestrator.core.events import Event
-    from orchestrator.cycle.result import CycleResult
     from tests.doubles.github.server import GitHub
     from tests.doubles.github.state import Repo
     from tests.doubles.model_server import ModelServer, RecordedRequest, Step

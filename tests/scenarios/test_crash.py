@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.journal.folders import JOURNAL_FILE, Home
-from orchestrator.journal.open_runs import is_open
+from orchestrator.bot.journal.folders import JOURNAL_FILE, Home
+from orchestrator.bot.journal.open_runs import is_open
 from tests.doubles.github.faults import Fault
 from tests.doubles.model_server import ModelServer
 from tests.scenarios.dying import NOTES, ROUNDS, End, Mortal, claims, goes_on, hidden, said
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from tests.doubles.github.server import GitHub
     from tests.doubles.github.state import Repo
+
+slow = pytest.mark.slow(reason="kills the program at record after record")
 
 pytestmark = pytest.mark.timeout(600)
 SHARES = 20
@@ -152,6 +154,7 @@ def restart(place: Place, records: int) -> None:
         assert place.start().result["outcome"] == "no_task"
 
 
+@slow
 @pytest.mark.parametrize("share", GITHUB_SHARES)
 def test_killed_at_any_record_nothing_is_lost_and_nothing_is_done_twice(
     github: GitHub, model: ModelServer, mortal: Mortal, tmp_path: Path, share: int
@@ -174,6 +177,7 @@ def test_killed_at_any_record_nothing_is_lost_and_nothing_is_done_twice(
             break
 
 
+@slow
 @pytest.mark.parametrize("share", LOCAL_SHARES)
 def test_in_a_folder_without_a_forge_neither(
     model: ModelServer, mortal: Mortal, tmp_path: Path, share: int

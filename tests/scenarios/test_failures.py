@@ -28,14 +28,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.assembly.build import Errand, build_program
+from orchestrator.app.wiring.build import Errand, build_program
+from orchestrator.bot.cycle.parts import Stop, no_wait
+from orchestrator.bot.journal.folders import JOURNAL_FILE, Home
+from orchestrator.bot.journal.open_runs import is_open
+from orchestrator.bot.worker.pace import Pace
+from orchestrator.bot.worker.waiting import Waiting
+from orchestrator.bot.worker.worker import Rhythm, work
 from orchestrator.core.clock import ManualClock, SystemClock
-from orchestrator.cycle.parts import Stop, no_wait
-from orchestrator.journal.folders import JOURNAL_FILE, Home
-from orchestrator.journal.open_runs import is_open
-from orchestrator.worker.pace import Pace
-from orchestrator.worker.waiting import Waiting
-from orchestrator.worker.worker import Rhythm, work
 from tests.doubles.github.faults import Fault, server_error
 from tests.doubles.model_server import ModelServer
 from tests.scenarios.dying import Mortal, claims, hidden
@@ -58,12 +58,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from orchestrator.assembly.program import Program
-    from orchestrator.cycle.result import CycleResult
-    from orchestrator.journal.pauses import Pause
+    from orchestrator.app.wiring.program import Program
+    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.journal.pauses import Pause
     from tests.doubles.github.server import GitHub
     from tests.doubles.github.state import Repo
     from tests.doubles.model_server import RecordedRequest, Step
+
+slow = pytest.mark.slow(reason="fills a disk")
 
 TASK = ("--task", "Fix add() in calc.py")
 BEGUN = do(FIX, text="First the sign.")
@@ -124,6 +126,7 @@ def pushed(repo: Repo) -> list[str]:
 # Disks.
 
 
+@slow
 @needs_root
 def test_a_full_state_folder_ends_the_cycle_with_the_work_on_the_remote(
     stage: Stage, bare: Path, small: Path, own_tmp: Path, monkeypatch: pytest.MonkeyPatch
@@ -143,6 +146,7 @@ def test_a_full_state_folder_ends_the_cycle_with_the_work_on_the_remote(
     assert content(bare, branches(bare)[0], "calc.py") == FIXED.strip()
 
 
+@slow
 @needs_root
 def test_a_full_temporary_folder_is_an_error_that_says_so(
     stage: Stage, bare: Path, small: Path, monkeypatch: pytest.MonkeyPatch
@@ -161,6 +165,7 @@ def test_a_full_temporary_folder_is_an_error_that_says_so(
     assert stage.run("--repo", str(bare), *TASK).code == 0
 
 
+@slow
 @needs_root
 def test_a_temporary_folder_that_is_full_in_the_middle_loses_nothing(
     stage: Stage, bare: Path, small: Path, monkeypatch: pytest.MonkeyPatch, own_state: Path
@@ -323,12 +328,12 @@ async def test_a_clock_that_jumps_between_two_beats_does_no_harm(
     git(bare.parent / "work", "push", "--quiet", str(bare), "main")
     program, clock = built(stage, tmp_path, str(bare)), Jumping()
     program.clock = clock
-    renewed: list[Any] = []
 
     def jumped(_request: RecordedRequest) -> Step:
+        before = claims(bare)[0]["renewed_at"]
         clock.jump(seconds)
-        while not renewed or renewed[-1] == renewed[0]:
-            renewed.append(claims(bare)[0]["renewed_at"])
+        while claims(bare)[0]["renewed_at"] == before:
+            pass
         return ENDED
 
     stage.script(BEGUN, jumped, do(("write_file", {"path": "b.txt", "content": "b\n"}), PROPOSE, FINISH))

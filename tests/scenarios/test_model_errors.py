@@ -20,24 +20,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.assembly.build import Errand, build_program
-from orchestrator.assembly.model import Connection, connected
+from orchestrator.app.wiring.build import Errand, build_program
+from orchestrator.app.wiring.model import Connection, connected
+from orchestrator.bot.journal.pauses import last_pause
+from orchestrator.bot.worker.pace import Pace
+from orchestrator.bot.worker.pause_notes import note_pause
+from orchestrator.bot.worker.waiting import Waiting
+from orchestrator.bot.worker.worker import Rhythm, work
 from orchestrator.core.clock import ManualClock
-from orchestrator.journal.pauses import last_pause
-from orchestrator.models.catalog import ModelRef, Provider
-from orchestrator.worker.pace import Pace
-from orchestrator.worker.pause_notes import note_pause
-from orchestrator.worker.waiting import Waiting
-from orchestrator.worker.worker import Rhythm, work
+from orchestrator.engine.models.catalog import ModelRef, Provider
 from tests.doubles.model_server import fail
 from tests.scenarios.stage import FIX_IT, Stage, add_commit, branches
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.assembly.program import Program
-    from orchestrator.cycle.result import CycleResult
-    from orchestrator.journal.pauses import Pause
+    from orchestrator.app.wiring.program import Program
+    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.journal.pauses import Pause
 
 TRIES = 5  # of one call
 

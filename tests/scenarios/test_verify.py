@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.assembly.build import Errand, build_program
-from orchestrator.assembly.program import Program
-from orchestrator.cycle.parts import Stop, no_wait
-from orchestrator.cycle.tasks import REBASE_LABEL
-from orchestrator.cycle.verify import tell_runs
-from orchestrator.verification.page import read_block
+from orchestrator.app.wiring.build import Errand, build_program
+from orchestrator.app.wiring.program import Program
+from orchestrator.bot.cycle.parts import Stop, no_wait
+from orchestrator.bot.cycle.tasks import REBASE_LABEL
+from orchestrator.bot.cycle.verify import tell_runs
+from orchestrator.bot.verification.page import read_block
 from tests.doubles.github import people, reviews
 from tests.doubles.github.faults import Fault
 from tests.doubles.model_server import calls, reply
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from orchestrator.config import Settings
-    from orchestrator.cycle.parts import CycleParts
-    from orchestrator.cycle.result import CycleResult
-    from orchestrator.workspace.clone import Clone
+    from orchestrator.app.config import Settings
+    from orchestrator.bot.cycle.parts import CycleParts
+    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.git.clone import Clone
     from tests.doubles.github.server import GitHub
     from tests.scenarios.stage import Stage
 
@@ -159,6 +159,23 @@ async def test_what_breaks_a_test_goes_back_and_is_proposed_when_it_is_mended(be
     assert "WARNING" not in body
     assert "\n\n***\n\n## In the model's own words\n\n> It subtracted." in body
     assert [event["is_red"] for event in events(bench.stage, "Verified")] == [True, False]
+    assert all(verifier.is_closed for verifier in bench.verifiers)
+
+
+def never_ends(runs: FakeRuns) -> None:
+    runs.base_hangs = True
+
+
+@pytest.mark.parametrize("is_required", [False, True])
+async def test_the_run_of_the_base_ends_with_the_minutes_of_the_cycle(
+    bench: Bench, *, is_required: bool
+) -> None:
+    bench.set_up, bench.is_required = never_ends, is_required
+    result = await bench.run(do(BREAKING, PROPOSE, FINISH), max_minutes=0.01)
+    said = [event["message"] for event in events(bench.stage, "Warned")]
+    assert any("raise max_minutes" in message for message in said), said
+    assert result.outcome == ("failed" if is_required else "limit"), result.error
+    assert bench.stage.model.requests == []
     assert all(verifier.is_closed for verifier in bench.verifiers)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from orchestrator import SessionConfig, SessionEvent
     from orchestrator.core.events import Event
-    from orchestrator.profiles.base import Profile
+    from orchestrator.engine.profiles.base import Profile
     from tests.doubles.sse_server import Answer, PostedRequest
 
 Body: TypeAlias = "Mapping[str, Any]"

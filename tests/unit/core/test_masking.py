@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.bot.forge.values import Credential
+from orchestrator.bot.git.credential import GitCredential
 from orchestrator.core.masking import REPLACEMENT, without, without_bytes
-from orchestrator.forge.values import Credential
-from orchestrator.workspace.credential import GitCredential
 
 
 @pytest.mark.parametrize("kind", [Credential, GitCredential])

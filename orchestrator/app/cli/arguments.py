@@ -1,0 +1,346 @@
+"""What may be typed after `pullwright`, and the one clear line for what may not."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from orchestrator import __version__
+from orchestrator.app.cli.exit_codes import MEANINGS
+from orchestrator.app.cli.setting_flags import SETTING_KEYS, add_settings
+from orchestrator.core.commands import PROGRAM
+from orchestrator.core.secret_names import is_secret_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+COMMANDS = {
+    "run": "take one task, change the repository, open a pull request",
+    "worker": "look after many repositories, as a fleet's file says",
+    "show": "print what happened in a run",
+    "pulls": "list the pull requests and questions of local repositories",
+    "redteam": "try known attacks on this configuration, offline",
+    "digest": "tell what was done, what was not and why, and what it cost",
+    "claims": "list who works on which task, or take a task away",
+    "retry": "let the next cycle take a task again",
+    "close": "close a pull request of Pullwright's, so that its task is not taken again",
+    "forget": "drop what is kept of a task: unfinished work, conversation, failures",
+    "doctor": "try what a run needs, and say how to mend what is missing",
+    "config": "print the effective configuration and where it comes from",
+}
+_EXAMPLES = {
+    "retry": ("retry 12 --repo owner/name", "retry item-c3238589 --repo .", 'retry "Fix add()" --repo .'),
+    "close": ("close 7 --repo owner/name", "close 1 --repo ."),
+    "forget": ("forget issue-12 --repo owner/name", "forget item-c3238589 --repo . --yes"),
+}
+REPLAY = "replay:"
+
+_CLOSE = 0.6
+_VERY_CLOSE = 0.85
+
+_UNCOUNTED = ". The model is asked all the same: what that costs counts for this machine's day, not for the repository's"
+_KEYS_TEXT = "keys come from the environment (OPENAI_API_KEY, GITHUB_TOKEN, ...), never from the command line"
+
+
+class UsageError(Exception):
+    """What was typed cannot be done; the message is one line."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(re.sub(r"^argument ([^:]+): ", r"\1: ", message))
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Read the command line. Options of `config` that were not given are missing in the result.
+
+    Raises:
+        UsageError: it makes no sense.
+        SystemExit: `--help` or `--version` was printed.
+    """
+    parser = _build()
+    if not argv:
+        raise UsageError(f"name a command: {', '.join(COMMANDS)} ({PROGRAM} --help explains them)")
+    if not argv[0].startswith("-") and argv[0] not in COMMANDS:
+        raise UsageError(f"there is no command {argv[0]!r}{_suggestion(argv[0], COMMANDS)}")
+    options, unknown = parser.parse_known_args(argv)
+    if unknown:
+        raise UsageError(_unknown(unknown[0], _flags(parser, options)))
+    if options.command is None:
+        raise UsageError(f"name a command: {', '.join(COMMANDS)} ({PROGRAM} --help explains them)")
+    if options.command in {"run", "redteam", "worker", "doctor", "claims", *_EXAMPLES}:
+        _refuse_secrets(options)
+    if options.command == "run":
+        _check_run(options)
+    if options.command == "pulls" and options.action == "close" and options.repo is None:
+        raise UsageError("pulls close needs --repo PATH: numbers count per repository")
+    return options
+
+
+def given_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """The flags of `run` that are options of the configuration and were given, by key."""
+    return {key: value for key, value in vars(options).items() if key in SETTING_KEYS}
+
+
+def _build() -> _Parser:
+    statuses = "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS.items())
+    parser = _Parser(
+        prog=PROGRAM,
+        description="Takes a task from a backlog, changes the repository, opens a pull request.",
+        epilog=f"exit status:\n{statuses}\n\n'{PROGRAM} COMMAND --help' tells more about a command.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    built = {
+        name: commands.add_parser(
+            name,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            epilog=_examples(name) + f"exit status:\n{statuses}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        for name, text in COMMANDS.items()
+    }
+    for name in ("run", "worker", "doctor", "redteam"):  # with every option of the configuration
+        built[name].usage = f"{PROGRAM} {name} [FLAG ...]"
+    _add_run(built["run"])
+    _add_worker(built["worker"])
+    _add_show(built["show"])
+    _add_pulls(built["pulls"])
+    _add_redteam(built["redteam"])
+    _add_digest(built["digest"])
+    _add_claims(built["claims"])
+    for name in _EXAMPLES:
+        _add_decision(built[name], name)
+    _add_doctor(built["doctor"])
+    _add_json(built["config"], "print one JSON object")
+    return parser
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    work = parser.add_argument_group("what to work on")
+    work.add_argument(
+        "--demo", action="store_true", help="a made-up repository and model; no key, no network"
+    )
+    work.add_argument("--repo", type=_text, metavar="REPO", help="owner/name, a URL, or a path")
+    task = work.add_mutually_exclusive_group()
+    task.add_argument("--issue", type=_number, metavar="N", help="work on this issue")
+    task.add_argument(
+        "--task", type=_text, metavar="TEXT", help="work on what this text says, or on the task with this key"
+    )
+    work.add_argument(
+        "--answer", type=_text, metavar="TEXT", help="answer the question that the task's last cycle asked"
+    )
+    work.add_argument("--continuous", action="store_true", help="go on with the next task after each one")
+    how = parser.add_argument_group("how to run")
+    how.add_argument(
+        "--dry-run",
+        action="store_true",
+        help=f"push nothing, write nothing to GitHub; print what would be proposed{_UNCOUNTED}",
+    )
+    _add_json(how, "print one JSON result on standard output, a line a cycle")
+    how.add_argument("--plain", action="store_true", help="plain lines instead of the live view")
+    add_settings(parser)
+
+
+def _add_worker(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config", type=_text, required=True, metavar="FILE", help="the fleet's file, such as fleet.toml"
+    )
+    parser.add_argument("--once", action="store_true", help="one cycle for each repository, then the end")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help=f"push nothing, write nothing to GitHub; say what would be proposed{_UNCOUNTED}",
+    )
+    _add_json(parser, "print one JSON object a cycle on standard output")
+    add_settings(parser)
+
+
+def _add_show(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "run", nargs="?", default=None, metavar="RUN", help="its id, the beginning of it, or 'last'"
+    )
+    parser.add_argument("--list", action="store_true", help="list the runs, newest first")
+    parser.add_argument(
+        "--verbose", action="store_true", help="cut nothing, and print replies that could not be used whole"
+    )
+    _add_json(parser, "print records as JSON lines")
+
+
+def _add_pulls(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--repo", type=_text, metavar="PATH", help="only those of this repository")
+    _add_json(parser, "print JSON lines")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
+    close = actions.add_parser("close", help="close a pull request without merging it", allow_abbrev=False)
+    close.add_argument("number", type=_number, metavar="N", help="the pull request's number")
+    close.add_argument("--repo", type=_text, metavar="PATH", default=argparse.SUPPRESS, help="its repository")
+
+
+def _add_digest(parser: argparse.ArgumentParser) -> None:
+    which = parser.add_mutually_exclusive_group()
+    since = "since then: 90m, 24h (the default), 7d, or a date such as 2026-11-20"
+    which.add_argument("--since", type=_text, metavar="TIME", help=since)
+    which.add_argument(
+        "--run", type=_text, metavar="RUN", help="one run: its id, the beginning of it, or 'last'"
+    )
+    parser.add_argument("--repo", type=_text, metavar="REPO", help="only this repository, as runs name it")
+    parser.add_argument(
+        "--post",
+        type=_text,
+        metavar="issue:N",
+        help="also as the one comment on this issue, changed in place",
+    )
+    _add_json(parser, "print one JSON object")
+
+
+def _add_claims(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(key=None)
+    parser.add_argument("--repo", type=_text, metavar="REPO", help="owner/name, a URL, or a path")
+    _add_server(parser)
+    _add_json(parser, "print JSON lines")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions")
+    for name, text in (
+        ("list", "all claims (also where no action is named)"),
+        ("show", "the claim on one task"),
+        ("release", "take a task away from whoever holds it"),
+    ):
+        action = actions.add_parser(name, help=text, allow_abbrev=False)
+        action.add_argument(
+            "--repo",
+            type=_text,
+            metavar="REPO",
+            default=argparse.SUPPRESS,
+            help="the same as before the action",
+        )
+        _add_server(action)
+        action.add_argument(
+            "--json", action="store_true", default=argparse.SUPPRESS, help="the same as before the action"
+        )
+        if name != "list":
+            action.add_argument("key", type=_text, metavar="KEY", help="the task's key, such as issue-12")
+
+
+def _examples(command: str) -> str:
+    lines = "".join(f"  {PROGRAM} {example}\n" for example in _EXAMPLES.get(command, ()))
+    return f"examples:\n{lines}\n" if lines else ""
+
+
+def _add_decision(parser: argparse.ArgumentParser, command: str) -> None:
+    if command == "close":
+        parser.add_argument("number", type=_numbered, metavar="N", help="the pull request's number")
+    else:
+        text = "an issue's or pull request's number, the task's key, or a part of its words"
+        parser.add_argument("task", type=_text, metavar="TASK", help=text)
+    if command == "forget":
+        parser.add_argument("--yes", action="store_true", help="do not ask, also where work is lost")
+    parser.add_argument("--repo", type=_text, metavar="REPO", help="owner/name, a URL, or a path")
+    _add_server(parser)
+    _add_json(parser, "print one JSON object")
+
+
+def _add_server(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--github-url", metavar="URL", default=argparse.SUPPRESS, help="an Enterprise server")
+
+
+def _numbered(value: str) -> int:
+    return _number(value.removeprefix("#"))
+
+
+def _add_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--repo", type=_text, metavar="REPO", help="owner/name, a URL, or a path")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="also try what writes: a hidden ref that is removed again, requests that GitHub refuses, "
+        "one short request to each model",
+    )
+    parser.add_argument(
+        "--run-tests",
+        action="store_true",
+        help="also run the tests of the default branch once, by what is set or proposed",
+    )
+    _add_json(parser, "print one JSON object a probe")
+    add_settings(parser)
+
+
+def _add_redteam(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", type=_text, metavar="NAME", help="only this attack")
+    parser.add_argument(
+        "--prove",
+        action="store_true",
+        help="also run each attack with its defence off, and say whether it then succeeds",
+    )
+    _add_json(parser, "print one JSON object an attack")
+    add_settings(parser)
+
+
+def _add_json(parser: argparse._ActionsContainer, text: str) -> None:
+    parser.add_argument("--json", action="store_true", help=text)
+
+
+def _text(value: str) -> str:
+    if not value.strip():
+        raise argparse.ArgumentTypeError("must not be empty")
+    return value
+
+
+def _number(value: str) -> int:
+    if not (value.isascii() and value.isdigit() and int(value[:20]) > 0):
+        raise argparse.ArgumentTypeError(f"{value!r} is not a number from 1")
+    return int(value[:20])
+
+
+def _check_run(options: argparse.Namespace) -> None:
+    if options.demo:
+        for name in ("repo", "issue", "task", "answer"):
+            if getattr(options, name) is not None:
+                raise UsageError(f"--demo brings its own repository and task: leave out --{name}")
+    elif options.repo is None and not getattr(options, "model", "").startswith(REPLAY):
+        raise UsageError(
+            "name what to work on: --repo owner/name (a URL or a path will do), or --demo to try it out"
+        )
+    if options.answer is not None and (options.continuous or options.dry_run):
+        other = "--continuous" if options.continuous else "--dry-run"
+        raise UsageError(f"--answer is for one cycle that goes on with its work: leave out {other}")
+
+
+def _refuse_secrets(options: argparse.Namespace) -> None:
+    """Everybody on the machine can read a running program's arguments."""
+    from orchestrator.engine.policy.secrets import Redactor
+
+    redactor = Redactor()
+    for name, value in vars(options).items():
+        if name != "task" and isinstance(value, str) and redactor.holds_secret(value):
+            raise UsageError(
+                f"--{name.replace('_', '-')} holds what looks like a key or password; {_KEYS_TEXT}"
+            )
+
+
+def _flags(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[str]:
+    """The flags of the command that was named."""
+    for action in parser._actions:  # noqa: SLF001  argparse has no other way to ask
+        if isinstance(action, argparse._SubParsersAction) and options.command:  # noqa: SLF001  the same
+            parser = action.choices[options.command]
+            break
+    return [flag for action in parser._actions for flag in action.option_strings]  # noqa: SLF001  the same
+
+
+def _unknown(argument: str, flags: Iterable[str]) -> str:
+    name = argument.partition("=")[0]
+    if not name.startswith("-"):
+        return f"{name[:60]!r} is one argument too many; put text with spaces in quotes"
+    if is_secret_name(name) and not _suggestion(name, flags, _VERY_CLOSE):
+        return f"there is no flag {name}; {_KEYS_TEXT}"
+    return f"there is no flag {name}{_suggestion(name, flags)}"
+
+
+def _suggestion(name: str, known: Iterable[str], cutoff: float = _CLOSE) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    return f"; did you mean {near[0]}?" if near else ""

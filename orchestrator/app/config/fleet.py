@@ -1,0 +1,239 @@
+"""The file of a fleet: which repositories one worker looks after, and what differs between them."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.app.config.keys import secret_values
+from orchestrator.app.config.sources import Kind, Origin, check_value, nearest_to, read_toml, unknown_key
+from orchestrator.app.options import KEYS, OPTIONS, RENAMED, Reach
+from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.secret_names import is_secret_name
+from orchestrator.engine.policy.secrets import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULT_EVERY = "10m"
+"""How often a repository is looked at that has no schedule of its own."""
+_TABLES = ("fleet", "defaults", "repository")
+_FLEET_KEYS = ("health", "parallel", "timezone")
+_OWN_KEYS = ("name", "token_env")
+_WHEN = ("every", "cron")
+_NOT_IN_A_FLEET = {"max_cycles": "a fleet has no end: leave it out, or pass --once for one cycle each"}
+_OTHER_IDENTITIES = frozenset(
+    {"GH_TOKEN", "GITHUB_ENTERPRISE_TOKEN", "PULLWRIGHT_GITHUB_APP_ID"}
+)  # would be used beside or instead
+_MOST_REPOSITORIES = 1_000
+_MOST_PARALLEL = 16
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_CREDENTIAL = re.compile(r"^(?:https?://[^/]*@|[^/]*://[^/@]*:[^/]*@)", re.IGNORECASE)
+_HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
+_MAX_PORT = 65_535
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen. Port 0 is any that is free."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRepository:
+    """One repository of a fleet.
+
+    Attributes:
+        name: owner/name, a URL, or a path.
+        settings: options by key, those for all repositories included.
+        environ: the variables for this repository, with its token.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    environ: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetFile:
+    """What a fleet's file says.
+
+    Attributes:
+        health: where its state is served; None where it is not.
+        parallel: the most cycles at a time.
+    """
+
+    repositories: tuple[FleetRepository, ...]
+    health: Address | None
+    parallel: int
+
+
+def load_fleet(path: Path, environ: Mapping[str, str]) -> FleetFile:
+    """Read and check a fleet's file.
+
+    `[fleet]` is about the worker, `[defaults]` has options for all repositories, each
+    `[[repository]]` names one, its options, and the variable that holds its token.
+
+    Raises:
+        ConfigurationError: one line with the file and the key that is wrong.
+    """
+    redactor = Redactor(secret_values(environ))
+    values = read_toml(path)
+    if values is None:
+        raise ConfigurationError(f"there is no file {path}: --config names the fleet's file")
+    try:
+        _refuse_secrets(values, str(path), redactor, "")
+        return _Reader(path, environ).fleet(values)
+    except ConfigurationError as error:
+        raise ConfigurationError(redactor.redact(str(error))) from None
+
+
+def _refuse_secrets(value: Any, place: str, redactor: Redactor, key: str) -> None:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            if redactor.holds_secret(name):
+                raise ConfigurationError(f"{place} holds what looks like a key or password as a key's name")
+            _refuse_secrets(item, place, redactor, f"{key}.{name}" if key else name)
+    elif isinstance(value, list):
+        for item in value:
+            _refuse_secrets(item, place, redactor, key)
+    elif isinstance(value, str) and redactor.holds_secret(value):
+        raise ConfigurationError(
+            f"{key} in {place} holds what looks like a key or password: "
+            "put it into an environment variable, and name that with token_env"
+        )
+
+
+class _Reader:
+    def __init__(self, path: Path, environ: Mapping[str, str]) -> None:
+        self._path = path
+        self._environ = environ
+
+    def fleet(self, values: dict[str, Any]) -> FleetFile:
+        self._known(values, _TABLES, str(self._path))
+        fleet = self._table(values, "fleet")
+        self._known(fleet, _FLEET_KEYS, f"[fleet] in {self._path}")
+        defaults = self._table(values, "defaults")
+        self._settings(defaults, f"[defaults] in {self._path}")
+        if "timezone" in fleet:
+            self._settings({"timezone": fleet["timezone"]}, f"[fleet] in {self._path}")
+            defaults = {"timezone": fleet["timezone"], **defaults}
+        listed = values.get("repository")
+        if not isinstance(listed, list) or not listed or not all(isinstance(one, dict) for one in listed):
+            raise ConfigurationError(f"{self._path} names no repository: write [[repository]] and name = ...")
+        if len(listed) > _MOST_REPOSITORIES:
+            raise ConfigurationError(f"{self._path} names more than {_MOST_REPOSITORIES:,} repositories")
+        repositories = tuple(self._repository(one, defaults) for one in listed)
+        return FleetFile(repositories, self._health(fleet.get("health")), self._parallel(fleet))
+
+    def _table(self, values: dict[str, Any], name: str) -> dict[str, Any]:
+        table = values.get(name, {})
+        if not isinstance(table, dict):
+            raise ConfigurationError(f"{name} in {self._path} must be a table: write [{name}]")
+        return table
+
+    def _known(self, table: dict[str, Any], known: tuple[str, ...], place: str) -> None:
+        for key in table:
+            if key not in known:
+                raise ConfigurationError(
+                    f"{place} holds the unknown key {key!r}; the nearest known one is {nearest_to(key, known)!r}"
+                )
+
+    def _settings(self, table: dict[str, Any], place: str) -> None:
+        for name, value in table.items():
+            key = RENAMED.get(name, name)
+            if key not in KEYS:
+                raise ConfigurationError(self._unknown(key, place))
+            if OPTIONS[key].reach is Reach.TYPED:
+                flag = f"--{key.replace('_', '-')}"
+                raise ConfigurationError(f"{key} of {place} has no effect there: type {flag}")
+            if key in _NOT_IN_A_FLEET:
+                raise ConfigurationError(f"{key} of {place} has no effect there: {_NOT_IN_A_FLEET[key]}")
+            check_value(key, value, Origin(Kind.USER_FILE, place))
+        if all(key in table for key in _WHEN):
+            raise ConfigurationError(f"every and cron of {place} exclude each other: leave one of them out")
+
+    def _unknown(self, key: str, place: str) -> str:
+        if re.fullmatch(r"(github_?)?token|pat", key.lower()):
+            return f'{place} holds {key!r}: write token_env = "NAME", the variable that holds the token'
+        return unknown_key(key, Path(place))
+
+    def _repository(self, table: dict[str, Any], defaults: dict[str, Any]) -> FleetRepository:
+        name = table.get("name")
+        if not isinstance(name, str) or not name.strip() or not name.isprintable():
+            raise ConfigurationError(
+                f"a [[repository]] in {self._path} has no name: owner/name, a URL, or a path"
+            )
+        if _CREDENTIAL.search(name):
+            raise ConfigurationError(
+                f"a name of a [[repository]] in {self._path} holds a credential: take it out, and use token_env"
+            )
+        place = f"[[repository]] {name} in {self._path}"
+        own = {key: value for key, value in table.items() if key not in _OWN_KEYS}
+        self._settings(own, place)
+        settings = {
+            key: value for key, value in defaults.items() if not (key in _WHEN and _has_schedule(own))
+        }
+        settings |= own
+        if not _has_schedule(settings):
+            settings["every"] = DEFAULT_EVERY
+        if "token_env" in table and "github_app_id" in settings:
+            raise ConfigurationError(f"token_env and github_app_id of {place} exclude each other")
+        return FleetRepository(self._where(name), settings, self._variables(table.get("token_env"), place))
+
+    def _where(self, name: str) -> str:
+        """A path counts from the folder of the file."""
+        folder = (self._path.parent / Path(name).expanduser()).absolute()
+        return str(folder.resolve()) if folder.is_dir() else name
+
+    def _variables(self, token_env: Any, place: str) -> Mapping[str, str]:
+        if token_env is None:
+            return dict(self._environ)
+        if not isinstance(token_env, str) or not _VARIABLE.fullmatch(token_env):
+            raise ConfigurationError(f"token_env of {place} must be the name of an environment variable")
+        if not is_secret_name(token_env):
+            raise ConfigurationError(
+                f"token_env of {place} names {token_env}, which is not kept from commands: "
+                "give the variable a name that ends in _TOKEN"
+            )
+        token = self._environ.get(token_env, "").strip()
+        if not token:
+            raise ConfigurationError(f"token_env of {place} names {token_env}, which is not set")
+        others = {key: value for key, value in self._environ.items() if key not in _OTHER_IDENTITIES}
+        return {**others, "GITHUB_TOKEN": token, "GH_ENTERPRISE_TOKEN": token}  # on whichever server it lies
+
+    def _parallel(self, fleet: dict[str, Any]) -> int:
+        value = fleet.get("parallel", 1)
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST_PARALLEL:
+            raise ConfigurationError(
+                f"parallel in {self._path} must be a whole number from 1 to {_MOST_PARALLEL}"
+            )
+        return value
+
+    def _health(self, value: Any) -> Address | None:
+        if value is None:
+            return None
+        host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+        host = host.removeprefix("[").removesuffix("]") if colon else "127.0.0.1"
+        if not (port.isascii() and port.isdigit() and int(port[:6]) <= _MAX_PORT and _is_host(host)):
+            raise ConfigurationError(
+                f"health in {self._path} must be an address such as 127.0.0.1:8787, or only a port"
+            )
+        return Address(host, int(port))
+
+
+def _has_schedule(table: Mapping[str, Any]) -> bool:
+    return any(key in table for key in _WHEN)
+
+
+def _is_host(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return bool(_HOST_NAME.fullmatch(text))
+    return True

@@ -1,0 +1,104 @@
+"""What the values of options look like: types that refuse everything else."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from orchestrator.app.options import MOST_COMMAND_CHARS
+from orchestrator.core.git_names import is_branch_name
+
+
+def _address(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        raise ValueError
+    if not value.isprintable() or " " in value or parts.fragment or parts.port == 0:
+        raise ValueError
+    return value.rstrip("/")
+
+
+def _branch(value: str) -> str:
+    if not is_branch_name(value):
+        raise ValueError
+    return value
+
+
+def _line(value: str) -> str:
+    if not value.isprintable() or value != value.strip():
+        raise ValueError
+    return value
+
+
+def _host(value: str) -> str:
+    if not re.fullmatch(r"(\*\.)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?", value.lower()):
+        raise ValueError
+    return value.lower()
+
+
+def _below(value: str) -> str:
+    if value.startswith("/") or "\\" in value or ".." in value.split("/"):
+        raise ValueError
+    _pattern(f"/{value.removeprefix('./')}")
+    return _line(value)
+
+
+def _pattern(value: str) -> str:
+    from pathspec import GitIgnoreSpec
+
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of what Python may read otherwise some day
+            (pattern,) = GitIgnoreSpec.from_lines([value]).patterns
+    except (ValueError, re.error) as error:
+        raise ValueError from error
+    if pattern.include is None:
+        raise ValueError
+    return value
+
+
+def _as_tuple(value: Any) -> Any:
+    """TOML has lists only, and values do not change after they were loaded."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _profile(value: str) -> str:
+    from orchestrator.engine.profiles.catalog import profile_names
+
+    if value not in profile_names():
+        raise ValueError
+    return value
+
+
+def _person(value: str) -> str:
+    if set("<>") & set(value):
+        raise ValueError
+    return _line(value)
+
+
+Line = Annotated[str, AfterValidator(_line), Field(min_length=1, max_length=200)]
+CommandLine = Annotated[str, AfterValidator(_line), Field(min_length=1, max_length=MOST_COMMAND_CHARS)]
+Report = Annotated[str, AfterValidator(_below), Field(min_length=1, max_length=200)]
+Address = Annotated[str, AfterValidator(_address)]
+Branch = Annotated[str, AfterValidator(_branch), Field(min_length=1, max_length=200)]
+Person = Annotated[str, AfterValidator(_person), Field(min_length=1, max_length=200)]
+Email = Annotated[str, AfterValidator(_person), Field(pattern=r"^[^@\s]+@[^@\s]+$", max_length=200)]
+Word = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,30}$")]
+Texts = Annotated[tuple[Line, ...], BeforeValidator(_as_tuple)]
+Patterns = Annotated[
+    tuple[Annotated[Line, AfterValidator(_pattern)], ...],
+    BeforeValidator(_as_tuple),
+]
+Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], BeforeValidator(_as_tuple)]
+Logins = Annotated[
+    tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}(\[bot\])?$")], ...], BeforeValidator(_as_tuple)
+]
+ProfileName = Annotated[str, AfterValidator(_profile)]
+Price = Annotated[str, Field(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6})?/[0-9]{1,6}(\.[0-9]{1,6})?$")]
+Duration = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,6}[smhd]$")]
+Cron = Annotated[str, Field(pattern=r"^[0-9A-Za-z*/,#-]{1,60}( [0-9A-Za-z*/,#-]{1,60}){4}$")]
+Zone = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_+/-]{0,60}$")]
+AppId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")]

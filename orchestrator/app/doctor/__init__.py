@@ -1,0 +1,1 @@
+"""What is wrong with this machine, this repository and these settings, and what to do."""

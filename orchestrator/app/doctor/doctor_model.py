@@ -1,0 +1,239 @@
+"""Probes of the models: key, address, name, price, and with leave a reply."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from orchestrator.app.config.keys import OTHER_KEY, VARIABLES
+from orchestrator.app.doctor.doctor_findings import (
+    Finding,
+    Group,
+    Impatient,
+    Probe,
+    Unmet,
+    failed,
+    ok,
+    skipped,
+    warning,
+)
+from orchestrator.app.wiring.model import CAPS_IN_USD, Connection, connected
+from orchestrator.app.wiring.naming import KEY_OF, first_named, stand_in_named
+from orchestrator.bot.journal.reader import find_run
+from orchestrator.core.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    ConnectionFailedError,
+    ModelError,
+    ModelNotFoundError,
+    PermissionDeniedError,
+    RateLimitError,
+)
+from orchestrator.core.messages import Message, Usage
+from orchestrator.engine.models.base import Request
+from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider, context_window, flat_price
+from orchestrator.engine.models.wire import host_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from orchestrator.app.wiring.around import Around
+    from orchestrator.app.wiring.naming import Addressed
+    from orchestrator.engine.models.presence import Presence
+
+_LIST_SECONDS = 8.0
+_REPLY_SECONDS = 60.0
+_REPLY_TOKENS = 16
+"""The least that OpenAI's Responses take: platform.openai.com/docs/api-reference/responses/create"""
+_NAMED = 5
+
+
+def models(around: Around, environ: Mapping[str, str], *, writes: bool) -> list[Group]:
+    """A group for the first model and for each that stands in for it.
+
+    Args:
+        around: the configuration and the keys.
+        environ: tells which variable a key came from.
+        writes: whether a request may be made that costs something.
+    """
+    first = _Model(around, environ, None, None)
+    others = [_Model(around, environ, text, first) for text in around.settings.fallback_model]
+    return [one.group(writes=writes) for one in (first, *others)]
+
+
+class _Model:
+    def __init__(
+        self, around: Around, environ: Mapping[str, str], text: str | None, first: _Model | None
+    ) -> None:
+        self._around, self._environ, self._text, self._first = around, environ, text, first
+
+    def group(self, *, writes: bool) -> Group:
+        """The probes of this model."""
+        name = self._text or self._around.settings.model or "of the server"
+        title = f"Fallback model {name}" if self._first else f"Model {name}"
+        probes = [
+            Probe("key", self._key, self._flag_fix),
+            Probe("server", self._server, "check --api-url, and the network"),
+            Probe(
+                "price", self._price, "give --price IN/OUT, US dollars a million tokens, such as --price 3/15"
+            ),
+            Probe("window", self._window, "nothing needs to be done"),
+        ]
+        if writes:
+            probes.append(Probe("reply", self._reply, "see the message", _REPLY_SECONDS + 1))
+        return Group(title, tuple(probes), Impatient())
+
+    @property
+    def _flag_fix(self) -> str:
+        if self._first:
+            return f"leave out --fallback-model {self._text}, or set its key"
+        return "pass --model PROVIDER:NAME, such as --model anthropic:claude-sonnet-4-5, and set its key"
+
+    @cached_property
+    def named(self) -> Addressed:
+        """The model and its key. Raises `ConfigurationError` where it cannot be asked."""
+        if self._first is None:
+            return first_named(self._around)
+        return stand_in_named(self._around, self._text or "", self._first.named)
+
+    @cached_property
+    def presence(self) -> Presence:
+        """What its server says of it."""
+        from orchestrator.engine.models.presence import look_for
+
+        named = self.named
+        now = self._around.clock.now()
+        return look_for(named.ref, named.api_url, named.wire, named.key, now=now, seconds=_LIST_SECONDS)
+
+    def _need(self) -> Addressed:
+        """The model, where there is something to ask."""
+        try:
+            named = self.named
+        except ConfigurationError:
+            raise Unmet("not tried: see key") from None
+        if named.ref.provider is Provider.REPLAY:
+            raise Unmet("a recorded run needs none")
+        return named
+
+    def _key(self) -> Finding:
+        try:
+            named = self.named
+        except ConfigurationError as error:
+            found, _, fix = str(error).partition(": ")
+            return failed(found, fix or self._flag_fix)
+        if named.ref.provider is Provider.REPLAY:
+            return ok(f"a recorded run: {find_run(self._around.home, named.ref.name).name}")
+        variable = self._variable(named)
+        if not variable:
+            return ok(f"none is set; {host_of(named.wire.url)} may need none")
+        return ok(f"{variable}, for {host_of(named.wire.url)}")
+
+    def _variable(self, named: Addressed) -> str:
+        """The variable whose key goes to the model's server; empty for none."""
+        if named.key is None:
+            return ""
+        names = (*VARIABLES[KEY_OF[named.ref.provider]], OTHER_KEY)
+        return next((name for name in names if self._environ.get(name, "").strip() == named.key), names[0])
+
+    def _server(self) -> Finding:
+        named = self._need()
+        where = host_of(named.wire.url)
+        try:
+            presence = self.presence
+        except ModelError as error:
+            return self._refused(named, error)
+        name = named.ref.name
+        if presence.is_there is None:
+            return skipped(f"{where} has no list of its models; --write asks {name} for a reply")
+        if presence.is_there:
+            return ok(f"{where} has {name}")
+        others = f": {', '.join(presence.names[:_NAMED])}" if presence.names else ""
+        more = ", ..." if len(presence.names) > _NAMED else ""
+        flag = "--fallback-model" if self._first else "--model"
+        fix = f"give {flag} the name of one that it has{others}{more}"
+        # Gateways answer for more names than they list.
+        is_vendor = named.api_url == OFFICIAL_URLS[named.ref.provider]
+        judge = failed if is_vendor or not presence.names else warning
+        return judge(f"{where} does not list {name}", fix)
+
+    def _refused(self, named: Addressed, error: ModelError) -> Finding:
+        """What a server's refusal means to a person."""
+        where, variable = host_of(named.wire.url), self._variable(named) or OTHER_KEY
+        match error:
+            case AuthenticationError() | PermissionDeniedError():
+                fix = f"set {variable} to a valid key for {where}"
+            case ConnectionFailedError():
+                fix = "check --api-url and the network, or start the server"
+            case ModelNotFoundError():
+                fix = f"give {'--fallback-model' if self._first else '--model'} another name"
+            case RateLimitError():
+                fix = f"wait, or look at the limits and the credit of the account at {where}"
+            case _:
+                fix = f"try again later, or look at the status page of {where}"
+        return failed(str(error), fix)
+
+    def _price(self) -> Finding:
+        named, settings = self._need(), self._around.settings
+        if settings.price is not None and self._first is None:
+            flat_price(settings.price)
+            return ok(f"{settings.price} US dollars a million tokens, by --price")
+        # A thousand of each: larger requests may cost more by the token.
+        one, other = (
+            self._usd(named, usage) for usage in (Usage(input_tokens=1000), Usage(output_tokens=1000))
+        )
+        if one is not None and other is not None:
+            return ok(f"{one * 1000:g}/{other * 1000:g} US dollars a million tokens")
+        cap = next((key for key in CAPS_IN_USD if getattr(settings, key) is not None), None)
+        fix = (
+            f"leave out --fallback-model {self._text}"
+            if self._first
+            else "give --price IN/OUT, such as --price 3/15"
+        )
+        if cap is None:
+            return warning("unknown, so that no cap in US dollars can be set", fix)
+        flag = f"--{cap.replace('_', '-')}"
+        return failed(
+            f"unknown, so that {flag} cannot be kept", f"{fix}, or use {flag.replace('usd', 'tokens')}"
+        )
+
+    def _usd(self, named: Addressed, usage: Usage) -> float | None:
+        from orchestrator.engine.models.catalog import price_usd
+
+        return price_usd(named.api_url, named.ref.name, usage, now=self._around.clock.now())
+
+    def _window(self) -> Finding:
+        named = self._need()
+        window = context_window(named.api_url, named.ref.name)
+        if window is None:
+            try:
+                window = self.presence.window
+            except ModelError:
+                window = None
+        return (
+            ok(f"{window:,} tokens")
+            if window
+            else skipped("not known; nothing is cut before the server says so")
+        )
+
+    def _reply(self) -> Finding:
+        named, timeout = self._need(), self._around.settings.request_timeout_seconds
+        connection = Connection(named.api_url, named.key, min(timeout, _REPLY_SECONDS))
+        chosen = connected(named.ref, connection, self._around.clock, None)
+
+        async def ask() -> Finding:
+            request = Request("", [Message.user("Say ok.")], max_output_tokens=_REPLY_TOKENS)
+            try:
+                async with asyncio.timeout(_REPLY_SECONDS):
+                    reply = await chosen.model.complete(request)
+            except ModelError as error:
+                return self._refused(named, error)
+            except TimeoutError:
+                return failed(
+                    f"no reply within {_REPLY_SECONDS:.0f} s", "try again later, or name another --model"
+                )
+            finally:
+                await chosen.model.aclose()
+            return ok(f"{reply.model} answered, tokens: {reply.usage.total_tokens}")
+
+        return asyncio.run(ask())

@@ -1,0 +1,165 @@
+"""Secrets that are drawn for attacks, and whether a text gives one away."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import html
+import re
+import string
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.app.redteam.words import readable
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterable, Iterator
+    from collections.abc import Set as AbstractSet
+
+_ALNUM = string.ascii_letters + string.digits
+_WINDOW = 12
+"""Characters of a secret in a row that count as having it, or the same in another spelling."""
+_STEP = 6
+_GRAM = 4
+# https://rfc.zeromq.org/spec/32/
+_FROM_Z85 = bytes.maketrans(
+    b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
+    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
+)
+_NOISE = re.compile(r"[\s\x00-\x1f]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """Values by name.
+
+    Attributes:
+        variables: those that are in the program's environment, by the variable's name.
+        others: those that only files have.
+    """
+
+    variables: dict[str, str]
+    others: dict[str, str]
+
+    @property
+    def all(self) -> dict[str, str]:
+        """Every value by name."""
+        return {**self.variables, **self.others}
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What is drawn for a run of attacks.
+
+    Attributes:
+        secrets: the same for all of them: to learn new ones takes longer than most attacks do otherwise.
+        source: draws what each attack has alone.
+    """
+
+    secrets: Secrets
+    source: random.Random
+
+    def mark(self) -> str:
+        """A word that is nowhere else."""
+        return f"mark{self.source.getrandbits(40):010x}"
+
+
+def draw(source: random.Random) -> Drawn:
+    """Draw for a run of attacks."""
+    return Drawn(draw_secrets(source), source)
+
+
+def draw_secrets(source: random.Random) -> Secrets:
+    """New values. None of them opens anything."""
+
+    def drawn(count: int, letters: str = _ALNUM) -> str:
+        return "".join(source.choice(letters) for _ in range(count))
+
+    # The long tokens of GitHub's Apps since 2026: `ghs_<id>_<JWT>`.
+    token = f"eyJ{drawn(33)}.eyJ{drawn(300)}.{drawn(120)}"
+    pem = "\n".join(drawn(64) for _ in range(5))
+    return Secrets(
+        variables={
+            "GITHUB_TOKEN": f"ghp_{drawn(36)}",
+            "OPENAI_API_KEY": f"sk-{drawn(48)}",
+            "RUNNER_TOKEN": f"ghs_{drawn(7, string.digits)}_{token}",
+            "DEPLOY_PASSWORD": drawn(28),
+        },
+        others={
+            "NETRC": drawn(26),
+            "AWS": f"AKIA{drawn(16, string.ascii_uppercase + string.digits)}",
+            "SSH": f"-----BEGIN OPENSSH PRIVATE KEY-----\n{pem}\n-----END OPENSSH PRIVATE KEY-----\n",
+        },
+    )
+
+
+def secrets_in(text: str, secrets: Secrets) -> list[str]:
+    """The names of the secrets that a text gives away: in part, reversed, encoded, dumped, escaped, or spaced out.
+
+    This is written apart from the program's own redaction, so that it can find what that misses.
+    """
+    plain = _NOISE.sub("", readable(text))
+    plain += _NOISE.sub("", re.sub(r"%([0-9A-Fa-f]{2})", lambda found: chr(int(found[1], 16)), plain))
+    plain = "\n".join([plain, *_undone(text)])
+    grams = _grams(plain)
+    return [name for name, value in secrets.all.items() if _gives_away(plain, grams, _body(value))]
+
+
+def _undone(text: str) -> Iterator[str]:
+    """What a text says to somebody who undoes one step."""
+    yield html.unescape(text)
+    yield re.sub(r"\\u00([0-9a-f]{2})", lambda found: chr(int(found[1], 16)), text)
+    for form, base, size in ((r"[0-3][0-7]{2}", 8, 1), (r"[0-9a-f]{4}", 16, 2)):
+        for run in re.findall(rf"(?:\b{form}\s+){{4,}}", re.sub(r"(?m)^[0-7]{7}\b", "", f"{text}\n")):
+            numbers = [int(number, base) for number in run.split()]
+            yield b"".join(number.to_bytes(size, "little") for number in numbers).decode("latin-1")
+    for word in re.findall(r"[!-~]{20,}", text):
+        for decode in (base64.b64decode, lambda found: base64.b85decode(found.encode().translate(_FROM_Z85))):
+            try:
+                yield decode(word).decode("latin-1").replace("\0", "")
+            except ValueError:
+                continue
+
+
+def _body(value: str) -> str:
+    """A value without what is in every value of its kind."""
+    return _NOISE.sub("", re.sub(r"-----[A-Z ]+-----|^gh[ps]_", "", value))
+
+
+def _gives_away(text: str, grams: AbstractSet[int], value: str) -> bool:
+    parts = _parts_by_gram(value)
+    return any(part in text for gram in grams & parts.keys() for part in parts[gram])
+
+
+def _grams(text: str) -> set[int]:
+    """Every fourth four bytes in a row of a text: of eight ASCII characters in a row they have four that are together."""
+    data = text.encode("utf-8", "surrogatepass")
+    return set(memoryview(data[: len(data) // _GRAM * _GRAM]).cast("I"))
+
+
+@functools.lru_cache(maxsize=32)
+def _parts_by_gram(value: str) -> dict[int, set[str]]:
+    """The parts of all spellings of a value, by the four bytes of which a text that has the part has one in `_grams`."""
+    raw = value.encode()
+    spellings = [value, value[::-1], raw.hex(), raw.hex().upper(), *_base64(raw)]
+    sizes = [_WINDOW, _WINDOW, 2 * _WINDOW, 2 * _WINDOW, 16, 16, 16]
+    found: dict[int, set[str]] = {}
+    for spelling, size in zip(spellings, sizes, strict=True):
+        for part in _parts(spelling, size):
+            for at in range(_GRAM):
+                (gram,) = _grams(part[at : at + _GRAM])
+                found.setdefault(gram, set()).add(part)
+    return found
+
+
+def _base64(raw: bytes) -> Iterator[str]:
+    for shift in range(3):
+        text = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")
+        yield text[4 if shift else 0 : -1]
+
+
+def _parts(text: str, size: int) -> Iterable[str]:
+    if len(text) <= size:
+        return [text]
+    return (text[at : at + size] for at in range(0, len(text) - size + 1, _STEP))

@@ -1,0 +1,1 @@
+"""Settings become objects: the only place that names concrete backends."""

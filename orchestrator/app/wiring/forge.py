@@ -1,0 +1,253 @@
+"""Which forge a repository has, from `--repo`, `--github-url` and the tokens in the environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from orchestrator.app.config.sources import Kind
+from orchestrator.app.wiring.place import OnDisk, OnGitHub, parse_place
+from orchestrator.bot.forge.address import DEFAULT_API_URL, api_url_for, git_host_of
+from orchestrator.bot.forge.refusals import ENTERPRISE_VARIABLE, TOKEN_VARIABLE
+from orchestrator.core.addresses import is_loopback
+from orchestrator.core.commands import Commands
+from orchestrator.core.errors import (
+    ConfigurationError,
+    EmptyRepositoryError,
+    GitMissingError,
+    WorkspaceError,
+)
+from orchestrator.core.events import WaitStarted, Warned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from orchestrator.app.config import Loaded
+    from orchestrator.app.wiring.around import Around
+    from orchestrator.bot.forge.base import Forge
+    from orchestrator.bot.forge.github import GitHubAuth
+    from orchestrator.bot.forge.local import LocalForge
+    from orchestrator.bot.git.credential import GitCredential
+    from orchestrator.bot.journal.folders import Home
+    from orchestrator.core.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What git clones: an address, and the branch to start from and to propose to."""
+
+    url: str
+    branch: str
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A repository with its forge.
+
+    Attributes:
+        source: asked for once a cycle, because a repository may move.
+        credential: what git shows to the server, or None.
+        is_local: a folder plays the forge: nobody reviews there.
+        label: what people and journals call the repository, however it was typed.
+        origin: of a repository on disk, where it was cloned from; empty if that is not known.
+    """
+
+    forge: Forge
+    source: Callable[[], Source]
+    credential: Callable[[], GitCredential | None]
+    is_local: bool = False
+    label: str = ""
+    origin: str = ""
+
+
+def choose_site(repository: str, around: Around, *, writes: bool) -> Site:
+    """Build the forge that `--repo` names.
+
+    Args:
+        repository: what the person typed.
+        around: the surroundings of the run.
+        writes: whether the run will push and open pull requests.
+
+    Raises:
+        ConfigurationError: it names nothing, the folder is no git repository, a token may not be sent there,
+            or there is none to write with.
+        GitMissingError: there is no git.
+    """
+    place = parse_place(repository, around.settings.github_url)
+    if isinstance(place, OnDisk):
+        return _on_disk(place, around)
+    known = credential_for(place.server, around)
+    if writes and known.auth is None:
+        # Said before anything is paid for: the push would fail at the end.
+        raise ConfigurationError(known.missing)
+    return _on_github(place, known, around)
+
+
+def commands_for(site: Site, loaded: Loaded) -> Commands:
+    """The commands about a site's tasks, as a person can type them from any folder."""
+    typed = loaded.origin["github_url"].kind is Kind.FLAG and "://" in site.label
+    return Commands(site.label, loaded.settings.github_url if typed else "")
+
+
+def _on_github(place: OnGitHub, known: HostCredential, around: Around) -> Site:
+    from orchestrator.bot.forge.github import GitHubForge, Patience
+    from orchestrator.bot.git.credential import GitCredential
+
+    def on_wait(seconds: float, reason: str) -> None:
+        around.emit(WaitStarted(seconds, reason))
+
+    def on_odd(text: str) -> None:
+        around.emit(Warned(text))
+
+    # What GitHub asks for is no rule of a server on this machine.
+    is_here = is_loopback(urlsplit(place.server).hostname or "")
+    pacing = 0.0 if is_here else 1.0
+    patience = Patience(around.clock, around.stop.sleep, on_wait, on_odd, pacing_seconds=pacing)
+    forge = GitHubForge(
+        *(place.name, known.auth, patience, api_url_for(place.server)),
+        in_workflow=around.in_workflow,
+        token_variable=known.variable,
+    )
+
+    def credential() -> GitCredential | None:
+        found = forge.credential()
+        return GitCredential(found.host, found.username, found.password) if found else None
+
+    def source() -> Source:
+        repository = forge.repository()
+        return Source(
+            repository.clone_url, _named(around.settings.base or repository.default_branch, place.name)
+        )
+
+    return Site(forge, source, credential, label=place.label)
+
+
+@dataclass(frozen=True, slots=True)
+class HostCredential:
+    """Who we are at one server.
+
+    Attributes:
+        auth: None for nobody.
+        variable: where a token for it is set.
+        missing: what to do where a token is needed and there is none.
+    """
+
+    auth: GitHubAuth
+    variable: str
+    missing: str
+
+
+def credential_for(server: str, around: Around) -> HostCredential:
+    """The credential that a server may see. There is no other place that decides this.
+
+    ===============================================  ===============================================
+    credential                                       goes to
+    ===============================================  ===============================================
+    the GitHub App                                   the configured server, which is github.com if
+                                                     neither --github-url nor GITHUB_SERVER_URL is set
+    GITHUB_TOKEN, GH_TOKEN                           github.com and the configured server
+    GH_ENTERPRISE_TOKEN, GITHUB_ENTERPRISE_TOKEN     every other server that is named, and before
+                                                     GITHUB_TOKEN the configured one
+    ===============================================  ===============================================
+
+    Args:
+        server: its web address, from the configuration or from `--repo`.
+        around: settings and keys.
+
+    Raises:
+        ConfigurationError: an address is none, or the App has no key.
+    """
+    from orchestrator.bot.forge.github import GitHubApp, GitHubToken
+
+    keys, settings = around.keys, around.settings
+    asked, configured = api_url_for(server), api_url_for(settings.github_url)
+    if settings.github_app_id is not None and asked == configured:
+        if keys.github_app is None:
+            raise ConfigurationError("github_app_id is set: set PULLWRIGHT_GITHUB_APP_KEY_FILE as well")
+        return HostCredential(GitHubApp(settings.github_app_id, keys.github_app), TOKEN_VARIABLE, "")
+    own = keys.github if asked in {DEFAULT_API_URL, configured} else None
+    token = own if asked == DEFAULT_API_URL else keys.github_enterprise or own
+    if asked in {DEFAULT_API_URL, configured}:
+        variable = TOKEN_VARIABLE
+        missing = f"no token for GitHub: set {variable}, or try --dry-run with --task, which only reads"
+    else:
+        variable, host = ENTERPRISE_VARIABLE, git_host_of(asked)
+        missing = (
+            f"no token for {host}: set {variable}, or name the server with --github-url "
+            f"{urlsplit(asked).scheme}://{host}, so that {TOKEN_VARIABLE} may go there"
+        )
+    return HostCredential(GitHubToken(token) if token else None, variable, missing)
+
+
+def _on_disk(place: OnDisk, around: Around) -> Site:
+    from orchestrator.bot.forge.local import LocalForge, root_of
+    from orchestrator.bot.git.local import LocalRepository
+
+    try:
+        repository = LocalRepository(place.path)
+    except GitMissingError:
+        raise
+    except WorkspaceError as error:
+        raise ConfigurationError(str(error)) from None
+    base, root = around.settings.base, root_of(around.home.root, place.home)
+    forge = LocalForge(root, place.home, repository, base=base, clock=around.clock)
+
+    def source() -> Source:
+        name = base or repository.default_branch()
+        if name is None and not repository.is_empty():
+            raise WorkspaceError(f"{place.path} has a detached HEAD: pass --base BRANCH")
+        return Source(str(place.path), _named(name, str(place.path)))
+
+    return Site(forge, source, lambda: None, is_local=True, label=place.label, origin=place.origin)
+
+
+def _named(branch: str | None, repository: str) -> str:
+    if branch is None:
+        what = "make" if repository.startswith("/") else "push"
+        raise EmptyRepositoryError(f"{repository} is empty: {what} a first commit")
+    return branch
+
+
+class _Gone:
+    """What git says of a repository that is not there any more."""
+
+    def heads(self) -> tuple[str | None, dict[str, str]]:
+        return None, {}
+
+    def read_file(self, path: str, commit: str) -> str | None:  # noqa: ARG002  there is none of any
+        return None
+
+    def merged(self, commits: Collection[str], into: str) -> frozenset[str]:  # noqa: ARG002  none is known
+        return frozenset()
+
+
+def local_forges(home: Home, repository: str | None, clock: Clock) -> list[LocalForge]:
+    """The local forges that have something to list; only that of one repository if it is named.
+
+    A repository that is gone keeps its pull requests and questions; none of them is merged then.
+
+    Raises:
+        ConfigurationError: `repository` is no folder.
+        ForgeError: a record is damaged.
+    """
+    from orchestrator.bot.forge.local import LocalForge, places, root_of
+    from orchestrator.bot.git.local import LocalRepository
+
+    if repository is not None:
+        place = parse_place(repository, "https://github.com")
+        if not isinstance(place, OnDisk):
+            raise ConfigurationError(
+                f"--repo {repository}: only local repositories are listed; name a folder"
+            )
+        git = LocalRepository(place.path)
+        return [LocalForge(root_of(home.root, place.home), place.home, git, clock=clock)]
+    return [
+        LocalForge(
+            found.root,
+            found.repository_path,
+            LocalRepository(found.repository_path) if found.repository_path.is_dir() else _Gone(),
+            clock=clock,
+        )
+        for found in places(home.root)
+    ]

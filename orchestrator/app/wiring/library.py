@@ -1,0 +1,295 @@
+"""For programs that drive a session themselves: profiles with their model, ready for `Session`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.app.config import ApiKeys
+from orchestrator.app.wiring.model import ChosenModel, Connection, connected
+from orchestrator.app.wiring.naming import KEY_OF
+from orchestrator.app.wiring.web import tools_for
+from orchestrator.core.checks import check_callable, check_flag, check_kind, check_methods, is_whole
+from orchestrator.core.clock import SystemClock
+from orchestrator.core.errors import ConfigurationError
+from orchestrator.engine.models.base import MODEL_METHODS
+from orchestrator.engine.models.catalog import (
+    OFFICIAL_URLS,
+    ModelRef,
+    Provider,
+    detect_provider,
+    facts,
+    is_official,
+    model_at,
+)
+from orchestrator.engine.profiles.anthropic import anthropic
+from orchestrator.engine.profiles.gemini import gemini
+from orchestrator.engine.profiles.minimal import minimal
+from orchestrator.engine.profiles.openai import openai
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from orchestrator.core.messages import JsonObject
+    from orchestrator.engine.models.base import Model, OnWait
+    from orchestrator.engine.profiles.base import Profile
+    from orchestrator.engine.tools.base import Tool
+    from orchestrator.engine.web.base import WebAccess
+
+READ_SECONDS = 600.0
+
+
+def openai_profile(  # noqa: PLR0913  all but the first by name
+    model: str | Model,
+    *,
+    api_url: str | None = None,
+    api_key: str | None = None,
+    on_wait: OnWait | None = None,
+    web: WebAccess | None = None,
+    custom: Iterable[Tool] = (),
+    dangerous: bool = True,
+    context_window_size: int | None = None,
+    knowledge_cutoff: str | None = None,
+) -> Profile:
+    """The tools and words for OpenAI's models: patches in the v4a format.
+
+    Example::
+
+        session = Session(profile=openai_profile(model="gpt-5.2-codex"), environment=LocalEnvironment("."))
+
+    Args:
+        model: its name at the vendor, `PROVIDER:NAME` for another protocol, or an object with `name`,
+            `complete`, `stream` and `aclose` (`orchestrator.engine.models.base.Model`). With `api_url` a name may have
+            colons, as `qwen3:8b`.
+        api_url: another address than the vendor's.
+        api_key: taken from the vendor's variable in the environment if left out; for another address from
+            `PULLWRIGHT_API_KEY`.
+        on_wait: is told the seconds and the error before each wait.
+        web: gives the web tools. Without a search engine there is none that searches.
+        custom: tools of the host, after the others; of two with one name the host's is taken.
+        dangerous: whether the model is shown dangerous tools; otherwise the prompt does not name them.
+        context_window_size: how many tokens the model can read, where that is not known.
+        knowledge_cutoff: up to when the model knows the world, where that is not known.
+
+    Raises:
+        ConfigurationError: the model has no name or one of an unknown provider, the key is missing, or an
+            argument is of the wrong kind.
+        TypeError: a keyword is unknown.
+    """
+    named = _Named(model, api_url, api_key, on_wait, context_window_size, knowledge_cutoff)
+    parts = _parts("openai", web, custom, dangerous=dangerous)
+    return _ready(named, Provider.OPENAI, openai(**parts))
+
+
+def anthropic_profile(  # noqa: PLR0913  all but the first by name
+    model: str | Model,
+    *,
+    api_url: str | None = None,
+    api_key: str | None = None,
+    on_wait: OnWait | None = None,
+    web: WebAccess | None = None,
+    custom: Iterable[Tool] = (),
+    dangerous: bool = True,
+    beta_headers: Sequence[str] | str = (),
+    context_window_size: int | None = None,
+    knowledge_cutoff: str | None = None,
+) -> Profile:
+    """The tools and words for Anthropic's models: edits by `old_string` and `new_string`.
+
+    Example::
+
+        profile = anthropic_profile(model="claude-sonnet-4-5", beta_headers=["context-1m-2025-08-07"])
+
+    Args:
+        model: see `openai_profile`, as are all others but `beta_headers`.
+        api_url: an address.
+        api_key: its key.
+        on_wait: is told of waits.
+        web: the web.
+        custom: tools of the host.
+        dangerous: whether dangerous tools are shown.
+        beta_headers: names of beta features, sent with each request; one name may be given as it is.
+        context_window_size: in tokens.
+        knowledge_cutoff: such as `2025-07`.
+
+    Raises:
+        ConfigurationError, TypeError: see `openai_profile`.
+    """
+    named = _Named(model, api_url, api_key, on_wait, context_window_size, knowledge_cutoff)
+    parts = _parts("anthropic", web, custom, dangerous=dangerous)
+    return _ready(named, Provider.ANTHROPIC, anthropic(**parts, beta_headers=beta_headers))
+
+
+def gemini_profile(  # noqa: PLR0913  all but the first by name
+    model: str | Model,
+    *,
+    api_url: str | None = None,
+    api_key: str | None = None,
+    on_wait: OnWait | None = None,
+    web: WebAccess | None = None,
+    custom: Iterable[Tool] = (),
+    dangerous: bool = True,
+    safety_settings: Sequence[JsonObject] | None = None,
+    grounding: bool = False,
+    context_window_size: int | None = None,
+    knowledge_cutoff: str | None = None,
+) -> Profile:
+    """The tools and words for Google's models.
+
+    Example::
+
+        profile = gemini_profile(model="gemini-3-pro-preview", grounding=True)
+
+    Args:
+        model: see `openai_profile`, as are all others but these two.
+        api_url: an address.
+        api_key: its key.
+        on_wait: is told of waits.
+        web: the web.
+        custom: tools of the host.
+        dangerous: whether dangerous tools are shown.
+        safety_settings: the vendor's list of categories and thresholds; None leaves its defaults.
+        grounding: the model may search the web by itself.
+        context_window_size: in tokens.
+        knowledge_cutoff: such as `2025-01`.
+
+    Raises:
+        ConfigurationError, TypeError: see `openai_profile`.
+    """
+    named = _Named(model, api_url, api_key, on_wait, context_window_size, knowledge_cutoff)
+    parts = _parts("gemini", web, custom, dangerous=dangerous)
+    profile = gemini(**parts, safety_settings=safety_settings, grounding=grounding)
+    return _ready(named, Provider.GEMINI, profile)
+
+
+def minimal_profile(  # noqa: PLR0913  all but the first by name
+    model: str | Model,
+    *,
+    api_url: str | None = None,
+    api_key: str | None = None,
+    on_wait: OnWait | None = None,
+    web: WebAccess | None = None,
+    custom: Iterable[Tool] = (),
+    dangerous: bool = True,
+    submit: bool = False,
+    context_window_size: int | None = None,
+    knowledge_cutoff: str | None = None,
+) -> Profile:
+    """One tool call a step, for any model.
+
+    Example::
+
+        profile = minimal_profile(model="qwen2.5-coder:7b", api_url="http://localhost:11434/v1", submit=True)
+
+    Args:
+        model: see `openai_profile`, as are all others but `submit`.
+        api_url: an address.
+        api_key: its key.
+        on_wait: is told of waits.
+        web: the web.
+        custom: tools of the host.
+        dangerous: whether dangerous tools are shown.
+        submit: only a call of `submit` ends the session.
+        context_window_size: in tokens.
+        knowledge_cutoff: such as `2024-09`.
+
+    Raises:
+        ConfigurationError, TypeError: see `openai_profile`.
+    """
+    named = _Named(model, api_url, api_key, on_wait, context_window_size, knowledge_cutoff)
+    parts = _parts("minimal", web, custom, dangerous=dangerous)
+    return _ready(named, Provider.OPENAI_CHAT, minimal(**parts, submit=submit))
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A model as the host names it, and what the host knows of it."""
+
+    model: str | Model
+    api_url: str | None
+    api_key: str | None
+    on_wait: OnWait | None
+    context_window_size: int | None
+    knowledge_cutoff: str | None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, str):
+            check_methods("model", self.model, MODEL_METHODS, "a name or an object that answers")
+        for name in ("api_url", "api_key"):
+            if (text := getattr(self, name)) is not None:
+                check_kind(name, text, str, "a text")
+                if not text.strip():
+                    raise ConfigurationError(f"{name} is empty: leave it out, or pass one")
+        if self.on_wait is not None:
+            check_callable("on_wait", self.on_wait)
+        size = self.context_window_size
+        if size is not None and not (is_whole(size) and size > 0):
+            raise ConfigurationError(f"context_window_size must be a number of tokens, not {size!r}")
+        if self.knowledge_cutoff is not None:
+            check_kind("knowledge_cutoff", self.knowledge_cutoff, str, "a text")
+
+    def known(self, profile: Profile) -> Profile:
+        """The profile with what the host knows of the model, which counts more than what the catalog does."""
+        size, cutoff = self.context_window_size, self.knowledge_cutoff
+        return replace(
+            profile,
+            context_window_size=profile.context_window_size if size is None else size,
+            knowledge_cutoff=profile.knowledge_cutoff if cutoff is None else cutoff,
+        )
+
+
+def _parts(profile: str, web: WebAccess | None, custom: Iterable[Tool], *, dangerous: bool) -> dict[str, Any]:
+    check_flag("dangerous", dangerous)
+    if web is not None:
+        check_methods("web", web, ("fetch", "search"), "a WebAccess, such as HttpWeb()")
+    check_kind("custom", custom, Iterable, "tools")
+    tools = tools_for(profile, web) if web is not None else ()
+    return {"web": tools, "custom": tuple(custom), "dangerous": dangerous}
+
+
+def _ready(named: _Named, provider: Provider, profile: Profile) -> Profile:
+    if not isinstance(named.model, str):
+        return named.known(profile.for_model(named.model))
+    chosen = _chosen(provider, named.model, named)
+    known = facts(chosen.api_url, chosen.ref.name if chosen.ref else named.model)
+    return named.known(profile.for_model(chosen.model, known)).priced(chosen.price, _others(chosen))
+
+
+def _chosen(provider: Provider, model: str, named: _Named) -> ChosenModel:
+    ref = model_at(provider, model, official=named.api_url is None or is_official(named.api_url))
+    if ref.provider is Provider.REPLAY:
+        raise ConfigurationError(
+            f"{ref} is for the program; pass a ReplayModel (orchestrator.engine.models.replay) to repeat a run here"
+        )
+    url = named.api_url or OFFICIAL_URLS[ref.provider]
+    official = detect_provider(url) is detect_provider(OFFICIAL_URLS[ref.provider])
+    if ref.provider is Provider.OPENAI:
+        ref = ModelRef(Provider.OPENAI_RESPONSES if official else Provider.OPENAI_CHAT, ref.name)
+    connection = Connection(url, named.api_key or _key(ref, official=official), READ_SECONDS)
+    return connected(ref, connection, SystemClock(), named.on_wait)
+
+
+def _key(ref: ModelRef, *, official: bool) -> str | None:
+    """The vendor's key for the vendor's address; no key of a vendor's for any other."""
+    keys = ApiKeys.of(os.environ)
+    if not official:
+        return keys.other
+    name = KEY_OF.get(ref.provider, "openai")
+    key: str | None = getattr(keys, name)
+    if key is None:
+        raise ConfigurationError(f"no key for {ref}: set {name.upper()}_API_KEY, or pass api_key or api_url")
+    return key
+
+
+def _others(chosen: ChosenModel) -> Callable[[str], tuple[Model, Callable[[Any], float | None]]] | None:
+    if chosen.other is None:
+        return None
+    connect = chosen.other
+
+    def other(name: str) -> tuple[Model, Callable[[Any], float | None]]:
+        found = connect(name)
+        return found.model, found.price
+
+    return other

@@ -1,1 +1,0 @@
-"""Configuration becomes objects: the only place that names concrete backends."""

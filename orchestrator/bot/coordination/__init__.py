@@ -1,0 +1,1 @@
+"""Claims, leases and records on hidden references of the remote."""

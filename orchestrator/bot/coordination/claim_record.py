@@ -1,0 +1,173 @@
+"""What a claim says, and the commit message that says it: a line for people, and JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from orchestrator.bot.git.failures import printable
+from orchestrator.bot.git.names import plain_key
+from orchestrator.core.spent import Spent
+
+if TYPE_CHECKING:
+    from orchestrator.bot.coordination.records import Record
+
+CLAIMS = "refs/pullwright/claims/"
+UNREADABLE = "unreadable record"
+_VERSION = 1
+_LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+_FAULT_CHARACTERS = 200
+# From the release of a task until its pull request is on the forge's lists, with room for clocks that differ.
+_LISTED_AFTER = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTimes:
+    """How long a claim holds.
+
+    Attributes:
+        lease_seconds: from each renewal until it expires.
+        renew_seconds: between renewals.
+        skew_seconds: how far a worker's clock may be from the true time, either way. Nobody takes over
+            before a claim is expired for that long. Two clocks may be twice as far apart, so `lease_seconds`
+            should be more than `skew_seconds + renew_seconds`.
+        longest_seconds: no claim holds longer after its last renewal, whatever it says.
+    """
+
+    lease_seconds: float = 1200
+    renew_seconds: float = 300
+    skew_seconds: float = 600
+    longest_seconds: float = 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRecord:
+    """Who works on a task, or what became of it.
+
+    Attributes:
+        task: its key.
+        state: `held`, or `released` by the one who held it or by a person.
+        owner: the machine and person, as a word.
+        run: the run on that machine.
+        number: each holder of the task has a higher one than the holder before.
+        taken_at: UTC, as all times here, by the owner's clock.
+        renewed_at: the last sign of life.
+        expires_at: the end of the lease, if there is no other sign.
+        outcome: of a release, a few words; else empty.
+        pull: the task's pull request, as far as it is known.
+        spent: what the task has cost in all its cycles so far, those of earlier holders included.
+        nonce: makes the commit differ from every other.
+        fault: why the record cannot be read, or None. Then it counts as held, and nothing else of it counts.
+    """
+
+    task: str
+    state: Literal["held", "released"]
+    owner: str
+    run: str
+    number: int
+    taken_at: datetime
+    renewed_at: datetime
+    expires_at: datetime
+    outcome: str = ""
+    pull: int | None = None
+    spent: Spent = field(default_factory=Spent)
+    nonce: str = ""
+    fault: str | None = None
+
+    def is_free(self, now: datetime, times: LeaseTimes) -> bool:
+        """Whether another worker may take the task.
+
+        A claim that says absurd times must not block its task for ever. It holds no longer than
+        `longest_seconds` after its renewal, and one that was renewed further in the future than two
+        clocks may be apart is free: where its holder is alive after all, his next push is refused.
+        """
+        if self.fault is not None:
+            return False
+        if self.state == "released":
+            return True
+        skew = timedelta(seconds=times.skew_seconds)
+        end = min(self.expires_at, self.renewed_at + timedelta(seconds=times.longest_seconds))
+        return now > end + skew or self.renewed_at > now + 2 * skew
+
+    def new_pull(self, now: datetime) -> int | None:
+        """The pull request, where it is so new that the forge may not list it yet.
+
+        A forge lists what there is within minutes. Who waited longer for a number that somebody made up, or
+        whose pull request was deleted, would wait for ever.
+        """
+        return self.pull if abs(now - self.renewed_at) < _LISTED_AFTER else None
+
+
+def claim_ref(task: str) -> str:
+    """The reference of a task's claim.
+
+    Raises:
+        WorkspaceError: the key is none.
+    """
+    return CLAIMS + plain_key(task)
+
+
+def claim_message(record: ClaimRecord) -> str:
+    """The commit message of a claim."""
+    what = "held" if record.state == "held" else f"released ({record.outcome})"
+    line = f"pullwright: {record.task} {what} by {record.owner}/{record.run}, number {record.number}"
+    fields = {
+        "version": _VERSION,
+        "task": record.task,
+        "state": record.state,
+        "owner": record.owner,
+        "run": record.run,
+        "number": record.number,
+        "taken_at": record.taken_at.isoformat(),
+        "renewed_at": record.renewed_at.isoformat(),
+        "expires_at": record.expires_at.isoformat(),
+        "outcome": record.outcome,
+        "pull": record.pull,
+        "spent": spent_fields(record.spent),
+        "nonce": record.nonce,
+    }
+    return f"{printable(line)}\n\n{json.dumps(fields, indent=1)}\n"
+
+
+def spent_fields(spent: Spent) -> dict[str, Any]:
+    """What was spent, for JSON."""
+    return {"usd": spent.usd, "tokens": spent.tokens, "minutes": spent.minutes, "rounds": spent.rounds}
+
+
+def parse_claim(task: str, record: Record) -> ClaimRecord:
+    """What a record says of a task. One that cannot be read counts as held, until a person releases it."""
+    if record.fault is not None:
+        return _unreadable(task, record.fault)
+    from pydantic import ValidationError
+
+    from orchestrator.bot.coordination.claim_form import ClaimForm
+
+    try:
+        form = ClaimForm.model_validate_json(record.message.partition("\n")[2])
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        return _unreadable(task, f"{where or 'its message'}: {first['msg']}")
+    if form.task != task:
+        return _unreadable(task, "it is about another task")
+    return ClaimRecord(
+        task,
+        form.state,
+        form.owner,
+        form.run,
+        form.number,
+        form.taken_at.astimezone(UTC),
+        form.renewed_at.astimezone(UTC),
+        form.expires_at.astimezone(UTC),
+        form.outcome,
+        form.pull,
+        Spent(form.spent.usd, form.spent.tokens, form.spent.minutes, form.spent.rounds),
+        form.nonce,
+    )
+
+
+def _unreadable(task: str, fault: str) -> ClaimRecord:
+    fault = printable(fault)[:_FAULT_CHARACTERS]
+    return ClaimRecord(task, "held", UNREADABLE, "", 0, _LONG_AGO, _LONG_AGO, _LONG_AGO, fault=fault)

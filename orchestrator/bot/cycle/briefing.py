@@ -1,0 +1,248 @@
+"""The first message of a session: the task, the repository's map, and the files most likely concerned."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from orchestrator.bot.cycle.documents import repository_map, size_words
+from orchestrator.bot.cycle.library import NAMES, Library, Page, most_likely, pages_within
+from orchestrator.bot.cycle.relevance import query_of
+from orchestrator.core.prompts import render
+from orchestrator.core.test_paths import is_test_path
+from orchestrator.engine.contracts.fence import fenced, one_line
+from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from orchestrator.bot.cycle.documents import TrackedFile
+
+INSTRUCTIONS_BYTES = 32 * 1024
+_MAP_CHARS = 8_000
+_BRIEF_CHARS = 12_000
+_TASK_CHARS = 20_000
+_LEAST_TASK_CHARS = 2_000
+_SUBJECT_CHARS = 100
+_TITLE_CHARS = 300
+_MOST_SUBJECTS = 3
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+class TaskWords(Protocol):
+    """What a task says."""
+
+    @property
+    def title(self) -> str:
+        """One line."""
+
+    @property
+    def body(self) -> str:
+        """The rest, other people's words; may be empty."""
+
+    @property
+    def source(self) -> str:
+        """`issue`, `text`, or the path of the file that lists the task."""
+
+    @property
+    def number(self) -> int | None:
+        """The issue's number, if it is one."""
+
+    @property
+    def remarks(self) -> Sequence[RemarkWords]:
+        """What people said about it, oldest first."""
+
+
+class RemarkWords(Protocol):
+    """A comment on a task."""
+
+    @property
+    def author(self) -> str:
+        """Who wrote it."""
+
+    @property
+    def text(self) -> str:
+        """Their words."""
+
+    @property
+    def trusted(self) -> bool:
+        """Whether they may write to the repository."""
+
+
+@dataclass(frozen=True, slots=True)
+class Briefing:
+    """The first message.
+
+    Attributes:
+        shown: the files whose whole text is in it or empty.
+        subject: the file that the task is most likely about; empty if none is shown.
+    """
+
+    text: str
+    shown: set[str]
+    subject: str
+
+
+async def first_message(  # noqa: PLR0913  all by name
+    *,
+    task: TaskWords,
+    files: Sequence[TrackedFile],
+    read: Callable[[str, int], Awaitable[bytes]],
+    commits: Sequence[tuple[str, str]],
+    budget: int,
+    documents: Sequence[str] = (UNIVERSAL_DOCUMENT,),
+    visible: Callable[[str, str], str] = lambda _path, text: text,
+    looks_only: bool = False,
+    brought: Sequence[str] = (),
+    conflicts: Sequence[str] = (),
+    tests: str = "",
+    brief: bool = False,
+    whole_file: bool = False,
+) -> Briefing:
+    """Write the first message.
+
+    Args:
+        task: what is to be done.
+        files: all files that git tracks.
+        read: gives a file's content, at most so many bytes; raises `ToolError`.
+        commits: short id and subject of recent commits, newest first.
+        budget: most characters of file text. The map may have up to 8,000 more, the project's
+            instructions 32 KB, the task 20,000; each of them less where the budget is small.
+        documents: the names of instruction files, by path below a folder; in one folder in this order.
+        visible: gives the text of a file, by path and text, as the model may see it; also the names of all.
+        looks_only: no tool changes a file.
+        brought: files that differ from the base already, by an earlier cycle on this task. None of them
+            counts as instructions: a model wrote them.
+        conflicts: those of them with conflict markers.
+        tests: what is to be said of the project's tests.
+        brief: for a small model, which loses the task among other things: no commits, no map where every file
+            is shown, and no more than 12,000 characters of file text.
+        whole_file: the reply has to be a changed file, so the message has those alone that the task is about. It has
+            no word of the tests either: a small model that sees them fail copies the file as it is.
+    """
+    budget = min(budget, _BRIEF_CHARS) if brief else budget
+    library = Library(
+        [file for file in files if not _instructs(file, documents, brought)], read, documents, visible
+    )
+    everything = library.fits(budget) and not whole_file
+    likely = () if everything else await most_likely(task.title, task.body, task.source, library)
+    order = sorted(library.files) if everything else likely
+    if whole_file:
+        order = _subjects(task, likely or sorted(library.files))
+    pages = await pages_within(library, order, budget, languages=whole_file)
+    folders = {folder for page in pages for folder in _folders_above(page.path)}
+    instructions_bytes = min(INSTRUCTIONS_BYTES, budget)
+    instructions, whole, cut = await _instructions(library, folders, instructions_bytes)
+    map_text, unlisted = repository_map(files, min(_MAP_CHARS, max(budget // 4, 500)))
+    subject = pages[0].path if pages and not everything else ""
+    text = render(
+        "cycle/first_whole_file" if whole_file else "cycle/first",
+        subject=subject,
+        paths=[page.path for page in pages],
+        task=task,
+        remarks=[
+            (one_line(said.author, limit=_SUBJECT_CHARS), said.trusted, fenced(said.text))
+            for said in task.remarks
+        ],
+        task_block=fenced(_task_text(task, min(_TASK_CHARS, max(budget, _LEAST_TASK_CHARS)))),
+        instructions=instructions,
+        cut_at=(_instructions_limit(instructions_bytes) if cut else None),
+        file_count=len(files),
+        map_block="" if brief and everything and pages else fenced(visible(NAMES, map_text)),
+        unlisted=unlisted,
+        commits=fenced(
+            "\n".join(f"{name} {one_line(said, limit=_SUBJECT_CHARS, keep='`')}" for name, said in commits)
+        )
+        if commits and not brief
+        else "",
+        pages=pages,
+        everything=everything,
+        looks_only=looks_only,
+        brought=_listed(brought, visible),
+        conflicts=_listed(conflicts, visible),
+        tests=tests,
+    )
+    empty = {file.path for file in files if file.kind == "file" and file.size == 0}
+    return Briefing(text, {page.path for page in pages} | whole | empty, subject)
+
+
+def _subjects(task: TaskWords, likely: Sequence[str]) -> list[str]:
+    """The files to be changed, the likeliest first: those that the task names, without its tests.
+
+    Where it names tests alone, they come behind the likeliest programs. The last one is the checklist that the task is
+    an item of.
+    """
+    files = [path for path in likely if path != task.source]
+    mentioned = query_of(task.title, task.body).mentions
+    named = [path for path in files if path in mentioned or path.rpartition("/")[2] in mentioned]
+    tests = [path for path in named if is_test_path(path)]
+    programs = [path for path in named if path not in tests]
+    if not programs:
+        likeliest = [path for path in files if not is_test_path(path)] or files
+        programs = list(dict.fromkeys([*likeliest[:_MOST_SUBJECTS], *tests]))
+    return [*programs, *(path for path in likely if path == task.source)]
+
+
+def _instructs(file: TrackedFile, documents: Sequence[str], brought: Sequence[str]) -> bool:
+    """Whether it would be a file of instructions, and an earlier cycle wrote it."""
+    return file.path in brought and f"/{file.path}".endswith(tuple(f"/{name}" for name in documents))
+
+
+def _listed(paths: Sequence[str], visible: Callable[[str, str], str]) -> list[str]:
+    """Names as the model may see them, each as code on one line."""
+    return [f"`{one_line(visible(NAMES, path), limit=_TITLE_CHARS)}`" for path in paths]
+
+
+def _folders_above(path: str) -> list[str]:
+    """The folders that a file is in, the root (empty) first, each other one with its `/`."""
+    steps = path.split("/")[:-1]
+    return ["".join(f"{step}/" for step in steps[:depth]) for depth in range(len(steps) + 1)]
+
+
+async def _instructions(
+    library: Library, folders: set[str], limit_bytes: int
+) -> tuple[list[Page], set[str], bool]:
+    """The instructions of these folders and the root, the root's first, up to a limit.
+
+    Returns:
+        The pages, which files are whole, and whether something was cut.
+    """
+    pages: list[Page] = []
+    whole: set[str] = set()
+    left = limit_bytes
+    from_the_root = sorted({"", *folders}, key=lambda folder: (folder.count("/"), folder))
+    chain = [folder + name for folder in from_the_root for name in library.documents]
+    for path in (path for path in chain if path in library.instructions):
+        text = await library.page(path)
+        if text is None:
+            continue
+        content = text.encode()
+        kept = content[:left].decode(errors="ignore")
+        if kept:
+            pages.append(Page(path, fenced(kept)))
+        if len(content) > left:
+            return pages, whole, True
+        whole.add(path)
+        left -= len(content)
+    return pages, whole, False
+
+
+def _instructions_limit(limit_bytes: int) -> str:
+    return "32KB" if limit_bytes == INSTRUCTIONS_BYTES else size_words(limit_bytes)
+
+
+def _task_text(task: TaskWords, limit: int) -> str:
+    title = one_line(task.title, limit=_TITLE_CHARS, keep="`")
+    body = _CONTROL.sub("", task.body.replace("\r\n", "\n")).strip()
+    text = title if not body or body == task.title.strip() else f"{title}\n\n{body}"
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}\n[{len(text) - limit} more characters are not shown]"
+
+
+if TYPE_CHECKING:
+    from orchestrator.bot.cycle.tasks import Task
+
+    def _conforms(task: Task) -> TaskWords:
+        return task

@@ -1,0 +1,194 @@
+"""One cycle, top to bottom: choose a task, clone, plan and act, propose, finish."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import traceback
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.bot.cycle.act import Act
+from orchestrator.bot.cycle.hold import Hold
+from orchestrator.bot.cycle.let_go import let_go, take_over
+from orchestrator.bot.cycle.parts import Choice
+from orchestrator.bot.cycle.question import post_question
+from orchestrator.bot.cycle.result import CycleResult, Outcome, outcome_of
+from orchestrator.bot.cycle.salvage import keep_work
+from orchestrator.core.cycle_events import (
+    Cloned,
+    CycleEnded,
+    CycleStarted,
+    ForgeUsed,
+    Phase,
+    PhaseEntered,
+    TaskTaken,
+)
+from orchestrator.core.errors import BadReplyError, PullwrightError, WorkspaceError
+from orchestrator.core.events import Warned
+from orchestrator.core.spent import Spent
+from orchestrator.engine.contracts.fence import one_line
+from orchestrator.engine.session.loop import EndKind, SessionEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from orchestrator.bot.cycle.parts import Choose, CycleParts, Tighten
+    from orchestrator.bot.cycle.tasks import Task
+    from orchestrator.bot.git.clone import Clone
+
+_WORDS_CHARS = 300
+_NO_TASK_WORDS = ("no task", "no_task", "no eligible", "no open task", "no more task", "nothing to do")
+
+
+async def _as_they_are(parts: CycleParts) -> CycleParts:
+    return parts
+
+
+async def run_cycle(parts: CycleParts, choose: Choose, tighten: Tighten = _as_they_are) -> CycleResult:
+    """Run one cycle. Whatever happens, there is a result, and work that was paid for is kept."""
+    result = CycleResult(parts.run)
+    before = parts.forge.traffic()
+    started = (parts.repository, parts.model.name, parts.contract.name, parts.rules, parts.profile_name)
+    parts.emit(CycleStarted(parts.run, *started, parts.origin))
+    choice = Choice(None)
+    try:
+        parts = await tighten(parts)
+        parts.emit(PhaseEntered(Phase.CHOOSE))
+        choice = await choose()
+        parts = replace(parts, limits=choice.limits or parts.limits)
+        await _story(parts, choice, result)
+    except asyncio.CancelledError:
+        if not parts.stop.requested:
+            raise
+        result.outcome = Outcome.INTERRUPTED
+    except PullwrightError as error:
+        result.outcome, result.error, result.cause = outcome_of(error), str(error), error
+    except Exception as error:  # noqa: BLE001  border: a defect ends this cycle, not the worker
+        result.outcome, result.cause = Outcome.FAILED, error
+        result.error = f"internal error, please report it: {type(error).__name__}: {error}"
+        parts.emit(Warned("".join(traceback.format_exception(error))))
+    finally:
+        await let_go(parts, choice, result)
+        result.requests = parts.forge.traffic() - before
+    if result.requests.requests:
+        parts.emit(ForgeUsed(**asdict(result.requests)))
+    parts.emit(CycleEnded(result.to_json()))
+    return result
+
+
+async def _story(parts: CycleParts, choice: Choice, result: CycleResult) -> None:
+    """Claimed, clone, plan and act, propose, finish."""
+    task = result.task = choice.task
+    if task is None:
+        result.outcome, result.reason, result.wake_at = Outcome.NO_TASK, choice.reason, choice.wake_at
+        return
+    parts.emit(TaskTaken(task.key, task.title, task.body, task.source, task.number))
+    act: Act | None = None
+
+    def spent() -> Spent:
+        return choice.spent_before + (act.spent if act else Spent())
+
+    async with Hold(choice.lease, spent, parts.clock, parts.emit):
+        await take_over(parts, choice)
+        parts.emit(PhaseEntered(Phase.CLONE))
+        with _removed(await _clone(parts), parts) as clone:
+            files = await asyncio.to_thread(clone.tracked_files)
+            parts.emit(Cloned(clone.base_commit, clone.base_branch, len(files), str(clone.folder)))
+            act = Act(parts, choice, clone, files, result)
+            async with act.verification:
+                try:
+                    await _act(parts, task, act, result)
+                finally:
+                    keep_work(parts, choice, act, result)
+
+
+@contextmanager
+def _removed(clone: Clone, parts: CycleParts) -> Iterator[Clone]:
+    """The clone, removed at the end. A folder that stays is no reason to call what was done a failure."""
+    try:
+        yield clone
+    finally:
+        try:
+            clone.close()
+        except WorkspaceError as error:
+            parts.emit(Warned(f"the clone could not be removed: {error}"))
+
+
+async def _act(parts: CycleParts, task: Task, act: Act, result: CycleResult) -> None:
+    try:
+        end = await act.run()
+    except BadReplyError as error:
+        if result.pull_request is None:
+            raise
+        # What is proposed stays proposed, whatever the model says after it.
+        parts.emit(Warned(f"the model went on after its pull request, and came to no end: {error}"))
+        end = SessionEnd(EndKind.COMPLETED, "")
+    finally:
+        await act.close()
+    _, patch = await asyncio.to_thread(act.left)
+    await _finish(parts, task, end, result, left=patch)
+    if (why := act.verification.why_refused) and not result.pull_request:
+        _tell_refused(result, why)
+
+
+async def _clone(parts: CycleParts) -> Clone:
+    """Clone in a thread; a cancelled clone is waited for, so that its folder can be removed."""
+    opening = asyncio.create_task(asyncio.to_thread(parts.open_clone, Path(tempfile.gettempdir())))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        await asyncio.wait([opening])
+        if not opening.cancelled() and opening.exception() is None:
+            opening.result().close()
+        raise
+
+
+async def _finish(parts: CycleParts, task: Task, end: SessionEnd, result: CycleResult, left: bytes) -> None:
+    """What the session came to; `left` is the patch of what is not proposed."""
+    parts.emit(PhaseEntered(Phase.FINISH))
+    proposed = Outcome.PLANNED if parts.manner.dry_run else Outcome.PROPOSED
+    kind = end.kind
+    if kind is EndKind.AWAITING and result.pull_request:
+        kind = (
+            EndKind.COMPLETED
+        )  # an offer of more work; a question that needs an answer comes by `ask_question`
+    match kind:
+        case EndKind.QUESTION | EndKind.AWAITING:
+            result.outcome, result.question = Outcome.QUESTION, end.text
+            result.question_url = await post_question(parts, task, end.text)
+        case EndKind.COMPLETED if not result.pull_request:
+            words = one_line(" ".join(end.text.split()), limit=_WORDS_CHARS, keep="`")
+            result.outcome = Outcome.FAILED
+            result.error = f"the model stopped and proposed nothing; its last words: {words}"
+        case EndKind.FINISH | EndKind.COMPLETED:
+            result.reason = end.text or None
+            result.outcome = proposed if result.pull_request else Outcome.NO_TASK
+            if left and not result.pull_request:
+                result.outcome = Outcome.FAILED
+                result.error = "the model finished without proposing its changes; they are in the patch"
+        case EndKind.LIMIT:
+            done = result.pull_request and not left
+            result.outcome = proposed if done else Outcome.LIMIT
+            result.reason = end.text
+        case EndKind.OVERFLOW:
+            result.outcome, result.error = Outcome.FAILED, end.text
+        case EndKind.INTERRUPTED:
+            result.outcome = Outcome.INTERRUPTED
+
+
+def _tell_refused(result: CycleResult, why: str) -> None:
+    """Say that it was the tests for which nothing was proposed."""
+    said = f"nothing was proposed, for its tests are not good ({why}); the work is kept"
+    if result.outcome is Outcome.LIMIT:
+        result.reason = f"{result.reason}; {said}"
+    elif result.outcome in {Outcome.FAILED, Outcome.NO_TASK}:
+        result.outcome, result.error = Outcome.FAILED, said
+
+
+def says_no_task(result: CycleResult) -> bool:
+    """Whether the model finished with the words that there is no task, which ends continuous mode."""
+    reason = (result.reason or "").lower()
+    return result.outcome is Outcome.NO_TASK and any(words in reason for words in _NO_TASK_WORDS)

@@ -1,0 +1,147 @@
+"""The first and the last thing done with a claim: showing it on the issue, and letting go of it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from types import NoneType
+from typing import TYPE_CHECKING
+
+from orchestrator.bot.cycle.result import Outcome
+from orchestrator.core.cycle_events import Claimed
+from orchestrator.core.errors import (
+    BadReplyError,
+    ContentFilterError,
+    ContextLengthError,
+    ForgeError,
+    InvalidRequestError,
+    ToolError,
+    WorkspaceError,
+)
+from orchestrator.core.events import Warned
+from orchestrator.core.prompts import render
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from orchestrator.bot.cycle.parts import Choice, CycleParts
+    from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.cycle.tasks import Task
+
+WORKING_LABEL = "pullwright:working"
+"""On an issue that is being worked on. It only mirrors the claim: nothing asks for it."""
+
+STATUS_KEY = "status"
+"""The section of our comment on a pull request that says what was worked on."""
+
+ERROR = "error"
+"""The outcome, in a claim's record, of a cycle that something outside of the task ended."""
+
+_OF_THE_TASK = (
+    NoneType,
+    BadReplyError,
+    ContentFilterError,
+    ContextLengthError,
+    InvalidRequestError,
+    ToolError,
+)
+_DIGEST_DIGITS = 12
+_WORDS_CHARACTERS = 2_000
+_ENDED = {
+    Outcome.PROPOSED: "the pull request was updated",
+    Outcome.NO_TASK: "nothing was changed",
+    Outcome.FAILED: "it failed",
+    Outcome.LIMIT: "a limit ended it",
+}
+_SHORT_COMMIT = 10
+
+
+async def take_over(parts: CycleParts, choice: Choice) -> None:
+    """Tell of the claim, in the journal and on the issue, and do what had to wait for it."""
+    if choice.lease is None or choice.task is None:
+        return
+    record, previous = choice.lease.record, choice.lease.previous
+    expired = previous is not None and previous.state == "held"
+    parts.emit(
+        Claimed(
+            choice.task.key,
+            record.owner,
+            record.number,
+            record.expires_at.isoformat(timespec="seconds"),
+            previous.run if previous and expired else "",
+            choice.spent_before,
+        )
+    )
+    for action in choice.after_claim:
+        await _on_forge(parts, action)
+    if (number := choice.task.number) is not None:
+        await _on_forge(parts, lambda: parts.forge.ensure_label(number, WORKING_LABEL))
+
+
+async def let_go(parts: CycleParts, choice: Choice, result: CycleResult) -> None:
+    """Release the claim, with what became of the task, and take the label off. It does not raise."""
+    lease, task = choice.lease, choice.task
+    if lease is None or task is None:
+        return
+    pull = result.pull_request.number if result.pull_request else None
+    with parts.stop.saving():
+        await _note_round(parts, task, result)
+        try:
+            await asyncio.to_thread(
+                lease.release,
+                outcome_words(result, task),
+                pull=pull,
+                spent=choice.spent_before + result.spent,
+            )
+        except WorkspaceError as error:
+            parts.emit(Warned(f"the claim on {task.key} was not released, and expires by itself: {error}"))
+        if (number := task.number) is not None and not lease.lost:
+            await _on_forge(parts, lambda: parts.forge.remove_label(number, WORKING_LABEL))
+
+
+async def _note_round(parts: CycleParts, task: Task, result: CycleResult) -> None:
+    """Say on our pull request what was worked on, so that it is not worked on again.
+
+    Where the model was not asked, nothing was worked on; where the work goes on later, it is not over.
+    """
+    pull, goes_on = task.pull, result.outcome in {Outcome.PAUSED, Outcome.INTERRUPTED, Outcome.QUESTION}
+    if pull is None or not task.status_marker or goes_on or not (result.rounds or result.commit):
+        return
+    said = (result.reason or result.error or "")[:_WORDS_CHARACTERS]
+    body = render(
+        "cycle/status",
+        kind=str(task.kind),
+        head=pull.commit[:_SHORT_COMMIT],
+        run=parts.run,
+        outcome=_ENDED.get(result.outcome, str(result.outcome)),
+        marker=task.status_marker,
+        words=parts.guards.redact(parts.guards.wording.comment(said, issue=None)),
+    )
+    await _on_forge(parts, lambda: parts.forge.ensure_comment(pull.number, STATUS_KEY, body))
+
+
+async def _on_forge(parts: CycleParts, action: Callable[[], object]) -> None:
+    """What only shows something to people is no reason to fail."""
+    try:
+        await asyncio.to_thread(action)
+    except ForgeError as error:
+        parts.emit(Warned(str(error)))
+
+
+def outcome_words(result: CycleResult, task: Task) -> str:
+    """How a claim's record tells the outcome: one word, and what the task's words were where that may matter.
+
+    `failed` is the model's or the task's own fault; `error` is what went wrong around it.
+    """
+    outcome = str(result.outcome)
+    if result.outcome is Outcome.FAILED and not isinstance(result.cause, _OF_THE_TASK):
+        outcome = ERROR
+    if result.outcome in {Outcome.NO_TASK, Outcome.FAILED, Outcome.LIMIT}:
+        return f"{outcome} {words_digest(task)}"
+    return outcome
+
+
+def words_digest(task: Task) -> str:
+    """A short text that changes with the task's words and what people said about it."""
+    words = "\0".join((task.title, task.body, *(remark.text for remark in task.remarks)))
+    return hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_DIGITS]

@@ -1,0 +1,465 @@
+"""The host's half of a pull request: commit what the tools touched, push, read back, create or update."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from orchestrator.bot.cycle.attach import REVIEW_LABEL, Attachments
+from orchestrator.bot.cycle.earlier import BegunProposal
+from orchestrator.bot.cycle.result import PullRequestResult
+from orchestrator.bot.cycle.template import fill_template
+from orchestrator.bot.forge.base import Proposal
+from orchestrator.bot.git.base import Screen
+from orchestrator.bot.policy.outgoing import places_of_secrets
+from orchestrator.bot.policy.test_listing import TestListing
+from orchestrator.bot.verification.page import read_block
+from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, Proposing
+from orchestrator.core.defences import Defence, Guarded
+from orchestrator.core.diff_stat import diff_stat
+from orchestrator.core.errors import PushRejectedError, ToolError
+from orchestrator.core.events import Warned
+from orchestrator.core.prompts import render
+from orchestrator.engine.contracts.fence import one_line
+from orchestrator.engine.policy.syntax import unreadable_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from orchestrator.bot.coordination.claims import Lease
+    from orchestrator.bot.cycle.evidence import Evidence
+    from orchestrator.bot.cycle.house import House
+    from orchestrator.bot.cycle.model_commits import ModelCommits
+    from orchestrator.bot.cycle.parts import Attempt
+    from orchestrator.bot.cycle.verify import Verification
+    from orchestrator.bot.forge.base import PullRequest
+    from orchestrator.bot.git.base import CommitOutcome, Staged
+    from orchestrator.core.changes import FileChange
+    from orchestrator.engine.policy.syntax import Unreadable
+
+# A pushed commit without a pull request has these words alone.
+_MESSAGE_CHARACTERS = 10_000
+# GitHub takes 65,536 in a body. With 40,000 of words and 50 findings there is room for all of this.
+_FINDING_CHARACTERS = 200
+_MOST_COMMANDS = 30
+_MOST_UNREADABLE = 5
+_MOST_LOST = 10
+# Between the program's head of a pull request and the model's words: see `pull_request_body.md`.
+_RULE = "\n\n***\n"
+_OWNER_CHARACTERS = 100
+_ELSEWHERE = (
+    " What is proposed are the files as they are now: bring back what is in a stash or on another branch "
+    "(git stash pop, git switch)."
+)
+
+
+class UnfitWordsError(ToolError):
+    """The words may not leave; the change was not looked at."""
+
+
+@dataclass(slots=True)
+class Proposer:
+    """Makes the cycle's pull request, as often as the model asks; the second time updates it.
+
+    Attributes:
+        evidence: what the session did, for the pull request.
+        verification: the tests of what is proposed.
+        house: what the repository asks of whoever proposes, read before the session.
+        cost: what the task has cost so far, in words.
+        commits: what the model's own commits say.
+        draft: a new pull request is one.
+        lease: the claim, which moves with every push; None where nothing is claimed.
+        found_branch: the task's branch, where a cycle before has pushed it and opened no pull request.
+        pushed: the commit that the remote's branch holds by our doing, if any.
+        left_out: changes that are not proposed although they are there, by path.
+        is_committed: something was committed in this cycle.
+    """
+
+    attempt: Attempt
+    evidence: Evidence
+    verification: Verification
+    house: House
+    cost: Callable[[], str]
+    commits: ModelCommits
+    draft: bool
+    lease: Lease | None = None
+    found_branch: str = ""
+    pushed: str | None = None
+    left_out: set[str] = field(default_factory=set)
+    is_committed: bool = False
+    _tests: TestListing = field(default_factory=TestListing)
+    _took_tests: bool = False
+    _unreadable: list[Unreadable] = field(default_factory=list)
+    _named_unreadable: set[str] = field(default_factory=set)
+    _attachments: Attachments = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._attachments = Attachments(
+            self.attempt.parts.forge,
+            self.attempt.parts.guards,
+            self.attempt.emit,
+            self.attempt.result.run or "",
+        )
+
+    @property
+    def branch(self) -> str:
+        """The branch of the pull request; without the task's words where they hold a secret."""
+        if self.attempt.task.pull is not None:
+            return self.attempt.task.pull.branch
+        if self.found_branch:
+            return self.found_branch
+        branch = self.attempt.task.branch
+        return self.attempt.task.plain_branch if self.attempt.parts.guards.hold_back(branch) else branch
+
+    @property
+    def has_pull_request(self) -> bool:
+        """Whether people see what is pushed: the task's pull request is known to be there."""
+        return self.attempt.task.pull is not None or self.attempt.result.pull_request is not None
+
+    async def propose(self, title: str, body: str, *, is_begun: bool = False) -> str:
+        """Commit, push and open the pull request; returns what the model is told.
+
+        Args:
+            title: the pull request's.
+            body: what it says, without what is added here.
+            is_begun: what is refused once is not: it was, in an earlier cycle that came as far as the push, or
+                nobody is there who could answer.
+
+        Raises:
+            ToolError: nothing has changed, or the change may not leave; the model can mend it.
+            WorkspaceError: git failed.
+            ForgeError: the forge failed.
+        """
+        said = body
+        title, body = self._harmless(title, body)
+        if self.attempt.ledger.shell_used:
+            await self.commits.look()
+        staged = await self._stage(is_begun=is_begun)
+        await self.verification.check(
+            staged.tree, staged.outcome.changes, words=(title, said), is_begun=is_begun
+        )
+        self.attempt.emit(PhaseEntered(Phase.PROPOSE))
+        outcome = await self._commit(staged, self._message_with_commits(title, said))
+        diff = await asyncio.to_thread(self.attempt.clone.diff)
+        self.attempt.result.changed = diff_stat(diff)
+        paths = [change.path for change in outcome.changes]
+        if self.attempt.parts.manner.dry_run:
+            self.attempt.result.branch, self.attempt.result.commit = (
+                self.branch,
+                outcome.commit or self.attempt.result.commit,
+            )
+            full = self._body(body, paths, self.attempt.clone.head_commit)
+            self.attempt.result.pull_request = PullRequestResult(title, full, self._is_draft)
+            self.attempt.result.diff = diff
+            words = "Dry run: the pull request would be opened now."
+        else:
+            self.attempt.emit(Proposing(title, body, self.branch, self.attempt.clone.head_commit))
+            words = await self._publish(title, lambda head: self._body(body, paths, head), outcome)
+        return self._answer(words, outcome)
+
+    async def give_up(self) -> None:
+        """Propose after all what was sent back because of its tests, as it was and as long as it is still there.
+
+        Raises:
+            WorkspaceError: git failed.
+            ForgeError: the forge failed.
+        """
+        refused = self.verification.refused
+        if refused is None or self.verification.is_required or self.has_pull_request:
+            return
+        with self.verification.last_time():
+            try:
+                await self.propose(*refused)
+            except ToolError as error:
+                self.attempt.emit(Warned(f"what the model proposed before cannot be proposed: {error}"))
+
+    async def _stage(self, *, is_begun: bool) -> Staged:
+        """What would be committed.
+
+        Raises:
+            ToolError: it may not be.
+        """
+        staged = await asyncio.to_thread(
+            self.attempt.clone.stage,
+            set(self.attempt.ledger.touched),
+            include_commands=self.attempt.ledger.shell_used,
+            screen=Screen(
+                self._secrets,
+                self.attempt.parts.guards.protect,
+                lambda changes: self._refusal(changes) or self._unreadable_once(changes, is_begun=is_begun),
+            ),
+        )
+        for note in staged.outcome.notes:
+            self.attempt.emit(Warned(note))
+        self.left_out = {item.path for item in (*staged.outcome.left_out, *staged.outcome.held)}
+        self._check(staged)
+        return staged
+
+    async def _commit(self, staged: Staged, message: str) -> CommitOutcome:
+        outcome = await asyncio.to_thread(self.attempt.clone.commit_staged, staged, message)
+        self.is_committed |= outcome.commit is not None
+        if outcome.commit is not None:
+            self.commits.told()
+        return outcome
+
+    @property
+    def _is_draft(self) -> bool:
+        return self.draft or self.verification.is_red
+
+    def _harmless(self, title: str, body: str) -> tuple[str, str]:
+        """The words as they may leave. What is taken out of them may bring a secret together."""
+        wording = self.attempt.parts.guards.wording
+        line = wording.title(title)
+        text = wording.text(body.strip(), issue=self.attempt.task.number)
+        message = self._message(line, body)
+        for name, texts in (("title", (title, line)), ("body", (body, text, message))):
+            if any(map(self.attempt.parts.guards.hold_back, texts)):
+                self.attempt.emit(
+                    Guarded(Defence.SECRETS, f"the pull request's {name} holds what looks like a secret")
+                )
+                raise UnfitWordsError(
+                    f"The {name} holds something that looks like a secret. Write it without."
+                )
+        if not line:
+            raise ToolError("The title is empty. Say in it what the change does.")
+        return line, text
+
+    def _secrets(self, diff: str) -> list[str]:
+        return places_of_secrets(diff, self.attempt.parts.guards.hold_back)
+
+    def _refusal(self, changes: Sequence[FileChange]) -> str | None:
+        """Why the whole change may not be proposed. Looks at all of it, however often it was proposed."""
+        if too_much := self.attempt.parts.guards.size(changes):
+            self.attempt.emit(Guarded(Defence.CHANGE_SIZE, too_much))
+            return too_much
+        self._tests = self.attempt.parts.guards.tests(changes)
+        if self._tests.notes:
+            said = tuple(self._tests.lines())
+            self.attempt.emit(
+                Guarded(Defence.TEST_INTEGRITY, "what the change does to tests needs a look", said)
+            )
+        if self._tests.lost and self.verification.is_required and self.verification.verifier is None:
+            lost = "; ".join(self._tests.lost[:_MOST_LOST])
+            return f"Tests are gone or skipped, which is refused here (--require-tests): {lost}"
+        return None
+
+    def _unreadable_once(self, changes: Sequence[FileChange], *, is_begun: bool) -> str | None:
+        """Why the change is sent back: it has files that cannot be read any more. Each is a reason once.
+
+        A file may be broken on purpose, as in tests of a parser; then the second call proposes it.
+        """
+        self._unreadable = unreadable_files(changes)
+        fresh = [found for found in self._unreadable if found.path not in self._named_unreadable]
+        self._named_unreadable |= {found.path for found in fresh}
+        if is_begun or not fresh:
+            return None
+        more = f"; and {len(fresh) - _MOST_UNREADABLE} more files" if len(fresh) > _MOST_UNREADABLE else ""
+        return (
+            f"The pull request was not made: {'; '.join(map(str, fresh[:_MOST_UNREADABLE]))}{more}. Mend this and call "
+            "create_pull_request again. If the text is meant to be so, call it again as it is."
+        )
+
+    def _check(self, staged: Staged) -> None:
+        outcome = staged.outcome
+        if outcome.held_back:
+            where = ", ".join(outcome.held_back)
+            self.attempt.emit(
+                Guarded(Defence.SECRETS, "the change adds what looks like a secret", tuple(outcome.held_back))
+            )
+            raise ToolError(
+                f"The change adds something that looks like a secret, at {where}. Take it out first."
+            )
+        if outcome.refused:
+            raise ToolError(outcome.refused)
+        if outcome.held:
+            held = tuple(f"{item.path}: {item.reason}" for item in outcome.held)
+            self.attempt.emit(Guarded(Defence.PROTECTED_PATHS, "changes wait for a person", held))
+        if not (self.is_committed or staged.is_new):
+            left_out = "".join(
+                f" {item.path} is left out: {item.reason}." for item in (*outcome.left_out, *outcome.held)
+            )
+            elsewhere = _ELSEWHERE if self.attempt.ledger.shell_used else ""
+            raise ToolError(f"Nothing has changed that may be proposed.{left_out}{elsewhere}")
+
+    def _message_with_commits(self, title: str, body: str) -> str:
+        """The message with what the model's own commits say, unless all of it together holds a secret."""
+        message = self._message(title, body, self.commits.words(title))
+        if self.attempt.parts.guards.hold_back(message):
+            self.attempt.emit(
+                Guarded(Defence.SECRETS, "the messages of commits together hold what looks like a secret")
+            )
+            return self._message(title, body)
+        return message
+
+    def _message(self, title: str, body: str, commits: str = "") -> str:
+        closing = f"Fixes #{self.attempt.task.number}" if self.attempt.task.number else ""
+        said = (body[:_MESSAGE_CHARACTERS], commits)
+        return self.attempt.parts.guards.wording.message(
+            title, said, (closing, "\n".join(self.house.trailers))
+        )
+
+    def _body(self, body: str, paths: Sequence[str], head: str) -> str:
+        if self.house.template is not None:
+            # Together, for a template may turn what is code in the body into words, and the other way round.
+            filled = fill_template(self.house.template, body)
+            body = self.attempt.parts.guards.wording.text(filled, issue=self.attempt.task.number)
+        commands = self.evidence.commands
+        full = render(
+            "cycle/pull_request_body",
+            body=body,
+            number=self.attempt.task.number,
+            run=self.attempt.result.run,
+            model=self.attempt.parts.model.name,
+            commands=commands[-_MOST_COMMANDS:],
+            earlier=max(len(commands) - _MOST_COMMANDS, 0),
+            passed=sum(command.passed for command in commands),
+            failed=sum(not command.passed for command in commands),
+            tests_warning=self.verification.warning,
+            tests=self.verification.report(head),
+            listed=[one_line(line, limit=_FINDING_CHARACTERS) for line in self._listed()],
+            took_tests=self._took_tests and not self._tests.lost,
+            unreadable=[
+                one_line(str(found), limit=_FINDING_CHARACTERS)
+                for found in self._unreadable[:_MOST_UNREADABLE]
+            ],
+            cost=self.cost(),
+            owners=[one_line(owner, limit=_OWNER_CHARACTERS) for owner in self.house.owners(paths)],
+            starts_no_checks=self.house.starts_no_checks,
+        )
+        return f"{self.attempt.parts.guards.redact(full)}\n\n{self.attempt.task.marker}"
+
+    def _listed(self) -> list[str]:
+        """What the change's text says of tests; where they were run, only what the runs do not tell."""
+        verdict = self.verification.verdict
+        return self._tests.lines(beside_runs=verdict is not None and not verdict.problem)
+
+    async def _publish(self, title: str, body: Callable[[str], str], outcome: CommitOutcome) -> str:
+        branch = self.branch
+        commit = await self._push(branch)
+        proposal = Proposal(branch, self.attempt.clone.base_branch, title, body(commit), self._is_draft)
+        pull, created = await asyncio.to_thread(self.attempt.parts.forge.ensure_pull_request, proposal)
+        self.attempt.result.pull_request = as_result(pull)
+        self.attempt.emit(Proposed(pull.number, pull.title, pull.url, branch, commit, created))
+        if self._tests.lost or self.verification.is_doubtful:
+            self._took_tests |= bool(self._tests.lost)
+            await self._attachments.label(pull.number, REVIEW_LABEL)
+        await self._attachments.fails(pull, is_red=self.verification.is_red)
+        await self._attachments.comment(pull.number, outcome)
+        return f"Pull request #{pull.number} is {'open' if created else 'updated'}: {pull.url}"
+
+    async def _push(self, branch: str) -> str:
+        """Push, and make sure of the claim once more; returns the commit that the remote holds.
+
+        Raises:
+            ClaimLostError: another worker holds the task. Then the branch is as it was, or the pull
+                request is left to that worker.
+        """
+        try:
+            commit = await self._push_once(branch)
+        except PushRejectedError:
+            # Only now it matters what is there: most branches are new, and looking takes a request.
+            if (
+                self.pushed is not None
+                or not self.attempt.task.is_retry
+                or not await self._may_replace(branch)
+            ):
+                raise
+            commit = await self._push_once(branch)
+        self.pushed = commit
+        self.attempt.result.branch, self.attempt.result.commit = branch, commit
+        if self.lease is not None:
+            await asyncio.to_thread(self.lease.make_sure)
+        return commit
+
+    async def _push_once(self, branch: str) -> str:
+        return await asyncio.to_thread(
+            self.attempt.clone.push, branch, expected=self.pushed, lease=self.lease
+        )
+
+    async def replay(self) -> str | None:
+        """Put the pull request's own change on the moved base, without a model and with the words as they are.
+
+        Returns:
+            What was done; None where the tests do not pass there, so that a model has to look at it.
+
+        Raises:
+            ToolError: the change may not leave any more.
+            WorkspaceError: git failed.
+        """
+        pull = self.attempt.task.pull
+        if pull is None:
+            raise AssertionError("only a pull request is replayed")
+        staged = await self._stage(is_begun=True)
+        try:
+            await self.verification.check(
+                staged.tree, staged.outcome.changes, words=(pull.title, ""), is_begun=True
+            )
+        except ToolError as error:
+            self.attempt.emit(
+                Warned(f"on top of {self.attempt.clone.base_branch} the tests do not pass: {error}")
+            )
+            return None
+        self.attempt.emit(PhaseEntered(Phase.PROPOSE))
+        outcome = await self._commit(
+            staged, self._message(self.attempt.parts.guards.wording.title(pull.title), "")
+        )
+        if not self.attempt.parts.manner.dry_run:
+            commit = await self._push(pull.branch)
+            pull = await self._refreshed(pull, [change.path for change in outcome.changes], commit)
+            self.attempt.result.pull_request = as_result(pull)
+            self.attempt.emit(Proposed(pull.number, pull.title, pull.url, pull.branch, commit, created=False))
+        return f"pull request #{pull.number} is on top of {self.attempt.clone.base_branch} again"
+
+    async def _refreshed(self, pull: PullRequest, paths: Sequence[str], head: str) -> PullRequest:
+        """The pull request, whose head says what its tests are now. What is below the head stays as it is."""
+        old, rule, words = pull.body.replace("\r\n", "\n").partition(_RULE)
+        if self.verification.verdict is None and read_block(old, head) is None:
+            return pull
+        ours = self._body("", paths, head).removesuffix(self.attempt.task.marker).rstrip()
+        below = f"{rule}{words}" if rule else f"\n\n{self.attempt.task.marker}"
+        proposal = Proposal(
+            pull.branch,
+            self.attempt.clone.base_branch,
+            pull.title,
+            f"{ours}{below}",
+            pull.draft or self._is_draft,
+        )
+        found, _ = await asyncio.to_thread(self.attempt.parts.forge.ensure_pull_request, proposal)
+        await self._attachments.fails(found, is_red=self.verification.is_red)
+        return found
+
+    async def _may_replace(self, branch: str) -> bool:
+        """Whether the branch is that of a pull request that was closed. People's work on it may not be replaced."""
+        tip = await asyncio.to_thread(self.attempt.clone.remote_tip, branch)
+        if tip is None:
+            return False
+        if tip.committer_email != self.attempt.parts.manner.author_email:
+            raise PushRejectedError(
+                f"branch {branch} has a commit by {tip.committer_name}, which is not replaced; "
+                "merge or delete the branch first"
+            )
+        self.pushed = tip.commit
+        return True
+
+    def words_of(self, message: str) -> BegunProposal:
+        """The words that `_message` made a commit's message of, as far as it has them."""
+        text = message.strip()
+        closing = f"Fixes #{self.attempt.task.number}" if self.attempt.task.number else ""
+        for last in ("\n".join(self.house.trailers), closing):
+            text = text.removesuffix(last).rstrip() if last else text
+        title, _, body = text.partition("\n")
+        return BegunProposal(title, body.strip(), self.branch)
+
+    @staticmethod
+    def _answer(words: str, outcome: CommitOutcome) -> str:
+        files = f"Committed: {', '.join(outcome.files)}." if outcome.files else "No further change to commit."
+        left_out = "".join(f"\nLeft out: {item.path} ({item.reason})." for item in outcome.left_out)
+        left_out += "".join(f"\nWaits for a person: {item.path} ({item.reason})." for item in outcome.held)
+        notes = "".join(f"\n{note}" for note in outcome.notes)
+        return f"{words}\n{files}{left_out}{notes}\nIf the task is done, call finish."
+
+
+def as_result(pull: PullRequest) -> PullRequestResult:
+    """A pull request of the forge, as a cycle's result tells it."""
+    return PullRequestResult(pull.title, pull.body, pull.draft, pull.number, pull.url)

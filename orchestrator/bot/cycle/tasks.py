@@ -1,0 +1,196 @@
+"""Tasks: what a cycle works on, and the names that make a task done once and only once."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from orchestrator.bot.forge.base import Issue, PullRequest
+
+BRANCH_FOLDERS = ("pullwright/", "pullwright-tasks/")
+"""Our branches lie below one of these. New ones below the first, unless the remote has a branch called like it:
+then git can make none below it. By all of them our pull requests are known, whatever the remote has by now."""
+REBASE_LABEL = "pullwright:rebase"
+"""On an open pull request: bring it onto its base, whoever committed to it."""
+_SLUG_CHARACTERS = 40
+_TITLE_CHARACTERS = 120
+_KEY_DIGITS = 8
+_ITEM = re.compile(r"^(?P<indent>[ \t]*)(?:[-*+]|\d+[.)])[ \t]+\[(?P<mark>[ xX])\][ \t]+(?P<text>\S.*)$")
+_FENCE = re.compile(r"^[ \t]*(```|~~~)")
+_DIGEST = rf"[0-9a-f]{{{_KEY_DIGITS}}}"
+_BRANCH = re.compile(
+    rf"(?:{'|'.join(BRANCH_FOLDERS)})(?P<key>issue-(?P<issue>[1-9][0-9]{{0,9}})|(?:text|item)-{_DIGEST})-[^/]+"
+)
+
+
+class TaskKind(StrEnum):
+    """What a cycle is for."""
+
+    NEW = "new"
+    REVIEW = "review"
+    """Words of people on our pull request."""
+    CHECKS = "checks"
+    """Checks of our pull request that failed."""
+    REBASE = "rebase"
+    """Our pull request is to be put on the present base."""
+    UNFINISHED = "unfinished"
+    """Our pull request is open, and the cycle that opened it did not come to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What somebody said about a task. `trusted`: its author may cause work; anything else is only quoted."""
+
+    author: str
+    text: str
+    trusted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task.
+
+    Attributes:
+        key: the same for the same task in every run: `issue-12`, `text-<hash>`, `item-<hash>`.
+        title: one line.
+        body: the rest, other people's words.
+        source: `issue`, `text`, or the file that lists the task.
+        number: the issue's number, if it is one.
+        url: where the task can be read, if anywhere.
+        remarks: what people said about it, oldest first.
+        kind: what the cycle is for. All but a new task are about a pull request of ours.
+        pull: that pull request, as it was listed: its branch may have moved since.
+        is_retry: a person asked by label for another try, whatever became of the ones before.
+        status_marker: the hidden line that our comment with the key `status` on `pull` has to hold from
+            the end of this cycle on, whatever it came to: by it the same words and the same failed
+            checks do not become a task again.
+        branch_folder: one of `BRANCH_FOLDERS`; `branch_suffix` ends the branch's name. Both are what the
+            remote has room for.
+    """
+
+    key: str
+    title: str
+    body: str
+    source: str
+    number: int | None = None
+    url: str | None = None
+    remarks: tuple[Remark, ...] = ()
+    kind: TaskKind = TaskKind.NEW
+    pull: PullRequest | None = None
+    is_retry: bool = False
+    status_marker: str = ""
+    branch_folder: str = BRANCH_FOLDERS[0]
+    branch_suffix: str = ""
+
+    @property
+    def branch_prefix(self) -> str:
+        """What the branches of this task begin with, whatever its title is by now."""
+        return f"{self.branch_folder}{self.key}-"
+
+    @property
+    def branch(self) -> str:
+        """The branch that carries this task's pull request."""
+        return (
+            self.pull.branch if self.pull else f"{self.branch_prefix}{slug(self.title)}{self.branch_suffix}"
+        )
+
+    def has_branch(self, name: str) -> bool:
+        """Whether a branch is one of this task's, in whichever folder, whatever the title was."""
+        found = key_of(name)
+        return found is not None and found[0] == self.key
+
+    @property
+    def plain_branch(self) -> str:
+        """The same without words of the task."""
+        return f"{self.branch_prefix}task{self.branch_suffix}"
+
+    @property
+    def marker(self) -> str:
+        """The hidden line that ends a pull request's body."""
+        return f"<!-- pullwright:task:{self.key} -->"
+
+    def is_marked(self, body: str) -> bool:
+        """Whether a body ends with that line. Above it are other people's words, which may look like it."""
+        return body.rstrip().splitlines()[-1:] == [self.marker]
+
+
+def from_issue(issue: Issue, remarks: tuple[Remark, ...] = ()) -> Task:
+    """The task that an issue is, and what people said about it."""
+    title = _one_line(issue.title) or f"Issue {issue.number}"
+    return Task(f"issue-{issue.number}", title, issue.body, "issue", issue.number, issue.url, remarks)
+
+
+def from_text(text: str) -> Task:
+    """The task that a person typed. The same words are the same task."""
+    return Task(f"text-{_digest(text)}", _first_line(text), text.strip(), "text")
+
+
+def key_of(branch: str) -> tuple[str, int | None] | None:
+    """The key of the task that a branch is for, and its issue's number; None for a branch that is no task's."""
+    found = _BRANCH.fullmatch(branch)
+    return (found["key"], int(found["issue"]) if found["issue"] else None) if found else None
+
+
+def checklist(file: str, text: str) -> Iterator[Task]:
+    """The unticked items of a Markdown checklist, in order; deeper lines belong to the item above.
+
+    The format is GitHub's task list: https://github.github.com/gfm/#task-list-items-extension-
+    Items inside fenced code blocks are not tasks.
+    """
+    lines = _outside_fences(text)
+    at = 0
+    while at < len(lines):
+        item = _ITEM.match(lines[at])
+        at += 1
+        if item is None or item["mark"] != " ":
+            continue
+        body = [item["text"].strip()]
+        while at < len(lines) and (not lines[at].strip() or _indent(lines[at]) > _indent(item[0])):
+            body.append(lines[at])
+            at += 1
+        yield Task(f"item-{_digest(item['text'])}", _first_line(item["text"]), "\n".join(body).strip(), file)
+
+
+def _outside_fences(text: str) -> list[str]:
+    kept, fence = [], ""
+    for line in text.splitlines():
+        mark = _FENCE.match(line)
+        if fence:
+            fence = "" if mark and mark[1] == fence else fence
+        elif mark:
+            fence = mark[1]
+        else:
+            kept.append(line)
+    return kept
+
+
+def _indent(line: str) -> int:
+    expanded = line.expandtabs(4)
+    return len(expanded) - len(expanded.lstrip(" "))
+
+
+def slug(title: str) -> str:
+    """A title as a short part of a branch name: ASCII letters, digits and hyphens, never empty."""
+    ascii_only = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode("ascii")
+    words = re.sub(r"[^a-z0-9]+", "-", ascii_only.lower()).strip("-")
+    return words[:_SLUG_CHARACTERS].strip("-") or "task"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _first_line(text: str) -> str:
+    line = _one_line(text.strip().splitlines()[0])
+    return line if len(line) <= _TITLE_CHARACTERS else line[: _TITLE_CHARACTERS - 1].rstrip() + "…"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(_one_line(text).encode("utf-8", "surrogatepass")).hexdigest()[:_KEY_DIGITS]

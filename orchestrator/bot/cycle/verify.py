@@ -1,0 +1,368 @@
+"""Verify: the host's runs of the repository's tests, and what follows from them for a change."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from orchestrator.bot.verification.base import CaseStatus, Change, RunKind, Runs
+from orchestrator.bot.verification.page import report, to_json, warning
+from orchestrator.bot.verification.verdict import Kind, describe_run, judge, what_went_wrong
+from orchestrator.core.cycle_events import Phase, PhaseEntered, TestRunEnded, TestRunStarted, Verified
+from orchestrator.core.defences import Defence, Guarded
+from orchestrator.core.errors import PullwrightError, ToolError, WorkspaceError
+from orchestrator.core.events import CallStatus, ToolCallEnded, Warned
+from orchestrator.core.prompts import render
+from orchestrator.engine.contracts.fence import fenced, one_line
+from orchestrator.engine.tools.control import RUN_TESTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from orchestrator.bot.cycle.parts import Attempt
+    from orchestrator.bot.verification.base import CaseResult, RunResult, Verifier
+    from orchestrator.bot.verification.verdict import Verdict
+    from orchestrator.core.changes import FileChange
+    from orchestrator.core.events import Emit, Event
+
+_MOST_NAMED = 5
+"""Tests of the task whose failure the first prompt shows."""
+_NAMED_CHARACTERS = 1_500
+_MOST_NAMED_BRIEFLY = 2
+_MOST_LISTED = 20
+_ID_CHARACTERS = 200
+_SECONDS_A_MINUTE = 60.0
+_REASON_CHARACTERS = 500
+
+
+def tell_runs(emit: Emit, command: str) -> Callable[[RunKind, RunResult | None], None]:
+    """What a verifier calls when a run begins, with None, and when it has ended.
+
+    Args:
+        emit: takes the events.
+        command: what is run.
+    """
+
+    def tell(kind: RunKind, result: RunResult | None) -> None:
+        emit(
+            TestRunStarted(kind, one_line(command, limit=_ID_CHARACTERS))
+            if result is None
+            else _ended(result)
+        )
+
+    return tell
+
+
+def _ended(run: RunResult) -> TestRunEnded:
+    return TestRunEnded(
+        run.kind,
+        run.count(CaseStatus.PASSED),
+        len(run.failures),
+        run.count(CaseStatus.SKIPPED),
+        run.exit,
+        run.seconds,
+        run.problem,
+        run.cached,
+    )
+
+
+class RecordedTests:
+    """What was said of the tests in a run that is replayed, in order.
+
+    Args:
+        events: of that run.
+    """
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._refusals = deque(event.refusal for event in events if isinstance(event, Verified))
+        self._answers = deque(
+            event for event in events if isinstance(event, ToolCallEnded) and event.name == RUN_TESTS
+        )
+        self.has_any = bool(self._refusals or self._answers)
+
+    def refusal(self) -> str:
+        """Why the next change went back to the model; empty if it did not, or nothing is known of it."""
+        return self._refusals.popleft() if self._refusals else ""
+
+    def answer(self) -> str:
+        """What the model was told when it ran the tests.
+
+        Raises:
+            ToolError: in these words, or the record has no more.
+        """
+        if not self._answers:
+            raise ToolError("The recorded run has no more runs of the tests.")
+        ended = self._answers.popleft()
+        if ended.status is not CallStatus.OK:
+            raise ToolError(ended.output)
+        return ended.output
+
+
+def _shown(message: str, *, brief: bool) -> str:
+    """A failed test's output as far as the first prompt has it: its beginning, or what went wrong alone."""
+    return what_went_wrong(message) if brief else message[:_NAMED_CHARACTERS]
+
+
+@dataclass(slots=True)
+class Verification:
+    """Runs the tests of one cycle and judges its change by them. Without a verifier nothing is run.
+
+    The runs of a tree are made once. As a context manager it lets go of the verifier.
+
+    Attributes:
+        verifier: None where no test command is set, and in a replay, where nothing is run and what is proposed says so.
+        may_go_on: whether the model will be asked again, so that it can mend what fails.
+        minutes_left: how long the cycle may still take; None without an end.
+        is_brief: the model is a small one, which is told less.
+        verdict: on the change that was verified last.
+        refused: title and body of a proposal that went back to the model because of `verdict`.
+    """
+
+    attempt: Attempt
+    verifier: Verifier | None
+    may_go_on: Callable[[], bool]
+    minutes_left: Callable[[], float | None]
+    is_brief: bool = False
+    verdict: Verdict | None = None
+    refused: tuple[str, str] | None = None
+    _judged: dict[str, Verdict] = field(default_factory=dict)
+    _asked_about: set[str] = field(default_factory=set)
+    _is_over: bool = False
+    _refused_tree: str = ""
+    _before: RunResult | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self.verifier is None:
+            return
+        try:
+            await self.verifier.close()
+        except PullwrightError as error:
+            self.attempt.emit(Warned(f"the folder in which the tests ran could not be let go of: {error}"))
+
+    @property
+    def recorded(self) -> RecordedTests | None:
+        """What was said of the tests in a run that is replayed."""
+        return self.attempt.parts.recorded_tests
+
+    @property
+    def is_required(self) -> bool:
+        """Whether nothing is proposed whose tests were not run and found good."""
+        return self.attempt.parts.manner.require_tests
+
+    @property
+    def can_run(self) -> bool:
+        """Whether the model may ask for the tests."""
+        return self.verifier is not None or (self.recorded is not None and self.recorded.has_any)
+
+    async def words(self, *, has_tool: bool = True, brief: bool = False) -> str:
+        """What the model is told of the tests before it begins; empty where none are run.
+
+        Args:
+            has_tool: the model can call `run_tests`.
+            brief: it is a small model, which loses the task in long output.
+
+        Raises:
+            WorkspaceError: the tests cannot be run, and nothing may be proposed without them.
+        """
+        if self.verifier is None:
+            return ""
+        self.is_brief = brief
+        problem = await self._run_before()
+        if problem and self.is_required:
+            raise WorkspaceError(
+                f"the repository's tests cannot be run, and --require-tests proposes nothing without them: {problem}"
+            )
+        before = self._before
+        named = [] if before is None else await asyncio.to_thread(self._named, before)
+        most = _MOST_NAMED_BRIEFLY if brief else _MOST_NAMED
+        text = render(
+            "cycle/tests",
+            has_tool=has_tool,
+            brief=brief,
+            problem=problem,
+            before=None if before is None else to_json(self._runs(before))["before"],
+            named=[
+                (one_line(case.id, limit=_ID_CHARACTERS), fenced(_shown(case.message, brief=brief)))
+                for case in named[:most]
+            ],
+            more=max(len(named) - most, 0),
+        )
+        return self.attempt.sight.text("the tests", text)
+
+    async def _run_before(self) -> str:
+        """Run the base's tests; why they cannot be run, or prove nothing, else empty."""
+        if self.verifier is None:
+            return ""
+        self.attempt.emit(PhaseEntered(Phase.VERIFY))
+        left = self.minutes_left()
+        try:
+            async with asyncio.timeout(None if left is None else max(left, 0.0) * _SECONDS_A_MINUTE):
+                self._before = await self.verifier.before()
+        except TimeoutError:
+            problem = "the minutes of the cycle were over before the base's tests; raise max_minutes"
+        except ToolError as error:
+            problem = one_line(str(error), limit=_REASON_CHARACTERS)
+        else:
+            if self._before.cached:
+                self.attempt.emit(_ended(self._before))
+            problem = one_line(self._before.problem, limit=_REASON_CHARACTERS)
+        if problem:
+            self.attempt.emit(Warned(f"the repository's tests say nothing: {problem}"))
+        self.attempt.emit(PhaseEntered(Phase.PLAN))
+        return problem
+
+    def _runs(self, before: RunResult) -> Runs:
+        return Runs("", "", "", self.attempt.clone.base_commit, before.tree, before, before, before)
+
+    def _named(self, before: RunResult) -> list[CaseResult]:
+        """The tests that fail on the base and that the task names."""
+        change = Change(self.attempt.clone.base_commit, before.tree, (), self._task_words)
+        names = judge(self._runs(before), change).of(Kind.NAMED)
+        return [before.cases[name] for name in names if name in before.cases]
+
+    @property
+    def _task_words(self) -> str:
+        said = (remark.text for remark in self.attempt.task.remarks if remark.trusted)
+        return "\n\n".join((self.attempt.task.title, self.attempt.task.body, *said))
+
+    async def run_tests(self, ids: Sequence[str]) -> str:
+        """Run the tests on the files as they are now, for the model.
+
+        Raises:
+            ToolError: one fails that did not fail before, or none could be run.
+            WorkspaceError: git failed.
+        """
+        if self.recorded is not None:
+            return self.recorded.answer()
+        if self.verifier is None:
+            raise ToolError("No test command is set, so nothing can be run.")
+        tree = await asyncio.to_thread(
+            self.attempt.clone.changed_tree,
+            set(self.attempt.ledger.touched),
+            include_commands=self.attempt.ledger.shell_used,
+        )
+        run = await self.verifier.run_tests(tree, tuple(ids))
+        failing = {case.id for case in run.failures}
+        known = failing.intersection(case.id for case in (self._before.failures if self._before else ()))
+        told = render(
+            "cycle/tests_run",
+            run=describe_run(run),
+            known=[one_line(name, limit=_ID_CHARACTERS) for name in sorted(known)[:_MOST_LISTED]],
+            more=max(len(known) - _MOST_LISTED, 0),
+        )
+        if run.is_green or (failing and failing == known and not run.problem):
+            return told
+        raise ToolError(told)
+
+    async def check(
+        self, tree: str, change: Sequence[FileChange], *, words: tuple[str, str], is_begun: bool
+    ) -> None:
+        """Verify what is about to be proposed.
+
+        Args:
+            tree: git's id of its files.
+            change: all in which it differs from the base.
+            words: title and body, for a proposal that is made after all when the model gives up.
+            is_begun: a doubt is no reason: nobody is there who could answer.
+
+        Raises:
+            ToolError: it goes back to the model, which reads why.
+        """
+        if self._is_over and tree != self._refused_tree:
+            raise ToolError("the files are others by now")
+        self.refused = None
+        if self.recorded is not None:
+            refusal = self.recorded.refusal()
+        elif self.verifier is None:
+            refusal = ""
+        else:
+            self.verdict = verdict = await self._judge(self.verifier, tree, change)
+            self.attempt.result.tests, self.attempt.result.tests_fail = to_json(verdict.runs), verdict.is_red
+            refusal = self._refusal(verdict, is_begun=is_begun)
+            self.attempt.emit(
+                Verified(tree, verdict.is_red, self._lines(verdict), self.attempt.result.tests, refusal)
+            )
+        if refusal:
+            self.refused, self._refused_tree = words, tree
+            raise ToolError(refusal)
+
+    async def _judge(self, verifier: Verifier, tree: str, files: Sequence[FileChange]) -> Verdict:
+        if (known := self._judged.get(tree)) is not None:
+            return known
+        self.attempt.emit(PhaseEntered(Phase.VERIFY))
+        change = Change(self.attempt.clone.base_commit, tree, files, self._task_words)
+        runs = await verifier.verify(change)
+        verdict = await asyncio.to_thread(judge, runs, change)
+        if verdict.is_doubtful and verdict.reasons:
+            self.attempt.emit(
+                Guarded(
+                    Defence.TEST_INTEGRITY, "tests pass only by what was done to them", self._lines(verdict)
+                )
+            )
+        if not runs.problem:  # the disk may have room again the next time
+            self._judged[tree] = verdict
+        return verdict
+
+    def _lines(self, verdict: Verdict) -> tuple[str, ...]:
+        problem = (verdict.problem,) if verdict.problem else ()
+        return tuple(
+            one_line(text, limit=_REASON_CHARACTERS, keep="`") for text in (*problem, *verdict.reasons)
+        )
+
+    @contextmanager
+    def last_time(self) -> Iterator[None]:
+        """In the block nothing goes back to the model any more, and nothing is proposed that was not verified yet."""
+        self._is_over = True
+        try:
+            yield
+        finally:
+            self._is_over = False
+
+    def _refusal(self, verdict: Verdict, *, is_begun: bool) -> str:
+        """Why the change goes back to the model; empty if it does not."""
+        goes_on = not self._is_over and self.may_go_on()
+        if verdict.is_red and (goes_on or self.is_required):
+            return verdict.for_model(brief=self.is_brief)
+        if self._is_new_doubt(verdict) and goes_on and not is_begun:
+            return verdict.for_model(brief=self.is_brief)
+        if self.is_required and (verdict.reasons or verdict.problem):
+            return render("cycle/tests_required", reasons=verdict.reasons, problem=verdict.problem)
+        return ""
+
+    def _is_new_doubt(self, verdict: Verdict) -> bool:
+        """Whether something passes only by what was done to the tests. Each test is a reason once."""
+        fresh = set(verdict.doubts) - self._asked_about
+        self._asked_about |= fresh
+        return bool(fresh)
+
+    @property
+    def is_red(self) -> bool:
+        """Whether what was verified last fails."""
+        return self.verdict is not None and self.verdict.is_red
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether a person is warned of what was verified last, although it does not fail."""
+        return self.verdict is not None and not self.verdict.is_red and bool(self.verdict.reasons)
+
+    @property
+    def why_refused(self) -> str:
+        """Why nothing was proposed, in one line; empty if it was not because of the tests."""
+        if self.verdict is None or self.refused is None:
+            return ""
+        return one_line("; ".join(self._lines(self.verdict)), limit=_REASON_CHARACTERS, keep="`")
+
+    @property
+    def warning(self) -> str:
+        """What stands at the top of the pull request, as Markdown; empty if nothing has to."""
+        return warning(self.verdict) if self.verdict else ""
+
+    def report(self, head: str) -> str:
+        """What the pull request says of the tests of its head commit, as Markdown; empty where none are run."""
+        return report(self.verdict, head) if self.verdict else ""

@@ -1,0 +1,1 @@
+"""Running git safely: clone, commit, push, merge, mirror."""

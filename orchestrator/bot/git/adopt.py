@@ -1,0 +1,223 @@
+"""Earlier work brought back onto the files of a clone, by a three-way merge that runs nothing of the clone's."""
+
+from __future__ import annotations
+
+import shutil
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from orchestrator.bot.git.base import Adopted
+from orchestrator.bot.git.changes import differences
+from orchestrator.bot.git.failures import printable, storage_errors
+from orchestrator.bot.git.fetching import fetch, is_here, parents
+from orchestrator.bot.git.merging import Merged, merge_trees, tree_of, with_markers
+from orchestrator.bot.git.names import is_commit_id
+from orchestrator.bot.git.soundness import leaving, list_entries, require_sound
+from orchestrator.bot.git.staging import Stager
+from orchestrator.bot.git.swap import HIDDEN
+from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
+from orchestrator.core.errors import WorkspaceError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from orchestrator.bot.git.base import Packed
+    from orchestrator.bot.git.branches import Branches
+    from orchestrator.bot.git.commit import Committer
+    from orchestrator.bot.git.hostgit import HostGit
+    from orchestrator.bot.git.remote import Remote
+
+_DOING = "cannot bring back earlier work"
+_RUN_AGAIN = ": another worker has brought it to an end, or saved other work there; run again"
+_FETCHED = "refs/pullwright/fetched/work"
+# A record of work, the work, and what it was made on top of.
+_DEPTH_COMMITS = 3
+
+
+class Adopter:
+    """Brings changes onto the files, which nobody has changed yet.
+
+    Args:
+        files: git on our objects and the work tree.
+        committer: makes the next commit.
+        remote: where earlier work is.
+        base: the commit that was cloned.
+    """
+
+    def __init__(self, files: HostGit, committer: Committer, remote: Remote, base: str) -> None:
+        if files.git_dir is None or files.work_tree is None:
+            raise WorkspaceError("a clone needs a git directory and a work tree")
+        self._files = files
+        self._git = files.without_tree()
+        self._committer = committer
+        self._remote = remote
+        self._base = base
+        self._tree = files.work_tree
+        self._stager = Stager(files, files.work_tree)
+        # What the files are, as far as we put them there, and the index that says so.
+        self._shown: str | None = None
+        self._index = committer.index
+
+    def adopt(self, commit: str, reference: str | None, packed: Packed | None = None) -> Adopted:
+        """See `Clone.adopt`."""
+        self._require_fresh()
+        if packed is not None:
+            self._unpack(packed)
+        else:
+            self._fetch(commit, reference)
+        above = parents(self._git, commit, doing=_DOING)
+        if len(above) != 1 or not is_here(self._git, above[0], doing=_DOING):
+            message = f"{_DOING}: {commit} has not exactly one commit before it that can be read"
+            raise WorkspaceError(message + self._remedy(reference))
+        old, ours = tree_of(self._git, above[0]), self._shown_tree()
+        theirs = tree_of(self._git, commit)
+        remedy = self._remedy(reference)
+        require_sound(self._git, ours, [theirs], doing=_DOING, remedy=remedy)
+        merged = merge_trees(self._git, old, ours, theirs, ("base", "work"))
+        tree, submodules = self._without_submodules(ours, merged.tree)
+        self._bring(tree, remedy)
+        paths = {difference.path for difference in differences(self._git, self._committer.head, tree)}
+        # Work may be saved with conflicts in it, which then are no conflict of this merge.
+        marked = with_markers(self._git, tree, paths)
+        conflicts = sorted({*merged.conflicts, *submodules, *marked})
+        self._committer.conflicts.update(set(merged.conflicts) | set(marked))
+        self._committer.adopted |= paths
+        return Adopted(paths, conflicts, base_moved=old != ours)
+
+    def adopt_branch(self, branch: str, branches: Branches) -> Adopted:
+        """See `Clone.adopt_branch`."""
+        self._require_fresh()
+        if self._shown is not None:
+            message = f"{_DOING}: a branch is joined before other work is brought back"
+            raise WorkspaceError(message)
+        tip, begins = branches.beginning(branch)
+        base = self._base
+        if begins == tip:
+            merged = Merged(tree_of(self._git, base), [])
+        else:
+            old, ours, theirs = (tree_of(self._git, name) for name in (begins, tip, base))
+            remedy = self._remedy(f"refs/heads/{branch}")
+            require_sound(self._git, theirs, [ours], doing=_DOING, remedy=remedy)
+            merged = merge_trees(self._git, old, ours, theirs, ("branch", "base"))
+        above = [tip, base] if begins not in {tip, base} else [base if begins == tip else tip]
+        self._bring(merged.tree, self._remedy(f"refs/heads/{branch}"))
+        with storage_errors(_DOING):
+            index = self._committer.index.with_name("index.join")
+            shutil.copy2(self._index, index)
+        self._committer.join(tip, above, merged.tree, index)
+        self._committer.conflicts.update(merged.conflicts)
+        return Adopted(set(merged.conflicts), merged.conflicts, base_moved=begins != base, tip=tip)
+
+    def _require_fresh(self) -> None:
+        if not self._committer.fresh:
+            message = f"{_DOING}: something was committed here already"
+            raise WorkspaceError(message)
+
+    def _shown_tree(self) -> str:
+        return self._shown or tree_of(self._git, self._base)
+
+    def _fetch(self, commit: str, reference: str | None) -> None:
+        """Get the commit and the one before it.
+
+        Raises:
+            WorkspaceError: the reference does not lead to it.
+        """
+        if not is_commit_id(commit):
+            message = f"{_DOING}: {printable(commit)!r} is not a commit id"
+            raise WorkspaceError(message)
+        if reference is None:
+            # Not every server gives a commit by its id.
+            if not is_here(self._git, commit, doing=_DOING) and not self._fetch_as(commit):
+                message = f"{_DOING}: the server does not give {commit}; name the reference that leads to it"
+                raise WorkspaceError(message)
+            return
+        _require_reference(self._git, reference)
+        if not self._fetch_as(reference):
+            message = f"{_DOING}: {reference} is not there any more{_RUN_AGAIN}"
+            raise WorkspaceError(message)
+        found = self._git.run("rev-parse", "--verify", f"{_FETCHED}^{{commit}}", doing=_DOING)
+        tip = found.decode("ascii").strip()
+        if commit not in {tip, *parents(self._git, tip, doing=_DOING)}:
+            message = f"{_DOING}: {reference} does not lead to {commit} any more{_RUN_AGAIN}"
+            raise WorkspaceError(message)
+
+    def _unpack(self, packed: Packed) -> None:
+        """Take in the objects of earlier work, and the commit that it was begun on.
+
+        Raises:
+            WorkspaceError: the server does not give that commit, or the pack is damaged.
+        """
+        if not is_here(self._git, packed.onto, doing=_DOING) and not self._fetch_as(packed.onto):
+            message = (
+                f"{_DOING}: the server does not have the commit {packed.onto} any more, on which it was begun"
+            )
+            raise WorkspaceError(message)
+        self._git.run("unpack-objects", "-q", doing=_DOING, stdin=packed.pack)
+
+    def _remedy(self, reference: str | None) -> str:
+        """What a person does about work that no honest run has saved."""
+        if reference is None:
+            return ""
+        if not reference.startswith(HIDDEN):
+            return f"; it is on {reference}, for a person to mend"
+        return f"; to begin without it: git push {quote(self._remote.shown)} {quote(f':{reference}')}"
+
+    def _fetch_as(self, wanted: str) -> bool:
+        return fetch(self._git, self._remote, {wanted: _FETCHED}, _DEPTH_COMMITS, doing=_DOING)
+
+    def _without_submodules(self, ours: str, tree: str) -> tuple[str, list[str]]:
+        """The tree with our submodules, and the paths where it had others: their files are not ours to place."""
+        other = [
+            difference
+            for difference in differences(self._git, ours, tree)
+            if difference.new is not None
+            and SUBMODULE_MODE in {entry.mode for entry in (difference.old, difference.new) if entry}
+        ]
+        if not other:
+            return tree, []
+        index = self._index.with_name("index.submodules")
+        self._git.run("read-tree", tree, doing=_DOING, variables={"GIT_INDEX_FILE": str(index)})
+        self._stager.restore(other, index)
+        return self._stager.write_tree(index), [difference.path for difference in other]
+
+    def _bring(self, tree: str, remedy: str) -> None:
+        """Make the files those of a tree.
+
+        Raises:
+            WorkspaceError: the tree may not be on disk, or a file in the way was changed by somebody.
+        """
+        old = self._shown_tree()
+        require_sound(self._git, old, [tree], doing=_DOING, remedy=remedy)
+        index = self._index.with_name("index.adopt")
+        with storage_errors(_DOING):
+            shutil.copy2(self._index, index)
+            index.with_name("index.adopt.lock").unlink(missing_ok=True)
+        before = leaving(self._tree, self._links(old))
+        self._replace(old, tree, index)
+        if bad := leaving(self._tree, self._links(tree)) - before:
+            self._replace(tree, old, index)
+            message = (
+                f"{_DOING}: {printable(min(bad))!r} is a symbolic link that leaves the repository{remedy}"
+            )
+            raise WorkspaceError(message)
+        shown = index.with_name("index.shown")
+        with storage_errors(_DOING):
+            index.replace(shown)
+        self._index, self._shown = shown, tree
+
+    def _replace(self, old: str, new: str, index: Path) -> None:
+        """Git itself writes no path that leaves the tree, and overwrites nothing that it does not know."""
+        self._files.run(
+            *("read-tree", "-m", "-u", old, new), doing=_DOING, variables={"GIT_INDEX_FILE": str(index)}
+        )
+
+    def _links(self, tree: str) -> list[str]:
+        return [path for mode, path in list_entries(self._git, tree) if mode == LINK_MODE]
+
+
+def _require_reference(git: HostGit, reference: str) -> None:
+    """Raise if the text is no full name of a reference."""
+    known = reference.startswith("refs/")
+    if not known or git.attempt("check-ref-format", reference, doing=_DOING).status != 0:
+        message = f"{_DOING}: {printable(reference)!r} cannot be the name of a reference"
+        raise WorkspaceError(message)

@@ -1,0 +1,223 @@
+"""The one place that runs git: nothing that a repository, a user's configuration or a variable brings is run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING
+
+from orchestrator.bot.git.credential import write_helper
+from orchestrator.bot.git.failures import error_for, storage_errors, without_trace
+from orchestrator.bot.git.git_settings import OPTIONS, dropped_variables, environment_for, network_variables
+from orchestrator.core.errors import GitMissingError, WorkspaceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from git import Git
+
+    from orchestrator.bot.git.remote import Remote
+
+_TIME_LIMIT_SECONDS = 1800.0
+_STOP_GRACE_SECONDS = 2.0
+_LOOK_SECONDS = 0.2
+
+# While GitPython loads it runs `git version` under the user's configuration, and fails if that is broken.
+# With these it finds no program and says nothing; ours is named in each command.
+_LOADING_VARIABLES = {"GIT_PYTHON_REFRESH": "quiet", "GIT_PYTHON_GIT_EXECUTABLE": os.devnull}
+_LOADING = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class GitResult:
+    """How a command ended. `stderr` holds no secret."""
+
+    status: int
+    stdout: bytes
+    stderr: str
+
+
+class HostGit:
+    """Git on one git directory that only this program writes.
+
+    Args:
+        folder: a folder that only this user can enter; git starts there, and the helper that hands over
+            the credential is written there.
+        git_dir: the git directory, or None while there is none yet.
+        work_tree: the files that belong to it, for the commands that look at them.
+    """
+
+    def __init__(self, folder: Path, git_dir: Path | None = None, work_tree: Path | None = None) -> None:
+        self.folder = folder
+        self.git_dir = git_dir
+        self.work_tree = work_tree
+
+    def without_tree(self) -> HostGit:
+        """Git on the same objects, blind to the work tree."""
+        return HostGit(self.folder, self.git_dir)
+
+    def run(
+        self,
+        *arguments: str,
+        doing: str,
+        stdin: bytes = b"",
+        variables: Mapping[str, str] | None = None,
+        remote: Remote | None = None,
+    ) -> bytes:
+        """Run a command that must succeed, and return what it prints.
+
+        Args:
+            arguments: the subcommand and its arguments; text from elsewhere only after `--` or checked.
+            doing: begins the message if it fails, such as `cannot commit`.
+            stdin: what the command reads.
+            variables: added to the environment of this command.
+            remote: the only place that the command may contact.
+
+        Raises:
+            WorkspaceError: one of its subclasses; the command failed or git is missing.
+        """
+        result = self.attempt(*arguments, doing=doing, stdin=stdin, variables=variables, remote=remote)
+        if result.status != 0:
+            raise error_for(result.stderr, doing)
+        return result.stdout
+
+    def attempt(
+        self,
+        *arguments: str,
+        doing: str,
+        stdin: bytes = b"",
+        variables: Mapping[str, str] | None = None,
+        remote: Remote | None = None,
+    ) -> GitResult:
+        """Run a command that may fail. The arguments are those of `run`."""
+        environment = {**environment_for(self.git_dir, self.work_tree), **(variables or {})}
+        credential = remote.current_credential() if remote is not None else None
+        with storage_errors(doing):
+            if remote is not None:
+                environment |= network_variables(remote)
+            if remote is not None and credential is not None:
+                helper = write_helper(self.folder)
+                environment |= credential.variables(remote.scheme, remote.authority, helper)
+            cancelled = remote.cancelled if remote is not None else _never
+            result = _execute(arguments, environment, self.folder, stdin, doing, cancelled)
+        said = result.stderr if remote is None else without_trace(result.stderr)
+        return GitResult(
+            result.status, result.stdout, said if credential is None else credential.redact(said)
+        )
+
+
+def _never() -> bool:
+    return False
+
+
+def _execute(  # noqa: PLR0913, PLR0917  one command, fact by fact
+    arguments: Sequence[str],
+    environment: dict[str, str],
+    folder: Path,
+    stdin: bytes,
+    doing: str,
+    cancelled: Callable[[], bool],
+) -> GitResult:
+    path = environment["PATH"]
+    program = shutil.which("git", path=path)
+    env_program = shutil.which("env", path=path)
+    if program is None or env_program is None:
+        raise GitMissingError("no git program was found; install git (https://git-scm.com) and run again")
+    # GitPython adds to the environment of this process and cannot take away from it. `env` can, and then
+    # becomes git: only names of variables are in its arguments.
+    dropped = dropped_variables(environment)
+    command = [env_program, *(word for name in dropped for word in ("-u", name))]
+    # Without a work tree nothing reads the attributes that lie in it: they could hide a change from a diff.
+    bare = ("-c", "core.bare=true") if "GIT_DIR" in environment and "GIT_WORK_TREE" not in environment else ()
+    command += [program, *OPTIONS, *bare, *arguments]
+    # A file and no pipe: `communicate` writes into a pipe only in its first call, so that git would wait for
+    # ever for the rest where that call was not given the processor within its time.
+    with TemporaryFile(dir=folder) as source:
+        source.write(stdin)
+        source.seek(0)
+        process = _gitpython(str(folder)).execute(
+            command,
+            istream=source,
+            as_process=True,
+            env=environment,
+            # Ctrl+C in the terminal is for this program, which may still want its push to end well.
+            start_new_session=True,
+        )
+    try:
+        stdout, stderr = _wait(process, doing, cancelled)
+    finally:
+        _end(process)
+    return GitResult(process.returncode, stdout, stderr.decode("utf-8", "replace"))
+
+
+def _wait(process: Git.AutoInterrupt, doing: str, cancelled: Callable[[], bool]) -> tuple[bytes, bytes]:
+    for _ in range(int(_TIME_LIMIT_SECONDS / _LOOK_SECONDS)):
+        try:
+            # A call after a time-out goes on where the one before it was.
+            output: tuple[bytes, bytes] = process.communicate(timeout=_LOOK_SECONDS)
+        except subprocess.TimeoutExpired:
+            if cancelled():
+                message = f"{doing}: interrupted"
+                raise WorkspaceError(message) from None
+            continue
+        return output
+    message = f"{doing}: git did not end within {_TIME_LIMIT_SECONDS:.0f} s"
+    raise WorkspaceError(message)
+
+
+def _gitpython(folder: str) -> Git:
+    """GitPython for a folder, loaded at the first use."""
+    with _LOADING:
+        before = {name: os.environ.get(name) for name in _LOADING_VARIABLES}
+        os.environ.update(_LOADING_VARIABLES)
+        try:
+            from git import Git
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+    return Git(folder)
+
+
+def _end(process: Git.AutoInterrupt) -> None:
+    """Nothing of git may write into a clone that is being removed, and no pipe stays open, however it ended."""
+    running = process.proc
+    if running is None:
+        return
+    if running.poll() is None:
+        _stop(running)
+    for pipe in (running.stdout, running.stderr):
+        if pipe is not None:
+            pipe.close()
+
+
+def _stop(running: subprocess.Popen[bytes]) -> None:
+    """End git and the programs that it started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, number)
+        try:
+            # Not `communicate`: a signal may have struck in the middle of it, and left it half done.
+            running.wait(timeout=_STOP_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+        return
+
+
+def decode_paths(output: bytes) -> list[str]:
+    """Paths that git ended with NUL each. Bytes that are not UTF-8 become surrogates."""
+    return [os.fsdecode(path) for path in output.split(b"\0") if path]
+
+
+def encode_paths(paths: Iterable[str]) -> bytes:
+    """The reverse of `decode_paths`, for git's standard input."""
+    return b"".join(os.fsencode(path) + b"\0" for path in paths)

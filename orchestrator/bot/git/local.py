@@ -1,0 +1,167 @@
+"""A repository in a folder of this machine, read where it lies; nothing is written into it."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.names import is_commit_id
+from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.repositories import without_credential
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+_MOST_FILE_BYTES = 5_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """The repository that a folder belongs to.
+
+    Attributes:
+        top: what is cloned: the top of the work tree, or the bare repository.
+        home: the repository itself. All of its work trees have the same, and no other repository has it.
+        origin: the address of its remote `origin`, without a credential; empty if there is none.
+    """
+
+    top: Path
+    home: Path
+    origin: str = ""
+
+
+def locate(folder: Path) -> Located:
+    """Find the repository of a folder as git does, upwards if the folder lies in a work tree.
+
+    A folder that git knows no repository for, or does not trust, is returned as it is.
+    """
+    start = folder.resolve()
+    git = HostGit(start)
+
+    def ask(*words: str) -> str | None:
+        found = git.attempt(*words, doing=f"cannot read {folder}")
+        # One line end is git's; a path may have its own.
+        return os.fsdecode(found.stdout.removesuffix(b"\n")) if found.status == 0 else None
+
+    common = ask("rev-parse", "--git-common-dir")
+    if common is None:
+        return Located(start, start)
+    shared = (start / common).resolve()
+    home = shared.parent if shared.name == ".git" else shared
+    # In a bare repository, and inside of a `.git` folder, there is no work tree to be at the top of.
+    top = ask("rev-parse", "--show-toplevel") or str(home)
+    found = HostGit(start, shared).attempt(
+        *("config", "--local", "--get", "remote.origin.url"), doing=f"cannot read {folder}"
+    )
+    origin = os.fsdecode(found.stdout).strip() if found.status == 0 else ""
+    return Located(Path(top).resolve(), home, without_credential(origin))
+
+
+class LocalRepository:
+    """A bare repository or a work tree.
+
+    Args:
+        path: the folder.
+
+    Raises:
+        WorkspaceError: it is not a git repository, or git does not trust it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        folder = path.resolve()
+        if not folder.is_dir():
+            message = f"{path} is not a folder" if folder.exists() else f"{path} does not exist"
+            raise WorkspaceError(message)
+        # The ceiling keeps git from finding a repository further up.
+        found = HostGit(folder).attempt(
+            *("rev-parse", "--absolute-git-dir"),
+            doing=f"cannot read {path}",
+            variables={"GIT_CEILING_DIRECTORIES": str(folder.parent)},
+        )
+        if found.status != 0 and "dubious ownership" in found.stderr:
+            message = f"{path} belongs to another user, so git does not trust it; run as its owner"
+            raise WorkspaceError(message)
+        if found.status != 0:
+            message = (
+                f"{path} is not a git repository: name one, or make it one (git init, then a first commit)"
+            )
+            raise WorkspaceError(message)
+        self._git = HostGit(folder, Path(os.fsdecode(found.stdout.removesuffix(b"\n"))))
+        self._doing = f"cannot read {path}"
+
+    @property
+    def name(self) -> str:
+        """The folder's name, without `.git`."""
+        folder = self.path.resolve()
+        return (folder.parent if folder.name == ".git" else folder).name.removesuffix(".git")
+
+    def is_empty(self) -> bool:
+        """Whether no branch has a commit."""
+        return not self._git.run("for-each-ref", "--count=1", "refs/heads", doing=self._doing)
+
+    def default_branch(self) -> str | None:
+        """The branch that HEAD names, or None where HEAD is detached or the branch has no commit."""
+        return self.heads()[0]
+
+    def heads(self) -> tuple[str | None, dict[str, str]]:
+        """The branch that HEAD names, as `default_branch`, and the commit of each branch."""
+        form = "--format=%(HEAD)%(objectname) %(refname)"
+        listed = os.fsdecode(self._git.run("for-each-ref", form, "refs/heads", doing=self._doing))
+        default, commits = None, {}
+        for line in listed.removesuffix("\n").split("\n") if listed else ():
+            commit, _, reference = line[1:].partition(" ")
+            branch = reference.removeprefix("refs/heads/")
+            commits[branch] = commit
+            if line.startswith("*"):
+                default = branch
+        return default, commits
+
+    def read_file(self, path: str, commit: str) -> str | None:
+        """A file's text in a commit, or None where there is no such file. Undecodable bytes become U+FFFD.
+
+        Raises:
+            WorkspaceError: it is larger than 5 MB, there is no such commit, or git failed.
+        """
+        if not is_commit_id(commit):
+            message = f"{self._doing}: {commit!r} is not the id of a commit"
+            raise WorkspaceError(message)
+        if posixpath.normpath(path) != path or path.startswith(("/", "../", "\0")):
+            return None
+        listed = self._git.run("ls-tree", "-z", "-l", "--full-tree", commit, "--", path, doing=self._doing)
+        fields, _, found = listed.removesuffix(b"\0").partition(b"\t")
+        if found != os.fsencode(path) or not fields.startswith(b"100"):
+            return None
+        _, _, blob, size = fields.decode("ascii").split()
+        if int(size) > _MOST_FILE_BYTES:
+            message = f"{path} in {self.path} is larger than {_MOST_FILE_BYTES:,} bytes"
+            raise WorkspaceError(message)
+        return self._git.run("cat-file", "blob", blob, doing=self._doing).decode("utf-8", "replace")
+
+    def merged(self, commits: Collection[str], into: str) -> frozenset[str]:
+        """Those of the commits that are part of the history of another, which says that they were merged.
+
+        A commit that is not there is none of them: its branch was removed, and git cleaned up.
+
+        Raises:
+            WorkspaceError: `into` is not there, or its history is damaged.
+        """
+        asked = self._commits_of(commits)
+        if not asked or not is_commit_id(into):
+            return frozenset()
+        ends = "".join(f"{name}\n" for name in (*asked, f"^{into}")).encode("ascii")
+        outside = self._git.run("rev-list", "--stdin", stdin=ends, doing=self._doing)
+        return frozenset(asked).difference(outside.decode("ascii").split())
+
+    def _commits_of(self, names: Collection[str]) -> list[str]:
+        """Those of the names that are commits which are there."""
+        asked = "".join(f"{name}\n" for name in names if is_commit_id(name)).encode("ascii")
+        if not asked:
+            return []
+        form = "--batch-check=%(objectname) %(objecttype)"
+        told = self._git.run("cat-file", form, stdin=asked, doing=self._doing).decode("ascii")
+        return [line.removesuffix(" commit") for line in told.splitlines() if line.endswith(" commit")]

@@ -1,0 +1,216 @@
+"""Unfinished work on the remote, at `refs/pullwright/wip/<key>`: pages about it, and below them the work itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.bot.git.failures import printable
+from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.names import is_commit_id, plain_key
+from orchestrator.bot.git.swap import Update
+from orchestrator.core.errors import WorkspaceError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from orchestrator.bot.coordination.records import Record, Records
+    from orchestrator.bot.git.swap import Fence
+
+WORK = "refs/pullwright/wip/"
+MOST_PAGES_BYTES = 20 * 1024 * 1024
+"""Of all pages of one piece of work together."""
+
+_VERSION = 1
+_PAGE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+# Years of which every time can be brought into every zone.
+_YEARS = range(2020, 9000)
+
+
+@dataclass(frozen=True, slots=True)
+class Wip:
+    """Unfinished work as the remote has it. Anybody who can push may have written it.
+
+    Attributes:
+        key: the task's.
+        commit: what the reference has: what the next save or drop expects.
+        work: the commit for `Clone.adopt`, with `wip_ref(key)` as its reference; None if no file changed.
+        base: the commit that the work is on top of.
+        pages: at most 20 MiB together.
+        saved_at: UTC, by the clock of the one who saved it.
+        fault: why it cannot be read, or None. Then nothing but `key` and `commit` counts.
+    """
+
+    key: str
+    commit: str
+    work: str | None = None
+    base: str = ""
+    pages: Mapping[str, bytes] = field(default_factory=dict)
+    saved_at: datetime = _LONG_AGO
+    fault: str | None = None
+
+
+def wip_ref(key: str) -> str:
+    """The reference of a task's unfinished work.
+
+    Raises:
+        WorkspaceError: the key is none.
+    """
+    return WORK + plain_key(key)
+
+
+def checked_pages(pages: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    """The pages, if they can be saved.
+
+    Raises:
+        WorkspaceError: a name is not plain, or they are too large together.
+    """
+    size = sum(map(len, pages.values()))
+    if size > MOST_PAGES_BYTES:
+        message = (
+            f"cannot save unfinished work: its pages have {size:,} bytes, more than {MOST_PAGES_BYTES:,}"
+        )
+        raise WorkspaceError(message)
+    for name in pages:
+        if not _PAGE.fullmatch(name):
+            message = f"cannot save unfinished work: {printable(name)!r} cannot be the name of a page"
+            raise WorkspaceError(message)
+    return pages
+
+
+def wip_message(key: str, work: str | None, base: str, saved_at: datetime, stamp: str) -> str:
+    """The commit message of a record: a line for people, and JSON. `stamp` makes it differ from every other."""
+    fields = {
+        "version": _VERSION,
+        "key": key,
+        "work": work,
+        "base": base,
+        "saved_at": saved_at.astimezone(UTC).isoformat(),
+        "stamp": stamp,
+    }
+    return f"pullwright: unfinished work on {key}\n\n{json.dumps(fields, indent=1)}\n"
+
+
+def load_wip(records: Records, key: str, seen: Mapping[str, str] | None = None) -> Wip | None:
+    """The unfinished work of a task, or None where there is none. Needs no clone.
+
+    Args:
+        records: the hidden references of the remote.
+        key: the task's.
+        seen: what `Records.list` said of the reference, among others; None asks. Where what it names cannot
+            be read, it may have been replaced, and is asked for as well.
+
+    Raises:
+        RemoteUnavailableError: no answer, after several tries.
+        WorkspaceError: the remote refused, or the key is none.
+    """
+    ref = wip_ref(key)
+    found = (records.list(ref) if seen is None else seen).get(ref)
+    if found is None:
+        return None
+    record = records.read_all({ref: found}, pages=True)[ref]
+    if record.fault is not None and seen is not None:
+        return load_wip(records, key)
+    return parse_wip(key, record)
+
+
+def list_wip(records: Records) -> dict[str, str]:
+    """The keys of all tasks with unfinished work, each with the commit that its reference has.
+
+    Raises:
+        RemoteUnavailableError: no answer, after several tries.
+        WorkspaceError: the remote refused.
+    """
+    found = {ref.removeprefix(WORK): commit for ref, commit in records.list(WORK).items()}
+    return {key: commit for key, commit in found.items() if is_key(key)}
+
+
+def drop_wip(records: Records, key: str, expected: str, lease: Fence | None = None) -> bool:
+    """Remove the unfinished work of a task, if it is still what the caller knows.
+
+    Args:
+        records: the hidden references of the remote.
+        key: the task's.
+        expected: the commit that its reference must have.
+        lease: ours on the task; it is moved in the same push.
+
+    Returns:
+        Whether it is gone. False: somebody saved other work meanwhile.
+
+    Raises:
+        ClaimLostError: the task is somebody else's by now.
+        RemoteUnavailableError: no answer, after several tries.
+        WorkspaceError: the remote refused.
+    """
+    ref = wip_ref(key)
+    found = records.list(ref).get(ref)
+    if found != expected:
+        return found is None
+    if lease is None:
+        return records.delete(ref, expected)
+    place = records.objects.parent
+    doing = f"cannot drop the unfinished work on {key} of {records.remote.shown}"
+    return lease.push(HostGit(place.parent, place), Update(ref, expected, None), doing=doing) is None
+
+
+def parse_wip(key: str, record: Record) -> Wip:
+    """What a record says, as far as it agrees with its own commit; else why it is not believed."""
+    try:
+        return _read(key, record)
+    except ValueError as error:
+        return Wip(key, record.commit, fault=printable(str(error)))
+
+
+def _read(key: str, record: Record) -> Wip:
+    """As `parse_wip`. Raises ValueError, with the reason."""
+    if record.fault is not None:
+        raise ValueError(record.fault)
+    fields = _fields(record.message)
+    if fields.get("key") != key:
+        raise ValueError("it is about another task")
+    base = _commit(fields.get("base"))
+    work = None if fields.get("work") is None else _commit(fields["work"])
+    if work == base or record.parent != (work or base):
+        raise ValueError("it does not lie on top of the work that it names")
+    if sum(map(len, record.pages.values())) > MOST_PAGES_BYTES:
+        raise ValueError("its pages are too large")
+    return Wip(key, record.commit, work, base, record.pages, _moment(fields.get("saved_at")))
+
+
+def _fields(message: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(message.partition("\n")[2])
+    except (ValueError, RecursionError):
+        raise ValueError("its message is not the JSON of a record") from None
+    if not isinstance(fields, dict) or fields.get("version") != _VERSION:
+        raise ValueError("it is not of a version that is known here")
+    return fields
+
+
+def _commit(value: object) -> str:
+    if not isinstance(value, str) or not is_commit_id(value):
+        raise ValueError("it names something that is no commit")
+    return value
+
+
+def _moment(value: object) -> datetime:
+    try:
+        moment = datetime.fromisoformat(value if isinstance(value, str) else "")
+    except ValueError:
+        raise ValueError("it says no time") from None
+    if moment.tzinfo is None or moment.year not in _YEARS:
+        raise ValueError("it says a time that cannot be")
+    return moment.astimezone(UTC)
+
+
+def is_key(text: str) -> bool:
+    """Whether a text can be the key of a task."""
+    try:
+        wip_ref(text)
+    except WorkspaceError:
+        return False
+    return True

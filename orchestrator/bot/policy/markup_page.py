@@ -1,0 +1,283 @@
+"""Splits a text, block by block, as GitHub's Markdown does.
+
+What is taken for code has to be code on every reading; everything else is looked at.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from types import FunctionType, SimpleNamespace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from markdown_it import MarkdownIt
+    from markdown_it.helpers.parse_link_destination import _Result
+    from markdown_it.rules_block import StateBlock
+    from markdown_it.token import Token
+
+LONGEST_MARKDOWN_CHARS = 70_000
+"""GitHub takes 65,536. In a longer text nothing counts as code."""
+
+_DRAWN = frozenset({"geojson", "math", "mermaid", "stl", "topojson"})
+"""Code that GitHub shows as a picture, without its comments and properties. Source:
+https://docs.github.com/en/get-started/writing-on-github/working-with-advanced-formatting/creating-diagrams"""
+
+ESCAPED = r"\\[!-/:-@\[-`{-~]"
+"""A sign that means nothing but itself. https://spec.commonmark.org/0.31.2/#backslash-escapes"""
+DEEPEST_PARENTHESES = 32
+"""More of them, one in another, are not followed in an address."""
+
+_NAME = r"[A-Za-z][A-Za-z0-9-]*+"
+# https://spec.commonmark.org/0.31.2/#raw-html. Repeats are possessive, or end where no second try can run on.
+TAG = (
+    rf"<(?:(?P<name>{_NAME})(?P<attributes>(?>(?:\s++[A-Za-z_:][A-Za-z0-9_.:-]*+"
+    r"(?>(?:\s*+=\s*+(?:[^\s\"'=<>`]++|'[^']*+'|\"[^\"]*+\"))?))*))\s*+/?"
+    rf"|/(?P<close>{_NAME})\s*+)>"
+)
+_FOOTNOTE = re.compile(r"^[ \t>*+\-\d.)]*+\[\^(?P<label>[^\]\r\n]++)\]:", re.MULTILINE)
+_INDENTED = re.compile(r" {0,3}\t| {4}")
+_LONG_BLOCK = re.compile(r"(?i)```|~~~|<(?:[!?]|pre|script|style|textarea)")
+_BLANK_LINE = re.compile(r"\n[ \t>]*+\n")
+_UNDERLINE = re.compile(r"-+[ \t]*")
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_ADDRESS_SIGN = re.compile(rf"{ESCAPED}|[()\s]", re.ASCII)
+_MANY_QUOTES = 8
+_MODES = {"fence": "code", "code_block": "code", "definition": "definition", "html_block": "html"}
+_MODES |= {"inline": "words", "table_open": "words"}
+"""How blocks are read, by the parser's word for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of the text.
+
+    `mode` is `code`, `definition`, `doubtful`, `drawn`, `footnote`, `html`, `odd`, or `words`.
+    """
+
+    start: int
+    end: int
+    mode: str
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A tag, a cut that is certain, or the use of a label that a reader sees.
+
+    Attributes:
+        opens: the name of the element that begins here.
+        closes: the name of the element that ends here.
+        attributes: where a tag's attributes begin and end.
+        kind: of a cut, or of what is shown.
+        is_shown: it stays in the text, although GitHub does not show it as it stands.
+        label: which is used.
+        in_table: of a tag.
+    """
+
+    start: int
+    end: int
+    opens: str = ""
+    closes: str = ""
+    attributes: tuple[int, int] = (0, 0)
+    kind: str = ""
+    replacement: str = ""
+    is_shown: bool = False
+    label: str = ""
+    in_table: bool = False
+
+
+@functools.cache
+def _parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+    from markdown_it.helpers import parseLinkTitle
+
+    parser = MarkdownIt("commonmark", {"inline_definitions": True}).enable("table")
+    parser.core.ruler.enableOnly(["normalize", "block"])
+    # GitHub takes any address in a definition, and drops it later.
+    parser.validateLink = _any_address  # type: ignore[method-assign]
+    helpers = SimpleNamespace(parseLinkDestination=_destination, parseLinkTitle=parseLinkTitle)
+    parser.helpers = helpers  # type: ignore[assignment]
+    parser.block.ruler.at("html_block", _html_rule(), {"alt": ["paragraph", "reference", "blockquote"]})
+    parser.block.ruler.at("table", _table, {"alt": ["paragraph", "reference"]})
+    return parser
+
+
+def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001  the parser's signature
+    """The parser's rule for tables, but a line that underlines a heading begins none, as in GitHub's parser."""
+    from markdown_it.rules_block.table import table
+
+    below = start + 1
+    if below < end:
+        first = state.bMarks[below] + state.tShift[below]
+        if _UNDERLINE.fullmatch(state.src, first, state.eMarks[below]):
+            return False
+    return table(state, start, end, silent)
+
+
+def _destination(string: str, start: int, maximum: int) -> _Result:
+    """Where a definition's address ends: like the parser's own, but parentheses in it may stay open, as in GitHub's."""
+    from markdown_it.common.utils import unescapeAll
+    from markdown_it.helpers import parseLinkDestination
+
+    if string.startswith("<", start):
+        return parseLinkDestination(string, start, maximum)
+    depth, end = 0, maximum
+    for sign in _ADDRESS_SIGN.finditer(string, start, maximum):
+        depth += {"(": 1, ")": -1}.get(sign[0], 0)
+        if depth < 0 or sign[0].isspace():
+            end = sign.start()
+            break
+        if depth > DEEPEST_PARENTHESES:
+            end = start
+            break
+    result = parseLinkDestination("", 0, 0)
+    if end > start:
+        result.ok, result.pos, result.str = True, end, unescapeAll(string[start:end])
+    return result
+
+
+def _html_rule() -> Callable[[StateBlock, int, int, bool], bool]:
+    """The parser's rule for blocks of HTML, with the tags and the blanks that GitHub's parser knows.
+
+    https://github.com/github/cmark-gfm/blob/master/src/scanners.re
+    """
+    from markdown_it.rules_block.html_block import HTML_SEQUENCES, html_block
+
+    sequences = []
+    for begin, end, may_end_paragraph in HTML_SEQUENCES:
+        pattern = begin.pattern.replace("|search|", "|source|").replace("\\s*$", "[ \\t\\f]*$")
+        flags = begin.flags & ~re.UNICODE | re.ASCII
+        sequences.append((re.compile(pattern, flags), end, may_end_paragraph))
+    return FunctionType(html_block.__code__, {**html_block.__globals__, "HTML_SEQUENCES": sequences})
+
+
+@functools.cache
+def _lazy_tag() -> re.Pattern[str]:
+    """A line that is a tag alone, of the kind that begins a block of HTML where no paragraph is."""
+    from markdown_it.common.html_blocks import block_names
+
+    always = "|".join({*block_names, "source"} - {"search"})
+    begins_block = rf"<(?:/?(?:{always})|pre|script|style|textarea)(?:[ \t\n>]|/>)"
+    return re.compile(rf"(?im)\n[ \t>]*+(?!{begins_block}){TAG}[ \t\f]*+$", re.ASCII)
+
+
+def is_drawn(info: str) -> bool:
+    """Whether a word that begins a fence names a picture, in any spelling that Markdown decodes."""
+    from markdown_it.common.utils import unescapeAll
+
+    first = unescapeAll(info).lower().split(maxsplit=1)[:1]
+    return not _DRAWN.isdisjoint(re.split(r"[^a-z]+", "".join(first)))
+
+
+def _any_address(url: str) -> bool:  # noqa: ARG001  the parser's signature
+    return True
+
+
+class Page:
+    """A text, its blocks, what its link labels stand for, and the labels that may be footnotes'.
+
+    `view` is the text without the marks of block quotes; places are the same in both.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        # One kind of line end, in the same places.
+        self.view = text.replace("\r\n", " \n").replace("\r", "\n")
+        self.addresses: dict[str, str] = {}
+        self.footnotes = {found["label"].casefold() for found in _FOOTNOTE.finditer(self.view)}
+        self.is_markdown = len(text) <= LONGEST_MARKDOWN_CHARS
+        if not self.is_markdown:
+            self.blocks = [Block(0, len(text), "words")]
+            return
+        self._lines = [0, *(match.end() for match in _LINE_END.finditer(text)), len(text)]
+        tokens = _parser().parse(self.view)
+        self.view = self._without_quote_marks(tokens)
+        self.blocks = list(self._with_footnotes(list(self._with_gaps(tokens))))
+
+    def _without_quote_marks(self, tokens: Sequence[Token]) -> str:
+        depths = [0] * len(self._lines)
+        for token in tokens:
+            if token.type == "blockquote_open" and token.map:
+                for line in range(*token.map):
+                    depths[line] += 1
+        if not any(depths):
+            return self.view
+        lines = []
+        for number, depth in enumerate(depths[:-1]):
+            text = self.view[self._lines[number] : self._lines[number + 1]]
+            # The parser stops at some depth, so that beyond a few levels all marks count.
+            most = depth if depth < _MANY_QUOTES else ""
+            head = re.match(rf"(?:[ \t]*+>){{0,{most}}}+", text) if depth else None
+            lines.append(" " * head.end() + text[head.end() :] if head else text)
+        return "".join(lines)
+
+    def _leaves(self, tokens: Sequence[Token]) -> Iterator[tuple[Token, int, int, int]]:
+        """Blocks that hold no others: each with where it begins and ends, and where what it is in ends."""
+        position = container_end = 0
+        for token in tokens:
+            if token.map is None:
+                continue
+            start, end = self._lines[token.map[0]], self._lines[token.map[1]]
+            if token.level == 0:
+                container_end = end
+            if token.type in _MODES and end > position:  # the cells of a table are a part of it
+                yield token, start, end, container_end
+                position = end
+
+    def _with_gaps(self, tokens: Sequence[Token]) -> Iterator[Block]:
+        """Blocks that cover the text. What the parser says nothing about is read as HTML."""
+        position = doubt_end = 0
+        mode_before = ""
+        for token, start, end, container_end in self._leaves(tokens):
+            if start > position:
+                yield Block(position, start, "html")
+            mode = _MODES[token.type]
+            goes_on = token.level > 1 or token.type == "table_open"
+            if goes_on and start >= doubt_end and mode == "words":
+                doubt_end = self._doubt_end(start, end, container_end)
+            is_odd = mode_before in {"definition", "odd"} and start == position
+            if is_odd and (mode_before == "odd" or token.type in {"code_block", "html_block"}):
+                mode = "odd"  # For GitHub a definition and the lines below it are one paragraph.
+            elif start < doubt_end and mode != "definition":
+                mode = "doubtful"
+            elif token.type == "fence" and is_drawn(token.info):
+                mode = "drawn"
+            if token.type == "definition":
+                self.addresses.setdefault(token.meta["id"], token.meta["url"])
+            yield Block(start, end, mode, token.meta.get("id", "") if token.type == "definition" else "")
+            position, mode_before = end, mode
+        if position < len(self.text):
+            yield Block(position, len(self.text), "html")
+
+    def _doubt_end(self, start: int, end: int, container_end: int) -> int:
+        """Up to where nothing is sure to be code.
+
+        GitHub begins a block of HTML in a line that a table, or lazily a list or a quote, goes on with; other
+        parsers do not. What began there may end far below.
+        """
+        if not _lazy_tag().search(self.view, start, end):
+            return 0
+        blank = _BLANK_LINE.search(self.view, end - 1)
+        least = max(container_end, blank.end() if blank else len(self.text))
+        return len(self.text) if _LONG_BLOCK.search(self.view, start, least) else least
+
+    def _with_footnotes(self, blocks: Sequence[Block]) -> Iterator[Block]:
+        """Footnotes are a part of GitHub's Markdown only. They go on over lines that are blank or indented."""
+        view, in_footnote = self.view, False
+        for block in blocks:
+            first = block.start
+            before = view[view.rfind("\n", 0, max(first - 1, 0)) + 1 : first]
+            goes_on = before.strip() or not view[first : block.end].strip() or _INDENTED.match(view, first)
+            if not (in_footnote and goes_on):
+                words = block.mode in {"words", "doubtful", "definition", "html"}
+                match = _FOOTNOTE.search(view, first, block.end) if words else None
+                first = match.start() if match else block.end
+            if first > block.start:
+                yield Block(block.start, first, block.mode, block.label)
+            in_footnote = first < block.end
+            if in_footnote:
+                yield Block(first, block.end, "footnote")

@@ -1,0 +1,536 @@
+"""The folder in which tests run, one at a time, and what is kept beside it for the next cycle.
+
+<home>/before/<key>.json    results of runs of a base
+<home>/<n>/lock             held by the process that runs tests in slot <n>
+<home>/<n>/tree             the files of one run; nothing else is in reach of a sandbox
+<home>/<n>/setups/<key>     what a set-up made beside them; bound to the slot, for environments name their own path
+<home>/<n>/lent             the copy of the set-up that the runs of this slot have, while none runs
+<home>/<n>/lent.json        what the kernel said of that copy before the last run; removed when it is read
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import posixpath
+import re
+import stat
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from orchestrator.bot.git.removal import remove_folder
+from orchestrator.bot.verification.base import CaseResult, CaseStatus, RunKind, RunResult
+from orchestrator.bot.verification.pytest_calls import ControlTest
+from orchestrator.bot.verification.trees import folders_of
+from orchestrator.core.errors import ToolError, WorkspaceError
+from orchestrator.core.locks import try_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+_MOST_SLOTS = 32
+_MOST_REPORTS = 5_000
+_MOST_SETUPS = 3
+"""Of a slot; environments are large."""
+_MOST_RESULTS = 100
+_MOST_RESULT_BYTES = 50_000_000
+_PRIVATE = 0o700
+_COPY = ("cp", "-cRp") if sys.platform == "darwin" else ("cp", "-a", "--reflink=auto")
+_TICK_NS = 20_000_000
+"""Longer than the steps in which any kernel counts the time of a file's change."""
+_PATTERN_SIGN = re.compile(r"[*?\[\\]")
+_NOT_KEPT = frozenset({"__pycache__", ".pytest_cache", ".git"})
+"""Beside files of the repository: what is compiled there might be taken for that of a file that changed since."""
+
+
+class Slot:
+    """A slot that this process holds until it is closed. Not safe for use by several threads at once.
+
+    Attributes:
+        tree: where files are run; the same path in every run.
+        stamper: tells what of the files there is as it was.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+
+    def __init__(self, home: Path, folder: Path, handle: int) -> None:
+        self.tree = folder / "tree"
+        self._home, self._folder, self._handle = home, folder, handle
+        self._setups = folder / "setups"
+        self.stamper = Stamper(by_content=not _tells_of_maps(folder / "probe"))
+        self._lent = _Lent(folder / "lent", self.stamper)
+
+    @classmethod
+    def take(cls, home: Path) -> Slot:
+        """The first slot that no other process holds.
+
+        Args:
+            home: the folder of one repository.
+
+        Raises:
+            ToolError: there is none, or no space.
+        """
+        try:
+            home.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+            for number in range(_MOST_SLOTS):
+                folder = home / str(number)
+                folder.mkdir(mode=_PRIVATE, exist_ok=True)
+                handle = os.open(
+                    folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+                )
+                if not try_lock(handle):
+                    os.close(handle)
+                    continue
+                slot = cls(home, folder, handle)
+                if not slot._lent.load():
+                    slot._remove(slot._lent.folder)
+                slot.evict()
+                return slot
+        except OSError as error:
+            raise _no_place(home, error) from error
+        raise ToolError(f"{_MOST_SLOTS} processes run tests of this repository by now; wait for one of them")
+
+    def close(self) -> None:
+        """Remove the files of the last run and let another process have the slot. May be called again."""
+        if self._handle < 0:
+            return
+        try:
+            if not self._lent.save(self.tree):
+                self._remove(self._lent.folder)
+            self._remove(self.tree)
+        finally:
+            os.close(self._handle)
+            self._handle = -1
+
+    def empty(self) -> None:
+        """Make `tree` an empty folder.
+
+        Raises:
+            ToolError: it cannot be made.
+        """
+        try:
+            self._lent.take_back(self.tree)
+            self._remove(self.tree)
+            self.tree.mkdir(mode=_PRIVATE)
+        except OSError as error:
+            raise _no_place(self.tree, error) from error
+
+    def matching(self, pattern: str) -> list[str]:
+        """The files in `tree` that match a pattern as in `.gitignore`, counted from its top; none for an empty one.
+
+        No link is followed, and nothing outside of `tree` is looked at.
+
+        Raises:
+            ToolError: they are more than a test run writes.
+        """
+        if not pattern:
+            return []
+        from pathspec import GitIgnoreSpec
+
+        pattern = pattern.removeprefix("./").lstrip("/")
+        spec = GitIgnoreSpec.from_lines([f"/{pattern}"])
+        found: list[str] = []
+        # What stands before the first sign of a pattern is one folder.
+        top = self.tree
+        for part in posixpath.dirname(_PATTERN_SIGN.split(pattern, maxsplit=1)[0]).split("/"):
+            top /= part
+            if part == ".." or not _is_folder(top):
+                return []
+        for folder, _, names in os.walk(top):
+            inside = os.path.relpath(folder, self.tree)
+            paths = (posixpath.normpath(posixpath.join(inside, name)) for name in names)
+            found += filter(spec.match_file, paths)
+            if len(found) > _MOST_REPORTS:
+                raise ToolError(f"more than {_MOST_REPORTS:,} files match the report's pattern; name fewer")
+        return sorted(found)
+
+    def has_setup(self, key: str) -> bool:
+        """Whether the result of a set-up is here."""
+        return (self._setups / key).is_dir()
+
+    def keep_setup(self, key: str, tracked: Mapping[str, str]) -> None:
+        """Move what a set-up made out of `tree`, beside the files that are the repository's.
+
+        Args:
+            key: what the set-up depends on.
+            tracked: the paths of the repository in `tree`.
+
+        Raises:
+            ToolError: it cannot be moved.
+        """
+        draft = self._setups / f"{key}.new"
+        try:
+            self._lent.forget(key)
+            self._remove(draft)
+            draft.mkdir(mode=_PRIVATE, parents=True)
+            for path in _untracked(self.tree, tracked):
+                target = draft / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                (self.tree / path).rename(target)
+            draft.rename(self._setups / key)
+        except OSError as error:
+            raise _no_place(draft, error) from error
+        self.evict()
+
+    def bring_setup(self, key: str) -> None:
+        """Put what a set-up made into `tree`. What the repository itself has at a place stays.
+
+        Raises:
+            ToolError: it cannot be copied.
+        """
+        kept = self._setups / key
+        try:
+            with suppress(OSError):
+                os.utime(kept)
+            if not self._lent.has(key):
+                self._remove(self._lent.folder)
+            intact = self._lent.put(key, self.tree)
+            copied = []
+            for folder, names in _missing(kept, self.tree, intact):
+                _copy([kept / folder / name for name in names], self.tree / folder)
+                copied += [path for name in names if _is_folder(self.tree / (path := _joined(folder, name)))]
+            self._lent.note(key, self.tree, intact, copied)
+        except OSError as error:
+            raise _no_place(self.tree, error) from error
+
+    def load(self, key: str) -> tuple[RunResult, ControlTest | None] | None:
+        """What `save` wrote under a key; None where there is nothing that can be read."""
+        path = self._home / "before" / f"{key}.json"
+        try:
+            with path.open("rb") as file:
+                data = json.loads(file.read(_MOST_RESULT_BYTES))
+            os.utime(path)
+        except (OSError, ValueError, RecursionError):
+            return None
+        return _unpacked(data)
+
+    def save(self, key: str, result: RunResult, control: ControlTest | None) -> None:
+        """Keep a base's result, and which test must fail there; where that is not possible it is run the next time."""
+        folder = self._home / "before"
+        draft = folder / f"{key}.{os.getpid()}"
+        with suppress(OSError):
+            folder.mkdir(mode=_PRIVATE, exist_ok=True)
+            draft.write_text(json.dumps(_packed(result, control)), encoding="utf-8")
+            draft.replace(folder / f"{key}.json")
+
+    def evict(self) -> None:
+        """Remove what was not used for the longest time, and what a process that died left."""
+        with suppress(OSError):
+            for path in self._setups.glob("*.new"):
+                self._remove(path)
+        for path in _oldest(self._setups, _MOST_SETUPS):
+            self._remove(path)
+        for path in _oldest(self._home / "before", _MOST_RESULTS):
+            with suppress(OSError):
+                path.unlink()
+
+    @staticmethod
+    def _remove(*folders: Path) -> None:
+        try:
+            for folder in folders:
+                remove_folder(folder)
+        except (WorkspaceError, NotADirectoryError) as error:
+            raise ToolError(f"the files of a test run could not be removed: {error}") from error
+
+
+Stamp: TypeAlias = "tuple[int | str, ...]"
+"""Mode, number, size, time of the content's change, time of any change, digest of the content or nothing.
+
+Of a folder the mode alone, for entries come and go.
+"""
+
+
+class Stamper:
+    """Tells whether a file is as it was, whatever commands did meanwhile.
+
+    Nobody but the kernel sets the time of a file's change of state (ctime): a file that still has its number, its
+    size and that time is as it was. Some file systems, such as tmpfs, leave that time as it is when a file is
+    written through shared memory (`mmap`); there the content is compared too.
+
+    Args:
+        by_content: compare it.
+    """
+
+    def __init__(self, *, by_content: bool) -> None:
+        self._by_content = by_content
+
+    def folder(self, folder: Path) -> Iterator[tuple[str, Stamp]]:
+        """The stamps of a folder and of everything in it, by path. No link is followed.
+
+        Raises:
+            OSError: something in it is closed to us.
+        """
+        pending = [""]
+        while pending:
+            inside = pending.pop()
+            yield inside, self._stamp(folder / inside, os.lstat(folder / inside))
+            with os.scandir(folder / inside) as entries:
+                for entry in entries:
+                    path = _joined(inside, entry.name)
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(path)
+                    else:
+                        yield path, self._stamp(entry, entry.stat(follow_symlinks=False))
+
+    def files(self, folder: Path, paths: Iterable[str]) -> dict[str, Stamp | None]:
+        """The stamps of some files of a folder; None where none is."""
+        found: dict[str, Stamp | None] = {}
+        for path in paths:
+            try:
+                found[path] = self._stamp(folder / path, os.lstat(folder / path))
+            except OSError:
+                found[path] = None
+        return found
+
+    def _stamp(self, path: os.PathLike[str], found: os.stat_result) -> Stamp:
+        if stat.S_ISDIR(found.st_mode):
+            return found.st_mode, 0, 0, 0, 0, ""
+        digest = ""
+        if self._by_content and stat.S_ISREG(found.st_mode):
+            with open(path, "rb") as file:  # noqa: PTH123  an entry of a folder
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return found.st_mode, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, digest
+
+
+def _tells_of_maps(probe: Path) -> bool:
+    """Whether the file system of a new file changes its times when it is written through shared memory.
+
+    Raises:
+        OSError: the file cannot be made.
+    """
+    probe.unlink(missing_ok=True)
+    with probe.open("xb+") as file:
+        file.write(b"0")
+        file.flush()
+        os.utime(file.fileno(), ns=(0, 0))
+        with mmap.mmap(file.fileno(), 1) as shared:
+            # A page that was read before is what such file systems let be written without being told.
+            shared[0] = shared[0] + 1
+        changed = os.fstat(file.fileno()).st_mtime_ns != 0
+    probe.unlink()
+    return changed
+
+
+class _Lent:
+    """Folders of a set-up that were lent to a run: what did not change in them need not be copied again.
+
+    Args:
+        folder: where they are between two runs.
+        stamper: tells what did not change.
+    """
+
+    def __init__(self, folder: Path, stamper: Stamper) -> None:
+        self.folder, self._stamper = folder, stamper
+        self._key = ""
+        self._stamps: dict[str, dict[str, Stamp]] = {}  # of everything in a folder, by its path in the tree
+        self._record = folder.with_name(f"{folder.name}.json")
+
+    def has(self, key: str) -> bool:
+        """Whether these are folders of this set-up."""
+        return self._key == key
+
+    def forget(self, key: str) -> None:
+        """Lend nothing of a set-up any more, for it is made anew."""
+        if self._key == key:
+            self._key, self._stamps = "", {}
+
+    def load(self) -> bool:
+        """Go on with what another process saved; False where there is nothing."""
+        try:
+            data = json.loads(self._record.read_bytes())
+            self._record.unlink()
+            self._stamps = {
+                folder: {path: tuple(stamp) for path, stamp in stamps.items()}
+                for folder, stamps in data["stamps"].items()
+            }
+            self._key = str(data["key"])
+        except (OSError, ValueError, RecursionError, TypeError, LookupError, AttributeError):
+            self._stamps = {}
+        return bool(self._stamps)
+
+    def save(self, tree: Path) -> bool:
+        """Take everything back for the next process; False where there is nothing, or no space."""
+        if not self._stamps:
+            return False
+        try:
+            self.take_back(tree)
+            self._record.write_text(json.dumps({"key": self._key, "stamps": self._stamps}), encoding="ascii")
+        except OSError:
+            return False
+        return True
+
+    def take_back(self, tree: Path) -> None:
+        """Move the folders out of a tree in which nothing runs any more."""
+        for path in self._stamps:
+            target = self.folder / path
+            # A run may have put a link in the place of a folder, here or above.
+            if _is_folder(tree / path) and _is_inside(tree, path):
+                target.parent.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+                with suppress(OSError):  # it may be closed to us; then it is copied
+                    (tree / path).rename(target)
+
+    def put(self, key: str, tree: Path) -> set[str]:
+        """Move the folders of this set-up into a tree, without what changed; those in which nothing is missing."""
+        if key != self._key:
+            self._stamps = {}
+        intact = set()
+        for path, stamps in self._stamps.items():
+            source = self.folder / path
+            if _is_folder(source) and not os.path.lexists(tree / path) and _is_inside(tree, path):
+                changed, is_whole = self._compared(source, stamps)
+                for one in changed:
+                    _discard(one)
+                if is_whole:
+                    intact.add(path)
+                if source.exists():
+                    source.rename(tree / path)
+        return intact
+
+    def note(self, key: str, tree: Path, intact: Collection[str], copied: Iterable[str]) -> None:
+        """Remember how the folders are now, before anything runs there.
+
+        Args:
+            key: of the set-up.
+            tree: where the folders are.
+            intact: those that `put` has compared, and in which nothing was missing.
+            copied: those that were copied since.
+        """
+        known = self._stamps if self._key == key else {}
+        inside = tuple(f"{path}/" for path in known)
+        folders = [
+            *(path for path in known if _is_folder(tree / path)),
+            *(path for path in copied if path not in known and not path.startswith(inside)),
+        ]
+        fresh = {path: dict(self._stamper.folder(tree / path)) for path in folders if path not in intact}
+        self._key, self._stamps = key, {path: fresh.get(path) or known[path] for path in folders}
+        newest = max((int(stamp[4]) for stamps in fresh.values() for stamp in stamps.values()), default=0)
+        # What changes from now on has another time.
+        time.sleep(min(max(0, newest + _TICK_NS - time.time_ns()), _TICK_NS) / 1e9)
+
+    def _compared(self, folder: Path, stamps: Mapping[str, Stamp]) -> tuple[list[Path], bool]:
+        """What is not as it was, as single files and folders; and whether all that was there still is."""
+        changed, same = [], 0
+        try:
+            for path, stamp in self._stamper.folder(folder):
+                if stamps.get(path) == stamp:
+                    same += 1
+                else:
+                    changed.append(folder / path)
+        except OSError:  # a folder that is closed to us
+            return [folder], False
+        return changed, same == len(stamps)
+
+
+def _discard(path: Path) -> None:
+    if _is_folder(path):
+        remove_folder(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _copy(sources: list[Path], folder: Path) -> None:
+    """Copy files, folders and links as they are.
+
+    Raises:
+        ToolError: it is not possible.
+    """
+    made = subprocess.run(  # noqa: S603  a copy of our own
+        [*_COPY, "--", *map(str, sources), f"{folder}/"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    if made.returncode != 0:
+        said = made.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+        raise ToolError(f"what the set-up made could not be copied: {' '.join(said)[:300]}")
+
+
+def _packed(result: RunResult, control: ControlTest | None) -> dict[str, Any]:
+    cases = [asdict(case) for case in result.cases.values()]
+    facts = {**asdict(replace(result, cases={}, unsteady=frozenset())), "cases": cases, "unsteady": []}
+    return {"result": facts, "control": control and asdict(control)}
+
+
+def _unpacked(data: Any) -> tuple[RunResult, ControlTest | None] | None:
+    """What `_packed` wrote; None where it is damaged."""
+    try:
+        facts, control = data["result"], data["control"]
+        cases: Iterable[CaseResult] = (
+            CaseResult(**{**case, "status": CaseStatus(case["status"])}) for case in facts["cases"]
+        )
+        known = {**facts, "kind": RunKind.BEFORE, "unsteady": frozenset(), "cached": True}
+        result = RunResult(**{**known, "cases": {case.id: case for case in cases}})
+        return result, control and ControlTest(control["folder"], (control["form"][0], control["form"][1]))
+    except (TypeError, KeyError, ValueError, LookupError):
+        return None
+
+
+def _joined(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
+
+
+def _is_inside(tree: Path, path: str) -> bool:
+    """Whether the folder of a path is there, and no link leads to it."""
+    parent = (tree / path).parent
+    return parent.is_dir() and os.path.realpath(parent) == os.path.normpath(
+        os.path.join(os.path.realpath(tree), os.path.dirname(path))  # noqa: PTH118, PTH120  names
+    )
+
+
+def _no_place(folder: Path, error: OSError) -> ToolError:
+    return ToolError(f"tests cannot run in {folder}: {error.strerror or error}")
+
+
+def _oldest(folder: Path, most: int) -> list[Path]:
+    try:
+        dated = sorted(((path.stat().st_mtime_ns, path) for path in folder.iterdir()), reverse=True)
+    except OSError:
+        return []
+    return [path for _, path in dated[most:]]
+
+
+def _untracked(tree: Path, tracked: Mapping[str, str]) -> list[str]:
+    """The uppermost paths that are not the repository's and hold nothing of it. No link is followed."""
+    folders = folders_of(tracked)
+    found: list[str] = []
+    pending = [""]
+    while pending:
+        inside = pending.pop()
+        with os.scandir(tree / inside) as entries:
+            for entry in entries:
+                path = _joined(inside, entry.name)
+                if path in folders and entry.is_dir(follow_symlinks=False):
+                    pending.append(path)
+                elif path not in tracked and path not in folders and entry.name not in _NOT_KEPT:
+                    found.append(path)
+    return found
+
+
+def _missing(kept: Path, tree: Path, intact: Collection[str]) -> Iterator[tuple[str, list[str]]]:
+    """Folders of `tree`, with what of `kept` is to be copied into each: nothing into those that are `intact`."""
+    pending = [""]
+    while pending:
+        inside = pending.pop()
+        names = []
+        with os.scandir(kept / inside) as entries:
+            for entry in entries:
+                path = _joined(inside, entry.name)
+                if not os.path.lexists(tree / path):
+                    names.append(entry.name)
+                elif path not in intact and entry.is_dir(follow_symlinks=False) and _is_folder(tree / path):
+                    pending.append(path)
+        if names:
+            yield inside, names
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether it is a folder itself and no link to one."""
+    return path.is_dir() and not path.is_symlink()

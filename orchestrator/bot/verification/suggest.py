@@ -1,0 +1,565 @@
+"""Proposes how a repository's tests are run, from its files alone: nothing of it is executed.
+
+A repository's text is untrusted. It decides between commands of known forms; only what a workflow or instructions
+name is copied from it, in one plain line, and such a proposal says so.
+"""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import tomllib
+from collections import Counter
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.bot.verification.named_commands import call_in_instructions, call_in_workflow
+from orchestrator.core.test_paths import is_test_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+MOST_PATHS = 200_000
+_MOST_CHARS = 200_000
+"""Of one file."""
+_MOST_TESTS_READ = 20
+_MOST_WORKFLOWS = 30
+_MOST_STEPS = 4
+_REPORT_XML = "test-report.xml"
+_REPORT_JSON = "test-report.json"
+
+
+class Confidence(IntEnum):
+    """How likely a proposal is right."""
+
+    GUESS = 1
+    """The command was only seen, or one is known that is often right."""
+    LIKELY = 2
+    """The repository names the command, or a tool of it; whether it runs here is open."""
+    SURE = 3
+    """The repository has the runner's settings or names it as its test."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """How the tests may be run.
+
+    Attributes:
+        command: runs them, in the repository's folder.
+        source: what of the repository says so, in a few words.
+        setup: makes ready what they need; empty for nothing.
+        report: where the command writes its report; empty for pytest, which is told where, and where there is none.
+        copied: the command, or the set-up, is the repository's own text.
+    """
+
+    command: str
+    source: str
+    confidence: Confidence
+    setup: str = ""
+    report: str = ""
+    copied: bool = False
+
+
+def suggest(paths: Iterable[str], read: Callable[[str], str | None]) -> list[Proposal]:
+    """Proposals for a repository, the best one first; none where nothing is known of its tests.
+
+    Args:
+        paths: of its files, relative, with `/`. Of more than `MOST_PATHS` the rest is left out.
+        read: a file's text; None where there is none, or it is no text.
+    """
+    files = _Files(paths, read)
+    found = [(proposal, files.tests_in(suffixes)) for look, suffixes in _LOOKS for proposal in look(files)]
+    found.sort(key=lambda one: (one[0].confidence, one[1]), reverse=True)
+    best: dict[str, Proposal] = {}
+    for proposal, _ in found:
+        best.setdefault(proposal.command, proposal)
+    return list(best.values())
+
+
+def names_each_test(command: str, report: str) -> bool:
+    """Whether it is known of a command that its report tells every test; else only its exit code may count."""
+    return bool(report) or re.search(r"(?:^|[\s/])pytest(?:\s|$)", command) is not None
+
+
+_REACHED = (
+    (r"pip3?|uv|poetry|pdm|pipenv|tox|nox|hatch", "pypi.org *.pythonhosted.org"),
+    (r"npm|pnpm|npx|bun", "registry.npmjs.org"),
+    (r"yarn", "registry.yarnpkg.com registry.npmjs.org"),
+    (r"cargo", "index.crates.io static.crates.io"),
+    (r"go (?:mod|get|install)", "proxy.golang.org sum.golang.org"),
+    (r"mvnw?", "repo.maven.apache.org"),
+    (
+        r"gradlew?",
+        "services.gradle.org plugins.gradle.org github.com *.githubusercontent.com repo.maven.apache.org",
+    ),
+    (r"bundle|gem", "rubygems.org index.rubygems.org"),
+    (r"composer", "repo.packagist.org api.github.com codeload.github.com"),
+)
+"""Installers, and where each gets things from if nothing else is set."""
+
+
+def hosts_of(setup: str) -> tuple[str, ...]:
+    """What a set-up command may have to reach, by the installers that it names."""
+    reached = (hosts for names, hosts in _REACHED if re.search(rf"\b(?:{names})\b", setup))
+    return tuple(dict.fromkeys(" ".join(reached).split()))
+
+
+class _Files:
+    """The repository's files, each read once."""
+
+    def __init__(self, paths: Iterable[str], read: Callable[[str], str | None]) -> None:
+        self.paths = {path: None for path, _ in zip(paths, range(MOST_PATHS), strict=False)}
+        self._read = read
+        self._texts: dict[str, str] = {}
+
+    def has(self, *paths: str) -> str:
+        """The first of these paths that is there; else nothing."""
+        return next((path for path in paths if path in self.paths), "")
+
+    def text(self, path: str) -> str:
+        """A file's beginning; nothing where it is not there."""
+        if path not in self._texts:
+            self._texts[path] = (self._read(path) or "")[:_MOST_CHARS] if path in self.paths else ""
+        return self._texts[path]
+
+    def toml(self, path: str) -> dict[str, Any]:
+        """A TOML file's values; none where it is broken."""
+        try:
+            return tomllib.loads(self.text(path))
+        except (ValueError, RecursionError):  # a plain ValueError: more digits than Python reads
+            return {}
+
+    def json(self, path: str) -> dict[str, Any]:
+        """A JSON file's values; none where it is broken, or no object."""
+        try:
+            values = json.loads(self.text(path) or "{}")
+        except (ValueError, RecursionError):
+            return {}
+        return values if isinstance(values, dict) else {}
+
+    def sections(self, path: str) -> set[str]:
+        """The sections of an INI file; none where it is broken."""
+        parser = configparser.RawConfigParser(strict=False)
+        try:
+            parser.read_string(self.text(path))
+        except configparser.Error:
+            return set()
+        return set(parser.sections())
+
+    @cached_property
+    def tests(self) -> list[str]:
+        """Files that belong to the tests."""
+        return [path for path in self.paths if is_test_path(path)]
+
+    @cached_property
+    def _tests_by_suffix(self) -> Counter[str]:
+        return Counter(path.rpartition(".")[2] for path in self.tests)
+
+    def tests_in(self, suffixes: tuple[str, ...]) -> int:
+        """How many test files have one of these suffixes."""
+        return sum(self._tests_by_suffix[suffix] for suffix in suffixes)
+
+
+def _table(values: object, *keys: str) -> dict[str, Any]:
+    """A table inside tables; an empty one where it is not there."""
+    for key in keys:
+        values = values.get(key) if isinstance(values, dict) else None
+    return values if isinstance(values, dict) else {}
+
+
+# Python.
+
+_TEST_GROUPS = ("test", "tests", "testing", "dev", "develop", "development")
+"""Names of extras and groups that may be copied into a command."""
+_TEST_REQUIREMENTS = (
+    "requirements-test.txt", "requirements-tests.txt", "requirements-dev.txt", "requirements_test.txt",
+    "requirements_dev.txt", "test-requirements.txt", "dev-requirements.txt", "requirements/test.txt",
+    "requirements/tests.txt", "requirements/testing.txt", "requirements/dev.txt", "tests/requirements.txt",
+)  # fmt: skip
+_PYTEST = ".venv/bin/python -m pytest"
+_VENV = "python3 -m venv .venv"
+_INSTALL = ".venv/bin/python -m pip install -q"
+_TOOLS = "python3 -m venv .tools && .tools/bin/python -m pip install -q"
+"""For tools that make the tests' environment: they stay out of it."""
+_NAMES_PYTEST = re.compile(r"\bpytest\b")
+_PYTEST_STYLE = re.compile(r"^(?:import pytest|from pytest |(?:async )?def test_|@pytest\.)", re.MULTILINE)
+_NOX_SESSION = re.compile(
+    r"^@nox\.session(?:\((?![^)\n]*(?:python|name))[^)\n]*\))?\n(?:async )?def (tests?|unit|pytest)\(",
+    re.MULTILINE,
+)
+"""One for any Python, so that its environment is called as it is."""
+
+
+class _Python:
+    """What a repository says of its Python tests."""
+
+    def __init__(self, files: _Files) -> None:
+        self.files = files
+        self.project = files.toml("pyproject.toml")
+        self.tool = _table(self.project, "tool")
+        self.extras = self._named(_table(self.project, "project", "optional-dependencies"))
+        self.groups = self._named(_table(self.project, "dependency-groups"))
+        self.requirements = [path for path in _TEST_REQUIREMENTS if files.has(path)]
+        self.is_installable = bool(
+            _table(self.project, "project")
+            or files.has("setup.py")
+            or {"metadata", "options"} & files.sections("setup.cfg")
+        )
+        if files.has("requirements.txt") and not _table(self.project, "project"):
+            self.requirements.insert(0, "requirements.txt")
+
+    def _named(self, table: dict[str, Any]) -> dict[str, str]:
+        """Extras or groups for tests, with the requirements that they list."""
+        lists = ((name, table.get(name)) for name in _TEST_GROUPS)
+        return {
+            name: "\n".join(item for item in listed if isinstance(item, str))
+            for name, listed in lists
+            if isinstance(listed, list)
+        }
+
+    def pytest_source(self) -> str:
+        """What says that pytest runs the tests; empty where nothing does."""
+        files = self.files
+        if "pytest" in self.tool:
+            return "[tool.pytest] in pyproject.toml"
+        for path, section in (("pytest.ini", "pytest"), ("tox.ini", "pytest"), ("setup.cfg", "tool:pytest")):
+            if section in files.sections(path):
+                return f"[{section}] in {path}"
+        if path := files.has("pytest.ini", ".pytest.ini", "pytest.toml", "conftest.py", "tests/conftest.py"):
+            return path
+        for path in (
+            "pyproject.toml",
+            *self.requirements,
+            "setup.py",
+            "setup.cfg",
+            "tox.ini",
+            "noxfile.py",
+            "Pipfile",
+        ):
+            if _NAMES_PYTEST.search(files.text(path)):
+                return f"pytest in {path}"
+        tests = [path for path in files.tests if path.endswith(".py")][:_MOST_TESTS_READ]
+        return next((path for path in tests if _PYTEST_STYLE.search(files.text(path))), "")
+
+    def by_tool(self) -> tuple[str, str] | None:
+        """The set-up by the project's own tool, and its name; None where it has none."""
+        files, chosen = self.files, " ".join(f"--group {name}" for name in self.groups if name != "dev")
+        extras = " ".join(f"--extra {name}" for name in self.extras if name not in self.groups)
+        if files.has("uv.lock"):
+            words = " ".join(filter(None, (".tools/bin/uv sync -q --frozen", chosen, extras)))
+            return f"{_TOOLS} uv && {words}", "uv.lock"
+        if files.has("poetry.lock") or "poetry" in self.tool:
+            groups = [name for name in _TEST_GROUPS if name in _table(self.tool, "poetry", "group")]
+            with_groups = f" --with {','.join(groups)}" if groups else ""
+            made = "POETRY_VIRTUALENVS_IN_PROJECT=true .tools/bin/poetry install -q --no-interaction"
+            return f"{_TOOLS} poetry && {made}{with_groups}", files.has("poetry.lock") or "[tool.poetry]"
+        if files.has("pdm.lock") or "pdm" in self.tool:
+            named = " ".join(f"-G {name}" for name in (*self.groups, *self.extras))
+            words = " ".join(filter(None, (".tools/bin/pdm install -q", named)))
+            return f"{_TOOLS} pdm && {words}", files.has("pdm.lock") or "[tool.pdm]"
+        if files.has("Pipfile.lock"):
+            return f"{_TOOLS} pipenv && PIPENV_VENV_IN_PROJECT=1 .tools/bin/pipenv sync --dev", "Pipfile.lock"
+        return None
+
+    def by_pip(self, *packages: str) -> str:
+        """The set-up by pip; nothing where nothing is to be installed."""
+        steps = []
+        if self.requirements:
+            steps.append(" ".join((_INSTALL, *(f"-r {path}" for path in self.requirements))))
+        words = []
+        if self.is_installable:
+            words += ["-e", f'".[{",".join(self.extras)}]"' if self.extras else "."]
+        words += [f"--group {name}" for name in self.groups]
+        listed = " ".join(
+            (*self.extras.values(), *self.groups.values(), *map(self.files.text, self.requirements))
+        )
+        words += [package for package in packages if not re.search(rf"\b{package}\b", listed)]
+        if self.groups:
+            steps.insert(0, f"{_INSTALL} --upgrade pip")  # 25.1 knows groups
+        if words:
+            steps.append(" ".join((_INSTALL, *words)))
+        return " && ".join((_VENV, *steps)) if steps else ""
+
+
+def _python(files: _Files) -> Iterator[Proposal]:
+    if not files.tests_in(("py",)):
+        return
+    python = _Python(files)
+    source = python.pytest_source()
+    if by_tool := python.by_tool():
+        setup, tool = by_tool
+        yield Proposal(_PYTEST, f"{tool}, {source or 'test files'}", _sure(source), setup)
+        return
+    if not source:
+        yield from _unittest(files, python)
+        return
+    declared = python.extras or python.groups or python.requirements
+    if not declared:
+        yield from _by_environments(files, python)
+    confidence = Confidence.SURE if declared else Confidence.LIKELY
+    yield Proposal(_PYTEST, source, confidence, python.by_pip("pytest"))
+
+
+def _sure(source: str) -> Confidence:
+    return Confidence.SURE if source else Confidence.LIKELY
+
+
+def _by_environments(files: _Files, python: _Python) -> Iterator[Proposal]:
+    """tox, nox and hatch know what the tests need, where the project itself does not say it.
+
+    A copy of the code that they installed would be tested in the place of the change, so the code is linked.
+    """
+    is_tox = {"tox", "testenv"} & files.sections("tox.ini") or "tox:tox" in files.sections("setup.cfg")
+    if is_tox or "tox" in python.tool or files.has("tox.toml"):
+        made = f"{_TOOLS} tox && .tools/bin/tox run -q -e py --notest --develop"
+        where = files.has("tox.ini", "tox.toml", "pyproject.toml", "setup.cfg")
+        yield Proposal(".tox/py/bin/python -m pytest", f"tox in {where}", Confidence.SURE, made)
+    if session := _NOX_SESSION.search(files.text("noxfile.py")):
+        program = f".nox/{session[1]}/bin/python -m"
+        linked = f" && {program} pip install -q -e ." if python.is_installable else ""
+        made = f"{_TOOLS} nox && .tools/bin/nox -s {session[1]} --install-only{linked}"
+        yield Proposal(f"{program} pytest", "noxfile.py", Confidence.SURE, made)
+    if environments := _table(python.tool, "hatch", "envs"):
+        hatch = "HATCH_DATA_DIR=.hatch .tools/bin/hatch"
+        scripts = _table(environments, "default", "scripts")
+        run, made = ("run test", "run python -V") if "test" in scripts else ("test", "test -- --version")
+        source = "[tool.hatch.envs] in pyproject.toml"
+        yield Proposal(f"{hatch} {run}", source, Confidence.SURE, f"{_TOOLS} hatch && {hatch} {made}")
+
+
+def _unittest(files: _Files, python: _Python) -> Iterator[Proposal]:
+    """Tests of the standard library's kind. pytest runs them too, and says how each one ended."""
+    setup = python.by_pip()
+    program = ".venv/bin/python" if setup else "python3"
+    names = [path.rpartition("/")[2] for path in files.tests if path.endswith(".py")]
+    pattern = "" if any(name.startswith("test") for name in names) else ' -p "*_test.py"'
+    folder = next(
+        (name for name in ("tests", "test") if any(path.startswith(f"{name}/") for path in files.tests)), ""
+    )
+    start = f" -s {folder}" if folder else ""
+    if files.has(f"{folder}/__init__.py"):
+        start += " -t ."
+    if files.has("manage.py"):
+        command, source = f"{program} manage.py test", "manage.py"
+    else:
+        command, source = f"{program} -m unittest discover{start}{pattern}", "test files without pytest"
+    yield Proposal(command, source, Confidence.LIKELY, setup)
+    by_pytest = python.by_pip("pytest")
+    yield Proposal(_PYTEST, "test files; pytest runs them too", Confidence.GUESS, by_pytest)
+
+
+# JavaScript.
+
+_MANAGERS = (  # the lock file, the program, the set-up
+    ("pnpm-lock.yaml", "pnpm", "pnpm install --frozen-lockfile"),
+    ("yarn.lock", "yarn", "yarn install --frozen-lockfile"),
+    ("bun.lock", "bun", "bun install --frozen-lockfile"),
+    ("bun.lockb", "bun", "bun install --frozen-lockfile"),
+    ("package-lock.json", "npm", "npm ci --no-audit --no-fund"),
+    ("npm-shrinkwrap.json", "npm", "npm ci --no-audit --no-fund"),
+)
+_NO_LOCK = ("", "npm", "npm install --no-audit --no-fund")
+_RUN = {"npm": "npx --no", "pnpm": "pnpm exec", "yarn": "yarn run", "bun": "bunx --no-install"}
+_NODE_REPORTS = {  # what makes a runner write a report that is understood, and where
+    "jest": (f"--json --outputFile={_REPORT_JSON}", _REPORT_JSON),
+    "react-scripts": (f"--watchAll=false --json --outputFile={_REPORT_JSON}", _REPORT_JSON),
+    "vitest": (f"--reporter=json --outputFile={_REPORT_JSON}", _REPORT_JSON),
+    "mocha": (f"--reporter xunit --reporter-option output={_REPORT_XML}", _REPORT_XML),
+    "node": (f"--test-reporter=junit --test-reporter-destination={_REPORT_XML}", _REPORT_XML),
+    "bun": (f"--reporter=junit --reporter-outfile={_REPORT_XML}", _REPORT_XML),
+}
+_NODE_CALL = re.compile(  # the runner that a script ends with, so that more arguments reach it
+    r"(?:.*(?:&&|;)\s*)?(?:cross-env(?:-shell)?\s+)?(?:[A-Z_]+=\S*\s+)*(?:npx\s+(?:--no\S*\s+)?|c8\s+|nyc\s+)?"
+    r"(?:(?P<runner>jest|vitest|mocha)\b|(?P<scripts>react-scripts)\s+test\b|(?P<node>node)\s[^|;&]*--test\b"
+    r"|(?P<bun>bun)\s+test\b)(?P<rest>[^|;&<>]*)"
+)
+_NO_TEST = "no test specified"
+_MOST_SCRIPT_CHARS = 1_000
+
+
+def _node(files: _Files) -> Iterator[Proposal]:
+    package = files.json("package.json")
+    if not package:
+        return
+    named = str(package.get("packageManager", "")).partition("@")[0]
+    locks = (one for one in _MANAGERS if files.has(one[0]))
+    by_name = (one for one in _MANAGERS if one[1] == named)
+    found = next(locks, None) or next(by_name, None)
+    _, manager, setup = found or _NO_LOCK
+    needed = {**_table(package, "dependencies"), **_table(package, "devDependencies")}
+    if manager == "yarn" and files.has(".yarnrc.yml"):
+        setup = "yarn install --immutable"
+    if not needed and not found:
+        setup = ""
+    script = _table(package, "scripts").get("test")
+    if isinstance(script, str) and script.strip() and _NO_TEST not in script:
+        command, report = _script_call(manager, script.strip())
+        yield Proposal(command, "the script test in package.json", Confidence.SURE, setup, report)
+        return
+    runner = next((name for name in ("vitest", "jest", "mocha") if name in needed), "")
+    if runner:
+        options, report = _NODE_REPORTS[runner]
+        command = f"{_RUN[manager]} {runner}{' run' if runner == 'vitest' else ''} {options}"
+        yield Proposal(command, f"{runner} in package.json", Confidence.LIKELY, setup, report)
+    elif files.tests_in(("js", "mjs", "cjs")):
+        options, report = _NODE_REPORTS["node"]
+        yield Proposal(f"node --test {options}", "test files", Confidence.GUESS, setup, report)
+
+
+def _script_call(manager: str, script: str) -> tuple[str, str]:
+    """The call of a package's script, with what makes its runner write a report where that is known."""
+    call = f"{manager} run test"
+    match = _NODE_CALL.fullmatch(script) if len(script) <= _MOST_SCRIPT_CHARS else None
+    runner = next(filter(None, match.group("runner", "scripts", "node", "bun")), "") if match else ""
+    if not match or "--watch" in match["rest"]:
+        return call, ""
+    options, report = _NODE_REPORTS[runner]
+    if runner == "node":  # its options stand before the names of files
+        return f'NODE_OPTIONS="{options}" {call}', report
+    before = "CI=true " if runner == "react-scripts" else ""
+    return f"{before}{call} {'-- ' if manager == 'npm' else ''}{options}", report
+
+
+# Other languages. Caches lie in the folder, for nothing else outlives a command; a set-up's are kept.
+
+
+def _rust(files: _Files) -> Iterator[Proposal]:
+    if not files.has("Cargo.toml"):
+        return
+    locked = " --locked" if files.has("Cargo.lock") else ""
+    cargo = "CARGO_HOME=.cargo-home cargo"
+    nextest = files.toml(".config/nextest.toml")
+    profiles = _table(nextest, "profile")
+    profile = next(
+        (name for name in ("ci", "default") if isinstance(_table(profiles, name, "junit").get("path"), str)),
+        "",
+    )
+    path = _table(profiles, profile, "junit").get("path", "")
+    if profile and re.fullmatch(r"[\w-]{1,60}\.xml", path):
+        command = f"{cargo} nextest run{locked} --offline --no-fail-fast --profile {profile}"
+        setup = f"{cargo} nextest run{locked} --no-run"
+        report = f"target/nextest/{profile}/{path}"
+        yield Proposal(command, ".config/nextest.toml", Confidence.SURE, setup, report)
+        return
+    command = f"{cargo} test{locked} --offline --no-fail-fast"
+    yield Proposal(command, "Cargo.toml", Confidence.SURE, f"{cargo} test{locked} --no-run")
+
+
+def _go(files: _Files) -> Iterator[Proposal]:
+    if not files.has("go.mod"):
+        return
+    go = 'GOCACHE="$PWD/.go-build" GOMODCACHE="$PWD/.go-mod" GOFLAGS=-modcacherw go'
+    needs = re.search(r"^\s*require\b", files.text("go.mod"), re.MULTILINE)
+    fetch = f"{go} mod download && " if needs and not files.has("vendor/modules.txt") else ""
+    command = f"{go} test -count=1 -json ./... > {_REPORT_JSON}"
+    setup = f"{fetch}{go} test -count=1 -run=^none$ ./..."  # builds what the tests need
+    yield Proposal(command, "go.mod", Confidence.SURE, setup, _REPORT_JSON)
+
+
+def _java(files: _Files) -> Iterator[Proposal]:
+    if files.has("pom.xml"):
+        program = "MAVEN_USER_HOME=.maven ./mvnw" if files.has("mvnw") else "mvn"
+        maven = f'{program} -B -q -fae -Dmaven.repo.local="$PWD/.m2"'
+        setup = f"{maven} -Dmaven.test.failure.ignore=true test"  # what runs tests is fetched by running some
+        report = "**/target/surefire-reports/TEST-*.xml"
+        yield Proposal(f"{maven} -o test", "pom.xml", Confidence.SURE, setup, report)
+    if path := files.has("build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"):
+        program = "./gradlew" if files.has("gradlew") else "gradle"
+        gradle = f'GRADLE_USER_HOME="$PWD/.gradle-home" {program} --no-daemon -q'
+        report = "**/build/test-results/*/TEST-*.xml"
+        command = f"{gradle} --offline --continue test"
+        yield Proposal(command, path, Confidence.SURE, f"{gradle} testClasses", report)
+
+
+def _ruby(files: _Files) -> Iterator[Proposal]:
+    specs = any(path.startswith("spec/") and path.endswith("_spec.rb") for path in files.paths)
+    if not (specs or files.has(".rspec")):
+        return
+    options = f"--format json --out {_REPORT_JSON}"
+    if files.has("Gemfile"):
+        setup = "BUNDLE_PATH=.bundle/gems bundle install --quiet"
+        command = f"BUNDLE_PATH=.bundle/gems bundle exec rspec {options}"
+        yield Proposal(command, "Gemfile, spec", Confidence.SURE, setup, _REPORT_JSON)
+    else:
+        yield Proposal(f"rspec {options}", "spec", Confidence.LIKELY, report=_REPORT_JSON)
+
+
+def _php(files: _Files) -> Iterator[Proposal]:
+    path = files.has("phpunit.xml", "phpunit.xml.dist", "phpunit.dist.xml")
+    package = files.json("composer.json")
+    if not path and "phpunit/phpunit" not in _table(package, "require-dev"):
+        return
+    setup = "COMPOSER_HOME=.composer composer install -q --no-interaction --no-progress" if package else ""
+    program = "vendor/bin/phpunit" if package else "phpunit"
+    command = f"{program} --log-junit {_REPORT_XML}"
+    yield Proposal(command, path or "composer.json", Confidence.SURE, setup, _REPORT_XML)
+
+
+def _make(files: _Files) -> Iterator[Proposal]:
+    for path, program in (
+        ("GNUmakefile", "make"),
+        ("makefile", "make"),
+        ("Makefile", "make"),
+        ("justfile", "just"),
+    ):
+        targets = re.findall(r"^(test|tests|check)(?: [^:=\n]*)?:(?![:=])", files.text(path), re.MULTILINE)
+        if targets:
+            target = min(targets, key=("test", "tests", "check").index)
+            yield Proposal(f"{program} {target}", f"{target} in {path}", Confidence.LIKELY)
+            return
+
+
+# What the repository names in words.
+
+_INSTRUCTIONS = (
+    "AGENTS.md",
+    "CLAUDE.md",
+    "GEMINI.md",
+    "CONTRIBUTING.md",
+    ".github/CONTRIBUTING.md",
+    "CONTRIBUTING.rst",
+)
+
+
+def _instructions(files: _Files) -> Iterator[Proposal]:
+    for path in _INSTRUCTIONS:
+        if command := call_in_instructions(files.text(path)):
+            yield Proposal(command, path, Confidence.LIKELY, copied=True)
+            return
+
+
+def _workflow(files: _Files) -> Iterator[Proposal]:
+    """The first step of a workflow that runs tests, with what its job installs before."""
+    workflows = [path for path in files.paths if re.fullmatch(r"\.github/workflows/[^/]+\.ya?ml", path)]
+    workflows.sort(key=lambda path: (not re.search(r"test|ci|check", path.rpartition("/")[2]), path))
+    for path in workflows[:_MOST_WORKFLOWS]:
+        found = call_in_workflow(files.text(path))
+        if found is None:
+            continue
+        command, setup = found
+        if any("pip" in line for line in setup):
+            # A runner's Python may be written to; the sandbox's may not.
+            in_venv = (
+                re.sub(r"^(?:python3? -m )?pip3?\b", ".venv/bin/python -m pip", line) for line in setup
+            )
+            setup = [_VENV, *in_venv]
+            command = re.sub(r"^(?:python3? -m )?(?=pytest|unittest)", ".venv/bin/python -m ", command)
+        yield Proposal(command, path, Confidence.LIKELY, " && ".join(setup[:_MOST_STEPS]), copied=True)
+        return
+
+
+_LOOKS: tuple[tuple[Callable[[_Files], Iterator[Proposal]], tuple[str, ...]], ...] = (
+    (_python, ("py",)),
+    (_node, ("js", "jsx", "ts", "tsx", "mjs", "cjs", "mts", "cts")),
+    (_rust, ("rs",)),
+    (_go, ("go",)),
+    (_java, ("java", "kt", "kts", "groovy", "scala")),
+    (_ruby, ("rb",)),
+    (_php, ("php",)),
+    (_instructions, ()),
+    (_workflow, ()),
+    (_make, ()),
+)

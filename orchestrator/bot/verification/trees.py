@@ -1,0 +1,236 @@
+"""Which paths of a change a test run reads, so that they are the base's where the base's tests are run on its code."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+import sys
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
+
+from orchestrator.bot.policy.protected import PathPolicy
+from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
+from orchestrator.core.test_paths import is_test_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from pathspec import GitIgnoreSpec
+
+    from orchestrator.core.changes import FileChange
+
+# What tests compare with, stand in for, or are set up by. Names: jest, vitest, syrupy, vcrpy, insta, go.
+_TEST_DATA = re.compile(
+    r"(?:.*/)?(?:__(?:mocks|snapshots|fixtures)__|cassettes|snapshots?|goldens?|fixtures|expected|approvals|baselines?)/.*|.*\.(?:snap|ambr|snap\.new|golden)"
+    r"|(?:.*/)?(?:setup-?tests?|(?:test|tests|jest|vitest|mocha|karma|cypress|playwright|spec)[._-]?(?:setup|helpers?|utils?|env|config|base)"
+    r"|(?:spec|test|rails)_helper)\.\w+",
+    re.IGNORECASE | re.DOTALL,
+)
+# Scripts that run tests, builds or checks, by their names.
+_SCRIPT = re.compile(
+    r"(?:.*/)?(?:(?:run|ci|do)[._-]?)?(?:tests?|runtests|check|checks|ci|build|install|setup|bootstrap|lint|verify|coverage|cov|prepare)"
+    r"(?:[._-]?(?:all|run|runner|ci|tests?|unit))?(?:\.(?:sh|bash|zsh|fish|ps1|bat|cmd|pl))?",
+    re.IGNORECASE | re.DOTALL,
+)
+_METADATA = re.compile(
+    r"(?:.*/)?[^/]+\.(?:egg-info|dist-info|egg-link)(?:/.*)?|.*\.(?:pth|so|pyd|pyc)", re.DOTALL
+)
+"""Python takes a folder of metadata on its path for an installed package: pytest loads the plug-ins that it names."""
+_RECIPES = frozenset(
+    "makefile gnumakefile justfile taskfile.yml taskfile.yaml tox.ini noxfile.py rakefile package.json".split()  # noqa: SIM905  words read best without quotes
+)
+_IN_A_RECIPE = re.compile(
+    r"(?:scripts?|tools?|ci|hack|dev|support|etc)/.*|[^/]+\.(?:sh|bash|zsh|bat|cmd|ps1|pl)", re.DOTALL
+)
+"""What is named there is run there, and no code of the product; of `bin/cli.js` that is not sure."""
+_HOOKS = re.compile(rb"^(?:[ \t]*(?:async[ \t]+)?def[ \t]+pytest_\w+|[ \t]*pytest_plugins\b)", re.MULTILINE)
+_RUNNERS = frozenset(
+    "pytest _pytest py pluggy iniconfig exceptiongroup xdist execnet coverage hypothesis anyio nose nose2 unittest2 mock tox nox "  # noqa: SIM905  words read best without quotes
+    "sitecustomize usercustomize setuptools pkg_resources _distutils_hack".split()
+)
+"""What a run of Python's tests imports before any test."""
+_IMPORT_ROOTS = frozenset({"", "src", "lib", "python"})
+_RUST_TESTS = re.compile(
+    rb"^#\[cfg\(test\)\][ \t]*\r?\n(?:#\[[^\n]*\n)*(?:pub(?:\(\w+\))? )?mod \w+ \{[ \t]*\r?\n(?>(?:(?!\}|#\[cfg\(test)[^\n]*\n)*)\}\s*\Z",
+    re.MULTILINE,
+)
+"""The module of tests at the end of a source file, as rustfmt lays it out. A file that is written otherwise is code."""
+_PYTHON = (".py", ".pyc", ".so", ".pyd")
+
+
+@dataclass(frozen=True, slots=True)
+class TestFiles:
+    """What belongs to the tests and their runs, by the patterns of one repository.
+
+    Attributes:
+        more: patterns of further test files, as in `.gitignore`.
+        commands: the commands that are run; files that they name are part of the run.
+    """
+
+    __test__ = False  # pytest takes every class of this name for tests
+
+    more: Sequence[str] = ()
+    commands: Sequence[str] = ()
+
+    def is_test(self, path: str) -> bool:
+        """Whether a path belongs to the tests."""
+        return is_test_path(path) or _TEST_DATA.fullmatch(path) is not None or self._spec().match_file(path)
+
+    def restored(
+        self,
+        files: Iterable[FileChange],
+        base: Mapping[str, str],
+        is_installed: Callable[[str], bool] = lambda _name: False,
+        text_of: Callable[[str], str | None] = lambda _path: None,
+    ) -> tuple[str, ...]:
+        """The changed paths that are as in the base where the base's tests are run, sorted.
+
+        Args:
+            files: everything in which the change differs from the base.
+            base: the base's paths.
+            is_installed: whether the base's tests find a module of this name that is not in the repository.
+            text_of: a file's text in the base.
+        """
+        shadows = _Shadows(base, is_installed)
+        changes = list(files)
+        found = {change.path for change in changes if self._is_read(change, shadows)}
+        if scripts := {change.path for change in changes if _IN_A_RECIPE.fullmatch(change.path)} - found:
+            recipes = [_run_by(path, text_of(path) or "") for path in base if path.lower() in _RECIPES]
+            found |= {path for path in scripts if any(_names(recipe, path) for recipe in recipes)}
+        return tuple(sorted(found))
+
+    def tests(self, files: Iterable[FileChange]) -> tuple[str, ...]:
+        """The changed paths that belong to the tests, sorted."""
+        return tuple(sorted(change.path for change in files if any(map(self.is_test, _places(change)))))
+
+    def inside(self, files: Iterable[FileChange], *, with_old_code: bool = False) -> dict[str, bytes]:
+        """Source files that hold tests too, which the change has otherwise: its code with the base's tests.
+
+        Args:
+            files: everything in which the change differs from the base.
+            with_old_code: the other way round.
+        """
+        made = {}
+        for change in files:
+            old, new = (version.content if version else None for version in (change.old, change.new))
+            if not change.path.endswith(".rs") or self.is_test(change.path) or old is None or new is None:
+                continue
+            of_code, of_tests = (old, new) if with_old_code else (new, old)
+            tests = _rust_tests(of_tests)
+            if tests != _rust_tests(of_code):
+                code = _RUST_TESTS.sub(b"", of_code)
+                made[change.path] = code + (b"\n" if code and not code.endswith(b"\n") else b"") + tests
+        return made
+
+    def steers_setup(self, change: FileChange) -> bool:
+        """Whether a set-up may depend on a changed file: a manifest, a lock file, a build, a script."""
+        return any(self._steers(place, change) for place in _places(change))
+
+    def _is_read(self, change: FileChange, shadows: _Shadows) -> bool:
+        return (
+            any(self.is_test(place) or self._steers(place, change) for place in _places(change))
+            or shadows.has(change)
+            or _adds_hooks(change)
+        )
+
+    def _steers(self, path: str, change: FileChange) -> bool:
+        return (
+            _protected()(change) is not None
+            or _SCRIPT.fullmatch(path) is not None
+            or _METADATA.fullmatch(path) is not None
+            or any(_names(command, path) for command in self.commands)
+        )
+
+    def _spec(self) -> GitIgnoreSpec:
+        return _compiled(tuple(self.more))
+
+
+@lru_cache(maxsize=8)
+def _compiled(patterns: tuple[str, ...]) -> GitIgnoreSpec:
+    from pathspec import GitIgnoreSpec
+
+    return GitIgnoreSpec.from_lines(patterns)
+
+
+class _Shadows:
+    """New modules that Python would find in the place of others: of its library, a test runner, or what tests import."""
+
+    def __init__(self, base: Mapping[str, str], is_installed: Callable[[str], bool]) -> None:
+        self._base, self._is_installed = base, is_installed
+        self._roots = _IMPORT_ROOTS | {posixpath.dirname(path) for path in base if is_test_path(path)}
+        self._folders = folders_of(base)
+
+    def has(self, change: FileChange) -> bool:
+        """Whether a change adds one."""
+        if change.new is None or change.old is not None or not change.path.endswith(_PYTHON):
+            return False
+        names = set(_modules(change.path, self._roots))
+        return any(self._is_foreign(name) for root, name in names if not self._is_own(root, name))
+
+    def _is_foreign(self, name: str) -> bool:
+        return (
+            name in sys.stdlib_module_names
+            or name in _RUNNERS
+            or name.startswith(("pytest_", "_pytest"))
+            or self._is_installed(name)
+        )
+
+    def _is_own(self, root: str, name: str) -> bool:
+        """Whether the base has a module of that name there already."""
+        prefix = f"{root}/{name}" if root else name
+        return f"{prefix}.py" in self._base or prefix in self._folders
+
+
+def folders_of(paths: Iterable[str]) -> set[str]:
+    """Every folder that one of these paths is in."""
+    return {path[:place] for path in paths for place, letter in enumerate(path) if letter == "/"}
+
+
+def _modules(path: str, roots: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The modules that a file is, or is in, each with the folder that Python would search."""
+    for root in roots:
+        inside = path.removeprefix(f"{root}/") if root else path
+        if not root or inside != path:
+            yield root, inside.partition("/")[0].partition(".")[0]
+
+
+@cache
+def _protected() -> PathPolicy:
+    return PathPolicy()
+
+
+def _places(change: FileChange) -> tuple[str, ...]:
+    """The path, and one below it where it may stand for a folder."""
+    modes = {version.mode for version in (change.old, change.new) if version is not None}
+    return (change.path, f"{change.path}/_") if modes & {LINK_MODE, SUBMODULE_MODE} else (change.path,)
+
+
+def _run_by(path: str, text: str) -> str:
+    """What of a file of commands is run: all of it, or the scripts of a package."""
+    if not path.lower().endswith(".json"):
+        return text
+    try:
+        scripts = json.loads(text)["scripts"].values()
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return ""
+    return "\n".join(map(str, scripts))
+
+
+def _rust_tests(source: bytes) -> bytes:
+    found = _RUST_TESTS.search(source)
+    return found[0] if found else b""
+
+
+def _adds_hooks(change: FileChange) -> bool:
+    """Whether a Python file becomes a plug-in of pytest that was none."""
+    if not change.path.endswith(".py") or change.new is None:
+        return False
+    old = change.old.content if change.old else b""
+    return bool(_HOOKS.search(change.new.content or b"")) and not _HOOKS.search(old or b"")
+
+
+def _names(command: str, path: str) -> bool:
+    """Whether a command names a file."""
+    return re.search(rf"(?<![\w./-])(?:\./)?{re.escape(path)}(?![\w/-]|\.\w)", command) is not None

@@ -1,0 +1,568 @@
+"""Says what the runs of a change prove, test by test. Nothing here runs or reads anything."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.bot.policy.lines import in_markdown
+from orchestrator.bot.verification.base import WHOLE_RUN, CaseResult, CaseStatus
+from orchestrator.bot.verification.matching import IndexedRun, NamedTests, may_hold, without_parameters
+from orchestrator.core.prompts import render
+from orchestrator.core.test_paths import is_test_path
+from orchestrator.engine.contracts.fence import fenced, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orchestrator.bot.verification.base import Change, RunResult, Runs
+    from orchestrator.core.changes import FileChange, FileVersion
+
+_ID_CHARS = 200
+_WORDS_CHARS = 300
+_SHOWN_TESTS = 5
+_SHOWN_FILES = 5
+
+_MODEL_CHARS = 6_000
+_BRIEF_CHARS = 1_500
+_MODEL_TESTS = 15
+_BRIEF_TESTS = 3
+_BRIEF_LINES, _BRIEF_OUTPUT_CHARS = 5, 400
+_PYTEST_ERROR, _PYTEST_LINE = "E  ", ">  "
+"""How pytest begins the lines that say what went wrong, and those that are the code that did."""
+_ARGUMENTS = re.compile(r"\w+ = ")
+_OUTPUT_CHARS = 1_500
+_LEAST_OUTPUT_CHARS = 200
+
+
+class Kind(StrEnum):
+    """What is true of some tests, or of a run; the worst first."""
+
+    UNPROVEN = "unproven"
+    """The run with the change counts for nothing, and the base's does."""
+    BROKEN = "broken"
+    """Passed before, fails now."""
+    UNSTEADY = "unsteady"
+    """Passed before in each run, and fails now in some."""
+    NEW_FAILS = "new_fails"
+    """Was not there before, or was skipped, and fails."""
+    NAMED = "named"
+    """The task names it, and it fails as it did before."""
+    KEPT_UNPROVEN = "kept_unproven"
+    """The run with the base's tests and settings counts for nothing, so nothing shows what the change does to them."""
+    ONLY_AS_CHANGED = "only_as_changed"
+    """Failed before, does not pass with the base's tests and settings, and does not fail with the change's."""
+    HIDDEN = "hidden"
+    """Passed before, fails with the change as the base has it, and is skipped or gone with nothing in its place."""
+    LOOSENED = "loosened"
+    """Passed before, fails with the change as the base has it, and passes as changed: without the change too."""
+    ELSEWHERE = "elsewhere"
+    """Passed before, fails with the base's settings; its own file is as it was."""
+    CHANGED = "changed"
+    """Passed before, fails with the change as the base has it, and passes as changed."""
+    GONE = "gone"
+    """Passed before or with the change's code, and is not there any more."""
+    SKIPPED = "skipped"
+    """Passed before or with the change's code, and is skipped now."""
+    FLAKY = "flaky"
+    """Ended differently on the base's own files, so nothing follows from how it ends."""
+    AS_BEFORE = "as_before"
+    """Failed before, and fails now."""
+    FIXED = "fixed"
+    """Failed before, and passes with the tests as they were."""
+    PROVES = "proves"
+    """New or changed, and fails without the change by its own assertion."""
+    PROVES_BY_ERROR = "proves_by_error"
+    """New or changed, and an exception ends it without the change."""
+    NOT_LOADED = "not_loaded"
+    """New, and could not be run without the change, which tells nothing."""
+    PASSES_WITHOUT = "passes_without"
+    """New, and passes without the change too."""
+
+
+_RED = frozenset({Kind.UNPROVEN, Kind.BROKEN, Kind.UNSTEADY, Kind.NEW_FAILS, Kind.NAMED})
+_DOUBTFUL = frozenset({Kind.KEPT_UNPROVEN, Kind.ONLY_AS_CHANGED, Kind.HIDDEN, Kind.LOOSENED, Kind.ELSEWHERE})
+_WARNING = _RED | _DOUBTFUL
+_ASKED_IF_ASSERTED = frozenset({Kind.CHANGED, Kind.GONE})
+"""What is ordinary where behaviour changes on purpose. The model is asked once whether that was the task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is true of some tests.
+
+    Attributes:
+        tests: their ids.
+        outputs: what the runner said of each where it failed, in their order.
+        files: the changed files on which it depends, each with its lines: `tests/a.py` (+3 -1); Markdown.
+        by_assertion: how many of the tests failed by their own assertion.
+        words: of a run as a whole: why it counts for nothing.
+    """
+
+    kind: Kind
+    tests: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    by_assertion: int = 0
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the runs of a change prove.
+
+    Attributes:
+        findings: the worst first.
+        problem: why nothing is known, neither for the change nor against it; in one line, else empty.
+    """
+
+    runs: Runs
+    findings: tuple[Finding, ...] = ()
+    problem: str = ""
+
+    @property
+    def is_red(self) -> bool:
+        """Whether the change breaks something, leaves failing what its task names, or cannot be run any more."""
+        return any(finding.kind in _RED for finding in self.findings)
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether tests pass, or are gone, only by what was done to them: the model is asked about that once."""
+        return bool(self.doubts)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """The tests for which that is so."""
+        return tuple(test for finding in self.findings if _is_doubtful(finding) for test in finding.tests)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """What stands at the top of the pull request: lines of Markdown in which nothing is live."""
+        return tuple(_words(finding) for finding in self.findings if finding.kind in _WARNING)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What else is true: lines of Markdown in which nothing is live."""
+        problem = (f"Nothing is known: {in_markdown(self.problem, _WORDS_CHARS)}.",) if self.problem else ()
+        return (*problem, *(_words(finding) for finding in self.findings if finding.kind not in _WARNING))
+
+    def of(self, *kinds: Kind) -> tuple[str, ...]:
+        """The tests of which one of `kinds` is true."""
+        return tuple(test for finding in self.findings if finding.kind in kinds for test in finding.tests)
+
+    def for_model(self, *, brief: bool = False) -> str:
+        """The text of a failed call: which tests, how they end, what to do.
+
+        About 6,000 characters at most; or 1,500 for a small model, which loses its task in more.
+        """
+        return _for_model(self, brief=brief)
+
+
+def judge(runs: Runs, change: Change) -> Verdict:
+    """Compare the runs of a change, test by test."""
+    before, after = runs.before, runs.after or runs.kept
+    if runs.problem or before is None or after is None:
+        return Verdict(runs, problem=runs.problem or "the tests were not run")
+    if before.problem:
+        return Verdict(runs, problem=f"the base's own run counts for nothing: {before.problem}")
+    if after.problem:
+        return Verdict(runs, (Finding(Kind.UNPROVEN, outputs=(after.output,), words=after.problem),))
+    if before.cases and not after.cases:
+        words = "it left no report of its tests, as the base's run did"
+        return Verdict(runs, (Finding(Kind.UNPROVEN, outputs=(after.output,), words=words),))
+    findings = (*_of_kept(before, runs.kept), *_Judge(runs, before, after, change).findings())
+    if before.cases and _fails_without_a_test(after) and not _fails_without_a_test(before):
+        words = f"no test failed, but the command ended with {after.exit}"
+        findings = (Finding(Kind.UNPROVEN, outputs=(after.output,), words=words), *findings)
+    return Verdict(runs, tuple(sorted(findings, key=lambda finding: list(Kind).index(finding.kind))))
+
+
+def _of_kept(before: RunResult, kept: RunResult | None) -> tuple[Finding, ...]:
+    """That the run with the base's tests and settings counts for nothing, if it does.
+
+    That may be honest: what the base's settings name has another name now. Where its tests say of themselves that
+    they pass, the change's code has a hand in what they say.
+    """
+    if kept is None or not (kept.problem or (before.cases and not kept.cases)):
+        return ()
+    words = kept.problem or f"it left no report of its tests and ended with {kept.exit}"
+    if kept.count(CaseStatus.PASSED) and replace(kept, problem="").is_green:
+        words = f"with the base's tests and settings, {words}"
+        return (Finding(Kind.UNPROVEN, outputs=(kept.output,), words=words),)
+    return (Finding(Kind.KEPT_UNPROVEN, (WHOLE_RUN,), (kept.output,), words=words),)
+
+
+def _fails_without_a_test(run: RunResult) -> bool:
+    """Whether a command fails though no test does: as by a limit for what the tests cover, or by a crash at its end."""
+    return run.exit != 0 and not run.failures
+
+
+def describe_run(run: RunResult) -> str:
+    """A run for the model: how many tests ended how, and what the runner said of those that failed."""
+    failed = run.failures
+    failed.sort(key=lambda case: case.status is not CaseStatus.FAILED)
+    named = [(case.id, case.message) for case in failed]
+    if not run.cases or run.problem or (run.exit and not failed):
+        named.append(("", run.output))
+    return _within_limit("verification/run", [("failed", "", named)], _MODEL_CHARS, run=run)
+
+
+class _Judge:
+    """One comparison."""
+
+    def __init__(self, runs: Runs, before: RunResult, after: RunResult, change: Change) -> None:
+        exit_only = not before.cases
+        self._before = IndexedRun(before, exit_only=exit_only)
+        self._after = IndexedRun(after, exit_only=exit_only)
+        self._kept = IndexedRun(runs.kept, exit_only=exit_only) if runs.kept else self._after
+        self._new = IndexedRun(runs.new, exit_only=False) if runs.new and not exit_only else None
+        self._after.pair(self._before)
+        if self._kept is not self._after:
+            self._kept.pair(self._before)
+        if self._new is not None:
+            self._new.pair(self._after)
+        self._changed = _test_files(runs, change)
+        self._removed = [item.path for item in change.files if item.new is None]
+        self._own: dict[str, tuple[str, ...]] = {}
+        self._named = NamedTests(change.task)
+        self._found: defaultdict[Kind, list[CaseResult]] = defaultdict(list)
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Everything that is true of some tests, the worst first."""
+        for name, case in self._before.cases.items():
+            self._compare(name, case)
+        self._look_at_new()
+        self._look_at_command()
+        self._replaced()
+        return tuple(self._finding(kind) for kind in Kind if self._found[kind])
+
+    def _say(self, kind: Kind, name: str, shown: CaseResult | None, case: CaseResult | None = None) -> None:
+        """Say something of a test; `shown` is how it failed, `case` how the base or the change has it."""
+        file = (case or shown or _NOTHING).file
+        shown = shown if shown is not None and shown.failed else _NOTHING
+        self._found[kind].append(replace(shown, id=name, file=file))
+
+    def _finding(self, kind: Kind) -> Finding:
+        cases = self._found[kind]
+        files: dict[str, None] = {}
+        if kind in _WITH_FILES:
+            for case in cases:
+                files.update(dict.fromkeys(self._own_files(case) or self._changed.values()))
+        return Finding(
+            kind,
+            tuple(case.id for case in cases),
+            tuple(case.message for case in cases),
+            tuple(files),
+            sum(case.is_assertion for case in cases),
+        )
+
+    def _compare(self, name: str, case: CaseResult) -> None:
+        after, kept = self._after.find(name), self._kept.find(name)
+        if name in self._before.run.unsteady:
+            if after is None or after.status is not CaseStatus.PASSED:
+                self._say(Kind.FLAKY, name, after, case)
+        elif case.status is CaseStatus.PASSED:
+            self._passed_before(name, case, kept, after)
+        elif case.failed:
+            if after is None and name in self._after.groups:
+                return  # a file that is loaded now: its tests are looked at one by one
+            if kept is None and name in self._kept.groups:
+                kept = replace(case, status=CaseStatus.PASSED)
+            self._failed_before(name, case, kept, after)
+        elif after is not None and after.failed:
+            self._say(Kind.NEW_FAILS, name, after, case)
+
+    def _passed_before(
+        self, name: str, case: CaseResult, kept: CaseResult | None, after: CaseResult | None
+    ) -> None:
+        fails = kept is not None and kept.failed and name not in self._kept.run.unsteady
+        own = self._own_files(case)
+        if after is not None and name in self._after.run.unsteady:
+            self._say(Kind.UNSTEADY, name, after, case)
+        elif after is not None and after.failed:
+            self._say(Kind.BROKEN, name, after, case)
+        elif after is None:
+            hidden = fails and kept is not None and kept.is_assertion and not own
+            self._say(Kind.HIDDEN if hidden else Kind.GONE, name, kept, case)
+        elif after.status is CaseStatus.SKIPPED:
+            hidden = fails and kept is not None and kept.status is CaseStatus.FAILED
+            self._say(Kind.HIDDEN if hidden else Kind.SKIPPED, name, kept, case)
+        elif not fails:
+            self._fails_without(name, case)
+        elif kept is not None and kept.is_assertion and not own and not self._has_test_data():
+            self._say(Kind.ELSEWHERE, name, kept, case)
+        else:
+            without = self._without(self._after.name_of(name))
+            loosened = without is not None and without.status is CaseStatus.PASSED and bool(own)
+            asserted = kept is not None and kept.is_assertion
+            self._say(Kind.LOOSENED if loosened and asserted else Kind.CHANGED, name, kept, case)
+            self._fails_without(name, case)
+
+    def _failed_before(
+        self, name: str, case: CaseResult, kept: CaseResult | None, after: CaseResult | None
+    ) -> None:
+        if after is not None and after.failed:
+            self._say(Kind.NAMED if self._named.names(case) else Kind.AS_BEFORE, name, after, case)
+        elif kept is not None and kept.status is CaseStatus.PASSED:
+            is_skipped = after is not None and after.status is CaseStatus.SKIPPED
+            kind = Kind.GONE if after is None else Kind.SKIPPED if is_skipped else Kind.FIXED
+            self._say(kind, name, kept, case)
+        else:
+            self._say(Kind.ONLY_AS_CHANGED, name, kept, case)
+
+    def _look_at_new(self) -> None:
+        """The tests that only the change has."""
+        known = self._after.paired | self._before.cases.keys()
+        failed_before = {without_parameters(case) for case in self._before.cases.values() if case.failed}
+        for name, case in self._after.cases.items():
+            if name in known:
+                continue
+            unloaded, kept = self._before.find(name), self._kept.find(name)
+            if unloaded is not None and kept is not None:  # its file could not be loaded before
+                self._failed_before(name, case, kept, case)
+            elif case.failed and without_parameters(case) in failed_before:
+                self._say(Kind.AS_BEFORE, name, case)
+            elif case.failed and name not in self._before.groups:
+                # A file that cannot be loaded any more is told of by the tests in it.
+                self._say(Kind.NEW_FAILS, name, case)
+            elif case.status is CaseStatus.PASSED and self._new is not None:
+                without = self._without(name)
+                self._say(_without_change(without), name, without, case)
+
+    def _fails_without(self, name: str, case: CaseResult) -> None:
+        """A test of the base that the change may have changed, if it does not pass without the change."""
+        without = self._without(self._after.name_of(name))
+        kind = _without_change(without)
+        if without is not None and kind in {Kind.PROVES, Kind.PROVES_BY_ERROR}:
+            self._say(kind, name, without, case)
+
+    def _without(self, name: str) -> CaseResult | None:
+        """A test of the change on the base's code; None if it is not known how it ends there."""
+        return self._new.find(name) if self._new is not None else None
+
+    def _look_at_command(self) -> None:
+        """A command that fails in *kept*, though no test does."""
+        kept, after = self._kept.run, self._after.run
+        are_green = self._before.run.is_green and after.is_green
+        if are_green and kept.cases and not kept.problem and _fails_without_a_test(kept):
+            self._found[Kind.CHANGED].append(CaseResult(WHOLE_RUN, CaseStatus.FAILED, kept.output))
+
+    def _replaced(self) -> None:
+        """A test that fails by its own assertion and is gone has to have something in its place.
+
+        Where behaviour changes on purpose, another test of the file shows the new one: it fails without the change.
+        """
+        proving = {case.file for kind in (Kind.PROVES, Kind.PROVES_BY_ERROR) for case in self._found[kind]}
+        for case in self._found.pop(Kind.GONE, []):
+            has_file = case.file and not any(may_hold(path, case) for path in self._removed)
+            is_replaced = case.file in proving if has_file else bool(proving)
+            hidden = case.is_assertion and not is_replaced
+            self._found[Kind.HIDDEN if hidden else Kind.GONE].append(case)
+
+    def _own_files(self, case: CaseResult) -> tuple[str, ...]:
+        """The changed files that may hold the test, with their lines; empty if its file is as it was."""
+        place = case.file or case.id.partition("::")[0]
+        found = self._own.get(place)
+        if found is None:
+            found = tuple(lines for path, lines in self._changed.items() if may_hold(path, case))
+            self._own[place] = found
+        return found
+
+    def _has_test_data(self) -> bool:
+        """Whether files of tests changed that no runner executes by itself, such as helpers and expected outputs."""
+        names = (path.rpartition("/")[2] for path in self._changed if is_test_path(path))
+        return any(name not in _RUN_BY_ITSELF for name in names)
+
+
+_NOTHING = CaseResult("", CaseStatus.PASSED)
+_RUN_BY_ITSELF = frozenset({"conftest.py", "pytest.ini", "tox.ini", "setup.cfg", "__init__.py"})
+_WITH_FILES = frozenset(
+    {Kind.ONLY_AS_CHANGED, Kind.HIDDEN, Kind.LOOSENED, Kind.ELSEWHERE, Kind.CHANGED, Kind.GONE, Kind.SKIPPED}
+)
+
+
+def _is_doubtful(finding: Finding) -> bool:
+    asked = finding.kind in _ASKED_IF_ASSERTED and finding.by_assertion > 0
+    return finding.kind in _DOUBTFUL or asked
+
+
+_IMPORT = re.compile(
+    r"^(?:E\s+)?(?:[\w.]+\.)?(?:ImportError|ModuleNotFoundError|SyntaxError|LoadError|NoClassDefFoundError)\b"
+    r"|\bCannot find module\b",
+    re.MULTILINE,
+)
+
+
+def _without_change(case: CaseResult | None) -> Kind:
+    """What a new test that passes with the change proves, by how it ends without."""
+    if case is None or case.status in {CaseStatus.ERROR, CaseStatus.SKIPPED}:
+        return Kind.NOT_LOADED
+    if case.status is CaseStatus.PASSED:
+        return Kind.PASSES_WITHOUT
+    if case.is_assertion:
+        return Kind.PROVES
+    return Kind.NOT_LOADED if _IMPORT.search(case.message) else Kind.PROVES_BY_ERROR
+
+
+def _test_files(runs: Runs, change: Change) -> dict[str, str]:
+    """The changed files that test runs read, each with how many of its lines are other ones."""
+    restored = set(runs.restored)
+    files = (file for file in change.files if file.path in restored or is_test_path(file.path))
+    return {file.path: _with_lines(file) for file in files}
+
+
+def _with_lines(file: FileChange) -> str:
+    path = f"`{one_line(file.path, limit=_ID_CHARS)}`"
+    if file.old is None or file.new is None:
+        return f"{path} ({'new' if file.old is None else 'removed'})"
+    old, new = _lines(file.old), _lines(file.new)
+    if old is None or new is None:
+        return path
+    return f"{path} (+{(new - old).total()} -{(old - new).total()})"
+
+
+def _lines(version: FileVersion) -> Counter[bytes] | None:
+    if version.content is None or b"\0" in version.content:
+        return None
+    return Counter(version.content.splitlines())
+
+
+_TRUE_OF_ONE = {
+    Kind.BROKEN: "passed before and fails now",
+    Kind.UNSTEADY: "passed before in each run and fails now in some",
+    Kind.NEW_FAILS: "is new and fails",
+    Kind.NAMED: "is named by the task and still fails",
+    Kind.ONLY_AS_CHANGED: "failed before, does not pass with the base's tests and settings, and does not fail with those of this change",
+    Kind.HIDDEN: "passed before, fails with the base's tests, and is not run any more",
+    Kind.LOOSENED: "passed before, fails with the base's tests, and passes as it is changed, without the rest of this change too",
+    Kind.ELSEWHERE: "passed before, fails with the base's settings, and passes with those of this change",
+    Kind.CHANGED: "passed before and passes now only as changed",
+    Kind.GONE: "is not there any more",
+    Kind.SKIPPED: "is skipped now",
+    Kind.FLAKY: "ends now so, now otherwise, on the base too",
+    Kind.AS_BEFORE: "fails as before",
+    Kind.FIXED: "failed before and passes now, with the tests as they were",
+    Kind.PROVES: "fails without this change, by its own assertion",
+    Kind.PROVES_BY_ERROR: "fails without this change, by an exception",
+    Kind.NOT_LOADED: "could not be run without this change, which tells nothing",
+    Kind.PASSES_WITHOUT: "is new and passes without this change too",
+}
+
+
+def _words(finding: Finding) -> str:
+    """A finding in one line for people."""
+    if finding.kind is Kind.UNPROVEN:
+        return f"The run with this change counts for nothing: {in_markdown(finding.words, _WORDS_CHARS)}."
+    if finding.kind is Kind.KEPT_UNPROVEN:
+        words = in_markdown(finding.words, _WORDS_CHARS)
+        return f"The run with the base's tests and settings counts for nothing: {words}."
+    number = len(finding.tests)
+    true = _TRUE_OF_ONE[finding.kind] if number == 1 else _of_several(_TRUE_OF_ONE[finding.kind])
+    shown = ", ".join(f"`{one_line(name, limit=_ID_CHARS)}`" for name in finding.tests[:_SHOWN_TESTS])
+    more = f" and {number - _SHOWN_TESTS} more" if number > _SHOWN_TESTS else ""
+    how = _how(finding) if finding.kind in {Kind.CHANGED, Kind.GONE} else ""
+    files = ", ".join(finding.files[:_SHOWN_FILES])
+    if len(finding.files) > _SHOWN_FILES:
+        files += f" and {len(finding.files) - _SHOWN_FILES} more"
+    changed = f" Changed: {files}." if files else ""
+    return f"{number} {'test' if number == 1 else 'tests'} {true}: {shown}{more}.{how}{changed}"
+
+
+def _how(finding: Finding) -> str:
+    """How tests fail as the base has them."""
+    errors = sum(map(bool, finding.outputs)) - finding.by_assertion
+    numbers = ((finding.by_assertion, "by their own assertion"), (errors, "by an error"))
+    ends = " and ".join(f"{number} {words}" for number, words in numbers if number > 0)
+    return f" As the base has them they fail: {ends}." if ends else ""
+
+
+_SEVERAL = {
+    "is": "are",
+    "was": "were",
+    "fails": "fail",
+    "passes": "pass",
+    "ends": "end",
+    "does": "do",
+    "it": "they",
+    "its": "their",
+}
+
+
+def _of_several(words: str) -> str:
+    return re.sub(r"\w+", lambda word: _SEVERAL.get(word[0], word[0]), words)
+
+
+def _for_model(verdict: Verdict, *, brief: bool) -> str:
+    most_chars = _BRIEF_CHARS if brief else _MODEL_CHARS
+
+    def outputs(finding: Finding) -> list[str]:
+        return [what_went_wrong(output) if brief else output for output in finding.outputs]
+
+    sections = [
+        (finding.kind.value, finding, list(zip(finding.tests or ("",), outputs(finding), strict=True)))
+        for finding in verdict.findings
+        if finding.kind in _RED or _is_doubtful(finding)
+    ]
+    most_tests = _BRIEF_TESTS if brief else _MODEL_TESTS
+    return _within_limit(
+        "verification/verdict", sections, most_chars, most_tests, verdict=verdict, brief=brief
+    )
+
+
+def what_went_wrong(output: str) -> str:
+    """Of a failed test's output the few lines that say it, for a small model.
+
+    Where it is pytest's, they are the arguments of the test, the line that failed in it, and the error. Else they are
+    the last ones.
+    """
+    lines = output.strip().splitlines()
+    errors = [line for line in lines if line.startswith(_PYTEST_ERROR)]
+    if not errors:
+        return "\n".join(lines[-_BRIEF_LINES:])[-_BRIEF_OUTPUT_CHARS:]
+    failed = [place for place, line in enumerate(lines) if line.startswith(_PYTEST_LINE)][:1]
+    arguments = [line for line in lines[: failed[0]] if _ARGUMENTS.match(line)] if failed else []
+    return "\n".join([*arguments, *(lines[place] for place in failed), *errors[:_BRIEF_LINES]])[
+        :_BRIEF_OUTPUT_CHARS
+    ]
+
+
+def _within_limit(
+    template: str,
+    sections: Sequence[tuple[str, Any, Sequence[tuple[str, str]]]],
+    most_chars: int,
+    most_tests: int = _MODEL_TESTS,
+    **values: Any,
+) -> str:
+    """The template with as much of the tests' output as there is room for; the first tests have it first."""
+    shown = [
+        {
+            "kind": kind,
+            "finding": finding,
+            "tests": [
+                {"id": one_line(name, limit=_ID_CHARS), "output": ""} for name, _ in tests[:most_tests]
+            ],
+            "more": max(len(tests) - most_tests, 0),
+        }
+        for kind, finding, tests in sections
+    ]
+    room = most_chars - len(render(template, sections=shown, **values))
+    seen: set[str] = set()
+    for section, (_, _, tests) in zip(shown, sections, strict=True):
+        for entry, (_, output) in zip(section["tests"], tests, strict=False):
+            if output and output not in seen and room >= _LEAST_OUTPUT_CHARS:
+                seen.add(output)
+                entry["output"] = fenced(_excerpt(output, min(room - 20, _OUTPUT_CHARS)))
+                room -= len(entry["output"]) + 1
+    return render(template, sections=shown, **values)
+
+
+def _excerpt(text: str, limit: int) -> str:
+    """A text's first lines and, with more room, its last ones."""
+    text = text.strip()
+    if len(text) <= limit:
+        return text
+    head = limit // 3
+    return f"{text[:head].rpartition(chr(10))[0] or text[:head]}\n[…]\n{text[-(limit - head - 5) :]}"

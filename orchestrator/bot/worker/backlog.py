@@ -1,0 +1,286 @@
+"""Where the next task comes from, and which tasks are not taken."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from orchestrator.bot.coordination.claims import RETRY
+from orchestrator.bot.cycle.parts import Choice
+from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Task, TaskKind, from_issue, from_text
+from orchestrator.bot.worker.idle import Idle
+from orchestrator.bot.worker.look import CLAIMS_LOOK_AGAIN, Look, Ready
+from orchestrator.bot.worker.manners import Manners, name_of, why_not_again
+from orchestrator.bot.worker.reading import BACKLOG_FILES, Reading, Screen, Seen
+from orchestrator.core.clock import SystemClock
+from orchestrator.core.commands import Commands
+from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.events import Warned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from orchestrator.bot.coordination.claims import Lease
+    from orchestrator.bot.forge.base import Forge, Issue
+    from orchestrator.bot.worker.remarks import CommentsPolicy
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Event
+
+    Claim: TypeAlias = Callable[[Task], Lease | str]
+
+_NAMED_REASONS = 3
+
+
+def _as_it_is(text: str) -> Seen:
+    return Seen(text)
+
+
+def _unheard(event: Event) -> None:
+    del event
+
+
+def _nobody() -> tuple[str, ...]:
+    return ()
+
+
+def _not_again(key: str) -> str:
+    del key
+    return ""
+
+
+def _no_conflict(number: int) -> bool:
+    del number
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the person named: an issue, a text, an item of the backlog by its key, or none, which means the backlog."""
+
+    issue: int | None = None
+    text: str | None = None
+    item: str | None = None
+
+    @property
+    def key(self) -> str | None:
+        """The key of the task that it is about; None for all of them."""
+        if self.issue is not None:
+            return f"issue-{self.issue}"
+        if self.item is not None:
+            return self.item
+        return None if self.text is None else from_text(self.text).key
+
+
+@dataclass(slots=True)
+class Backlog:
+    """Chooses the next task: our own pull requests first, then what is new.
+
+    Attributes:
+        attempted: what this process is through with.
+        allow_actors: logins that may cause work whatever the forge says of them.
+        comments_policy: whose comments on an issue become remarks of its task.
+        clean: a text as people see it, and what is to be said of it.
+        clean_name: the same for a title.
+        emit: told of what was refused or taken out.
+        manners: how much is asked of the people who review.
+        claim: takes a task for this worker, or says why it cannot be had. None: nothing is claimed.
+        in_flight: keys of the tasks that other workers hold now.
+        has_conflict: whether a pull request, by number, cannot be merged into its base as it is.
+        unfinished: keys of the tasks on which a cycle left unfinished work.
+        asked_again: by which claim a person asked for another try of a task, by its key; empty where nobody did.
+        commands: what a reason tells a person to type.
+        pulse: the forge's, if somebody has asked for it already; None asks.
+        clock: the time of day.
+        idle: what is remembered between two backlogs of one process.
+    """
+
+    forge: Forge
+    wanted: Wanted
+    label: str
+    attempted: set[str] = field(default_factory=set)
+    allow_actors: Collection[str] = ()
+    comments_policy: CommentsPolicy = "writers"
+    clean: Callable[[str], Seen] = _as_it_is
+    clean_name: Callable[[str], Seen] = _as_it_is
+    emit: Callable[[Event], None] = _unheard
+    manners: Manners = Manners()  # noqa: RUF009  a frozen value
+    claim: Claim | None = None
+    in_flight: Callable[[], Collection[str]] = _nobody
+    has_conflict: Callable[[int], bool] = _no_conflict
+    unfinished: Callable[[], Collection[str]] = _nobody
+    asked_again: Callable[[str], str] = _not_again
+    commands: Commands = Commands()  # noqa: RUF009  a frozen value
+    pulse: Callable[[], str] | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    idle: Idle = field(default_factory=Idle)
+    _noticed: list[Event] = field(default_factory=list, init=False)
+    _last: str = field(default="", init=False)
+
+    async def choose(self) -> Choice:
+        """The next task, or why there is none.
+
+        Raises:
+            ConfigurationError: the issue that the person named is closed.
+            ForgeError: the forge failed, or does not tell who may write.
+            WorkspaceError: the claim could be neither taken nor refused.
+        """
+        try:
+            return await asyncio.to_thread(self._choose)
+        finally:
+            # Told from here: listeners do not expect to be called by another thread.
+            noticed, self._noticed = self._noticed, []
+            for event in noticed:
+                self.emit(event)
+
+    def put_back(self) -> None:
+        """The task that was chosen last was not begun, or may go on later: this process may choose it again."""
+        self.attempted.discard(self._last)
+
+    def _choose(self) -> Choice:
+        pulse = (self.pulse or self.forge.pulse)()
+        known = self.idle.recall(pulse, self.clock.now())
+        if known is not None:
+            return known
+        reading = self._reading()
+        choice = self._find(reading)
+        self.idle.remember(pulse, choice, reading.look.now)
+        return choice
+
+    def _reading(self) -> Reading:
+        """One look at the forge, and the reader of what it finds."""
+        screen = Screen(self.clean, self.clean_name, self._noticed)
+        look = Look(
+            self.forge,
+            self.label,
+            self.allow_actors,
+            self.manners,
+            self.clock.now(),
+            screen.text,
+            screen.line,
+            self.has_conflict,
+            self.unfinished,
+            screen.refused,
+            self._warn,
+            self.commands,
+            skips=self.wanted == Wanted(),
+            quotes_strangers=self.comments_policy == "quoted",
+        )
+        return Reading(look, screen, self.comments_policy)
+
+    def _warn(self, name: str, text: str) -> None:
+        """Say something once, however often it is looked at."""
+        if name not in self.idle.told:
+            self.idle.told.add(name)
+            self._noticed.append(Warned(text))
+
+    def _find(self, reading: Reading) -> Choice:
+        look = reading.look
+        for found in look.upkeep(self.wanted.key):
+            if found.attempt in self.attempted:
+                continue
+            ready: Ready | str = ""
+            with look.one(name_of(found.task)):
+                ready = reading.in_its_words(found)
+            if isinstance(ready, str):
+                look.note(ready)
+            elif choice := self._take(ready, reading):
+                return choice
+        full = look.why_no_new_task(look.pulls, self.in_flight)
+        if full is not None:
+            look.note(full.reason, full.until, first=True)
+        else:
+            for ready in self._new(reading):
+                if choice := self._take(ready, reading):
+                    return choice
+        look.require_access()
+        reason = _summary(look.reasons, self.label)
+        return Choice(None, reason, wake_at=min(look.times, default=None))
+
+    def _take(self, ready: Ready, reading: Reading) -> Choice | None:
+        """Claim what is ready, and look again: what was read before the claim may be old by now."""
+        look = reading.look
+        lease: Lease | None = None
+        if self.claim is not None:
+            held = self.claim(ready.task)
+            if isinstance(held, str):
+                look.note(held, look.now + CLAIMS_LOOK_AGAIN)
+                return None
+            lease, kept = held, False
+            still: Ready | str = ""
+            try:
+                with look.one(name_of(ready.task)):
+                    still = self._still(ready, lease, reading)
+                kept = isinstance(still, Ready)
+            finally:
+                if not kept:
+                    with suppress(WorkspaceError):  # it expires by itself
+                        lease.give_back()
+            if isinstance(still, str):
+                if still:
+                    look.note(still, look.now + CLAIMS_LOOK_AGAIN)
+                return None
+            ready = still
+        self._last = ready.attempt
+        self.attempted.add(ready.attempt)
+        return Choice(ready.task, lease=lease, after_claim=ready.after)
+
+    def _still(self, ready: Ready, lease: Lease, reading: Reading) -> Ready | str:
+        """What is ready, as it is now that nobody else can do it, or why it is not any more."""
+        look = reading.look
+        pulls = self.forge.our_pull_requests(BRANCH_FOLDERS)
+        if ready.task.kind is not TaskKind.NEW:
+            again = look.again(ready, pulls)
+            return again if isinstance(again, str) else reading.in_its_words(again)
+        asked = lease.previous is not None and lease.previous.outcome == RETRY
+        before = lease.previous.new_pull(look.now) if lease.previous and not asked else None
+        if before is not None and before not in {pull.number for pull in pulls}:
+            gone = f"if there is none: {self.commands.retry(ready.task.key)}"
+            return (
+                f"{name_of(ready.task)} was proposed as #{before}, which the forge does not list yet; {gone}"
+            )
+        done, _ = why_not_again(
+            ready.task, pulls, ready.labels, look.is_asked, by_hand=asked, commands=self.commands
+        )
+        full = look.why_no_new_task(pulls, self.in_flight)
+        return done or (full.reason if full else ready)
+
+    def _new(self, reading: Reading) -> Iterator[Ready]:
+        look = reading.look
+        for candidate in reading.candidates(self.wanted.issue, self.wanted.text, self.wanted.item):
+            issue = None if isinstance(candidate, Task) else candidate
+            task = candidate if isinstance(candidate, Task) else from_issue(candidate)
+            found: Ready | str = ""
+            with look.one(name_of(task)):
+                found = self._judged(task, issue, reading)
+            if isinstance(found, Ready):
+                yield found
+            else:
+                look.note(found)
+
+    def _judged(self, task: Task, issue: Issue | None, reading: Reading) -> Ready | str:
+        """A candidate that nothing speaks against, or what does."""
+        look = reading.look
+        labels = issue.labels if issue else ()
+        asked = self.asked_again(task.key)
+        reason, retried = why_not_again(
+            task, look.pulls, labels, look.is_asked, by_hand=bool(asked), commands=self.commands
+        )
+        attempt = f"{task.key} retry {asked or max(retried)}" if asked or retried else task.key
+        if reason is None and attempt in self.attempted:
+            reason = f"{name_of(task)} was worked on in this run"
+        if reason is None and issue is not None:
+            reason = reading.why_not(issue)
+            task = task if reason else reading.told(issue)
+        if reason is not None:
+            return reason
+        return Ready(replace(task, is_retry=bool(asked or retried)), attempt, look.unlabel(retried), labels)
+
+
+def _summary(reasons: Sequence[str], label: str) -> str:
+    if not reasons:
+        return f"no open issue has the label {label!r}, and {', '.join(BACKLOG_FILES)} have no unticked item"
+    named = "; ".join(reasons[:_NAMED_REASONS])
+    more = len(reasons) - _NAMED_REASONS
+    return f"{named}; and {more} more" if more > 0 else named

@@ -1,0 +1,321 @@
+"""Our open pull requests as tasks: words of people who may write, failed checks, and a base that moved."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+from orchestrator.bot.cycle.tasks import REBASE_LABEL, Remark, Task, TaskKind, key_of
+from orchestrator.bot.forge.base import CheckState, FeedbackKind, TokenKind
+from orchestrator.bot.worker.manners import NotNow, has_label, is_somebody_elses
+from orchestrator.bot.worker.remarks import is_ours
+from orchestrator.core.errors import ForgePermissionError
+from orchestrator.core.prompts import render
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+    from datetime import datetime
+
+    from orchestrator.bot.forge.base import Check, Feedback, Forge, PullRequest
+    from orchestrator.bot.worker.manners import Manners
+
+MOST_CHARACTERS = 20_000
+"""Of all remarks of one round together."""
+MOST_REMARKS = 50
+MOST_IDS = 500
+"""Of words that were acted on, in a marker. What a pull request lists is not more than a few hundred."""
+LOOK_AGAIN = timedelta(minutes=5)
+"""Checks are not in the forge's pulse: while some are running, they are looked at so often."""
+CHECKS_BEGIN_WITHIN = timedelta(hours=1)
+"""For so long after its last change a pull request without checks may still get some."""
+_UNSEEN = (
+    "failed checks of pull requests are not seen: {}; give the token the permissions Checks: Read-only and "
+    "Commit statuses: Read-only (pullwright doctor says where)"
+)
+_DESCRIPTION_CHARACTERS = 4000
+_NAME_CHARACTERS = 80
+# A link reference definition, which shows nothing (https://spec.commonmark.org/0.31.2/#link-reference-definitions):
+# a forge lets no HTML comment into a section of our comment, because models' words are there too.
+_STATE = re.compile(r"^\[pullwright:state\]: # '(\{[^\n']*\})'$", re.MULTILINE)
+_HIDDEN = re.compile(r"<!-- pullwright:[^\n]* -->")
+# What the program says above a description, which it knows better than a description tells.
+_OURS = re.compile(
+    r"\A(?:(?!\*{3}$).*\n)*?<sub>Opened by Pullwright, (?:(?!\*{3}$).*\n)*?\*{3}\n", re.MULTILINE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepState:
+    """What was done about one pull request.
+
+    Attributes:
+        rounds: for reviews and failed checks.
+        acted: the words that were acted on, as `kind-id`.
+        checked: heads whose failed checks were acted on; `rebased`: heads whose conflict was.
+    """
+
+    rounds: int = 0
+    acted: frozenset[str] = frozenset()
+    checked: frozenset[str] = frozenset()
+    rebased: frozenset[str] = frozenset()
+
+    @property
+    def marker(self) -> str:
+        """The hidden line that says so. It is kept in our comment with the key `status`."""
+        acted = sorted(self.acted, key=lambda name: int(name.rpartition("-")[2]))[-MOST_IDS:]
+        state = {"rounds": self.rounds, "acted": acted, "checked": sorted(self.checked)}
+        return f"[pullwright:state]: # '{json.dumps({**state, 'rebased': sorted(self.rebased)})}'"
+
+
+def read_state(said: Iterable[Feedback], is_me: Callable[[str], bool]) -> UpkeepState:
+    """The state in our own comments.
+
+    A model's words may be in a comment of ours, and with them a marker that is not the program's. So of
+    several everything is believed that stops us: a planted one cannot make us do more.
+    """
+    rounds, acted, checked, rebased = 0, set[str](), set[str](), set[str]()
+    for one in said:
+        if one.kind is not FeedbackKind.COMMENT or not is_me(one.author):
+            continue
+        for found in _STATE.finditer(one.body):
+            state = _parsed(found[1])
+            count = state.get("rounds")
+            if isinstance(count, int) and not isinstance(count, bool):
+                rounds = max(rounds, count)
+            acted |= _texts(state.get("acted"), r"(?:review|line|comment)-[0-9]{1,20}")
+            checked |= _texts(state.get("checked"), r"[0-9a-f]{40,64}")
+            rebased |= _texts(state.get("rebased"), r"[0-9a-f]{40,64}")
+    return UpkeepState(rounds, frozenset(acted), frozenset(checked), frozenset(rebased))
+
+
+def _parsed(text: str) -> dict[str, object]:
+    try:
+        state = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return state if isinstance(state, dict) else {}
+
+
+def _texts(value: object, form: str) -> set[str]:
+    listed = value if isinstance(value, list) else []
+    return {text for text in listed if isinstance(text, str) and re.fullmatch(form, text, re.ASCII)}
+
+
+def _never(number: int, label: str) -> bool:
+    del number, label
+    return False
+
+
+def _nobody_vouches(pull: PullRequest, failed: Sequence[Check]) -> tuple[Check, ...]:
+    del pull, failed
+    return ()
+
+
+class _Failed(NamedTuple):
+    """The failed checks that a model is told of by name, and how many others there are."""
+
+    told: Sequence[Check] = ()
+    untold: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """Judges our open pull requests. It asks no model.
+
+    Attributes:
+        may: whether somebody may cause work.
+        clean: a text without what people do not see; told where it stands.
+        clean_name: the same for one line.
+        said: what was said about a pull request, by number.
+        has_conflict: whether one cannot be merged into its base as it is, by number.
+        me: our login, where it is known.
+        now: in UTC.
+        unfinished: keys of tasks on which a cycle left unfinished work; asked where that matters.
+        is_asked: whether a label, on a number, was put on by somebody who may cause work.
+        vouched: those of a pull request's failed checks whose words a model may be told.
+    """
+
+    forge: Forge
+    manners: Manners
+    may: Callable[[str], bool]
+    clean: Callable[[str, str], str]
+    clean_name: Callable[[str], str]
+    said: Callable[[int], Sequence[Feedback]]
+    has_conflict: Callable[[int], bool]
+    me: str | None
+    now: datetime
+    unfinished: Callable[[], Collection[str]] = tuple
+    is_asked: Callable[[int, str], bool] = _never
+    vouched: Callable[[PullRequest, Sequence[Check]], Sequence[Check]] = _nobody_vouches
+
+    def look(self, pull: PullRequest) -> Task | NotNow | None:
+        """What a pull request wants: work, time, or nothing. None as well for one that is not ours.
+
+        Raises:
+            ForgeError: the forge failed, or does not tell who may write.
+        """
+        nobody_has_a_name = self.forge.token_kind() is TokenKind.NONE and not pull.author
+        if not (nobody_has_a_name or self._is_me(pull.author)) or key_of(pull.branch) is None:
+            return None
+        said = self.said(pull.number)
+        state = read_state(said, self._is_me)
+        if has_label(pull.labels, REBASE_LABEL):
+            if self.is_asked(pull.number, REBASE_LABEL):
+                return self._rebase(pull, state)
+            # Whoever goes on with it must not take the label for a writer's word that people's commits are free.
+            pull = replace(pull, labels=tuple(name for name in pull.labels if name.lower() != REBASE_LABEL))
+        return self._unasked(pull, said, state)
+
+    def _unasked(
+        self, pull: PullRequest, said: Sequence[Feedback], state: UpkeepState
+    ) -> Task | NotNow | None:
+        """What a pull request wants without a label."""
+        review = self._review(pull, said, state)
+        if isinstance(review, Task) or (review is not None and review.until is not None):
+            return review  # While people are talking nothing is pushed that they would have to read again.
+        if (key_of(pull.branch) or ("", None))[0] in self.unfinished():
+            return replace(self._task(pull, TaskKind.UNFINISHED, state), status_marker="")
+        checks = self._checks(pull, state)
+        if isinstance(checks, Task):
+            return checks
+        if pull.commit not in state.rebased and self.has_conflict(pull.number):
+            return self._rebase(pull, state)
+        if review is None or checks is None:
+            return review or checks
+        return NotNow(review.reason, checks.until, checks.warning)
+
+    def _is_me(self, author: str) -> bool:
+        """Whether somebody is us; any bot may be where the forge does not tell our name."""
+        return author.endswith("[bot]") if self.me is None else author.lower() == self.me.lower()
+
+    def _review(
+        self, pull: PullRequest, said: Sequence[Feedback], state: UpkeepState
+    ) -> Task | NotNow | None:
+        words = [one for one in said if self._is_word(one) and _name(one) not in state.acted]
+        words = [one for one in words if self.may(one.author)]
+        if not words:
+            return None
+        if state.rounds >= self.manners.review_rounds:
+            return self._enough(pull)
+        quiet_at = max(one.updated_at for one in words) + timedelta(minutes=self.manners.quiet_minutes)
+        if self.now < quiet_at:
+            text = f"pull request #{pull.number} is being talked about: its review is answered from {quiet_at:%H:%M} UTC"
+            return NotNow(text, quiet_at)
+        shown, remarks = self._remarks(pull, words)
+        acted = state.acted | {_name(one) for one in shown}
+        after = UpkeepState(state.rounds + 1, acted, state.checked, state.rebased)
+        return self._task(pull, TaskKind.REVIEW, after, remarks) if remarks else None
+
+    def _is_word(self, one: Feedback) -> bool:
+        """Whether it can be a task at all. Praise and what is settled are none."""
+        is_settled = one.is_resolved or one.state in {"approved", "dismissed"}
+        is_person = is_somebody_elses(one.author, self.me) and not is_ours(one.body)
+        return bool(one.body.strip()) and is_person and not is_settled
+
+    def _remarks(
+        self, pull: PullRequest, words: Sequence[Feedback]
+    ) -> tuple[list[Feedback], tuple[Remark, ...]]:
+        """The oldest words, as many as fit, and what a model is told of them. The others are the next round's."""
+        shown: list[Feedback] = []
+        remarks: list[Remark] = []
+        left = MOST_CHARACTERS
+        for one in words:
+            text = self.clean(one.body, f"pull request #{pull.number}, {one.kind} by {one.author}").strip()
+            if one.path:
+                line = f":{one.line}" if one.line is not None else ""
+                text = f"`{self._line(one.path)}{line}`\n\n{text}"
+            if remarks and (len(text) > left or len(remarks) == MOST_REMARKS):
+                break
+            shown.append(one)
+            if text:
+                remarks.append(Remark(one.author, _cut(text, left), trusted=True))
+                left -= len(remarks[-1].text)
+        return shown, tuple(remarks)
+
+    def _checks(self, pull: PullRequest, state: UpkeepState) -> Task | NotNow | None:
+        if pull.commit in state.checked:
+            return None
+        try:
+            checks = self.forge.checks(pull.commit)
+        except ForgePermissionError as error:
+            return NotNow(
+                f"the checks of pull request #{pull.number} are not known: {error}",
+                warning=_UNSEEN.format(error),
+            )
+        is_young = pull.updated_at is not None and self.now - pull.updated_at < CHECKS_BEGIN_WITHIN
+        if any(check.state is CheckState.RUNNING for check in checks) or (not checks and is_young):
+            return NotNow("", self.now + LOOK_AGAIN)
+        failed = [check for check in checks if check.state is CheckState.FAILED]
+        if not failed:
+            return None
+        if state.rounds >= self.manners.review_rounds:
+            return self._enough(pull)
+        after = UpkeepState(state.rounds + 1, state.acted, frozenset({pull.commit}), state.rebased)
+        told = self.vouched(pull, failed)
+        known = _Failed(told, len(failed) - len(told))
+        return self._task(pull, TaskKind.CHECKS, after, self._reports(pull, told), known)
+
+    def _reports(self, pull: PullRequest, failed: Sequence[Check]) -> tuple[Remark, ...]:
+        """What failed checks say. It is output of programs, so none of it is an instruction."""
+        remarks: list[Remark] = []
+        left = MOST_CHARACTERS
+        for check in failed[:MOST_REMARKS]:
+            name = self._line(check.name)
+            text = self.clean(check.summary, f"pull request #{pull.number}, check {name}").strip()
+            if text and left > 0:
+                remarks.append(Remark(name, _cut(text, left), trusted=False))
+                left -= len(remarks[-1].text)
+        return tuple(remarks)
+
+    def _rebase(self, pull: PullRequest, state: UpkeepState) -> Task:
+        after = UpkeepState(state.rounds, state.acted, state.checked, frozenset({pull.commit}))
+        return self._task(pull, TaskKind.REBASE, after)
+
+    def _task(
+        self,
+        pull: PullRequest,
+        kind: TaskKind,
+        after: UpkeepState,
+        remarks: tuple[Remark, ...] = (),
+        failed: _Failed | None = None,
+    ) -> Task:
+        key, issue = key_of(pull.branch) or ("", None)
+        failed = failed or _Failed()
+        title = self._line(pull.title, len(pull.title))
+        description = self.clean(
+            _OURS.sub("", _HIDDEN.sub("", pull.body), count=1), f"pull request #{pull.number}, description"
+        ).strip()
+        body = render(
+            "worker/upkeep",
+            kind=kind.value,
+            number=pull.number,
+            url=pull.url,
+            base=self._line(pull.base),
+            checks=[f"`{self._line(check.name)}`" for check in failed.told[:MOST_REMARKS]],
+            untold=failed.untold,
+            title=title,
+            description=_cut(description, _DESCRIPTION_CHARACTERS),
+        )
+        source = "issue" if issue is not None else "pull request"
+        marker = after.marker
+        return Task(key, title, body, source, issue, pull.url, remarks, kind, pull, status_marker=marker)
+
+    def _enough(self, pull: PullRequest) -> NotNow:
+        rounds = self.manners.review_rounds
+        return NotNow(
+            f"pull request #{pull.number} was worked over {rounds} times, as --review-rounds allows: finish it"
+        )
+
+    def _line(self, text: str, limit: int = _NAME_CHARACTERS) -> str:
+        return _cut(" ".join(self.clean_name(text).replace("`", "'").split()), max(1, limit))
+
+
+def _name(one: Feedback) -> str:
+    return f"{one.kind}-{one.id}"
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

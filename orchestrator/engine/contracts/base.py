@@ -1,0 +1,95 @@
+"""What a contract is: it shapes the request, reads the reply, and words the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from orchestrator.core.messages import Message, ToolCall, ToolDefinition, ToolResult
+    from orchestrator.engine.models.base import Request, Response
+
+
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """A reply in good form.
+
+    Attributes:
+        plan: what the model says it intends, possibly empty.
+        calls: to be run as the contract says.
+        withheld: calls of a reply that was cut off which must not run, because they may be
+            incomplete; they get a result that says so.
+        repaired: the reply was mended before it could be read.
+        cut_off: the reply ended in the middle.
+    """
+
+    plan: str
+    calls: tuple[ToolCall, ...]
+    withheld: tuple[ToolCall, ...] = ()
+    repaired: bool = False
+    cut_off: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """A reply that cannot be read. Each problem names the exact path and what is wrong there."""
+
+    problems: tuple[str, ...]
+
+
+Reading: TypeAlias = Actions | Malformed
+
+
+class Running(StrEnum):
+    """How the calls of one reply run."""
+
+    IN_ORDER = "in_order"
+    """One after the other, until one fails."""
+    TOGETHER = "together"
+    """At the same time, as far as each tool's `Order` and the profile allow."""
+    FIRST_ONLY = "first_only"
+    """Only the first one; the others are answered as not executed."""
+
+
+class Contract(Protocol):
+    """A form that requests and replies have."""
+
+    @property
+    def name(self) -> str:
+        """`json_plan`, `native`, `single_step` or `whole_file`."""
+
+    @property
+    def running(self) -> Running:
+        """How the calls of one reply run."""
+
+    @property
+    def text_ends(self) -> bool:
+        """Whether a reply without calls ends the model's work; else it is asked to go on."""
+
+    @property
+    def go_on(self) -> str:
+        """The words that ask a model to go on which called nothing."""
+
+    @property
+    def prunes(self) -> bool:
+        """Whether the oldest part of a conversation is dropped when the model cannot read it any more."""
+
+    @property
+    def forgets(self) -> bool:
+        """Whether a request has what users said and the last reply with its answer only, not the whole conversation."""
+
+    def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
+        """The request with what this contract needs: tool definitions, or an output schema."""
+
+    def describe(self, tools: tuple[ToolDefinition, ...]) -> str:
+        """The part of the system prompt that explains the form and lists the tools; may be empty."""
+
+    def read(self, response: Response, tools: tuple[ToolDefinition, ...], *, round_number: int) -> Reading:
+        """Turn a reply into calls. Call ids are unique within the session."""
+
+    def answer(self, results: tuple[ToolResult, ...], note: str = "") -> Message:
+        """The message that carries results back; `note` is a word from the program to the model."""
+
+    def complain(self, problems: tuple[str, ...]) -> Message:
+        """The message that asks for the reply again, naming what was wrong."""

@@ -1,0 +1,176 @@
+"""The contract of one JSON object, `{"plan", "tool_calls"}`, in place of function calling."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.messages import FinishReason, JsonObject, Message, ToolCall
+from orchestrator.core.prompts import render
+from orchestrator.engine.contracts.base import Actions, Malformed, Running
+from orchestrator.engine.contracts.extract import Found, NotFound, extract
+from orchestrator.engine.contracts.fence import fenced, one_line
+from orchestrator.engine.contracts.plan_schema import (
+    narrowed_schema,
+    plan_problems,
+    without_nulls,
+)
+from orchestrator.engine.contracts.strict_json import flaws
+from orchestrator.engine.contracts.variants import call_of, plan_of
+from orchestrator.engine.models.base import OutputSchema
+from orchestrator.engine.tools.schema import argument_problems, shortened
+
+if TYPE_CHECKING:
+    from orchestrator.core.messages import ToolDefinition, ToolResult
+    from orchestrator.engine.contracts.base import Contract, Reading
+    from orchestrator.engine.models.base import Request, Response
+
+_EXAMPLE_TOOLS = frozenset({"edit_file", "create_pull_request", "finish"})
+_NAME_CHARS = 80
+_PROBLEM_CHARS = 400
+
+
+class JsonPlan:
+    """Reads a plan strictly first, then tolerantly, and never guesses what a cut-off call says.
+
+    A call of a tool that is not on offer is passed on: the agent refuses it and records it.
+    Arguments that do not fit an offered tool's schema spoil the whole reply.
+    """
+
+    @property
+    def name(self) -> str:
+        """`json_plan`."""
+        return "json_plan"
+
+    @property
+    def running(self) -> Running:
+        """In the order of the plan; the first failure stops the rest."""
+        return Running.IN_ORDER
+
+    @property
+    def text_ends(self) -> bool:
+        """No: a session ends by `finish` or `ask_question`."""
+        return False
+
+    @property
+    def go_on(self) -> str:
+        """Asks for a call, or for `finish`."""
+        return render("agent/no_calls")
+
+    @property
+    def prunes(self) -> bool:
+        """No: what a plan was made from stays in sight."""
+        return False
+
+    @property
+    def forgets(self) -> bool:
+        """No, for the same reason."""
+        return False
+
+    def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
+        """The request with the schema of a plan that calls only these tools."""
+        return dataclasses.replace(request, output_schema=OutputSchema("plan", narrowed_schema(tools)))
+
+    def describe(self, tools: tuple[ToolDefinition, ...]) -> str:
+        """The form of the reply, and the tools with their parameters."""
+        return render(
+            "contracts/json_plan",
+            tools=[_tool_words(tool) for tool in tools],
+            names=[tool.name for tool in tools],
+            example_tools=_EXAMPLE_TOOLS,
+        )
+
+    def read(self, response: Response, tools: tuple[ToolDefinition, ...], *, round_number: int) -> Reading:
+        """The plan in a reply, or every path at which it is wrong. Call ids are `r<round>c<index>`."""
+        found = extract(response.text, ended_early=response.finish is FinishReason.LENGTH)
+        if isinstance(found, NotFound):
+            return Malformed((found.problem,))
+        if problems := flaws(found.value):
+            return Malformed(problems)
+        value = plan_of(found.value)
+        if problems := flaws(value) or plan_problems(value):
+            return Malformed(problems)
+        calls, problems = _checked_calls(value["tool_calls"], tools, round_number)
+        if problems:
+            return Malformed(problems)
+        withheld = _withheld(found, len(calls), round_number)
+        if found.cut_off and not calls and not withheld:
+            return Malformed(("reply: ended in the middle of its first call; send a shorter reply",))
+        repaired = found.repaired or value != found.value
+        return Actions(value["plan"], calls, withheld, repaired=repaired, cut_off=found.cut_off)
+
+    def answer(self, results: tuple[ToolResult, ...], note: str = "") -> Message:
+        """The results in order, each in a block which its text cannot close."""
+        shown = [
+            {
+                "name": one_line(result.name, limit=_NAME_CHARS),
+                "is_error": result.is_error,
+                "block": fenced(result.content) if result.content.strip() else "",
+            }
+            for result in results
+        ]
+        failed = any(result.is_error for result in results)
+        return Message.user(render("contracts/json_plan_results", results=shown, failed=failed, note=note))
+
+    def complain(self, problems: tuple[str, ...]) -> Message:
+        """The problems, a line each, and the request to send the whole reply again."""
+        lines = [one_line(problem, limit=_PROBLEM_CHARS, keep="`") for problem in problems]
+        return Message.user(render("contracts/json_plan_complaint", problems=lines))
+
+
+def _checked_calls(
+    calls: list[JsonObject], tools: tuple[ToolDefinition, ...], round_number: int
+) -> tuple[tuple[ToolCall, ...], tuple[str, ...]]:
+    offered = {tool.name: tool for tool in tools}
+    checked: list[ToolCall] = []
+    problems: list[str] = []
+    for index, call in enumerate(calls):
+        name, arguments = call["tool_name"], call["arguments"]
+        if tool := offered.get(name):
+            arguments = without_nulls(arguments, tool.parameters)
+            problems.extend(argument_problems(arguments, tool, f"tool_calls[{index}].arguments"))
+        checked.append(ToolCall(_call_id(round_number, index), name, arguments))
+    return tuple(checked), shortened(tuple(problems))
+
+
+def _withheld(found: Found, index: int, round_number: int) -> tuple[ToolCall, ...]:
+    call = call_of(found.tail)
+    if not isinstance(call, dict) or flaws(call):
+        return ()
+    name, arguments = call.get("tool_name"), call.get("arguments")
+    if not isinstance(name, str) or not name:
+        return ()
+    return (ToolCall(_call_id(round_number, index), name, arguments if isinstance(arguments, dict) else {}),)
+
+
+def _call_id(round_number: int, index: int) -> str:
+    return f"r{round_number}c{index + 1}"
+
+
+def _tool_words(tool: ToolDefinition) -> dict[str, Any]:
+    required = tool.parameters.get("required", ())
+    parameters = [
+        {
+            "name": name,
+            "type": _type_words(schema),
+            "required": name in required,
+            "description": schema.get("description", ""),
+        }
+        for name, schema in tool.parameters.get("properties", {}).items()
+    ]
+    return {"name": tool.name, "description": tool.description, "parameters": parameters}
+
+
+def _type_words(schema: JsonObject) -> str:
+    if "enum" in schema:
+        return "one of " + ", ".join(map(str, schema["enum"]))
+    if variants := schema.get("anyOf") or schema.get("oneOf"):
+        return " or ".join(map(_type_words, variants))
+    kind = schema.get("type", "any")
+    if kind == "array":
+        return f"list of {_type_words(schema.get('items', {}))}"
+    return kind if isinstance(kind, str) else " or ".join(kind)
+
+
+if TYPE_CHECKING:
+    _conforms: Contract = JsonPlan()

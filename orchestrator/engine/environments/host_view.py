@@ -1,0 +1,193 @@
+"""What this program itself sees of a folder whose commands, in their sandbox, see nothing above it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from orchestrator.core.errors import ToolError
+from orchestrator.engine.environments.descent import enter
+from orchestrator.engine.environments.paths import shown
+from orchestrator.engine.environments.readable import is_above
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+    from orchestrator.engine.environments.base import ExecResult
+
+    RunOutside = Callable[[str, str, int], Awaitable[ExecResult]]
+    """Runs a script of this program's (script, folder, time-out in ms) as this user, outside of the sandbox."""
+
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_POINTER = "gitdir:"
+"""How a `.git` begins that is a file: https://git-scm.com/docs/gitrepository-layout."""
+_POINTER_BYTES = 4_096
+
+_LINKED = frozenset({"AGENTS.md", "CLAUDE.md", "GEMINI.md"})
+"""Documents that another one beside them may be a link to; `orientation.sh` knows the same."""
+
+
+@runtime_checkable
+class HasHostView(Protocol):
+    """An environment that knows whether its folder is to be looked at by this program itself."""
+
+    def host_view(self) -> HostView | None:
+        """The view, or None where a command sees all that there is to see."""
+
+
+class HostView:
+    """A folder of this machine, the folders above it, and the git repository that it is in.
+
+    Args:
+        root: the environment's real path. No command of the environment can change a `.git` that is
+            there or above; git is asked about that repository only, never about one further down.
+        below: the way from the root down to the folder that is looked at.
+        run: see `RunOutside`.
+    """
+
+    def __init__(self, root: str, below: tuple[str, ...], run: RunOutside) -> None:
+        self._root, self._below, self._run = root, below, run
+
+    def at(self, below: tuple[str, ...]) -> HostView:
+        """The view of a folder further down."""
+        return HostView(self._root, (*self._below, *below), self._run)
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether no command can have made the repository that the folder is in, or changed its configuration."""
+        folder = self._root
+        for name in self._below:
+            folder = os.path.join(folder, name)  # noqa: PTH118  names, joined as they are
+            if os.path.lexists(os.path.join(folder, ".git")):  # noqa: PTH118  names
+                return False
+        top = self._top()
+        kept = os.path.join(self._root, ".git")  # noqa: PTH118  names
+        return not any(
+            is_above(self._root, place) and not is_above(kept, place)
+            for place in (_repository_folders(top) if top is not None else ())
+        )
+
+    async def git(self, script: str, timeout_ms: int) -> str:
+        """What a script prints that asks git about the repository; nothing where there is none.
+
+        Raises:
+            ToolError: it could not be started.
+        """
+        top = await asyncio.to_thread(self._top)
+        return "" if top is None else (await self._run(script, top, timeout_ms)).stdout
+
+    async def documents(
+        self, names: Sequence[str], *, from_root: bool, most_bytes: int
+    ) -> list[tuple[str, bytes]]:
+        """The instruction files from the top of the repository down to the folder, with their absolute paths.
+
+        No symbolic link is followed, but for one to a document beside it that is not among the names.
+
+        Args:
+            names: relative to each folder.
+            from_root: the way begins at the root of the file system.
+            most_bytes: of all of them together; the last one ends there.
+        """
+        return await asyncio.to_thread(self._documents, names, from_root, most_bytes)
+
+    def _documents(
+        self,
+        names: Sequence[str],
+        from_root: bool,  # noqa: FBT001  of `documents`
+        most_bytes: int,
+    ) -> list[tuple[str, bytes]]:
+        here = os.path.join(self._root, *self._below)  # noqa: PTH118  names
+        top = "/" if from_root else self._top() or here
+        found: list[tuple[str, bytes]] = []
+        left = most_bytes
+        for path, folder in _way_down(top, here):
+            for name in names:
+                content = _content(folder, name, names, left) if left > 0 else None
+                if content:
+                    found.append((os.path.join(path, name), content))  # noqa: PTH118  names
+                    left -= len(content)
+        return found
+
+    def _top(self) -> str | None:
+        """The nearest folder with a repository, from the root of the environment upwards."""
+        folder = self._root
+        while not _is_repository(os.path.join(folder, ".git")):  # noqa: PTH118  names
+            folder, before = os.path.dirname(folder), folder  # noqa: PTH120  a name
+            if folder == before:
+                return None
+        return folder
+
+
+def _is_repository(path: str) -> bool:
+    """Whether a `.git` is one. A sandbox may have an empty folder there for a while."""
+    if os.path.isdir(path):  # noqa: PTH112  a name
+        return os.path.lexists(os.path.join(path, "HEAD"))  # noqa: PTH118  names
+    return _line(path).startswith(_POINTER)
+
+
+def _repository_folders(top: str) -> Iterator[str]:
+    """The real folder of the repository that a `.git` is or leads to, and the one that it shares with others."""
+    found = path = os.path.join(top, ".git")  # noqa: PTH118  names
+    if not os.path.isdir(path):  # noqa: PTH112  a name
+        found = os.path.join(top, _line(path).removeprefix(_POINTER).strip())  # noqa: PTH118  names
+    yield os.path.realpath(found)
+    if shared := _line(os.path.join(found, "commondir")).strip():  # noqa: PTH118  names
+        yield os.path.realpath(os.path.join(found, shared))  # noqa: PTH118  names
+
+
+def _line(path: str) -> str:
+    """A small file's text, empty where there is none."""
+    try:
+        with open(os.open(path, _FILE), "rb") as file:  # noqa: PTH123  a descriptor
+            is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            return os.fsdecode(file.read(_POINTER_BYTES)) if is_file else ""
+    except OSError:
+        return ""
+
+
+def _way_down(top: str, folder: str) -> Iterator[tuple[str, int]]:
+    """Each folder on the way with an open descriptor, which is closed when the next one is asked for."""
+    names = [name for name in os.path.relpath(folder, top).split("/") if name != "."]
+    path, descriptor = top, -1
+    try:
+        descriptor = os.open(top, _FOLDER)
+        yield path, descriptor
+        for name in names:
+            inner = enter(descriptor, name, shown(name), create=False)
+            descriptor, outer = inner, descriptor
+            os.close(outer)
+            path = os.path.join(path, name)  # noqa: PTH118  names
+            yield path, descriptor
+    except (OSError, ToolError):  # swapped for a link meanwhile, or no permission: what is below is not seen
+        return
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _content(folder: int, name: str, names: Sequence[str], most_bytes: int) -> bytes | None:
+    """The beginning of a text file, or None."""
+    above, _, last = name.rpartition("/")
+    if above:
+        try:
+            inner = enter(folder, above, shown(above), create=False)
+        except ToolError:
+            return None
+        try:
+            return _content(inner, last, names, most_bytes)
+        finally:
+            os.close(inner)
+    with suppress(OSError):
+        if stat.S_ISLNK(os.stat(last, dir_fd=folder, follow_symlinks=False).st_mode):
+            last = os.readlink(last, dir_fd=folder).removeprefix("./")
+            if last not in _LINKED or last in names:
+                return None
+        with open(os.open(last, _FILE, dir_fd=folder), "rb") as file:  # noqa: PTH123  a descriptor
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                content = file.read(most_bytes)
+                return None if b"\0" in content else content
+    return None

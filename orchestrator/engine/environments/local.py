@@ -1,0 +1,288 @@
+"""The environment on this machine: files of one folder, and commands that run in it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import sys
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from orchestrator.core.checks import check_callable, check_flag, check_kind
+from orchestrator.core.clock import SystemClock
+from orchestrator.core.errors import ConfigurationError, FileUnreadableError, ToolError
+from orchestrator.engine.environments.base import DirEntry, ExecResult, GrepMatch, GrepOptions
+from orchestrator.engine.environments.command import Command, RunningCommand
+from orchestrator.engine.environments.confined import ConfinedTree
+from orchestrator.engine.environments.confinement import Place, Sandbox
+from orchestrator.engine.environments.host_view import HostView
+from orchestrator.engine.environments.paths import shown
+from orchestrator.engine.environments.sandbox import find_sandbox
+from orchestrator.engine.environments.search import find_ripgrep, glob_files, grep
+from orchestrator.engine.environments.variables import EnvPolicy, child_variables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from orchestrator.core.clock import Clock
+    from orchestrator.engine.environments.confinement import OpenSandbox
+
+
+class LocalEnvironment:
+    """An `ExecutionEnvironment` of this machine: files through `ConfinedTree`, commands in a sandbox.
+
+    In the sandbox a command sees programs and the folder, changes the folder but no `.git` (unless that is
+    its own, see `own_repository`), and everything that it started ends with it. With `sandbox="off"` it runs as the user does: it sees
+    the machine, and what makes a session of its own (`setsid`) does not end with it.
+
+    Example::
+
+        environment = LocalEnvironment("project")
+
+    Args:
+        root: the folder.
+        clock: measures how long commands take.
+        env_policy: which of this program's variables commands are given. In a sandbox the default
+            and `CORE` are `SANDBOXED`.
+        inherited: this program's variables; None reads them when the first command runs.
+        submodules: relative paths of other repositories inside; nothing is written there.
+        use_ripgrep: False searches in Python even where there is an `rg`.
+        sandbox: `auto` looks for the machine's when the first command runs, and runs none without.
+        on_refused: is told `host:port` and the command for each connection that was not allowed.
+        own_repository: the `.git` of the folder was made for these commands alone, so they may change it.
+            Never say so of a repository in which git is run outside of the sandbox: a command can make git
+            run programs there.
+
+    Raises:
+        ConfigurationError: an argument is of another kind; an unknown `sandbox` is never taken for `off`.
+        FileMissingError, FileUnreadableError: there is no folder at `root`.
+    """
+
+    def __init__(  # noqa: PLR0913  all but the first by name
+        self,
+        root: Path | str,
+        *,
+        clock: Clock | None = None,
+        env_policy: EnvPolicy = EnvPolicy.FILTERED,
+        inherited: Mapping[str, str] | None = None,
+        submodules: Collection[str] = (),
+        use_ripgrep: bool = True,
+        sandbox: Sandbox | Literal["auto", "off"] = "auto",
+        on_refused: Callable[[str, str], None] | None = None,
+        own_repository: bool = False,
+    ) -> None:
+        _check_arguments(root, env_policy, inherited, submodules, sandbox)
+        check_flag("use_ripgrep", use_ripgrep)
+        check_flag("own_repository", own_repository)
+        if on_refused is not None:
+            check_callable("on_refused", on_refused)
+        self._protected = () if own_repository else (".git", *(f"{path}/.git" for path in submodules))
+        self._own_repository = own_repository
+        self._looks_for_sandbox = sandbox == "auto"
+        self._sandbox = None if isinstance(sandbox, str) else sandbox
+        self._opened: OpenSandbox | None = None
+        self._given: dict[str, str] | None = None
+        self._finding = asyncio.Lock()
+        self._on_refused = on_refused
+        self._tree = ConfinedTree(Path(root), submodules=submodules)
+        self._clock = clock or SystemClock()
+        self._env_policy = EnvPolicy(env_policy)
+        self._inherited = inherited
+        self._ripgrep = find_ripgrep() if use_ripgrep else None
+        self._running: set[RunningCommand] = set()
+        self._closed = False
+
+    async def initialize(self) -> None:
+        """Nothing is left to do: the folder was opened when this was made."""
+
+    async def cleanup(self) -> None:
+        """End running commands (SIGTERM, 2 s, SIGKILL) and let go of the folder."""
+        self._closed = True
+        await asyncio.gather(*(command.stop() for command in self._running))
+        if self._opened is not None:
+            await self._opened.close()
+        self._tree.close()
+
+    def working_directory(self) -> str:
+        """The folder's real path."""
+        return self._tree.root
+
+    def platform(self) -> str:
+        """`linux`, `darwin` or `windows`."""
+        return {"win32": "windows"}.get(sys.platform, sys.platform)
+
+    def os_version(self) -> str:
+        """The kernel's name and release."""
+        system = os.uname()
+        return f"{system.sysname} {system.release}"
+
+    def relative(self, path: str) -> str:
+        """See `ExecutionEnvironment`."""
+        return self._tree.relative(path)
+
+    async def read_file(self, path: str, *, max_bytes: int) -> bytes:
+        """See `ExecutionEnvironment`."""
+        return await asyncio.to_thread(self._tree.read, path, max_bytes=max_bytes)
+
+    async def write_file(self, path: str, content: bytes, *, mode_of: str | None = None) -> None:
+        """See `ExecutionEnvironment`."""
+        await asyncio.to_thread(self._tree.write, path, content, mode_of=mode_of)
+
+    async def remove_file(self, path: str) -> None:
+        """See `ExecutionEnvironment`."""
+        await asyncio.to_thread(self._tree.remove, path)
+
+    async def file_exists(self, path: str) -> bool:
+        """See `ExecutionEnvironment`."""
+        return await asyncio.to_thread(self._tree.exists, path)
+
+    async def list_directory(self, path: str, *, depth: int) -> list[DirEntry]:
+        """See `ExecutionEnvironment`."""
+        return await asyncio.to_thread(self._list, path, depth)
+
+    async def grep(self, pattern: str, path: str, options: GrepOptions) -> list[GrepMatch]:
+        """See `ExecutionEnvironment`."""
+        return await grep(self._tree, pattern, path, options, self._ripgrep)
+
+    async def glob(self, pattern: str, path: str) -> list[str]:
+        """See `ExecutionEnvironment`."""
+        return await asyncio.to_thread(glob_files, self._tree, pattern, path)
+
+    async def exec_command(
+        self,
+        command: str,
+        *,
+        timeout_ms: int,
+        working_dir: str | None = None,
+        env: Mapping[str, str] | None = None,
+        on_output: Callable[[str], None] | None = None,
+    ) -> ExecResult:
+        """See `ExecutionEnvironment`. `env` is added after the filter.
+
+        Raises:
+            ToolError: the command cannot be started, `working_dir` is no folder of the tree, or
+                this was cleaned up.
+            SandboxMissingError: it was to run in a sandbox, and this machine has none.
+        """
+        if timeout_ms <= 0:
+            raise ToolError(f"the time-out must be over 0 ms, not {timeout_ms}")
+        folder = self._folder(working_dir or ".")
+        sandbox = await self._found_sandbox()
+        if self._given is None:
+            inherited = os.environ if self._inherited is None else self._inherited
+            self._given = _variables(sandbox, self._env_policy, inherited)
+        variables = {**self._given, **(env or {})}
+        if sandbox is not None and self._opened is None:
+            self._opened = sandbox.open(Place(self._tree.root, self._protected))
+        result = await self._run(Command(command, folder, variables, timeout_ms), on_output, self._opened)
+        if self._on_refused is not None:
+            for host in result.refused_hosts:
+                self._on_refused(host, command)
+        return result
+
+    def host_view(self) -> HostView | None:
+        """See `HasHostView`: a sandbox hides what is above the folder, and the settings of whoever runs this.
+
+        None without a sandbox, and where commands can change the repository: git runs there only in the
+        sandbox, for it is they who say what git does there.
+        """
+        if self._own_repository or not (self._looks_for_sandbox or self._sandbox):
+            return None
+        view = HostView(self._tree.root, (), self._run_outside)
+        return view if view.is_trusted else None
+
+    async def _run_outside(self, script: str, folder: str, timeout_ms: int) -> ExecResult:
+        inherited = os.environ if self._inherited is None else self._inherited
+        variables = child_variables(inherited, EnvPolicy.FILTERED)  # without git's own, whatever commands get
+        variables["GIT_CEILING_DIRECTORIES"] = os.path.dirname(folder)  # noqa: PTH120  a name
+        return await self._run(Command(script, folder, variables, timeout_ms))
+
+    async def _run(
+        self,
+        command: Command,
+        on_output: Callable[[str], None] | None = None,
+        walls: OpenSandbox | None = None,
+    ) -> ExecResult:
+        if self._closed:
+            raise ToolError("the environment was closed, so nothing runs in it any more")
+        running = RunningCommand(command, self._clock, on_output, walls)
+        self._running.add(running)
+        try:
+            return await running.run()
+        finally:
+            self._running.discard(running)
+
+    async def _found_sandbox(self) -> Sandbox | None:
+        async with self._finding:
+            if self._looks_for_sandbox:
+                self._sandbox = await asyncio.to_thread(find_sandbox, inherited=self._inherited)
+                self._looks_for_sandbox = False
+        return self._sandbox
+
+    def _folder(self, path: str) -> str:
+        if not self._tree.stat(path).is_dir:
+            raise FileUnreadableError(f"{path} is not a folder")
+        return os.path.join(self._tree.root, *self._tree.split(path))  # noqa: PTH118  names, joined as they are
+
+    def _list(self, path: str, depth: int) -> list[DirEntry]:
+        base = self._tree.split(path)
+        waiting = [(base, entry) for entry in reversed(self._tree.entries(base))]
+        listed = []
+        while waiting:
+            above, entry = waiting.pop()
+            names = (*above, entry.name)
+            listed.append(
+                DirEntry(
+                    shown("/".join(names[len(base) :])), entry.is_dir, None if entry.is_dir else entry.size
+                )
+            )
+            if entry.is_dir and len(names) - len(base) < depth:
+                with suppress(ToolError):  # no permission, or removed meanwhile
+                    waiting += [(names, inner) for inner in reversed(self._tree.entries(names))]
+        return listed
+
+
+_OF_THE_SHELL = frozenset({"PWD", "OLDPWD", "SHLVL", "_"})
+"""Variables that the shell which runs a command sets itself."""
+
+
+def conditions(sandbox: Sandbox | None, inherited: Mapping[str, str]) -> str:
+    """Digest what decides how a command ends, beside the files of its folder: variables, hosts, paths, limits.
+
+    Results of commands are comparable only under equal conditions.
+
+    Args:
+        sandbox: where commands run; None for without one.
+        inherited: this program's variables.
+    """
+    given = _variables(sandbox, EnvPolicy.FILTERED, inherited)
+    variables = sorted(one for one in given.items() if one[0] not in _OF_THE_SHELL)
+    facts = (sandbox.name, sandbox.options) if sandbox else ()
+    return hashlib.sha256(repr((variables, facts)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _variables(sandbox: Sandbox | None, asked: EnvPolicy, inherited: Mapping[str, str]) -> dict[str, str]:
+    """What commands are given: in a sandbox only harmless variables, and those that hold inside of it."""
+    if sandbox is None:
+        return child_variables(inherited, asked)
+    policy = EnvPolicy.SANDBOXED if asked in {EnvPolicy.FILTERED, EnvPolicy.CORE} else asked
+    tools = sandbox.tools() if policy is EnvPolicy.SANDBOXED else {}
+    return {**child_variables(inherited, policy), **tools, **sandbox.variables()}
+
+
+def _check_arguments(
+    root: object, env_policy: object, inherited: object, submodules: object, sandbox: object
+) -> None:
+    if not isinstance(root, str) or not root:
+        check_kind("root", root, Path, "a path")
+    if env_policy not in set(EnvPolicy):
+        raise ConfigurationError(f"env_policy must be one of {', '.join(EnvPolicy)}; not {env_policy!r}")
+    if inherited is not None:
+        check_kind("inherited", inherited, Mapping, "variables by name")
+    if isinstance(submodules, str) or not isinstance(submodules, Collection):
+        check_kind("submodules", submodules, tuple, "a collection of paths")
+    if sandbox not in ("auto", "off") and not callable(getattr(sandbox, "open", None)):
+        raise ConfigurationError(f"sandbox must be auto, off or a Sandbox, not {sandbox!r}")

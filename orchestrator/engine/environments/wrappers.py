@@ -1,0 +1,273 @@
+"""Environments around another one: `Wrapper` hands everything on; the others log, or refuse to change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from orchestrator.core.checks import check_methods
+from orchestrator.core.clock import SystemClock
+from orchestrator.core.errors import ToolError
+from orchestrator.engine.environments.host_view import HasHostView
+from orchestrator.engine.environments.paths import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from orchestrator.core.clock import Clock
+    from orchestrator.engine.environments.base import (
+        DirEntry,
+        ExecResult,
+        ExecutionEnvironment,
+        GrepMatch,
+        GrepOptions,
+    )
+    from orchestrator.engine.environments.host_view import HostView
+
+_T = TypeVar("_T")
+
+
+class Wrapper:
+    """Hands everything on to `inner`. Derive from it and override what is to be different.
+
+    Raises:
+        ConfigurationError: `inner` is no environment.
+    """
+
+    def __init__(self, inner: ExecutionEnvironment) -> None:
+        check_methods("inner", inner, ("exec_command", "read_file"), "an environment")
+        self.inner = inner
+
+    async def initialize(self) -> None:
+        """See `ExecutionEnvironment`."""
+        await self.inner.initialize()
+
+    async def cleanup(self) -> None:
+        """See `ExecutionEnvironment`."""
+        await self.inner.cleanup()
+
+    def working_directory(self) -> str:
+        """See `ExecutionEnvironment`."""
+        return self.inner.working_directory()
+
+    def platform(self) -> str:
+        """See `ExecutionEnvironment`."""
+        return self.inner.platform()
+
+    def os_version(self) -> str:
+        """See `ExecutionEnvironment`."""
+        return self.inner.os_version()
+
+    def host_view(self) -> HostView | None:
+        """See `HasHostView`."""
+        return self.inner.host_view() if isinstance(self.inner, HasHostView) else None
+
+    def relative(self, path: str) -> str:
+        """See `ExecutionEnvironment`."""
+        return self.inner.relative(path)
+
+    async def read_file(self, path: str, *, max_bytes: int) -> bytes:
+        """See `ExecutionEnvironment`."""
+        return await self.inner.read_file(path, max_bytes=max_bytes)
+
+    async def write_file(self, path: str, content: bytes, *, mode_of: str | None = None) -> None:
+        """See `ExecutionEnvironment`."""
+        await self.inner.write_file(path, content, mode_of=mode_of)
+
+    async def remove_file(self, path: str) -> None:
+        """See `ExecutionEnvironment`."""
+        await self.inner.remove_file(path)
+
+    async def file_exists(self, path: str) -> bool:
+        """See `ExecutionEnvironment`."""
+        return await self.inner.file_exists(path)
+
+    async def list_directory(self, path: str, *, depth: int) -> list[DirEntry]:
+        """See `ExecutionEnvironment`."""
+        return await self.inner.list_directory(path, depth=depth)
+
+    async def grep(self, pattern: str, path: str, options: GrepOptions) -> list[GrepMatch]:
+        """See `ExecutionEnvironment`."""
+        return await self.inner.grep(pattern, path, options)
+
+    async def glob(self, pattern: str, path: str) -> list[str]:
+        """See `ExecutionEnvironment`."""
+        return await self.inner.glob(pattern, path)
+
+    async def exec_command(
+        self,
+        command: str,
+        *,
+        timeout_ms: int,
+        working_dir: str | None = None,
+        env: Mapping[str, str] | None = None,
+        on_output: Callable[[str], None] | None = None,
+    ) -> ExecResult:
+        """See `ExecutionEnvironment`."""
+        return await self.inner.exec_command(
+            command, timeout_ms=timeout_ms, working_dir=working_dir, env=env, on_output=on_output
+        )
+
+
+class ReadOnlyEnvironment(Wrapper):
+    """Changes no file, and runs no command unless it is allowed to; then commands can change files.
+
+    Args:
+        inner: the environment.
+        allow_commands: run them after all.
+    """
+
+    def __init__(self, inner: ExecutionEnvironment, *, allow_commands: bool = False) -> None:
+        super().__init__(inner)
+        self._allow_commands = allow_commands
+
+    async def write_file(
+        self,
+        path: str,  # noqa: ARG002  the protocol's
+        content: bytes,  # noqa: ARG002  the protocol's
+        *,
+        mode_of: str | None = None,  # noqa: ARG002  the protocol's
+    ) -> None:
+        """Refuse.
+
+        Raises:
+            ToolError: always.
+        """
+        raise _read_only("Write operations")
+
+    async def remove_file(self, path: str) -> None:  # noqa: ARG002  the protocol's
+        """Refuse.
+
+        Raises:
+            ToolError: always.
+        """
+        raise _read_only("Write operations")
+
+    async def exec_command(
+        self,
+        command: str,
+        *,
+        timeout_ms: int,
+        working_dir: str | None = None,
+        env: Mapping[str, str] | None = None,
+        on_output: Callable[[str], None] | None = None,
+    ) -> ExecResult:
+        """See `ExecutionEnvironment`.
+
+        Raises:
+            ToolError: commands are not allowed.
+        """
+        if not self._allow_commands:
+            raise _read_only("Commands")
+        return await super().exec_command(
+            command, timeout_ms=timeout_ms, working_dir=working_dir, env=env, on_output=on_output
+        )
+
+
+class LoggingEnvironment(Wrapper):
+    """Says one line for each operation: what, how it ended, and how long it took. No content, no variables.
+
+    Args:
+        inner: the environment.
+        log: takes the lines; it must not block.
+        clock: measures the time.
+    """
+
+    def __init__(
+        self, inner: ExecutionEnvironment, log: Callable[[str], None], *, clock: Clock | None = None
+    ) -> None:
+        super().__init__(inner)
+        self._log = log
+        self._clock = clock or SystemClock()
+
+    async def initialize(self) -> None:
+        """See `ExecutionEnvironment`."""
+        await self._logged("initialize", super().initialize(), _nothing)
+
+    async def cleanup(self) -> None:
+        """See `ExecutionEnvironment`."""
+        await self._logged("cleanup", super().cleanup(), _nothing)
+
+    async def read_file(self, path: str, *, max_bytes: int) -> bytes:
+        """See `ExecutionEnvironment`."""
+        read = super().read_file(path, max_bytes=max_bytes)
+        return await self._logged(f"read_file {quoted(path)}", read, _bytes)
+
+    async def write_file(self, path: str, content: bytes, *, mode_of: str | None = None) -> None:
+        """See `ExecutionEnvironment`."""
+        written = super().write_file(path, content, mode_of=mode_of)
+        await self._logged(f"write_file {quoted(path)}", written, lambda _: _bytes(content))
+
+    async def remove_file(self, path: str) -> None:
+        """See `ExecutionEnvironment`."""
+        await self._logged(f"remove_file {quoted(path)}", super().remove_file(path), _nothing)
+
+    async def file_exists(self, path: str) -> bool:
+        """See `ExecutionEnvironment`."""
+        return await self._logged(f"file_exists {quoted(path)}", super().file_exists(path), _yes_or_no)
+
+    async def list_directory(self, path: str, *, depth: int) -> list[DirEntry]:
+        """See `ExecutionEnvironment`."""
+        listed = super().list_directory(path, depth=depth)
+        return await self._logged(f"list_directory {quoted(path)}", listed, _count)
+
+    async def grep(self, pattern: str, path: str, options: GrepOptions) -> list[GrepMatch]:
+        """See `ExecutionEnvironment`."""
+        found = super().grep(pattern, path, options)
+        return await self._logged(f"grep {quoted(pattern)} in {quoted(path)}", found, _count)
+
+    async def glob(self, pattern: str, path: str) -> list[str]:
+        """See `ExecutionEnvironment`."""
+        found = super().glob(pattern, path)
+        return await self._logged(f"glob {quoted(pattern)} in {quoted(path)}", found, _count)
+
+    async def exec_command(
+        self,
+        command: str,
+        *,
+        timeout_ms: int,
+        working_dir: str | None = None,
+        env: Mapping[str, str] | None = None,
+        on_output: Callable[[str], None] | None = None,
+    ) -> ExecResult:
+        """See `ExecutionEnvironment`."""
+        ran = super().exec_command(
+            command, timeout_ms=timeout_ms, working_dir=working_dir, env=env, on_output=on_output
+        )
+        return await self._logged(f"exec_command {quoted(command)}", ran, _exit)
+
+    async def _logged(self, what: str, operation: Awaitable[_T], told: Callable[[_T], str]) -> _T:
+        began = self._clock.monotonic()
+        ending = "interrupted"
+        try:
+            answer = await operation
+            ending = told(answer)
+        except ToolError as error:
+            ending = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            self._log(f"{what}: {ending} ({round((self._clock.monotonic() - began) * 1_000)} ms)")
+        return answer
+
+
+def _read_only(what: str) -> ToolError:
+    return ToolError(f"{what} are disabled in read-only mode")
+
+
+def _nothing(_: object) -> str:
+    return "done"
+
+
+def _yes_or_no(answer: object) -> str:
+    return "yes" if answer else "no"
+
+
+def _bytes(content: bytes) -> str:
+    return f"{len(content):,} bytes"
+
+
+def _count(found: list[DirEntry] | list[GrepMatch] | list[str]) -> str:
+    return f"{len(found):,} found"
+
+
+def _exit(result: ExecResult) -> str:
+    return f"exit code {result.exit_code}" + (", timed out" if result.timed_out else "")

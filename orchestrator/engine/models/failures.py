@@ -1,0 +1,360 @@
+"""What an error reply means: every vendor's bodies and wordings, converted into our tree of errors."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import timedelta
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.errors import (
+    AuthenticationError,
+    ConnectionFailedError,
+    ContentFilterError,
+    ContextLengthError,
+    InvalidRequestError,
+    ModelError,
+    ModelNotFoundError,
+    OverloadedError,
+    PermissionDeniedError,
+    ProviderError,
+    RateLimitError,
+    ResumableError,
+    SpentQuotaError,
+)
+from orchestrator.engine.models.google_details import read_details
+from orchestrator.engine.models.overflow import is_other_limit, is_overflow
+from orchestrator.engine.models.resets import (
+    LEAST_QUOTA_SECONDS,
+    date_in,
+    midnight_pacific,
+    quota_time,
+    resume_time,
+    wait_in,
+)
+from orchestrator.engine.models.wire import read_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+
+MAX_MESSAGE_CHARACTERS = 500
+_MAX_READ_CHARACTERS = 8_000  # of a message; what tells its kind may stand after the links
+
+_MESSAGE_FIELDS = ("message", "detail", "msg", "status_msg", "error_description", "title")
+_WAIT_FIELDS = {
+    "retry_after": "retry-after",
+    "retryAfter": "retry-after",
+    "retry_after_seconds": "retry-after",
+    "retry_after_ms": "retry-after-ms",
+    "retryAfterMs": "retry-after-ms",
+}
+_CHECK_KEY = "check the API key"
+_CHECK_NAME = "check the model's name and the API address"
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """What an error body says.
+
+    Attributes:
+        kinds: its type, code and status words, joined by spaces.
+        param: the field of the request that it names, or empty.
+        status: an HTTP status inside the body, as some servers send with status 200.
+        waits: what the body says of waits, under the names of HTTP headers in lower case: fields of its own,
+            and the headers of the server behind a gateway, as OpenRouter passes them on.
+    """
+
+    message: str
+    kinds: str = ""
+    param: str = ""
+    status: int | None = None
+    waits: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """An error class, the words that mean it, and what a person can do."""
+
+    kind: type[ModelError]
+    words: re.Pattern[str]
+    hint: str = ""
+    in_message: bool = True  # whether the words count in the message too, or in the type and code only
+
+
+def _rule(kind: type[ModelError], words: str, hint: str = "", *, in_message: bool = True) -> _Rule:
+    return _Rule(kind, re.compile(words, re.IGNORECASE), hint, in_message)
+
+
+_NO_CREDIT = "the account has no credit or quota left"
+# Google says "exceeded your current quota" of the requests in a minute, too.
+_GOOGLES_MONEY = _rule(
+    SpentQuotaError, r"\bRESOURCE_EXHAUSTED\b.*(limit: 0\b|depleted|spend(ing)? cap)", _NO_CREDIT
+)
+_GOOGLES_DAY = _rule(
+    SpentQuotaError,
+    r"\bRESOURCE_EXHAUSTED\b.*(PerDay|limit .{0,80}per day)",
+    "the quota of the day is used up",
+)
+_GOOGLES_PACE = _rule(RateLimitError, r"\bRESOURCE_EXHAUSTED\b")
+_QUOTA = _rule(
+    SpentQuotaError,
+    r"insufficient_quota|billing_hard_limit|billing_not_active|exceeded your current quota"
+    r"|credit balance is too low|insufficient (credits|balance|funds)"
+    r"|billing_error|spend_limit_reached|specified api usage limits",
+    _NO_CREDIT,
+)
+# llama.cpp says so with status 500, which would be tried again.
+_UNABLE = _rule(
+    InvalidRequestError,
+    r"(image|audio|video) input is not supported",
+    "this model cannot read what it was given",
+)
+_TOO_LONG_HINT = (
+    "the conversation is too long for this model: lower --context-chars, or use one that reads more"
+)
+# These come before the question whether the request is too long.
+_FIRST_RULES = (_GOOGLES_MONEY, _GOOGLES_DAY, _GOOGLES_PACE, _QUOTA, _UNABLE)
+# In this order. They are asked before the status, because vendors agree on words more than on numbers.
+_REQUEST_RULES = (
+    _rule(
+        AuthenticationError,
+        r"authentication_error|invalid_api_key|api_key_invalid|api key not valid|incorrect api key"
+        r"|unregistered callers",
+        _CHECK_KEY,
+    ),
+    _rule(
+        ContentFilterError,
+        r"content_filter|content_policy_violation|responsibleaipolicy|content (management|filtering) policy"
+        r"|invalid_prompt|bio_policy|misalignment_policy_violation",
+    ),
+    _rule(
+        ModelNotFoundError, r"model_not_found|not_found_error|\bNOT_FOUND\b", _CHECK_NAME, in_message=False
+    ),
+    _rule(PermissionDeniedError, r"permission_error|permission_denied", in_message=False),
+)
+# Asked only where there is no status that could tell: errors inside a stream.
+_STREAM_RULES = (
+    _rule(RateLimitError, r"rate_limit|resource_exhausted|too_many_requests|rate limit"),
+    _rule(
+        OverloadedError,
+        r"overloaded|server_error|internal_error|api_error|timeout_error|\bINTERNAL\b"
+        r"|service_unavailable|unavailable_error|\bUNAVAILABLE\b|slow_down",
+    ),
+    _rule(
+        InvalidRequestError,
+        r"invalid_(request|argument|image|base64_image)|bad_?request"
+        r"|image_(too|file|parse)|(unsupported|empty)_image|failed_to_download_image",
+        in_message=False,
+    ),
+)
+_BY_STATUS: dict[int, tuple[type[ModelError], str]] = {
+    HTTPStatus.UNAUTHORIZED: (AuthenticationError, _CHECK_KEY),
+    HTTPStatus.PAYMENT_REQUIRED: (SpentQuotaError, _NO_CREDIT),
+    HTTPStatus.FORBIDDEN: (PermissionDeniedError, "this key may not do this"),
+    HTTPStatus.NOT_FOUND: (ModelNotFoundError, _CHECK_NAME),
+    HTTPStatus.METHOD_NOT_ALLOWED: (ModelNotFoundError, _CHECK_NAME),
+    HTTPStatus.REQUEST_TIMEOUT: (ConnectionFailedError, ""),
+    HTTPStatus.CONFLICT: (OverloadedError, ""),
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: (ContextLengthError, _TOO_LONG_HINT),
+    HTTPStatus.TOO_EARLY: (OverloadedError, ""),
+    HTTPStatus.TOO_MANY_REQUESTS: (RateLimitError, ""),
+    HTTPStatus.NOT_IMPLEMENTED: (InvalidRequestError, ""),
+}
+
+
+def is_transient(error: ModelError) -> bool:
+    """Whether the same request may succeed if it is sent again."""
+    passing = isinstance(error, RateLimitError | OverloadedError | ConnectionFailedError)
+    return passing and not isinstance(error, SpentQuotaError)
+
+
+def error_from_body(
+    status: int, headers: Mapping[str, str], body: bytes, now: datetime, where: str
+) -> ModelError:
+    """Classify an HTTP reply that is not a success.
+
+    Args:
+        status: not 200.
+        headers: their names in lower case.
+        body: in any form.
+        now: the time from which waits count.
+        where: the server's host, for the message.
+    """
+    try:
+        complaint = read_complaint(read_json(body))
+    except ValueError:
+        text = body.decode("utf-8", "replace").strip()
+        complaint = Complaint("a web page" if text.startswith("<") else _one_line(text))
+    error = _error(status, headers, complaint, now, where)
+    error.is_unexplained = _is_unexplained(error, complaint)
+    return error
+
+
+def _error(
+    status: int, headers: Mapping[str, str], complaint: Complaint, now: datetime, where: str
+) -> ModelError:
+    kind, hint = _kind(status, complaint)
+    message = _message(where, status, complaint, hint)
+    asked = {**complaint.waits, **headers}
+    may_not_retry = headers.get("x-should-retry") == "false"
+    if issubclass(kind, SpentQuotaError):
+        return kind(message, status=status, resume_at=_quota_resets(complaint, asked, now))
+    if issubclass(kind, RateLimitError) and may_not_retry:
+        later = quota_time(asked, complaint.message, now) or now + timedelta(seconds=LEAST_QUOTA_SECONDS)
+        return SpentQuotaError(message, status=status, resume_at=later)
+    if issubclass(kind, ResumableError) and not may_not_retry:
+        return kind(message, status=status, resume_at=resume_time(status, asked, complaint.message, now))
+    return (ProviderError if issubclass(kind, ResumableError) else kind)(message, status=status)
+
+
+def _quota_resets(complaint: Complaint, headers: Mapping[str, str], now: datetime) -> datetime | None:
+    """When a spent quota is free again; None where somebody has to pay, or to ask for more."""
+    named = quota_time(headers, complaint.message, now)
+    is_daily = _says(complaint, _GOOGLES_DAY) and not _says(complaint, _GOOGLES_MONEY)
+    return named or (midnight_pacific(now) if is_daily else None)
+
+
+def error_in_reply(value: object, where: str) -> ModelError:
+    """Classify an error object that came with status 200: in a stream, or in place of a reply."""
+    complaint = read_complaint(value)
+    status = complaint.status or HTTPStatus.OK
+    kind, hint = _kind(status, complaint)
+    message = _message(where, status, complaint, hint)
+    if issubclass(kind, SpentQuotaError):
+        if _says(complaint, _GOOGLES_DAY) and not _says(complaint, _GOOGLES_MONEY):
+            return RateLimitError(
+                message, status=status
+            )  # asked again, the server names the time by a status
+        return kind(message, status=status, resume_at=date_in(complaint.message))
+    if not issubclass(kind, ResumableError):
+        error = kind(message, status=status)
+        error.is_unexplained = _is_unexplained(error, complaint)
+        return error
+    named = wait_in(complaint.message)
+    return kind(
+        message, status=status, waits={**complaint.waits, **({"retry-after": named} if named else {})}
+    )
+
+
+def count_waits(error: ModelError, now: datetime) -> None:
+    """Make a time of the wait that an error inside a reply names: who reads replies knows no clock."""
+    if isinstance(error, ResumableError) and error.waits and error.resume_at is None:
+        error.resume_at = resume_time(error.status or HTTPStatus.OK, error.waits, "", now)
+
+
+# A path into the request, or a name in quotes: the field that is wrong.
+_FIELD = re.compile(r"\w[.\[]\d|['\"`]\w+['\"`]|\w+_\w+")
+_UNEXPLAINED = frozenset(
+    {
+        HTTPStatus.OK,
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+    }
+)
+
+
+def _is_unexplained(error: ModelError, complaint: Complaint) -> bool:
+    """Whether a request was refused for no reason that is known: nothing is named that would be wrong with it."""
+    if type(error) not in {InvalidRequestError, OverloadedError, ProviderError}:
+        return False
+    names_field = complaint.param or _FIELD.search(complaint.message)
+    known = names_field or _says(complaint, _UNABLE) or is_other_limit(complaint.message)
+    return error.status in _UNEXPLAINED and not known
+
+
+def read_complaint(value: object) -> Complaint:
+    """Find the message and its kind in any vendor's error body."""
+    outer = value[0] if isinstance(value, list) and value else value
+    if not isinstance(outer, dict):
+        return Complaint(_one_line(str(outer)))
+    error = outer.get("error") or outer.get("base_resp") or outer
+    inner: Mapping[str, Any] = error if isinstance(error, dict) else {**outer, "message": error}
+    metadata = inner.get("metadata")
+    upstream = metadata.get("raw") if isinstance(metadata, dict) else None
+    said = [next(filter(None, map(inner.get, _MESSAGE_FIELDS)), None), upstream]
+    kinds = [inner.get(key) for key in ("type", "code", "status", "reason")]
+    details = inner.get("details")
+    more, delay = read_details(details)
+    retry = {"retry-after": delay} if delay else {}
+    kinds += [*more, details.get("error_code") if isinstance(details, dict) else None]
+    return Complaint(
+        message=_one_line(": ".join(str(part) for part in said if part)),
+        kinds=" ".join(kind for kind in kinds if isinstance(kind, str)),
+        param=str(inner.get("param") or ""),
+        status=_status_inside(inner.get(key) for key in ("code", "status_code", "status", "raw_status_code")),
+        waits={**_waits(outer), **_waits(inner), **_waits(metadata), **retry, **_text_headers(metadata)},
+    )
+
+
+def _text_headers(metadata: object) -> dict[str, str]:
+    value = metadata.get("headers") if isinstance(metadata, dict) else None
+    if not isinstance(value, dict):
+        return {}
+    return {str(name).lower(): text for name, text in value.items() if isinstance(text, str)}
+
+
+def _waits(value: object) -> dict[str, str]:
+    """Waits that a body has as a field, under the name of the header that would say the same."""
+    fields = value if isinstance(value, dict) else {}
+    named = ((header, fields.get(name)) for name, header in _WAIT_FIELDS.items())
+    return {
+        header: str(wait)
+        for header, wait in named
+        if isinstance(wait, int | float | str) and not isinstance(wait, bool)
+    }
+
+
+def _status_inside(values: Iterable[object]) -> int | None:
+    numbers = (int(str(value)) for value in values if re.fullmatch(r"[45]\d\d", str(value)))
+    return next(numbers, None)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text[:_MAX_READ_CHARACTERS].split())
+
+
+def _shown(line: str) -> str:
+    return line if len(line) <= MAX_MESSAGE_CHARACTERS else f"{line[: MAX_MESSAGE_CHARACTERS - 1]}…"
+
+
+def _message(where: str, status: int, complaint: Complaint, hint: str) -> str:
+    said = _shown(complaint.message or complaint.kinds) or "no reason given"
+    field = f" (in {complaint.param})" if complaint.param and complaint.param not in said else ""
+    answered = "in its reply" if status == HTTPStatus.OK else f"with status {status}"
+    return f"{where} reported an error {answered}: {said}{field}{f' [{hint}]' if hint else ''}"
+
+
+def _says(complaint: Complaint, rule: _Rule) -> bool:
+    text = f"{complaint.kinds} {complaint.message}" if rule.in_message else complaint.kinds
+    return rule.words.search(text) is not None
+
+
+def _kind(status: int, complaint: Complaint) -> tuple[type[ModelError], str]:
+    known = next((rule for rule in _FIRST_RULES if _says(complaint, rule)), None)
+    text = f"{complaint.kinds} {complaint.message}"
+    if known is None and is_overflow(status, text, complaint.param):
+        return ContextLengthError, _TOO_LONG_HINT
+    rules: tuple[_Rule, ...] = ()
+    if status < HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.TOO_MANY_REQUESTS:
+        rules += _REQUEST_RULES
+    if status == HTTPStatus.OK:
+        rules += _STREAM_RULES
+    known = known or next((rule for rule in rules if _says(complaint, rule)), None)
+    if known is not None:
+        return known.kind, known.hint
+    if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE and is_other_limit(text):
+        return InvalidRequestError, ""
+    return _BY_STATUS.get(status) or _kind_of_range(status)
+
+
+def _kind_of_range(status: int) -> tuple[type[ModelError], str]:
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return OverloadedError, ""
+    if status >= HTTPStatus.BAD_REQUEST:
+        return InvalidRequestError, ""
+    if status >= HTTPStatus.MULTIPLE_CHOICES:
+        return ProviderError, "redirects are not followed; set the API address to the new place"
+    return ProviderError, ""

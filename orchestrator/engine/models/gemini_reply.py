@@ -1,0 +1,260 @@
+"""Gemini's generateContent, the receiving half: whole replies and streams."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.errors import (
+    ConnectionFailedError,
+    ContentFilterError,
+    InvalidRequestError,
+    ProviderError,
+)
+from orchestrator.core.messages import FinishReason, Message, Reasoning, Role, Text, ToolCall, Usage
+from orchestrator.engine.models.base import CallPiece, ReasoningPiece, Response, TextPiece
+from orchestrator.engine.models.failures import error_in_reply
+from orchestrator.engine.models.usage import count_of, counted_or_estimated
+from orchestrator.engine.models.wire import dicts, made_up_id, read_arguments, read_event, read_reply, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from orchestrator.core.messages import Part
+    from orchestrator.engine.models.base import Piece, Request
+
+OPAQUE = "gemini"
+"""The key of `Reasoning.opaque` under which this protocol keeps an object with one of the next two keys."""
+SIGNATURE = "signature"  # the thought signature of the text or call that follows
+PART = "part"  # a part that goes back as it came: a signed thought, a search that the server made
+
+# https://ai.google.dev/api/generate-content#FinishReason
+_FINISH = {
+    "STOP": FinishReason.STOP,
+    "MAX_TOKENS": FinishReason.LENGTH,
+    "CONTINUATION": FinishReason.LENGTH,
+    "SAFETY": FinishReason.CONTENT_FILTER,
+    "RECITATION": FinishReason.CONTENT_FILTER,
+    "LANGUAGE": FinishReason.CONTENT_FILTER,
+    "BLOCKLIST": FinishReason.CONTENT_FILTER,
+    "PROHIBITED_CONTENT": FinishReason.CONTENT_FILTER,
+    "SPII": FinishReason.CONTENT_FILTER,
+    "IMAGE_SAFETY": FinishReason.CONTENT_FILTER,
+    "IMAGE_PROHIBITED_CONTENT": FinishReason.CONTENT_FILTER,
+    "IMAGE_RECITATION": FinishReason.CONTENT_FILTER,
+    "MODEL_ARMOR": FinishReason.CONTENT_FILTER,
+    "ESCALATION": FinishReason.CONTENT_FILTER,
+    "PUP_LIMITED_DISABLED": FinishReason.CONTENT_FILTER,
+}
+_MISSING_SIGNATURE = "MISSING_THOUGHT_SIGNATURE"
+
+# Parts that the server makes while it uses its own tools; it wants them back.
+_SERVER_PARTS = ("toolCall", "toolResponse", "executableCode", "codeExecutionResult")
+
+
+@dataclass(slots=True)
+class _Run:
+    """Consecutive pieces of one part, or one whole part.
+
+    Attributes:
+        call: the function call, if it is one.
+        raw: the part as it came, if it goes back so.
+    """
+
+    is_thought: bool = False
+    signature: str = ""
+    texts: list[str] = field(default_factory=list)
+    call: Mapping[str, Any] | None = None
+    raw: Mapping[str, Any] | None = None
+
+    @property
+    def grows(self) -> bool:
+        """Whether more text may be added: a signed part is never merged with another."""
+        return not self.signature and self.call is None and self.raw is None
+
+
+class GeminiDecoder:
+    """Reads one streamed reply.
+
+    The protocol has no end mark, and more may follow a finish reason: only the end of the stream is its end.
+    What follows needs a finish reason of its own, else the stream was cut off in it.
+    """
+
+    done = False
+
+    def __init__(self, request: Request, *, model: str, where: str) -> None:
+        self._request = request
+        self._where = where
+        self._model = model
+        self._id: str | None = None
+        self._finish = ""
+        self._usage: Mapping[str, Any] = {}
+        self.has_candidate = False
+        self._runs: list[_Run] = []
+
+    def feed(self, event: str, data: str) -> list[Piece]:
+        """Take one server-sent event.
+
+        Raises:
+            ModelError: the event is an error, or no JSON.
+        """
+        del event  # the vendor names none
+        if not data.strip():
+            return []
+        chunk, known = read_event(data, self._where), len(self._runs)
+        pieces = [
+            piece
+            for value in dicts(chunk if isinstance(chunk, list) else [chunk])
+            for piece in self.take(value)
+        ]
+        has_call = any(run.call is not None for run in self._runs[known:])  # they come whole
+        return [*pieces, *([CallPiece(data)] if has_call else [])]
+
+    def take(self, chunk: Mapping[str, Any]) -> list[Piece]:
+        """Add a chunk of a stream, or a whole reply.
+
+        Raises:
+            ModelError: it is an error, or the prompt was refused.
+        """
+        if chunk.get("error"):
+            if self._finish:
+                return []  # the reply is complete
+            raise error_in_reply(chunk, self._where)
+        self._id = text_of(chunk.get("responseId")) or self._id
+        self._model = text_of(chunk.get("modelVersion")) or self._model
+        usage = chunk.get("usageMetadata")
+        if isinstance(usage, dict) and usage:
+            self._usage = usage  # each has all counts so far
+        candidates = [one for one in dicts(chunk.get("candidates")) if one.get("index") in (None, 0)]
+        if not candidates:
+            self._refuse_blocked(chunk.get("promptFeedback"))
+        return [piece for candidate in candidates for piece in self._take_candidate(candidate)]
+
+    def _refuse_blocked(self, feedback: object) -> None:
+        reason = text_of(feedback.get("blockReason")) if isinstance(feedback, dict) else ""
+        if reason and isinstance(feedback, dict):
+            said = text_of(feedback.get("blockReasonMessage"))
+            raise ContentFilterError(
+                f"{self._where} refused the prompt: {': '.join(filter(None, (reason, said)))}"
+            )
+
+    def _take_candidate(self, candidate: Mapping[str, Any]) -> list[Piece]:
+        self.has_candidate = True
+        finish = text_of(candidate.get("finishReason"))
+        if finish == _MISSING_SIGNATURE:
+            raise InvalidRequestError(f"{self._where} refused the conversation: {finish}")
+        content, known = candidate.get("content"), len(self._runs)
+        parts = dicts(content.get("parts")) if isinstance(content, dict) else []
+        pieces = [piece for part in parts for piece in self._take_part(part)]
+        goes_on = bool(pieces) or len(self._runs) > known
+        self._finish = finish or ("" if goes_on else self._finish)
+        return pieces
+
+    def _take_part(self, part: dict[str, Any]) -> list[Piece]:
+        signature, text = text_of(part.get("thoughtSignature")), text_of(part.get("text"))
+        is_thought = part.get("thought") is True
+        call = part.get("functionCall")
+        if isinstance(call, dict):
+            self._runs.append(_Run(signature=signature, call=call))
+        elif any(name in part for name in _SERVER_PARTS) or (signature and (is_thought or not text)):
+            self._runs.append(_Run(is_thought=is_thought, texts=[text], raw=part))
+        elif text:
+            last = self._runs[-1] if self._runs else None
+            if signature or last is None or not last.grows or last.is_thought != is_thought:
+                last = _Run(is_thought=is_thought, signature=signature)
+                self._runs.append(last)
+            last.texts.append(text)
+        if not text:
+            return []
+        return [ReasoningPiece(text) if is_thought else TextPiece(text)]
+
+    def finish(self, *, is_whole: bool = False) -> tuple[list[Piece], Response]:
+        """Give the whole reply; nothing was held back.
+
+        Args:
+            is_whole: the reply is a document that was read to its end, so that it may lack a finish reason.
+
+        Raises:
+            ConnectionFailedError: there was no finish reason.
+        """
+        if not self.has_candidate or not (self._finish or is_whole):
+            raise ConnectionFailedError(f"{self._where} ended its stream in the middle of the reply")
+        message = Message(Role.ASSISTANT, tuple(self._parts()))
+        usage, is_counted = counted_or_estimated(read_usage(self._usage), self._request, message)
+        reason = self._finish_reason(message)
+        return [], Response(message, reason, usage, self._model, self._id, is_counted)
+
+    def _parts(self) -> Iterator[Part]:
+        """Thoughts come before what was thought about, a signature directly before the part that it signs."""
+        thought = ""
+        ids: set[str] = set()
+        for run in self._runs:
+            text = "".join(run.texts)
+            if run.raw is not None:
+                yield Reasoning(thought + (text if run.is_thought else ""), {OPAQUE: {PART: run.raw}})
+                thought = ""
+                continue
+            if run.is_thought:
+                thought += text
+                continue
+            if thought or run.signature:
+                yield Reasoning(thought, {OPAQUE: {SIGNATURE: run.signature}} if run.signature else {})
+                thought = ""
+            yield Text(text) if run.call is None else self._call(run.call, ids)
+        if thought:
+            yield Reasoning(thought)
+
+    def _call(self, call: Mapping[str, Any], ids: set[str]) -> ToolCall:
+        """A call; `ids` are those of the calls before it. The vendor gives ids only at times."""
+        name, arguments = text_of(call.get("name")), read_arguments(call.get("args"))
+        given = text_of(call.get("id"))
+        if not given or given in ids:
+            given = made_up_id(len(ids), self._id, name, arguments)
+        ids.add(given)
+        return ToolCall(given, name, arguments)
+
+    def _finish_reason(self, message: Message) -> FinishReason:
+        finish = _FINISH.get(self._finish or "STOP", FinishReason.OTHER)
+        if finish in {
+            FinishReason.STOP,
+            FinishReason.OTHER,
+        }:  # a call of no known tool ends with a reason of its own
+            has_calls = any(isinstance(part, ToolCall) for part in message.parts)
+            return FinishReason.TOOL_CALLS if has_calls else finish
+        return finish
+
+
+def decode_reply(body: bytes, request: Request, *, model: str, where: str) -> Response:
+    """Read a whole reply, or the JSON list that a stream without `alt=sse` is.
+
+    Raises:
+        ModelError: the body is an error, or no reply.
+    """
+    decoder = GeminiDecoder(request, model=model, where=where)
+    if body.lstrip()[:1] == b"[":
+        decoder.feed("", body.decode("utf-8", "replace"))
+    else:
+        decoder.take(read_reply(body, where))
+    if not decoder.has_candidate:
+        raise ProviderError(f"{where} answered without a reply in it (no candidates); check the API address")
+    return decoder.finish(is_whole=True)[1]
+
+
+def read_usage(usage: Mapping[str, Any]) -> Usage | None:
+    """The vendor's counts; None where nothing was counted.
+
+    https://ai.google.dev/api/generate-content#UsageMetadata: thoughts are not among the candidates' tokens,
+    nor what the server's own tools read among the prompt's.
+    """
+    prompt = count_of(usage, "promptTokenCount") + count_of(usage, "toolUsePromptTokenCount")
+    thoughts = count_of(usage, "thoughtsTokenCount")
+    output = count_of(usage, "candidatesTokenCount") + thoughts
+    output = output or max(count_of(usage, "totalTokenCount") - prompt, 0) * bool(prompt)
+    if not prompt and not output:
+        return None
+    return Usage(
+        input_tokens=prompt,
+        output_tokens=output,
+        cached_input_tokens=min(count_of(usage, "cachedContentTokenCount"), prompt),
+        reasoning_tokens=thoughts,
+    )

@@ -1,0 +1,435 @@
+"""Finds known values, or twelve characters of one, however they are spelled.
+
+Texts are compared by their letters and digits alone, in small letters: separators, line breaks,
+zero-width characters and capitals change nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import json
+import re
+from bisect import bisect_right
+from functools import cached_property
+from itertools import accumulate, compress
+from struct import Struct
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from orchestrator.core.secret_names import MIN_SECRET_CHARS
+from orchestrator.engine.policy.secret_decoding import decoded, plain_letters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Literal
+
+MIN_PARTED_CHARS = 12
+"""Of values as long as this each part counts; shorter ones are looked for as a whole."""
+
+_WINDOW = 10
+"""Letters and digits in a row that give a value away: twelve characters of a token may hold two others."""
+_NUMBERS_WINDOW = 16
+"""The same where a character is two digits or three."""
+_GRAM, _NUMBERS_GRAM = 5, 8
+"""How long a sample is of which each window holds one."""
+_SAMPLES = 512
+_AROUND_BYTES = 256
+"""So far from an escape a part of the same value is looked for."""
+_BLOCK_BYTES = 4096
+_MOST_KNOWN = 20_000
+_MIN_DISTINCT = 4
+_MARGIN_CHARS = 3
+_MIN_RANDOM_CHARS = 6
+_DIGITS = b"01234567890123456789"
+_COUNTING = b" ".join(
+    (_DIGITS, _DIGITS[::-1], _DIGITS.hex().encode(), b"".join(b"%d" % byte for byte in _DIGITS))
+)
+"""Digits in order are in many texts, and so are their numbers."""
+_RARELY_CHARS = 400
+
+# Characters without width, whose bytes are left out on both sides of the comparison.
+_UNSEEN = "\u00ad\u034f\u061c\u180e\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufe0f\ufeff".encode()
+_KEPT = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") | (
+    frozenset(range(128, 256)) - frozenset(_UNSEEN)
+)
+_DROPPED = bytes(byte for byte in range(256) if byte not in _KEPT)
+_FOLD = bytes(range(256)).lower()
+_HEX_OR_NOT = bytes(49 if byte in b"0123456789abcdef" else 48 for byte in range(256))
+_APART = b"\xff"
+"""Is in no UTF-8 text, so that nothing is found across it."""
+_MASK = bytes(byte in _KEPT for byte in range(256))
+
+Span = tuple[int, int]
+
+# What words, names, numbers and abbreviations look like; a value's other parts are what makes it secret.
+_ORDINARY = re.compile(r"[A-Za-z0-9]{1,2}|[0-9]{1,5}|(?:(?:[A-Z]?[a-z]{2,}|[A-Z]{2,}){1,3}[0-9]{0,3})")
+_MOST_WORD_CHARS = 16
+_UNSPEAKABLE = re.compile(r"[bcdfghjklmnpqrstvwxz]{6}", re.IGNORECASE)
+_PART = re.compile(r"[A-Za-z0-9\u0080-\U0010ffff]+")
+_PATH_MARK = re.compile(r"[\s/:@]")
+_IN_WORDS = re.compile(r"://|^[/~.]|\s")
+_ISSUER = re.compile(r"^(?:sk-ant-[a-z]+\d\d-|github_pat_|pypi-AgEIcHlwaS5vcmc)")
+_JWT_HEADER = re.compile(r"eyJ[A-Za-z0-9_-]+(?=\.eyJ)")
+
+
+def _fold(data: bytes) -> bytes:
+    return data.translate(_FOLD, _DROPPED)
+
+
+def _is_ordinary(part: str) -> bool:
+    return (
+        len(part) <= _MOST_WORD_CHARS
+        and _ORDINARY.fullmatch(part) is not None
+        and _UNSPEAKABLE.search(part) is None
+    )
+
+
+def _stretches(value: str) -> Iterator[str]:
+    """The parts of a value that give it away.
+
+    That is all of it but what its issuer puts before every key. Of an address, a path, or a text in
+    several words, such as a key file, it is what is not found in ordinary text.
+    """
+    if _IN_WORDS.search(value) is None and _JWT_HEADER.search(value) is None:
+        yield _ISSUER.sub("", value)
+        return
+    headers = [match.span() for match in _JWT_HEADER.finditer(value)]
+    # In one word without the marks of a path or an address, what follows something random is random.
+    is_token = _PATH_MARK.search(value) is None
+    spans: list[list[int]] = []
+    for match in _PART.finditer(value):
+        start, end = match.span()
+        if _is_ordinary(match[0]) or any(first <= start and end <= last for first, last in headers):
+            continue
+        if spans and (is_token or start - _MARGIN_CHARS <= spans[-1][1] + _MARGIN_CHARS):
+            spans[-1][1] = end
+            spans[-1][2] += end - start
+        else:
+            spans.append([start, end, end - start])
+    if spans and is_token:
+        spans[-1][1] = len(value)
+    for start, end, random in spans:
+        if random >= _MIN_RANDOM_CHARS:
+            yield value[max(start - _MARGIN_CHARS, 0) : end + _MARGIN_CHARS]
+
+
+def _bytes_of(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")  # how the environment holds bytes that are no UTF-8
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+
+
+def _cores(data: bytes, group: int, digits: int, encode: Callable[[bytes], bytes]) -> Iterator[str]:
+    """The characters that depend on `data` alone, for each place in a group of bytes where it may begin.
+
+    Where digits hold whole bits (base64, base32), that is all that depend on no other byte; else whole groups.
+    """
+    bits = 8 * group // digits if 8 * group % digits == 0 else 0
+    for offset in range(group):
+        text = encode(bytes(offset) + data + bytes(-(offset + len(data)) % group)).decode()
+        end = offset + len(data)
+        if bits:
+            yield text[-(-8 * offset // bits) : 8 * end // bits]
+        else:
+            yield text[digits * -(-offset // group) : digits * (end // group)]
+
+
+def _words(data: bytes, size: int, form: str) -> Iterator[str]:
+    """The numbers that `data` is to a machine with the small end first, for each place where they may begin."""
+    for offset in range(size):
+        first = -offset % size
+        yield "".join(
+            form.format(int.from_bytes(data[at : at + size], "little"))
+            for at in range(first, len(data) - size + 1, size)
+        )
+
+
+def _in_letters(data: bytes, *, rarely: bool) -> Iterator[str]:
+    """Encodings in which ten letters hold four characters or more."""
+    yield from _cores(data, 3, 4, base64.b64encode)
+    if rarely:
+        yield from _cores(data, 5, 8, base64.b32encode)
+        yield from _cores(data, 4, 5, base64.b85encode)
+        yield from _cores(data, 4, 5, lambda part: base64.b85encode(part).translate(_TO_Z85))
+        yield from _cores(data, 4, 5, base64.a85encode)
+        yield from _cores(data, 3, 4, lambda part: base64.b64encode(part).translate(_TO_UU))
+        for wide in (_utf_16(data, "little"), _utf_16(data, "big")):
+            yield from _cores(wide, 3, 4, base64.b64encode)
+
+
+def _in_numbers(data: bytes, *, rarely: bool) -> Iterator[str]:
+    """Encodings in digits, hexadecimal ones among them, of which sixteen hold four characters or more."""
+    yield data.hex()
+    if rarely:
+        for form in ("{}", "{:o}", "{:03o}", "{:04o}"):
+            yield "".join(map(form.format, data))
+        for wide in (_utf_16(data, "little"), _utf_16(data, "big")):
+            yield wide.hex()
+
+
+def _in_words(data: bytes) -> Iterator[str]:
+    """Dumps of words of two, four and eight bytes, as `od` and `hexdump` write them."""
+    for size, forms in ((2, ("{:04x}", "{:06o}", "{}", "{:05}")), (4, ("{:08x}", "{}")), (8, ("{:016x}",))):
+        for form in forms:
+            yield from _words(data, size, form)
+
+
+def _utf_16(data: bytes, order: Literal["little", "big"]) -> bytes:
+    return b"".join(byte.to_bytes(2, order) for byte in data)
+
+
+# https://rfc.zeromq.org/spec/32/ and https://pubs.opengroup.org/onlinepubs/9699919799/utilities/uuencode.html
+_TO_Z85 = bytes.maketrans(
+    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
+    b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
+)
+_TO_UU = bytes.maketrans(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", bytes((96, *range(33, 96)))
+)
+
+
+def _plain_spellings(value: str) -> Iterator[str]:
+    """A value as it is, but for separators."""
+    for text in (value, plain_letters(value)):
+        yield text
+        yield text[::-1]
+
+
+def _spellings(value: str) -> Iterator[tuple[int, str]]:
+    """The ways in which a value may be written so that it can still be read back, but for separators.
+
+    Each with the number of its letters in a row that give the value away.
+    """
+    rarely = len(value) <= _RARELY_CHARS
+    for text in _plain_spellings(value):
+        yield _WINDOW, text
+    yield _WINDOW, json.dumps(value)[1:-1]
+    yield _WINDOW, quote(_bytes_of(value), safe="")
+    if rarely:
+        yield _WINDOW, codecs.encode(value, "rot13")
+    data = _bytes_of(value)
+    for turned in (data, data[::-1]):
+        for text in _in_letters(turned, rarely=rarely):
+            yield _WINDOW, text
+            yield _WINDOW, text[::-1]
+        for text in _in_numbers(turned, rarely=rarely):
+            yield _NUMBERS_WINDOW, text
+    if rarely:
+        for text in _in_words(data):
+            yield _NUMBERS_WINDOW, text
+
+
+class ValueIndex:
+    """Where known values are, in time that grows linearly with the text.
+
+    Args:
+        values: the known secrets. Those shorter than `MIN_SECRET_CHARS` are ignored.
+        harmless: a text that is never a find.
+    """
+
+    def __init__(self, values: Iterable[str], harmless: str) -> None:
+        self._windows = {
+            _WINDOW: _Windows(_WINDOW, _GRAM, numbers_only=False),
+            _NUMBERS_WINDOW: _Windows(_NUMBERS_WINDOW, _NUMBERS_GRAM, numbers_only=True),
+        }
+        self._exact: dict[bytes, re.Pattern[bytes]] = {}
+        self._harmless = harmless
+        for value in {value.strip() for value in values}:
+            if len(value) >= MIN_SECRET_CHARS:
+                self._learn(value)
+
+    def _learn(self, value: str) -> None:
+        for window, spelling in set(_spellings(value)):
+            folded = _fold(spelling.encode("utf-8", "surrogatepass"))
+            if spelling in self._harmless:
+                continue
+            if len(folded) >= window:
+                self._windows[window].learn_whole(folded)
+            elif window == _WINDOW and len(spelling) >= MIN_SECRET_CHARS:
+                needle = spelling.encode("utf-8", "surrogatepass")
+                self._exact[needle] = re.compile(
+                    rb"\x00*+".join(re.escape(bytes((byte,))) for byte in needle)
+                )
+        if len(value) >= MIN_PARTED_CHARS:
+            self._learn_parts(value)
+
+    def _learn_parts(self, value: str) -> None:
+        words = [_fold(part.encode()) for part in _PART.findall(value) if _is_ordinary(part)]
+        words = [word for word in words if len(word) >= _WINDOW]
+        words += [word[::-1] for word in words]
+        for stretch in _stretches(value):
+            plain = set(_plain_spellings(stretch))
+            for window, spelling in set(_spellings(stretch)):
+                folded = _fold(spelling.encode("utf-8", "surrogatepass"))
+                # Ten letters of one word are anybody's word.
+                self._windows[window].learn_parts(folded, words if spelling in plain else ())
+
+    def spans(self, data: bytes) -> Iterator[Span]:
+        """Where the UTF-8 text holds a value or a part of one; spans may overlap and cut a character."""
+        if not self._exact and not any(windows.grams for windows in self._windows.values()):
+            return
+        yield from self._spans_in(data)
+        text, places = decoded(data)
+        if not places:
+            return
+        parts = list(_around(places, len(data)))
+        starts = list(accumulate((end - start + 1 for start, end in parts), initial=0))
+        for first, last in self._spans_in(_APART.join(text[start:end] for start, end in parts)):
+            number = bisect_right(starts, first) - 1
+            shift = parts[number][0] - starts[number]
+            end = last + shift
+            while end < len(text) and not text[end]:
+                end += 1  # what is left of the last letter's spelling
+            yield first + shift, end
+
+    def _spans_in(self, data: bytes) -> Iterator[Span]:
+        packed = data.replace(b"\0", b"") if self._exact else data
+        for needle, pattern in self._exact.items():
+            if needle in packed:
+                yield from (match.span() for match in pattern.finditer(data))
+        folded = _Folded(data)
+        for windows in self._windows.values():
+            for first, last in windows.spans(folded.text):
+                place = folded.place(first)
+                if data[place - 1 : place] == b"%":
+                    place -= 1  # of a URL-encoded byte
+                yield place, folded.place(last - 1) + 1
+
+
+def _around(places: list[Span], size: int) -> Iterator[Span]:
+    """The parts of a text in which something was decoded, with what may belong to it; in order, apart."""
+    waiting: Span | None = None
+    for first, last in sorted(places):
+        start, end = max(first - _AROUND_BYTES, 0), min(last + _AROUND_BYTES, size)
+        if waiting and start <= waiting[1]:
+            waiting = waiting[0], max(end, waiting[1])
+        else:
+            if waiting:
+                yield waiting
+            waiting = start, end
+    if waiting:
+        yield waiting
+
+
+def _number_runs(text: bytes, size: int) -> Iterator[Span]:
+    """Where so many digits, hexadecimal ones among them, stand in a row."""
+    digits = text.translate(_HEX_OR_NOT)
+    start = digits.find(b"1" * size)
+    while start >= 0:
+        end = digits.find(b"0", start)
+        end = len(text) if end < 0 else end
+        yield start, end
+        start = digits.find(b"1" * size, end)
+
+
+class _Windows:
+    """Texts of so many letters in a row, and whole values, and where a folded text has one.
+
+    A text is looked at where one of its samples, which are apart so that each window holds one, is known.
+    """
+
+    def __init__(self, window: int, gram: int, *, numbers_only: bool) -> None:
+        self.grams: set[bytes] = set()
+        self._size, self._gram = window, gram
+        self._numbers_only = numbers_only
+        self._step = window - gram + 1
+        self._own: set[bytes] = set()
+        self._texts: list[bytes] = []
+        self._known: dict[bytes, bool] = {}
+        self._wholes: dict[bytes, list[tuple[bytes, int]]] = {}
+        self._sample = Struct(f"{gram}s{self._step - gram}x" * _SAMPLES)
+
+    def learn_whole(self, folded: bytes) -> None:
+        """Find all of a text that has at least as many letters as a window."""
+        first = (len(folded) - self._size) // 2
+        for offset in range(first, first + self._step):
+            gram = folded[offset : offset + self._gram]
+            self._wholes.setdefault(gram, []).append((folded, offset))
+            self.grams.add(gram)
+
+    def learn_parts(self, folded: bytes, anybodys: Sequence[bytes]) -> None:
+        """Find each window of a text that is none of another text."""
+        places = range(len(folded) - self._size + 1)
+        if not places:
+            return
+        if anybodys:
+            windows = {folded[at : at + self._size] for at in places}
+            self._own |= {window for window in windows if not any(window in text for text in anybodys)}
+        else:
+            self._texts.append(folded)
+        self.grams |= {folded[at : at + self._gram] for at in range(len(folded) - self._gram + 1)}
+
+    @cached_property
+    def _joined(self) -> bytes:
+        return b"\n".join(self._texts)
+
+    def _gives_away(self, window: bytes) -> bool:
+        known = self._known.get(window)
+        if known is None:
+            if len(self._known) > _MOST_KNOWN:
+                self._known.clear()
+            known = len(set(window)) >= _MIN_DISTINCT and window not in _COUNTING
+            known = known and len(window) == self._size and (window in self._own or window in self._joined)
+            self._known[window] = known
+        return known
+
+    def spans(self, text: bytes) -> Iterator[Span]:
+        """Where the folded text holds one."""
+        if self.grams:
+            for start, end in _number_runs(text, self._size) if self._numbers_only else ((0, len(text)),):
+                for at in self._hits(text, start, end):
+                    yield from self._around(text, at)
+
+    def _hits(self, text: bytes, start: int, end: int) -> Iterator[int]:
+        """The places of samples that are known."""
+        size = self._sample.size
+        while end - start > size:
+            grams = self._sample.unpack_from(text, start)
+            if not self.grams.isdisjoint(grams):
+                yield from compress(
+                    range(start, start + size, self._step), map(self.grams.__contains__, grams)
+                )
+            start += size
+        gram = self._gram
+        yield from (at for at in range(start, end, self._step) if text[at : at + gram] in self.grams)
+
+    def _around(self, text: bytes, at: int) -> Iterator[Span]:
+        """What holds the gram at a place: windows, joined where they follow each other, and whole values."""
+        hits = [
+            first
+            for first in range(max(at - self._step + 1, 0), at + 1)
+            if self._gives_away(text[first : first + self._size])
+        ]
+        if hits:
+            yield hits[0], hits[-1] + self._size  # all of them hold the gram, so they overlap
+        for whole, offset in self._wholes.get(text[at : at + self._gram], ()):
+            if at >= offset and text.startswith(whole, at - offset):
+                yield at - offset, at - offset + len(whole)
+
+
+class _Folded:
+    """A text's letters and digits, and where each of them stood."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        blocks = [_fold(data[start : start + _BLOCK_BYTES]) for start in range(0, len(data), _BLOCK_BYTES)]
+        self.text = b"".join(blocks)
+        self._starts: list[int] = []
+        at = 0
+        for block in blocks:
+            self._starts.append(at)
+            at += len(block)
+        self._number = -1
+        self._kept: list[int] = []
+
+    def place(self, at: int) -> int:
+        """Where the letter with this number stands in the text itself."""
+        number = bisect_right(self._starts, at) - 1
+        if number != self._number:
+            start = number * _BLOCK_BYTES
+            block = self._data[start : start + _BLOCK_BYTES]
+            self._kept = list(compress(range(start, start + len(block)), block.translate(_MASK)))
+            self._number = number
+        return self._kept[at - self._starts[number]]

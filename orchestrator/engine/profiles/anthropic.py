@@ -1,0 +1,53 @@
+"""The profile for Anthropic's models: files are changed by replacing text that is in them once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile
+from orchestrator.engine.profiles.base_prompt import base_prompt
+from orchestrator.engine.tools.core_set import edit_file, glob, grep, read_file, shell, write_file
+from orchestrator.engine.tools.registry import with_custom
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orchestrator.core.messages import JsonObject
+    from orchestrator.engine.tools.base import Tool
+
+COMMAND_TIMEOUT_MS = 120_000
+"""Where the model does not say: section 3.5 of the specification; the session's maximum still holds."""
+
+
+def anthropic_tools(web: tuple[Tool, ...] = ()) -> tuple[Tool, ...]:
+    """The tools of section 3.5 of the coding agent loop specification, without those for subagents."""
+    return (read_file(), write_file(), edit_file(), shell(), grep(output_modes=True), glob(), *web)
+
+
+def anthropic(
+    *,
+    web: tuple[Tool, ...] = (),
+    custom: tuple[Tool, ...] = (),
+    dangerous: bool = True,
+    beta_headers: Sequence[str] | str = (),
+) -> Profile:
+    """The profile `anthropic`. Its commands may run 120 s where the model does not say.
+
+    Args:
+        web: `web_search`, `web_open` and `web_find`; none if the session has no web.
+        custom: tools of the host, after the others; of two with one name the host's is taken.
+        dangerous: whether the model is shown dangerous tools; otherwise the prompt does not name them.
+        beta_headers: names of beta features, sent with each request; one name may be given as it is.
+    """
+    betas = [beta_headers] if isinstance(beta_headers, str) else list(beta_headers)
+    options: dict[str, JsonObject] = {"anthropic": {"beta_headers": betas}} if betas else {}
+    tools = with_custom(anthropic_tools(web), custom)
+    return Profile(
+        name="anthropic",
+        tools=tools,
+        base_prompt=base_prompt("anthropic", tools, dangerous=dangerous),
+        documents=(UNIVERSAL_DOCUMENT, "CLAUDE.md"),
+        command_timeout_ms=COMMAND_TIMEOUT_MS,
+        subagents=True,
+        provider_options=options,
+    )

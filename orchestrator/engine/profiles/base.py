@@ -1,0 +1,97 @@
+"""What a profile is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from orchestrator.core.messages import JsonObject, Usage
+    from orchestrator.engine.models.base import Model
+    from orchestrator.engine.models.catalog import ModelFacts
+    from orchestrator.engine.tools.registry import ToolRegistry
+
+UNIVERSAL_DOCUMENT = "AGENTS.md"
+
+Price: TypeAlias = "Callable[[Usage], float | None]"
+"""What a reply cost in USD, or None where the model's price is unknown."""
+
+OtherModel: TypeAlias = "Callable[[str], tuple[Model, Price]]"
+"""The model of this name at the same provider. May raise `ConfigurationError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Tools and words that suit a family of models, whatever protocol carries them.
+
+    Attributes:
+        name: one of `profile_names()`.
+        tools: all tools, dangerous ones included; the gate and the prompt leave those out in
+            safe mode. A host registers its own over them; the latest of a name wins.
+        base_prompt: the first part of the system prompt, already rendered.
+        documents: the project's instruction files that are read, by path below a folder.
+        documents_from_root: they are looked for from the root of the file system, not only from
+            that of the git repository.
+        command_timeout_ms: how long a command may run where the model does not say; None leaves it
+            to the session.
+        supports_parallel_tool_calls: a reply may have several calls, which then run at the same time; else
+            one call is asked for, and several run one after the other.
+        subagents: whether the session adds the tools that start and steer subagents.
+        provider_options: see `Request.provider_options`.
+        model: the model that the profile was made for; a session may be given another one.
+        supports_reasoning: that model takes a reasoning effort; else none is sent to it.
+        supports_streaming: its replies can be had in pieces; else they are asked for whole.
+        context_window_size: how many tokens it can read; None where that is not known, and no warning is due.
+        is_brief: its models are given no more than they need.
+        has_role: its prompt tells how a task is done and proposed; else the bot adds that.
+        max_output_tokens: the longest reply, where the session sets none; None leaves it to the server.
+        temperature: what suits the models of this profile, where the session sets none and no call
+            failed since something was changed; None sends none.
+        price: what a reply of that model cost in USD, None where it is not known.
+        other_model: makes another model of the same provider with its price, by name; for subagents.
+        knowledge_cutoff: up to when that model knows the world, as its vendor words it; empty if unknown.
+    """
+
+    name: str
+    tools: ToolRegistry
+    base_prompt: str
+    documents: tuple[str, ...] = (UNIVERSAL_DOCUMENT,)
+    documents_from_root: bool = False
+    command_timeout_ms: int | None = None
+    supports_parallel_tool_calls: bool = True
+    subagents: bool = False
+    provider_options: Mapping[str, JsonObject] = field(default_factory=dict)
+    model: Model | None = None
+    supports_reasoning: bool = True
+    supports_streaming: bool = True
+    context_window_size: int | None = None
+    knowledge_cutoff: str = ""
+    is_brief: bool = False
+    has_role: bool = False
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    price: Price | None = None
+    other_model: OtherModel | None = None
+
+    def for_model(self, model: Model | None, facts: ModelFacts | None = None) -> Profile:
+        """The same profile, made for a model and with what is known of it."""
+        if facts is None:
+            return replace(self, model=model)
+        return replace(
+            self,
+            model=model,
+            supports_reasoning=facts.reasoning is not False,
+            supports_streaming=facts.streaming,
+            context_window_size=facts.known_window,
+            knowledge_cutoff=facts.knowledge_cutoff,
+        )
+
+    def is_made_for(self, model: Model) -> bool:
+        """Whether what the profile says of its model is true of this one."""
+        return self.model is None or self.model is model
+
+    def priced(self, price: Price, other_model: OtherModel | None) -> Profile:
+        """The same profile, knowing what its model costs and how to reach others."""
+        return replace(self, price=price, other_model=other_model)

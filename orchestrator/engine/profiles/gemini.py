@@ -1,0 +1,73 @@
+"""The profile for Google's models: files are read in bulk, and changed by replacing text a counted number of times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile
+from orchestrator.engine.profiles.base_prompt import base_prompt
+from orchestrator.engine.tools.core_set import (
+    edit_file_counted,
+    glob,
+    grep,
+    list_dir,
+    read_file,
+    read_many_files,
+    shell,
+    write_file,
+)
+from orchestrator.engine.tools.registry import with_custom
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orchestrator.core.messages import JsonObject
+    from orchestrator.engine.tools.base import Tool
+
+
+def gemini_tools(web: tuple[Tool, ...] = ()) -> tuple[Tool, ...]:
+    """The tools of section 3.6 of the coding agent loop specification, without those for subagents."""
+    return (
+        read_file(),
+        read_many_files(),
+        write_file(),
+        edit_file_counted(),
+        shell(),
+        grep(),
+        glob(),
+        list_dir(),
+        *web,
+    )
+
+
+def gemini(
+    *,
+    web: tuple[Tool, ...] = (),
+    custom: tuple[Tool, ...] = (),
+    dangerous: bool = True,
+    safety_settings: Sequence[JsonObject] | None = None,
+    grounding: bool = False,
+) -> Profile:
+    """The profile `gemini`. Its commands run as long as the session says, 10 s by default.
+
+    Args:
+        web: `web_search` and `web_fetch`; none if the session has no web.
+        custom: tools of the host, after the others; of two with one name the host's is taken.
+        dangerous: whether the model is shown dangerous tools; otherwise the prompt does not name them.
+        safety_settings: the vendor's list of categories and thresholds; None leaves its defaults.
+        grounding: the model may search the web by itself.
+    """
+    options: dict[str, Any] = {}
+    if safety_settings is not None:
+        options["safety_settings"] = list(safety_settings)
+    if grounding:
+        options["grounding"] = True
+    tools = with_custom(gemini_tools(web), custom)
+    return Profile(
+        name="gemini",
+        tools=tools,
+        base_prompt=base_prompt("gemini", tools, dangerous=dangerous),
+        documents=(UNIVERSAL_DOCUMENT, "GEMINI.md"),
+        subagents=True,
+        provider_options={"gemini": options} if options else {},
+    )

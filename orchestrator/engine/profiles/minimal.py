@@ -1,0 +1,47 @@
+"""The profile of the one-step agent specification: few tools, at most one call a step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile
+from orchestrator.engine.profiles.base_prompt import base_prompt
+from orchestrator.engine.tools.apply_patch import apply_unified_patch
+from orchestrator.engine.tools.registry import with_custom
+from orchestrator.engine.tools.step_set import grep_files, list_dir, read_file, shell_command
+from orchestrator.engine.tools.step_set import submit as submit_tool
+
+if TYPE_CHECKING:
+    from orchestrator.engine.tools.base import Tool
+
+
+def minimal_tools(web: tuple[Tool, ...] = (), *, submit: bool = False) -> tuple[Tool, ...]:
+    """The tools of that specification; `submit` only if it is enabled."""
+    tools = (shell_command(), read_file(), list_dir(), grep_files(), apply_unified_patch(), *web)
+    return (*tools, submit_tool()) if submit else tools
+
+
+def minimal(
+    *,
+    web: tuple[Tool, ...] = (),
+    custom: tuple[Tool, ...] = (),
+    dangerous: bool = True,
+    submit: bool = False,
+) -> Profile:
+    """The profile `minimal`.
+
+    Args:
+        web: `web_search`, `web_open` and `web_find`; none if the session has no web.
+        custom: tools of the host, after the others; of two with one name the host's is taken.
+        dangerous: whether the model is shown dangerous tools; otherwise the prompt does not name them.
+        submit: only a call of `submit` ends the session.
+    """
+    tools = with_custom(minimal_tools(web, submit=submit), custom)
+    return Profile(
+        name="minimal",
+        tools=tools,
+        base_prompt=base_prompt("minimal", tools, dangerous=dangerous),
+        documents=(UNIVERSAL_DOCUMENT,),
+        documents_from_root=True,
+        supports_parallel_tool_calls=False,
+    )

@@ -1,0 +1,42 @@
+"""The profile for OpenAI's models: files are changed by patches in the v4a format."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile
+from orchestrator.engine.profiles.base_prompt import base_prompt
+from orchestrator.engine.tools.apply_patch import apply_patch
+from orchestrator.engine.tools.core_set import glob, grep, read_file, shell, write_file
+from orchestrator.engine.tools.registry import with_custom
+
+if TYPE_CHECKING:
+    from orchestrator.engine.tools.base import Tool
+
+
+def openai_tools(web: tuple[Tool, ...] = ()) -> tuple[Tool, ...]:
+    """The tools of section 3.4 of the coding agent loop specification, without those for subagents."""
+    return (read_file(), apply_patch(), write_file(), shell(), grep(), glob(), *web)
+
+
+def openai(
+    *,
+    web: tuple[Tool, ...] = (),
+    custom: tuple[Tool, ...] = (),
+    dangerous: bool = True,
+) -> Profile:
+    """The profile `openai`. Its commands run as long as the session says, 10 s by default.
+
+    Args:
+        web: `web_search`, `web_open` and `web_find`; none if the session has no web.
+        custom: tools of the host, after the others; of two with one name the host's is taken.
+        dangerous: whether the model is shown dangerous tools; otherwise the prompt does not name them.
+    """
+    tools = with_custom(openai_tools(web), custom)
+    return Profile(
+        name="openai",
+        tools=tools,
+        base_prompt=base_prompt("openai", tools, dangerous=dangerous),
+        documents=(UNIVERSAL_DOCUMENT, ".codex/instructions.md"),
+        subagents=True,
+    )

@@ -1,0 +1,258 @@
+"""What a host sets for a session, and what it does for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from orchestrator.core.checks import check_callable, check_flag, check_kind, is_whole
+from orchestrator.core.errors import ConfigurationError
+from orchestrator.engine.session.gate import allow_all, shows_all
+from orchestrator.engine.session.limits import Limits
+from orchestrator.engine.session.repetition import DEFAULT_WINDOW
+from orchestrator.engine.tools.base import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS, CommandTimes, Ledger
+from orchestrator.engine.tools.truncation import OutputLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from orchestrator.core.events import Emit
+    from orchestrator.core.messages import ToolDefinition
+    from orchestrator.engine.profiles.base import OtherModel, Price, Profile
+    from orchestrator.engine.session.gate import Gate
+    from orchestrator.engine.tools.base import Tool
+
+MOST_WRAP_UP_SHARE = 0.5
+
+_WHOLE = {
+    "max_turns": 0,
+    "max_tool_rounds_per_input": 0,
+    "max_subagent_depth": 0,
+    "default_command_timeout_ms": 1,
+    "max_command_timeout_ms": 1,
+    "loop_detection_window": 2,
+    "max_tokens": 0,
+    "max_denials": 0,
+    "max_output_tokens": 1,
+    "reply_tokens": 1,
+}
+"""The smallest whole number that each setting may be."""
+
+_NUMBERS = {"max_usd": 0, "max_minutes": 0, "wrap_up_share": 0, "temperature": 0, "top_p": 0}
+"""The smallest number, which may have a fraction."""
+
+_ALWAYS_SET = frozenset(
+    {
+        "max_subagent_depth",
+        "default_command_timeout_ms",
+        "max_command_timeout_ms",
+        "loop_detection_window",
+        "wrap_up_share",
+    }
+)
+"""Settings of which there is always one; None of the others is no limit, or the provider's own."""
+
+
+def _check(name: str, value: object, least: int, *, whole: bool = True, optional: bool = True) -> None:
+    if value is None and optional:
+        return
+    if not (is_whole(value) or (isinstance(value, float) and not whole)) or not value >= least:  # no NaN is
+        number = "a whole number of" if whole else "a number,"
+        raise ConfigurationError(f"{name} must be {number} {least} or more, not {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionConfig:
+    """Limits and settings of a session (section 2.2 of the coding agent loop specification).
+
+    `Session.config` may be replaced between any two turns; see there.
+
+    Attributes:
+        max_turns: replies of the model in the whole session; 0 is no limit.
+        max_tool_rounds_per_input: rounds with tool calls that one input may lead to; 0 is no limit.
+        default_command_timeout_ms: where neither the model nor the profile says otherwise.
+        max_command_timeout_ms: more is taken as this.
+        reasoning_effort: `low`, `medium`, `high` or another word that the provider knows; None leaves
+            it to the provider.
+        tool_output_limits: characters of a tool's output that the model is shown, by tool.
+        tool_line_limits: lines of it; None switches the limit off.
+        enable_loop_detection: whether repeated calls lead to a warning to the model.
+        loop_detection_window: how many calls must follow one pattern.
+        max_subagent_depth: how deep subagents may be nested; 0 allows none.
+        max_tokens: input and output of the session and its subagents together; None is no limit.
+        max_usd: money, where the model's price is known.
+        max_minutes: wall time since the session was made.
+        max_denials: calls that the gate may refuse in the whole session, subagents' included; the last of
+            them ends it. 0 is no limit.
+        max_output_tokens: of one reply.
+        reply_tokens: the model's own longest reply, which has to fit into what is left of the caps on tokens
+            and money before a request goes out, where `max_output_tokens` says nothing. It is not sent, but a
+            lower one is if only that fits. None: 32,000 are assumed.
+        wrap_up_share: the part of `max_tokens`, `max_usd` and `max_minutes`, and the last of `max_turns`, that
+            is kept back for one last turn, in which the model is told to wrap up; 0 does not ask for it.
+        temperature: sent only if set; so is `top_p`.
+        stream: whether replies are taken in pieces.
+        user_instructions: the last part of the system prompt.
+
+    Raises:
+        ConfigurationError: a value is of another kind, a number is too small, or the effort is empty.
+    """
+
+    max_turns: int = 0
+    max_tool_rounds_per_input: int = 0
+    default_command_timeout_ms: int = DEFAULT_TIMEOUT_MS
+    max_command_timeout_ms: int = MAX_TIMEOUT_MS
+    reasoning_effort: str | None = None
+    tool_output_limits: Mapping[str, int] = field(default_factory=dict)
+    tool_line_limits: Mapping[str, int | None] = field(default_factory=dict)
+    enable_loop_detection: bool = True
+    loop_detection_window: int = DEFAULT_WINDOW
+    max_subagent_depth: int = 1
+    max_tokens: int | None = None
+    max_usd: float | None = None
+    max_minutes: float | None = None
+    max_denials: int = 3
+    max_output_tokens: int | None = None
+    reply_tokens: int | None = None
+    wrap_up_share: float = 0.1
+    temperature: float | None = None
+    top_p: float | None = None
+    stream: bool = True
+    user_instructions: str = ""
+
+    def __post_init__(self) -> None:
+        for name, least in (_WHOLE | _NUMBERS).items():
+            optional = name not in _ALWAYS_SET
+            _check(name, getattr(self, name), least, whole=name in _WHOLE, optional=optional)
+        for name in ("enable_loop_detection", "stream"):
+            check_flag(name, getattr(self, name))
+        check_kind("user_instructions", self.user_instructions, str, "a text")
+        if self.wrap_up_share > MOST_WRAP_UP_SHARE:
+            raise ConfigurationError(
+                f"wrap_up_share must be {MOST_WRAP_UP_SHARE} or less, not {self.wrap_up_share!r}"
+            )
+        for name in ("tool_output_limits", "tool_line_limits"):
+            check_kind(name, getattr(self, name), Mapping, 'a number by tool, such as {"shell": 50_000}')
+            for tool, most in getattr(self, name).items():
+                if most is not None or name == "tool_output_limits":  # which always has one
+                    _check(f"{name}[{tool!r}]", most, 0, optional=False)
+        effort: object = self.reasoning_effort
+        if effort is not None and (not isinstance(effort, str) or not effort.strip()):
+            raise ConfigurationError(
+                f"reasoning_effort must be a word such as low, medium or high, or None, not {effort!r}"
+            )
+
+    @property
+    def limits(self) -> Limits:
+        """The caps of a budget."""
+        return Limits(
+            rounds=self.max_turns or None,
+            tokens=self.max_tokens,
+            usd=self.max_usd,
+            minutes=self.max_minutes,
+            tool_rounds=self.max_tool_rounds_per_input or None,
+            denials=self.max_denials or None,
+        )
+
+    @property
+    def output_limits(self) -> OutputLimits:
+        """What replaces the defaults of truncation."""
+        return OutputLimits(self.tool_output_limits, self.tool_line_limits)
+
+    def command_times(self, profile: Profile) -> CommandTimes:
+        """How long commands may run under this profile."""
+        longest = self.max_command_timeout_ms
+        default = profile.command_timeout_ms or self.default_command_timeout_ms
+        return CommandTimes(min(default, longest), longest)
+
+    def for_subagent(
+        self, max_turns: int, reasoning_effort: str | None, *, same_model: bool = True
+    ) -> SessionConfig:
+        """The same for a session below, whose spending the caps above hold."""
+        return replace(
+            self,
+            max_turns=max_turns,
+            reasoning_effort=reasoning_effort,
+            reply_tokens=self.reply_tokens if same_model else None,
+            max_tokens=None,
+            max_usd=None,
+            max_minutes=None,
+            max_denials=0,
+        )
+
+
+async def _is_done() -> bool:
+    return False
+
+
+async def _may_end(_text: str) -> str | None:
+    return None
+
+
+def _as_it_is(_what: str, text: str) -> str:
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What a session asks of the program that it is part of. Everything has a default.
+
+    Attributes:
+        gate: which calls may run.
+        shows: which tools exist for the model: the others are not shown, and do not run if it guesses their
+            names. A `Gatekeeper` is `Host(gate=keeper, shows=keeper.shows)`.
+        clean: a text as the model may see it, by what it is (`the answer of read_file`) and what it says. The
+            event of a call has the text as it was.
+        price: what a reply cost; None takes the profile's word.
+        stopped: whether somebody asked for an end after the round that is running.
+        may_end: asked when a reply in words would end the work; see `Hooks.may_end`.
+        is_done: whether all of the work has left the session; see `Hooks.is_done`.
+        wrap_up: what the model is told before its last turn; empty takes `prompts/agent/wrap_up.md`.
+        other_model: makes the model that a subagent is to run on; None takes the profile's, which may refuse.
+        system: makes the whole system prompt from the tools shown; None has the session build it.
+        ledger: what tools remember.
+        emit: takes the events beside the streams of `submit`; a subagent's come as `SubagentEvent`.
+        owns_environment: the session makes the environment ready, and lets go of it at its end. Of two
+            sessions in one environment neither may own it.
+
+    Raises:
+        ConfigurationError: what is to be called cannot be, or a value is of another kind.
+    """
+
+    gate: Gate = allow_all
+    shows: Callable[[Tool], bool] = shows_all
+    clean: Callable[[str, str], str] = _as_it_is
+    price: Price | None = None
+    stopped: Callable[[], bool] = lambda: False
+    may_end: Callable[[str], Awaitable[str | None]] = _may_end
+    is_done: Callable[[], Awaitable[bool]] = _is_done
+    wrap_up: str = ""
+    other_model: OtherModel | None = None
+    system: Callable[[tuple[ToolDefinition, ...]], str] | None = None
+    ledger: Ledger = field(default_factory=Ledger)
+    emit: Emit | None = None
+    owns_environment: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("gate", "shows", "clean", "stopped", "may_end"):
+            check_callable(name, getattr(self, name))
+        for name in ("price", "other_model", "system", "emit"):
+            if (called := getattr(self, name)) is not None:
+                check_callable(name, called)
+        check_kind("wrap_up", self.wrap_up, str, "a text")
+        check_kind("ledger", self.ledger, Ledger, "a Ledger")
+        check_flag("owns_environment", self.owns_environment)
+
+    def for_subagent(self, ledger: Ledger, price: Price) -> Host:
+        """What a session below may ask for."""
+        return Host(
+            gate=self.gate,
+            shows=self.shows,
+            clean=self.clean,
+            price=price,
+            stopped=self.stopped,
+            other_model=self.other_model,
+            ledger=ledger,
+            owns_environment=False,
+        )

@@ -1,0 +1,129 @@
+"""The gate between validation and execution: may this call run?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from urllib.parse import unquote
+
+from orchestrator.core.defences import Defence
+from orchestrator.engine.policy.command_rules import CommandRules, Level
+from orchestrator.engine.tools.base import Order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from orchestrator.core.messages import ToolCall
+    from orchestrator.engine.tools.base import Tool
+
+Gate: TypeAlias = Callable[["Tool", "ToolCall"], str | None]
+"""Gives the reason why a call may not run, or None if it may. A `Refusal` also says which defence it was."""
+
+WEB_TOOLS = frozenset({"web_search", "web_open", "web_find", "web_fetch"})
+"""What their arguments say leaves the machine."""
+
+_COMMAND = "command"
+_FOLDERS = ("workdir", "working_dir")
+_HERE = frozenset({None, "", ".", "./"})
+
+
+class Refusal(str):
+    """The reason why a call may not run, as the model is told, and the defence that says so."""
+
+    __slots__ = ("defence",)
+    defence: Defence
+
+    def __new__(cls, reason: str, defence: Defence = Defence.LEVEL) -> Self:
+        """Put both together."""
+        refusal = super().__new__(cls, reason)
+        refusal.defence = defence
+        return refusal
+
+
+def not_available(call: ToolCall) -> Refusal:
+    """What is said of a tool that the model was not shown: nothing about it."""
+    return Refusal(f"{call.name[:200]} is not available. Use only the tools that you were given.")
+
+
+def shows_all(_tool: Tool) -> bool:
+    """Show every tool."""
+    return True
+
+
+def allow_all(_tool: Tool, _call: ToolCall) -> str | None:
+    """Let every call run: for a host that has a wall of its own around the session."""
+    return None
+
+
+def _holds_none(_text: str) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Gatekeeper:
+    """The gate of a level and its rules, and what it lets the model see.
+
+    Attributes:
+        level: what the session may do.
+        rules: which commands are granted and denied.
+        holds_secret: whether a text holds a secret; such a text is not sent to the web.
+    """
+
+    level: Level = Level.SAFE
+    rules: CommandRules = field(default_factory=CommandRules)
+    holds_secret: Callable[[str], bool] = _holds_none
+
+    def shows(self, tool: Tool) -> bool:
+        """Whether the tool exists for the model at all."""
+        match self.level:
+            case Level.READ_ONLY:
+                return not tool.dangerous and tool.order is not Order.ALONE
+            case Level.SAFE:
+                return not tool.dangerous or (_takes_command(tool) and bool(self.rules.allow))
+            case Level.DANGEROUS:
+                return True
+
+    def __call__(self, tool: Tool, call: ToolCall) -> str | None:
+        """Why the call may not run; its arguments satisfy the tool's schema."""
+        if not self.shows(tool):
+            return not_available(call)
+        if tool.dangerous and _takes_command(tool):
+            return self._of_command(call)
+        if call.name in WEB_TOOLS and any(map(self._leaks, _texts(call.arguments))):
+            return Refusal("Not run: the arguments hold a secret, which does not leave.", Defence.SECRETS)
+        return None
+
+    def _of_command(self, call: ToolCall) -> str | None:
+        command = call.arguments.get(_COMMAND)
+        if not isinstance(command, str):
+            return Refusal("Not run: the command is no text.", Defence.COMMANDS)
+        elsewhere = any(call.arguments.get(name) not in _HERE for name in _FOLDERS)
+        reason = self.rules.refusal(command, self.level, elsewhere=elsewhere)
+        return Refusal(reason, Defence.COMMANDS) if reason else None
+
+    def _leaks(self, text: str) -> bool:
+        return self.holds_secret(text) or ("%" in text and self.holds_secret(unquote(text)))
+
+
+def safe_mode(tool: Tool, call: ToolCall) -> str | None:
+    """The level `safe` without a rule: no dangerous tool runs. The model may guess their names."""
+    return not_available(call) if tool.dangerous else None
+
+
+def _takes_command(tool: Tool) -> bool:
+    properties = tool.definition.parameters.get("properties")
+    return isinstance(properties, dict) and _COMMAND in properties
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a JSON value, names of fields too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield name
+            yield from _texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner)

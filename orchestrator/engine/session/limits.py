@@ -1,0 +1,286 @@
+"""What a session may spend, what it has spent, and what is set aside for requests that are under way."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.events import LimitReached
+from orchestrator.core.messages import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from orchestrator.core.clock import Clock
+    from orchestrator.engine.profiles.base import Price
+
+_SECONDS_A_MINUTE = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Caps on one session; None is no cap.
+
+    Attributes:
+        rounds: requests to the model in the whole session, rejected replies included.
+        tool_rounds: rounds with tool calls that one input may lead to.
+        tokens: input and output together, as the provider counts them.
+        usd: money, where the model's price is known.
+        minutes: wall time.
+        denials: calls that the gate refused.
+    """
+
+    rounds: int | None = None
+    tokens: int | None = None
+    usd: float | None = None
+    minutes: float | None = None
+    tool_rounds: int | None = None
+    denials: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Amount:
+    """Tokens and money that a request may take. `usd` is None where the price is unknown, or of no use."""
+
+    tokens: int
+    usd: float | None
+
+
+@dataclass(slots=True)
+class Budget:
+    """Counts what a session spends against its limits.
+
+    Attributes:
+        parent: of a subagent: what it spends counts there too, and the limits there hold for it.
+        wrap_up_share: the part of every cap that only the wrap-up turn may use; 0 keeps nothing back. Of
+            the rounds it is the last one. Before the first round nothing is kept back: there is nothing to
+            wrap up. A subagent never gets what its parents keep back.
+        tool_rounds: since the last input.
+        usage: as providers counted it.
+        usd: what was spent, `uncertain_usd` included; None as soon as one price is unknown.
+        uncertain_usd: how much of `usd` is the worst case of requests that failed or were cancelled.
+        uncertain_tokens: those of such requests: beside `usage`, and counted against the cap.
+        wrapping_up: the limit for which the wrap-up turn was given, once it was.
+        wrapped_up: its reply came: no further request goes out.
+    """
+
+    limits: Limits
+    clock: Clock
+    parent: Budget | None = None
+    wrap_up_share: float = 0.0
+    rounds: int = 0
+    tool_rounds: int = 0
+    denials: int = 0
+    usage: Usage = field(default_factory=Usage)
+    usd: float | None = 0.0
+    uncertain_usd: float = 0.0
+    uncertain_tokens: int = 0
+    wrapping_up: LimitReached | None = None
+    wrapped_up: bool = False
+    _held: set[Amount] = field(default_factory=set, init=False)
+    _waiting: list[asyncio.Event] = field(default_factory=list, init=False)
+    _started: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._started = self.clock.monotonic()
+
+    def change(self, limits: Limits, wrap_up_share: float) -> None:
+        """Set other caps from now on. A session that was told to wrap up may go on if they leave room."""
+        if (limits, wrap_up_share) == (self.limits, self.wrap_up_share):
+            return
+        self.limits, self.wrap_up_share = limits, wrap_up_share
+        self.wrapping_up, self.wrapped_up = None, False
+        self._wake()
+
+    def _chain(self) -> Iterator[Budget]:
+        budget: Budget | None = self
+        while budget:
+            yield budget
+            budget = budget.parent
+
+    def spend(self, usage: Usage, usd: float | None) -> None:
+        """Count one reply. One reply of unknown price makes the whole sum unknown."""
+        for budget in self._chain():
+            budget.usage += usage
+            budget._add(usd)  # noqa: SLF001  its own class
+
+    def lose(self, amount: Amount) -> None:
+        """Count what a request may have cost of which no reply came."""
+        for budget in self._chain():
+            budget.uncertain_tokens += amount.tokens
+            budget.uncertain_usd += amount.usd or 0.0
+            budget._add(amount.usd)  # noqa: SLF001  its own class
+
+    def _add(self, usd: float | None) -> None:
+        self.usd = None if usd is None or self.usd is None else self.usd + usd
+
+    def hold(self, amount: Amount) -> None:
+        """Set this much aside, here and above."""
+        for budget in self._chain():
+            budget._held.add(amount)  # noqa: SLF001  its own class
+
+    def let_go(self, amount: Amount) -> None:
+        """Set it aside no longer; who waits for that looks again."""
+        for budget in self._chain():
+            budget._held.discard(amount)  # noqa: SLF001  its own class
+        self._wake()
+
+    def _wake(self) -> None:
+        """Have who waits for room look again."""
+        for budget in self._chain():
+            for event in budget._waiting:  # noqa: SLF001  its own class
+                event.set()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether requests of others are under way for which something is set aside."""
+        return any(budget._held for budget in self._chain())  # noqa: SLF001  its own class
+
+    async def freed(self) -> None:
+        """Wait until something that is set aside is let go."""
+        event, top = asyncio.Event(), list(self._chain())[-1]  # where everything is set aside
+        top._waiting.append(event)  # noqa: SLF001  its own class
+        try:
+            await event.wait()
+        finally:
+            top._waiting.remove(event)  # noqa: SLF001  its own class
+
+    @property
+    def has_usd_cap(self) -> bool:
+        """Whether a cap on money holds, here or above."""
+        return any(budget.limits.usd is not None for budget in self._chain())
+
+    def lacks(
+        self, amount: Amount, last: Amount, *, wrap_up: bool = False, alone: bool = False
+    ) -> LimitReached | None:
+        """The cap under which this much does not fit any more; None if it fits under all.
+
+        Args:
+            amount: what the request may take.
+            last: what the shortest wrap-up turn after it may take: at least this is kept back here.
+            wrap_up: it is the wrap-up turn itself, which may use what is kept back here.
+            alone: as if nothing was set aside for others.
+        """
+        for budget in self._chain():
+            share = budget.wrap_up_share
+            least: Amount | None = None
+            if budget is self:
+                share = 0.0 if wrap_up or not self.rounds else share
+                least = last if share else None
+            if limit := budget._lacks(amount, share, least, alone=alone):  # noqa: SLF001  its own class
+                return limit
+        return None
+
+    def _lacks(
+        self, amount: Amount, share: float, least: Amount | None, *, alone: bool
+    ) -> LimitReached | None:
+        held = () if alone else tuple(self._held)
+        if (cap := self.limits.tokens) is not None:
+            kept = max(cap * share, least.tokens if least else 0)
+            left = cap - self.usage.total_tokens - self.uncertain_tokens - sum(one.tokens for one in held)
+            if amount.tokens > left - kept:
+                return LimitReached(
+                    "tokens", _short(f"{amount.tokens:,}", f"{left:,} of {cap:,} tokens", kept)
+                )
+        if (most := self.limits.usd) is not None:
+            if amount.usd is None or self.usd is None:
+                return LimitReached(
+                    "usd", f"what a request costs is not known, so ${most:.2f} cannot be kept"
+                )
+            back = max(most * share, (least.usd or 0.0) if least else 0.0)
+            rest = most - self.usd - sum(one.usd or 0.0 for one in held)
+            if not amount.usd <= rest - back:
+                return LimitReached("usd", _short(f"${amount.usd:.4f}", f"${rest:.4f} of ${most:.2f}", back))
+        return None
+
+    def deny(self) -> None:
+        """Count one call that the gate refused."""
+        for budget in self._chain():
+            budget.denials += 1
+
+    @property
+    def denied(self) -> LimitReached | None:
+        """The limit of denials, here or above, if it is reached: no further call runs."""
+        for budget in self._chain():
+            most = budget.limits.denials
+            if most is not None and budget.denials >= most:
+                return LimitReached(
+                    "denials", f"{budget.denials} calls were refused, and {most} end the session"
+                )
+        return None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Wall time until the first limit of minutes; None without one, never below zero.
+
+        Above, what is kept back for the parent's wrap-up turn does not count.
+        """
+        lefts = [
+            left
+            for budget in self._chain()
+            if (left := budget._left(0.0 if budget is self else budget.wrap_up_share)) is not None  # noqa: SLF001  its own class
+        ]
+        return min(lefts, default=None)
+
+    def _left(self, share: float) -> float | None:
+        if self.limits.minutes is None:
+            return None
+        spent = self.clock.monotonic() - self._started
+        return max(0.0, self.limits.minutes * (1.0 - share) * _SECONDS_A_MINUTE - spent)
+
+    def due(self) -> LimitReached | None:
+        """The limit, of rounds or minutes, of which only what is kept back is left; None if there is more."""
+        share, limits = self.wrap_up_share, self.limits
+        if not share or not self.rounds:
+            return None
+        if limits.rounds is not None and self.rounds >= limits.rounds - 1:
+            return LimitReached("rounds", f"{self.rounds} of {limits.rounds} rounds are used")
+        if self._left(share) == 0.0:
+            return LimitReached("minutes", f"{1.0 - share:.0%} of {limits.minutes:g} minutes are over")
+        return None
+
+    def exceeded(self) -> LimitReached | None:
+        """The first limit that leaves no room for another request, however small."""
+        limits = self.limits
+        if limits.rounds is not None and self.rounds >= limits.rounds:
+            return LimitReached("rounds", f"{self.rounds} of {limits.rounds} rounds are used")
+        if limits.tool_rounds is not None and self.tool_rounds >= limits.tool_rounds:
+            return LimitReached(
+                "tool_rounds", f"{self.tool_rounds} of {limits.tool_rounds} tool rounds are used"
+            )
+        if self.wrapped_up and self.wrapping_up:
+            return self.wrapping_up
+        spent = next(filter(None, (budget._spent() for budget in self._chain())), None)  # noqa: SLF001  its own class
+        return self.denied or spent or (self.out_of_time() if self.seconds_left == 0.0 else None)
+
+    def _spent(self) -> LimitReached | None:
+        limits, tokens = self.limits, self.usage.total_tokens + self.uncertain_tokens
+        if limits.tokens is not None and tokens >= limits.tokens:
+            return LimitReached("tokens", f"{tokens:,} of {limits.tokens:,} tokens are used")
+        if limits.usd is not None and self.usd is not None and self.usd >= limits.usd:
+            return LimitReached("usd", f"${self.usd:.4f} of ${limits.usd:.2f} are spent")
+        return None
+
+    def out_of_time(self) -> LimitReached:
+        """The limit of minutes, as an event."""
+        minutes = next((one.limits.minutes for one in self._chain() if one.limits.minutes is not None), 0.0)
+        return LimitReached("minutes", f"{minutes:g} minutes are over")
+
+
+def _short(needed: str, left: str, kept: float) -> str:
+    also = ", a part of it kept back for the last turn" if kept else ""
+    return f"the next request may take {needed}, and {left} are left{also}"
+
+
+def check_price(budget: Budget, price: Price, model: str) -> None:
+    """Refuse a model whose price is unknown where a cap in USD holds, because the cap could not be kept.
+
+    Raises:
+        ConfigurationError: it is so.
+    """
+    if budget.has_usd_cap and price(Usage(input_tokens=1_000, output_tokens=1_000)) is None:
+        raise ConfigurationError(
+            f"the cap in USD cannot be kept: the price of {model} is unknown; set a limit of tokens instead"
+        )

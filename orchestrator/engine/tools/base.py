@@ -1,0 +1,188 @@
+"""What a tool is, what it is given, and the three ways in which it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from orchestrator.core.messages import JsonObject, ToolDefinition
+from orchestrator.core.prompts import tool_words
+
+if TYPE_CHECKING:
+    from orchestrator.core.messages import Image
+    from orchestrator.engine.environments.base import ExecutionEnvironment
+
+
+_MOST_MISSED = 5
+_MAX_COMPARED_CHARS = 4_000
+_ALIKE = 0.95
+DEFAULT_TIMEOUT_MS = 10_000
+MAX_TIMEOUT_MS = 600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ok:
+    """The tool did it. `output` is what the model is told, before truncation; `images` are shown after it.
+
+    Attributes:
+        full: what the event tells, where the model asked for less than all.
+    """
+
+    output: str
+    images: tuple[Image, ...] = ()
+    full: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The tool could not do it. `message` tells the model why, and what else to try.
+
+    Attributes:
+        cut_as: the tool by whose limits a long message is cut, where it is not the tool called:
+            a refused `write_file` shows a file, as `read_file` does.
+        full: see `Ok`.
+    """
+
+    message: str
+    cut_as: str | None = None
+    full: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The tool did it, and the session is over after it.
+
+    Attributes:
+        ending: `finish` or `question`.
+        text: the reason given, or the question.
+    """
+
+    ending: str
+    text: str
+
+
+ToolOutcome: TypeAlias = Ok | Failed | Ends
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What the tools of one session have shown and changed. Paths are relative, with `/`.
+
+    Attributes:
+        shown: files whose text the model has seen in this session: in the first prompt, by
+            `read_file`, or because it wrote them.
+        touched: files that tools wrote, changed or removed.
+        shell_used: a command ran, so that files may have changed that no tool names.
+        held_writes: shrinking writes that were refused once, by path and digest of content.
+        originals: what files held before a tool replaced them for the first time.
+        missed: texts that were to be changed and were not in a file, by its path, since it was last changed.
+        unreadable: files that a tool changed so that Python, JSON or TOML cannot read them any more.
+    """
+
+    shown: set[str] = field(default_factory=set)
+    touched: set[str] = field(default_factory=set)
+    shell_used: bool = False
+    held_writes: set[tuple[str, str]] = field(default_factory=set)
+    originals: dict[str, bytes] = field(default_factory=dict)
+    missed: dict[str, list[str]] = field(default_factory=dict)
+    unreadable: set[str] = field(default_factory=set)
+
+    def misses_again(self, path: str, old: str) -> bool:
+        """Take note of a text that is not in a file; whether nearly the same was looked for in vain before."""
+        known = self.missed.setdefault(path, [])
+        again = any(_alike(old, one) for one in known)
+        known[:] = [*known[1 - _MOST_MISSED :], old]
+        return again
+
+    def take_over(self, inner: Ledger, folder: str) -> None:
+        """Add what tools did that worked in a folder of this ledger's."""
+        self.touched |= {f"{folder}/{path}" for path in inner.touched}
+        self.shell_used |= inner.shell_used
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether two texts are the same but for some characters in a hundred."""
+    one, other = (" ".join(text.split())[:_MAX_COMPARED_CHARS] for text in (one, other))
+    return one == other or SequenceMatcher(None, one, other, autojunk=False).quick_ratio() >= _ALIKE
+
+
+@dataclass(frozen=True, slots=True)
+class CommandTimes:
+    """How long a command may run, in milliseconds: where the model does not say, and at most."""
+
+    default_ms: int = DEFAULT_TIMEOUT_MS
+    max_ms: int = MAX_TIMEOUT_MS
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a tool may use. `print` shows output as it comes; it never blocks."""
+
+    environment: ExecutionEnvironment
+    ledger: Ledger
+    print: Callable[[str], None]
+    times: CommandTimes = CommandTimes()
+
+
+Executor: TypeAlias = Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolOutcome]]
+"""Runs a call whose arguments satisfy the tool's schema. May raise `ToolError`, nothing else."""
+
+
+class Order(StrEnum):
+    """When a call runs, in a reply whose calls run at the same time."""
+
+    TOGETHER = "together"
+    """Beside others: it changes nothing that they read."""
+    ALONE = "alone"
+    """After all calls before it and before all calls behind it: it changes files."""
+    LAST = "last"
+    """Alone, and only if no call before it failed: it publishes or runs the whole change, or ends the session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool: how the model sees it, what runs, whether safe mode hides it, and beside what it may run.
+
+    Attributes:
+        is_timed: it is stopped where it takes longer than any tool should; else its host sees to that.
+    """
+
+    definition: ToolDefinition
+    execute: Executor
+    dangerous: bool = False
+    order: Order = Order.TOGETHER
+    is_timed: bool = True
+
+    @property
+    def name(self) -> str:
+        """The name under which the model calls it."""
+        return self.definition.name
+
+
+def define(
+    name: str,
+    properties: Mapping[str, JsonObject],
+    required: tuple[str, ...] = (),
+    *,
+    words: str | None = None,
+) -> ToolDefinition:
+    """Build a definition whose words come from a file in `prompts/tools/`.
+
+    Args:
+        name: the tool's name.
+        properties: JSON Schema of each parameter, without `description`.
+        required: the parameters that must be given.
+        words: the prompt file, without folder and `.md`; `name` if it is None.
+    """
+    told = tool_words(words or name)
+    described = {key: {**schema, "description": told.parameters[key]} for key, schema in properties.items()}
+    schema = {
+        "type": "object",
+        "properties": described,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+    return ToolDefinition(name, told.description, schema)

@@ -1,0 +1,314 @@
+"""`edit_file`: put new text in the place of old text."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.errors import FileMissingError, FileUnreadableError
+from orchestrator.engine.tools.base import Failed, Ok, Order, Tool, ToolContext, ToolOutcome, define
+from orchestrator.engine.tools.indentation import Shift, ShiftedLines
+from orchestrator.engine.tools.matching import MAX_PLACES, Found, find, nearest_shown, raw
+from orchestrator.engine.tools.namesakes import did_you_mean
+from orchestrator.engine.tools.textfile import (
+    TextFile,
+    as_written,
+    check_text,
+    decode,
+    file_name,
+    lines_of,
+    numbered,
+    save,
+    to_crlf,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_BYTES = 10_000_000
+_MOST_PLACES = 10
+_CONTEXT_LINES = 2
+_MOST_TOLD_APART = 3
+_MOST_LINES_AROUND = 20
+_FAILED_EDITS = 2
+_SHORT_FILE_LINES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class EditTerms:
+    """The words of one tool's schema in its answers.
+
+    Attributes:
+        old: the parameter with the old text.
+        new: the parameter with the new text.
+        several: what to do to replace more than one place.
+        counted: the answer says how many replacements there were.
+        whole: the tool that writes a file as a whole, for a model whose edits fail.
+    """
+
+    old: str = "old_text"
+    new: str = "new_text"
+    several: str = "set replace_all"
+    counted: bool = False
+    whole: str = "write_file"
+
+
+_PLANNER = EditTerms()
+
+
+def edit_file(words: str = "edit_file") -> Tool:
+    """The tool that replaces a piece of a file. `words` is its file in `prompts/tools/`."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        path, old, new = arguments["path"], arguments["old_text"], arguments["new_text"]
+        return await edit_text(context, path, old, new, places=None if arguments.get("replace_all") else 1)
+
+    text = {"type": "string"}
+    properties = {"path": text, "old_text": text, "new_text": text, "replace_all": {"type": "boolean"}}
+    definition = define("edit_file", properties, ("path", "old_text", "new_text"), words=words)
+    return Tool(definition, execute, order=Order.ALONE)
+
+
+async def edit_text(  # noqa: PLR0913  the last two by name
+    context: ToolContext,
+    path: str,
+    old: str,
+    new: str,
+    *,
+    places: int | None = 1,
+    terms: EditTerms = _PLANNER,
+) -> ToolOutcome:
+    """Replace `old` by `new`; an empty `old` fills a missing or empty file.
+
+    Args:
+        context: where to edit.
+        path: the file.
+        old: looked for exactly, then allowing for line ends, blanks at line ends and punctuation, then in whole
+            lines that are all indented by the same blanks too much or too little, where there is one such place.
+        new: its line ends become those of the file.
+        places: in how many places `old` must be; None takes any number.
+        terms: the words of the tool's schema.
+
+    Raises:
+        ToolError: the path is refused, the file is no text or over 10 MB, or the disk says no.
+    """
+    check_text(terms.old, old)
+    check_text(terms.new, new)
+    name = file_name(context, path)
+    if old == new:
+        context.ledger.misses_again(name, old)
+        file = await _load(context, path) if len(context.ledger.missed[name]) > 1 else None
+        same = f"{terms.old} and {terms.new} are the same, so nothing would change."
+        return Failed(same + (_another_way(context, name, file.text, terms) if file else ""))
+    file = await _load(context, path)
+    if file is None or not file.text:
+        return (
+            await _fill(context, path, file, new) if not old else await _nothing(context, path, file, terms)
+        )
+    if not old:
+        return Failed(f"{terms.old} is empty, but {path} is not: give the text that is to be replaced.")
+    return await _Edit(context, path, name, file, terms).replace(old, new, places)
+
+
+async def _load(context: ToolContext, path: str) -> TextFile | None:
+    try:
+        with as_written(context, path):
+            return decode(path, await context.environment.read_file(path, max_bytes=MAX_BYTES))
+    except FileMissingError:
+        return None
+    except FileUnreadableError as error:
+        raise FileUnreadableError(f"{path} cannot be edited: {error}") from None
+
+
+async def _nothing(context: ToolContext, path: str, file: TextFile | None, terms: EditTerms) -> Failed:
+    """There is no text in which to look for the old one."""
+    state = "is empty."
+    if file is None:
+        state = f"does not exist.{await did_you_mean(context, context.environment.relative(path))}"
+    return Failed(f"{path} {state} To give it its first text, call edit_file with an empty {terms.old}.")
+
+
+async def _fill(context: ToolContext, path: str, file: TextFile | None, new: str) -> ToolOutcome:
+    name = context.environment.relative(path)
+    before = None if file is None else file.with_text("")
+    syntax = await save(context, name, before, (file or TextFile("")).with_text(new))
+    context.ledger.shown.add(name)
+    return Ok(f"Created {name}: {len(lines_of(new))} lines.{syntax}")
+
+
+def _another_way(context: ToolContext, name: str, text: str, terms: EditTerms) -> str:
+    """What to do instead where edits of a short file fail; empty after the first one, and for a long file."""
+    count = len(lines_of(text))
+    if len(context.ledger.missed.get(name, ())) < _FAILED_EDITS or count > _SHORT_FILE_LINES:
+        return ""
+    return (
+        f"\nOr call {terms.whole} for {name} with its whole text, all {count} lines, the wrong one corrected."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    """A change to a file that has text."""
+
+    context: ToolContext
+    path: str
+    name: str
+    file: TextFile
+    terms: EditTerms
+
+    async def replace(self, old: str, new: str, places: int | None) -> ToolOutcome:
+        text = self.file.text
+        if self.file.uses_cr:
+            text, old = text.replace("\r", "\n"), old.replace("\r\n", "\n")
+        found = await asyncio.to_thread(find, text, old)
+        if not found.spans:
+            place, new = await asyncio.to_thread(self._shifted, text, old, new, places)
+            if not isinstance(place, str):
+                return await self._write(text, place, new)
+            return Failed(place + _another_way(self.context, self.name, text, self.terms))
+        if problem := _wrong_number(self.path, text, found, places, self.terms):
+            again = self.context.ledger.misses_again(self.name, old)
+            other = _another_way(self.context, self.name, text, self.terms)
+            return Failed(problem + (_told_apart(text, found) + other if again else ""))
+        return await self._write(text, *self._in_indentation(text, found, old, new))
+
+    def _shifted(self, text: str, old: str, new: str, count: int | None) -> tuple[Found | str, str]:
+        """The one place where old text has another indentation, and the new text with that; or why there is none."""
+        lines, wanted = lines_of(text), lines_of(old)
+        terms = self.terms
+        places = ShiftedLines(lines).places(wanted) if wanted and count in {1, None} else []
+        if not places:
+            again = self.context.ledger.misses_again(self.name, old)
+            return (
+                f"{terms.old} is not in {self.path}{nearest_shown(lines, wanted, terms.old, again=again)}",
+                new,
+            )
+        if len(places) > 1:
+            numbers = ", ".join(str(place + 1) for place, _ in places)
+            problem = (
+                f"{terms.old} is in {self.path} only with other indentation, and more than once, at line {numbers}. "
+                "Copy the lines with their indentation, and add lines around them."
+            )
+            return problem, new
+        ((place, shift),) = places
+        shifted = _indented(new, shift)
+        if shifted is None:
+            problem = (
+                f"{terms.old} is in {self.path} at line {place + 1}, but there the lines have {shift} before them, which "
+                f"cannot be taken from {terms.new}. These are the lines as they are:\n"
+                f"{raw(lines[place : place + len(wanted)])}"
+            )
+            return problem, new
+        closed = old.endswith("\n")
+        start, stop = _span(text, place, len(wanted), closed=closed)
+        if closed and text[start:stop].rstrip("\n") == text[start:]:  # the file's last line has no line end
+            shifted = shifted.removesuffix("\n").removesuffix("\r")
+        return Found(((start, stop),), tolerance=self._shifted_by(shift, "each line")), shifted
+
+    def _shifted_by(self, shift: Shift, where: str) -> str:
+        if not (shift.added or shift.removed):
+            return "blanks at line ends"
+        return f"indentation: the file has {shift} before {where}, and {self.terms.new} was indented alike"
+
+    def _in_indentation(self, text: str, found: Found, old: str, new: str) -> tuple[Found, str]:
+        """The place, and the new text; where it is in a line that has more blanks than `old`, with these in all lines.
+
+        `old` begins with blanks, and the file's line has more of them: those before the place are before
+        the first new line already, and the other new lines need them as well.
+        """
+        (start, stop), *others = found.spans
+        before = text[text.rfind("\n", 0, start) + 1 : start]
+        whole = stop == len(text) or text[stop - 1] == "\n" or text[stop] in "\r\n"
+        if others or not whole or not before or before.strip(" \t") or old[0] not in " \t":
+            return found, new
+        if "\n" in old.removesuffix("\n") or "\n" not in new.removesuffix("\n"):
+            return found, new
+        shift = Shift(added=before)
+        first, end, rest = new.partition("\n")
+        differences = filter(None, (found.tolerance, self._shifted_by(shift, "the line")))
+        return replace(found, tolerance=" and ".join(differences)), first + end + (
+            _indented(rest, shift) or rest
+        )
+
+    async def _write(self, text: str, found: Found, new: str) -> ToolOutcome:
+        pieces, end, first = [], 0, found.spans[0][0]
+        for start, stop in found.spans:
+            pieces += [text[end:start], _with_line_ends(new, self.file, text[start:stop])]
+            end = stop
+        edited = "".join([*pieces, text[end:]])
+        name, terms = self.name, self.terms
+        if edited == text:
+            return Failed(f"{name} would not change: {terms.new} is what is there already.")
+        before = self.file.with_text(self.file.text)
+        syntax = await save(self.context, name, before, self.file.with_text(edited))
+        count = len(found.spans)
+        line = _line_at(text, first)
+        places = f"line {line}" if count == 1 else f"{count} places, the first at line {line}"
+        number = f" ({count} replacement{'s' if count > 1 else ''})" if terms.counted else ""
+        tolerance = (
+            f" {terms.old} was not there exactly: it differed in {found.tolerance}."
+            if found.tolerance
+            else ""
+        )
+        last = line + len(lines_of(pieces[1]))
+        region = numbered(lines_of(edited), line - 1 - _CONTEXT_LINES, last - 1 + _CONTEXT_LINES)
+        return Ok(f"Edited {name} at {places}{number}.{tolerance}{syntax} It now reads:\n{region}")
+
+
+def _indented(text: str, shift: Shift) -> str | None:
+    """A text with every line shifted, None where one cannot be."""
+    lines = [shift.line(line) for line in text.split("\n")]
+    return None if None in lines else "\n".join(line or "" for line in lines)
+
+
+def _span(text: str, place: int, count: int, *, closed: bool) -> tuple[int, int]:
+    """Where so many whole lines are, in characters; with the line end of the last one if `closed`."""
+    lines = text.split("\n")
+    start = sum(len(line) + 1 for line in lines[:place])
+    stop = start + sum(len(line) + 1 for line in lines[place : place + count])
+    if closed or stop > len(text):
+        return start, min(stop, len(text))
+    return start, stop - (2 if text[stop - 2 : stop] == "\r\n" else 1)
+
+
+def _told_apart(text: str, found: Found) -> str:
+    """The first places with lines around that make each the only one, to be copied."""
+    lines = lines_of(text)
+    shown = []
+    for start, stop in found.spans[:_MOST_TOLD_APART]:
+        first, last = _line_at(text, start) - 1, _line_at(text, max(start, stop - 1))
+        for _ in range(_MOST_LINES_AROUND):
+            if text.replace("\r\n", "\n").count("\n".join(lines[first:last])) == 1:
+                break
+            first, last = max(0, first - 1), min(len(lines), last + 1)
+        shown.append(f"From line {first + 1} on:\n{raw(lines[first:last])}")
+    return " You have sent the like before. Copy the lines of the place that you mean:\n" + "\n".join(shown)
+
+
+def _with_line_ends(new: str, file: TextFile, replaced: str) -> str:
+    """The new text with the line ends of what it replaces, or else of the file."""
+    plain = new.replace("\r\n", "\n")
+    if "\r\n" in replaced or (file.uses_crlf and "\n" not in replaced):
+        return to_crlf(plain)
+    return plain if "\n" in file.text else new
+
+
+def _wrong_number(path: str, text: str, found: Found, places: int | None, terms: EditTerms) -> str | None:
+    """Why the places found are not those meant, if they are not."""
+    count = len(found.spans)
+    if count > MAX_PLACES:
+        return f"{terms.old} is in {path} over {MAX_PLACES:,} times: give more of the text around it."
+    if places is None or (count == places and not found.overlaps):
+        return None
+    numbers = [str(_line_at(text, start)) for start, _ in found.spans[:_MOST_PLACES]]
+    more = ", ..." if count > _MOST_PLACES else ""
+    where = f"at line {', '.join(numbers)}{more}"
+    if places > 1 and not found.overlaps:
+        return f"{terms.old} is in {path} {count} times, not {places}, {where}. Nothing was changed."
+    times = "overlapping itself" if count == 1 else f"{count} times"
+    return f"{terms.old} is in {path} {times}, {where}. Add lines around it until it is there once, or {terms.several}."
+
+
+def _line_at(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1

@@ -1,0 +1,288 @@
+"""`read_file` and `write_file`."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.errors import FileMissingError, FileUnreadableError
+from orchestrator.engine.policy.secrets import REPLACEMENT
+from orchestrator.engine.policy.syntax import newly_unreadable
+from orchestrator.engine.tools.base import Failed, Ok, Order, Tool, ToolContext, ToolOutcome, define
+from orchestrator.engine.tools.reading import read_path
+from orchestrator.engine.tools.textfile import (
+    TextFile,
+    as_written,
+    check_text,
+    decode,
+    file_name,
+    lines_of,
+    save,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from orchestrator.core.messages import JsonObject
+
+REPLACE_MAX_BYTES = 1_000_000
+"""Over this the planner's `write_file` leaves an existing file alone."""
+
+OVERWRITE_MAX_BYTES = 50_000_000
+"""Over this `overwrite_text` does."""
+
+MAX_SHOWN_CHARS = 40_000
+"""Of a file whose replacement was refused; below what a model is shown of `read_file`."""
+
+_GUARDED_LINES = 20
+_LINES_OF_A_FILE = 8
+_KEPT_SHARE = 0.2
+_LEAST_TAIL_LINES = 3
+_MOST_TAIL_LINES = 300
+"""Of a file, and of its new content, for what that left out to be looked for: comparing repeated lines takes time with
+the third power. Small models do not write more."""
+_MOST_COMPARED_CHARS = 100
+"""Of a line, for the same reason."""
+_ALIKE = 0.6
+_MARKS = (REPLACEMENT, "<U+", '<hidden: "')
+"""What the model is shown in place of secrets and of characters that nobody sees."""
+
+
+def read_file() -> Tool:
+    """The tool that shows a file, with line numbers."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        return await read_path(context, arguments["path"], arguments.get("offset"), arguments.get("limit"))
+
+    line_number = {"type": "integer", "minimum": 1}
+    properties: dict[str, JsonObject] = {
+        "path": {"type": "string"},
+        "offset": line_number,
+        "limit": line_number,
+    }
+    return Tool(define("read_file", properties, ("path",)), execute)
+
+
+def write_file(words: str = "write_file", *, keeps_tail: bool = False) -> Tool:
+    """The tool that creates or replaces a file.
+
+    Args:
+        words: its file in `prompts/tools/`.
+        keeps_tail: see `write_text`.
+    """
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        return await write_text(context, arguments["path"], arguments["content"], keeps_tail=keeps_tail)
+
+    properties = {"path": {"type": "string"}, "content": {"type": "string"}}
+    definition = define("write_file", properties, ("path", "content"), words=words)
+    return Tool(definition, execute, order=Order.ALONE)
+
+
+async def write_text(
+    context: ToolContext, path: str, content: str, *, keeps_tail: bool = False
+) -> ToolOutcome:
+    """Create a file, or replace one that the model has seen.
+
+    Args:
+        context: where to write.
+        path: the file.
+        content: its whole text.
+        keeps_tail: where the content stops in the middle of the file, the lines behind it stay; and what
+            cannot be read any more is not written, nor what is doubtful, however often it is sent. For small models,
+            which copy code right and the rest wrong, and repeat themselves.
+
+    Raises:
+        ToolError: the path is refused, the file is no text or over 1 MB, or the disk says no.
+    """
+    check_text("content", content)
+    name = file_name(context, path)
+    if not await context.environment.file_exists(name):
+        return await _write(context, name, None, content.encode(), "Created")
+    before, old = await _replaceable(context, name)
+    now = old.with_text(old.text)
+    if keeps_tail:  # an attempt is compared with the file, not with the attempt before it
+        old = decode(name, context.ledger.originals.setdefault(name, before))
+    kept, remark = (await asyncio.to_thread(left_out, old.text, content) if keeps_tail else 0), ""
+    if kept:
+        content = "\n".join([*lines_of(content.rstrip()), *lines_of(old.text)[-kept:], ""])
+        remark = (
+            f" Its last {kept} lines, which your content left out, were kept: to remove them, use edit_file."
+        )
+    data = old.with_text(content)
+    if data == now and (not keeps_tail or name in context.ledger.touched):
+        context.ledger.shown.add(name)
+        return Ok(f"{name} is unchanged: it already has exactly this content.{remark}")
+    if name not in context.ledger.shown:
+        return _show_first(context, name, old.text)
+    checks = _masked, _shrinks, _replaces_all, _moves_blanks
+    doubts = (check(name, old.text, content) for check in checks)
+    if refusal := _held(context, name, content, *doubts, is_final=keeps_tail):
+        return refusal
+    if keeps_tail and (problem := await asyncio.to_thread(newly_unreadable, name, before, data)):
+        return Failed(
+            f"{name} was not replaced: {problem}. Send it again, correct and to the end of the code; the text that "
+            "follows on the code in the file stays by itself."
+        )
+    return await _write(context, name, before, data, "Replaced", remark)
+
+
+async def overwrite_text(context: ToolContext, path: str, content: str) -> ToolOutcome:
+    """Create a file, or replace all of it, seen or not.
+
+    The line ends, the byte order mark, the final line end and the mode of a text file stay.
+
+    Raises:
+        ToolError: the path is refused, the file is over 50 MB, or the disk says no.
+    """
+    check_text("content", content)
+    name = file_name(context, path)
+    try:
+        with as_written(context, path):
+            before = await context.environment.read_file(path, max_bytes=OVERWRITE_MAX_BYTES)
+    except FileMissingError:
+        return await _write(context, name, None, content.encode(), "Created")
+    except FileUnreadableError as error:
+        raise FileUnreadableError(f"{path} was not replaced: {error}") from None
+    try:
+        old = decode(path, before)
+    except FileUnreadableError:  # not text: nothing of its form can stay
+        return await _write(context, name, before, content.encode(), "Replaced")
+    if refusal := _held(context, name, content, _masked(name, old.text, content)):
+        return refusal
+    closed = old.text.endswith("\r" if old.uses_cr else "\n")
+    if not (closed and content) or content.endswith("\n"):
+        return await _write(context, name, before, old.with_text(content), "Replaced")
+    remark = " The line end after the last line was kept."
+    return await _write(context, name, before, old.with_text(f"{content}\n"), "Replaced", remark)
+
+
+async def _replaceable(context: ToolContext, name: str) -> tuple[bytes, TextFile]:
+    try:
+        data = await context.environment.read_file(name, max_bytes=REPLACE_MAX_BYTES)
+        return data, decode(name, data)
+    except FileUnreadableError as error:
+        raise FileUnreadableError(f"{name} is not replaced by write_file: {error}") from None
+
+
+async def _write(  # noqa: PLR0913, PLR0917  the last one by its place
+    context: ToolContext, name: str, before: bytes | None, data: bytes, done: str, remark: str = ""
+) -> ToolOutcome:
+    syntax = await save(context, name, before, data)
+    context.ledger.shown.add(name)
+    lines = len(lines_of(data.decode()))
+    return Ok(f"{done} {name}: {len(data):,} bytes, {lines:,} lines.{remark}{syntax}")
+
+
+def _show_first(context: ToolContext, name: str, text: str) -> Failed:
+    """Refuse to replace what the model has not seen, and show it."""
+    begin = f"{name} exists and you have not seen its text, so it was not replaced."
+    if len(text) > MAX_SHOWN_CHARS:
+        return Failed(
+            f"{begin} It is too long to be shown in one piece ({len(text):,} characters, {len(lines_of(text)):,} "
+            "lines): change the parts that need it with edit_file."
+        )
+    context.ledger.shown.add(name)
+    return Failed(
+        f"{begin} To change a part of it, use edit_file. To replace all of it, send the same call again, with every "
+        f"line that should stay. This is its text now:\n\n{text}",
+        cut_as="read_file",
+    )
+
+
+def _held(
+    context: ToolContext, name: str, content: str, *doubts: str, is_final: bool = False
+) -> Failed | None:
+    """Refuse a write once if there is a doubt about it; the very same call passes the second time, if it is not final."""
+    held = (name, hashlib.sha256(content.encode()).hexdigest())
+    doubt = next(filter(None, doubts), None)
+    if doubt is None or held in context.ledger.held_writes:
+        context.ledger.held_writes.discard(held)
+        return None
+    if is_final:
+        return Failed(doubt)
+    context.ledger.held_writes.add(held)
+    return Failed(f"{doubt} If that is really what you want, send exactly the same call again.")
+
+
+def _masked(name: str, old: str, content: str) -> str:
+    """What is wrong with putting into a file the marks that the model saw in place of its text, if it would."""
+    mark = next((mark for mark in _MARKS if content.count(mark) > old.count(mark)), None)
+    if mark is None:
+        return ""
+    return (
+        f"{name} was not replaced: your content has {mark!r}, which stands for text that you were not shown. "
+        "Change the other lines with an edit."
+    )
+
+
+def _moves_blanks(name: str, old: str, content: str) -> str:
+    """What is wrong with a content that differs from the file in empty lines and blanks at line ends, if it does."""
+    before, after = ([line.rstrip() for line in text.splitlines() if line.strip()] for text in (old, content))
+    if before != after:
+        return ""
+    return (
+        f"{name} was not replaced: that is its code as it was, with other blanks at most. Find the line that has to be "
+        "another one, and change it."
+    )
+
+
+def left_out(old: str, content: str) -> int:
+    """How many lines at a file's end are behind the place where the content stops; 0 where it goes on to the end.
+
+    The place is behind the line that is most like the last one of the content, and before an empty line after
+    which a line is not indented: what is in the middle of a function was taken out on purpose. So was what the
+    content has elsewhere.
+    """
+    lines, wanted = lines_of(old), lines_of(content.rstrip())
+    last = wanted[-1].strip() if wanted else ""
+    if (
+        not last
+        or max(len(lines), len(wanted)) > _MOST_TAIL_LINES
+        or last in {line.strip() for line in lines_of(old.rstrip())[-_LEAST_TAIL_LINES:]}
+    ):
+        return 0
+    blocks = SequenceMatcher(None, lines, wanted, autojunk=False).get_matching_blocks()
+    begin = max((block.a + block.size - 1 for block in blocks if block.size), default=0)
+    cut = (line.strip()[:_MOST_COMPARED_CHARS] for line in lines[begin:])
+    alike = [SequenceMatcher(None, last[:_MOST_COMPARED_CHARS], line).ratio() for line in cut]
+    place = begin + max(range(len(alike)), key=alike.__getitem__, default=0)
+    if max(alike, default=0.0) < _ALIKE:
+        return 0
+    starts = (
+        number
+        for number in range(place + 1, len(lines))
+        if not lines[number].strip() and lines[number + 1 : number + 2] and lines[number + 1][:1].strip()
+    )
+    start = next(starts, len(lines))
+    while start > place + 1 and not lines[start - 1].strip():
+        start -= 1
+    tail = lines[start:]
+    there = {line.strip() for line in wanted}
+    is_elsewhere = any(line[:1].strip() and len(line) > _LEAST_TAIL_LINES and line in there for line in tail)
+    return len(tail) if len(tail) >= _LEAST_TAIL_LINES and not is_elsewhere else 0
+
+
+def _shrinks(name: str, old: str, content: str) -> str:
+    """What is wrong with taking more than half of a file's lines away, if it would."""
+    before, after = len(lines_of(old)), len(lines_of(content))
+    if before <= _GUARDED_LINES or after * 2 >= before:
+        return ""
+    return (
+        f"{name} has {before} lines and your content only {after}, so it was not replaced. To change a part of the "
+        "file, use edit_file, which leaves the rest alone."
+    )
+
+
+def _replaces_all(name: str, old: str, content: str) -> str:
+    """What is wrong with a content that has almost none of a file's lines, if it is so."""
+    before = {line.strip() for line in old.splitlines() if line.strip()}
+    kept = sum(line in content for line in before)
+    if len(before) < _LINES_OF_A_FILE or kept >= len(before) * _KEPT_SHARE:
+        return ""
+    return (
+        f"{name} was not replaced: of its {len(before)} different lines your content has {kept}, so it is another "
+        "file. Send the text of this file, with the lines that stay as they are."
+    )

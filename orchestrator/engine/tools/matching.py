@@ -1,0 +1,241 @@
+"""Finds old text in a file: exactly, else allowing for what models get wrong; and the nearest lines if it is not there."""
+
+from __future__ import annotations
+
+import bisect
+import difflib
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.engine.tools.textfile import numbered
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_EQUIVALENTS = str.maketrans(
+    {
+        **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032", "'"),
+        **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033", '"'),
+        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
+        **dict.fromkeys(
+            "\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000", " "
+        ),
+    }
+)
+"""Characters that look alike, one for one, so that places stay places."""
+
+_LINE_END_BLANKS = re.compile(r"(?<![ \t\r])[ \t\r]+(?=\n|\Z)")
+
+MAX_PLACES = 10_000
+_MOST_VOTED = 5
+_MOST_LINES_COMPARED = 5_000
+_MOST_LINES_SCORED = 200
+_MAX_COMPARED_CHARS = 200
+_CONTEXT_LINES = 2
+_MOST_RAW_LINES = 100
+_MAX_RAW_CHARS = 6_000
+_MOST_DIFFERENCES = 3
+_LONGEST_TICKS = re.compile(r"`{3,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where the old text is.
+
+    Attributes:
+        spans: `[start, end)` in characters, in order, not overlapping; at most `MAX_PLACES` and one.
+        overlaps: the first of them overlaps another place.
+        tolerance: what had to be overlooked, in words; empty for an exact match.
+    """
+
+    spans: tuple[tuple[int, int], ...]
+    overlaps: bool = False
+    tolerance: str = ""
+
+
+def plain(text: str) -> str:
+    """The text with plain quotes, dashes and spaces, as long as before."""
+    return text.translate(_EQUIVALENTS)
+
+
+def find(text: str, old: str) -> Found:
+    """Find every place of `old`, which is not empty; exact places win over similar ones."""
+    places = _places(text, old)
+    if places:
+        return Found(tuple((start, start + len(old)) for start in places), _overlaps(text, old, places[0]))
+    loose, loose_old = _Loose(text), _Loose(old).text
+    if not loose_old.strip():
+        return Found(())
+    places = [
+        place for place in _places(loose.text, loose_old) if _keeps_lines(loose.text, loose_old, place, old)
+    ]
+    if not places:
+        return Found(())
+    spans = tuple((loose.place(start), loose.end(start + len(loose_old))) for start in places)
+    return Found(spans, _overlaps(loose.text, loose_old, places[0]), _overlooked(text[slice(*spans[0])], old))
+
+
+def _keeps_lines(text: str, loose: str, place: int, old: str) -> bool:
+    """Whether what was dropped at the ends of the old text was at the ends of lines in the file too.
+
+    Only there blanks mean nothing; elsewhere they part two words.
+    """
+    end = place + len(loose)
+    closes = old[-1] not in " \t\r" or end == len(text) or text[end] == "\n"
+    opens = old[0] not in " \t\r" or not loose.startswith("\n") or place == 0 or text[place - 1] == "\n"
+    return closes and opens
+
+
+def _places(text: str, wanted: str) -> list[int]:
+    places: list[int] = []
+    start = text.find(wanted)
+    while start >= 0 and len(places) <= MAX_PLACES:
+        places.append(start)
+        start = text.find(wanted, start + len(wanted))
+    return places
+
+
+def _overlaps(text: str, wanted: str, place: int) -> bool:
+    return text.find(wanted, place + 1, place + 2 * len(wanted) - 1) >= 0
+
+
+class _Loose:
+    """A text without blanks at line ends and with plain punctuation, and the way back to the original's places."""
+
+    def __init__(self, text: str) -> None:
+        plain = text.translate(_EQUIVALENTS)
+        self._kept_from: list[int] = [0]
+        self._shift: list[int] = [0]
+        gone = 0
+        for blank in _LINE_END_BLANKS.finditer(plain):
+            self._kept_from.append(blank.start() - gone)
+            gone += blank.end() - blank.start()
+            self._shift.append(gone)
+        self.text = _LINE_END_BLANKS.sub("", plain)
+
+    def place(self, position: int) -> int:
+        """Where the character at this position is in the original."""
+        return position + self._shift[bisect.bisect_right(self._kept_from, position) - 1]
+
+    def end(self, position: int) -> int:
+        """Where the character before this position ends in the original."""
+        return self.place(position - 1) + 1
+
+
+def _overlooked(there: str, old: str) -> str:
+    """The kinds of differences between two texts that are the same to `_Loose`."""
+    differences = []
+    if ("\r\n" in there) != ("\r\n" in old):
+        differences.append("line ends")
+    there, old = (text.replace("\r\n", "\n") for text in (there, old))
+    plain, plain_old = there.translate(_EQUIVALENTS), old.translate(_EQUIVALENTS)
+    if _LINE_END_BLANKS.sub("", there) != _LINE_END_BLANKS.sub("", old):
+        differences.append("quotes, dashes or spaces")
+    if plain != plain_old:
+        differences.append("blanks at line ends")
+    return " and ".join(differences)
+
+
+def nearest_shown(lines: Sequence[str], old: Sequence[str], what: str, *, again: bool) -> str:
+    """The end of a sentence that says that `old` is not in a file: the lines most like it, for a model to copy.
+
+    Args:
+        lines: of the file.
+        old: what was looked for.
+        what: how the answer calls it.
+        again: the like was asked before, so that the answer is another one: the lines as they are, and what differs.
+    """
+    near = nearest_lines(lines, old)
+    if near is None:
+        return ", nor anything like it. Read the file and copy the lines as they are."
+    if not again:
+        region = numbered(lines, near[0] - _CONTEXT_LINES, near[1] + _CONTEXT_LINES)
+        return f". The nearest is this; copy the text without the numbers:\n{region}"
+    there = lines[near[0] : near[1]]
+    return (
+        f". You have sent the like before; do not send it again. Copy these lines of the file (line {near[0] + 1} on) "
+        f"exactly as they are between the fences, or use a few of them:\n{raw(there)}\n"
+        f"What differs:\n{_differences(there, old, what, near[0] + 1)}"
+    )
+
+
+def raw(lines: Sequence[str]) -> str:
+    """Lines as they are, in a code fence. Of very many, or very long ones, the first."""
+    shown: list[str] = []
+    for line in lines[:_MOST_RAW_LINES]:
+        shown.append(line[:_MAX_RAW_CHARS])
+        if sum(map(len, shown)) >= _MAX_RAW_CHARS:
+            break
+    text = "\n".join(shown)
+    ticks = "`" * max(3, *(len(run) + 1 for run in _LONGEST_TICKS.findall(text)), 3)
+    return f"{ticks}\n{text}\n{ticks}"
+
+
+def _differences(there: Sequence[str], old: Sequence[str], what: str, first: int) -> str:
+    """The first lines in which two texts differ, one above the other; what is blank can be seen."""
+    matcher = difflib.SequenceMatcher(
+        None, old[:_MOST_LINES_SCORED], there[:_MOST_LINES_SCORED], autojunk=False
+    )
+    found: list[str] = []
+    for tag, mine, mine_end, its, its_end in matcher.get_opcodes():
+        if tag == "equal":
+            continue
+        for step in range(max(mine_end - mine, its_end - its)):
+            pair = []
+            if mine + step < mine_end:
+                pair.append(f"in {what}, line {mine + step + 1}: {_quoted(old[mine + step])}")
+            if its + step < its_end:
+                pair.append(f"in the file, line {first + its + step}: {_quoted(there[its + step])}")
+            found.append("\n".join(pair) if len(pair) > 1 else f"only {pair[0]}")
+    if len(found) > _MOST_DIFFERENCES:
+        found[_MOST_DIFFERENCES:] = [f"and {len(found) - _MOST_DIFFERENCES} more lines"]
+    return "\n".join(found)
+
+
+def _quoted(line: str) -> str:
+    return repr(line[:_MAX_COMPARED_CHARS])
+
+
+def nearest_lines(lines: Sequence[str], old: Sequence[str]) -> tuple[int, int] | None:
+    """The lines most like `old`, as `[start, end)` from 0; None where nothing is like it.
+
+    The cost is bounded: lines that are equal but for blanks vote for a place, the best places
+    are compared in full, and only if there are none, one line is looked for by likeness.
+    """
+    votes = _votes(lines, old)
+    if not votes:
+        return _nearest_line(lines, old)
+    wanted = [line.strip()[:_MAX_COMPARED_CHARS] for line in old[:_MOST_LINES_SCORED]]
+
+    def likeness(start: int) -> float:
+        there = [line.strip()[:_MAX_COMPARED_CHARS] for line in lines[start : start + len(wanted)]]
+        return difflib.SequenceMatcher(None, "\n".join(there), "\n".join(wanted)).quick_ratio()
+
+    best = max((start for start, _ in votes.most_common(_MOST_VOTED)), key=likeness)
+    return best, min(len(lines), best + len(old))
+
+
+def _votes(lines: Sequence[str], old: Sequence[str]) -> Counter[int]:
+    known: defaultdict[str, list[int]] = defaultdict(list)
+    for number, line in enumerate(lines):
+        known[line.strip()].append(number)
+    votes: Counter[int] = Counter()
+    for position, line in enumerate(old[:_MOST_LINES_SCORED]):
+        bare = line.strip()
+        if len(bare) > 1:  # a lone bracket is everywhere
+            votes.update(max(0, number - position) for number in known.get(bare, [])[:_MOST_LINES_SCORED])
+    return votes
+
+
+def _nearest_line(lines: Sequence[str], old: Sequence[str]) -> tuple[int, int] | None:
+    wanted = max((line.strip() for line in old), key=len, default="")[:_MAX_COMPARED_CHARS]
+    candidates = [line.strip()[:_MAX_COMPARED_CHARS] for line in lines[:_MOST_LINES_COMPARED]]
+    close = difflib.get_close_matches(wanted, candidates, n=1, cutoff=0.6) if wanted else []
+    if not close:
+        return None
+    number = candidates.index(close[0])
+    position = next(at for at, line in enumerate(old) if line.strip()[:_MAX_COMPARED_CHARS] == wanted)
+    start = max(0, number - min(position, _MOST_LINES_SCORED))
+    return start, min(len(lines), max(number + 1, start + min(len(old), _MOST_LINES_SCORED)))

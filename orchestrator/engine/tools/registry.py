@@ -1,0 +1,189 @@
+"""The tools of one session, by name."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import unquote
+
+from orchestrator.core.checks import check_callable, check_flag, check_kind
+from orchestrator.core.errors import ConfigurationError
+from orchestrator.core.messages import ToolDefinition
+from orchestrator.engine.tools.base import Order, Tool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", re.ASCII)
+"""What every vendor takes. OpenAI and Anthropic: `^[a-zA-Z0-9_-]{1,64}$`; Google's names do not begin with a
+digit or a dash (https://ai.google.dev/api/caching#FunctionDeclaration)."""
+
+_SHOWN_NAME_CHARS = 80
+
+
+class ToolRegistry:
+    """Tools in the order in which they were registered; the latest of a name wins, in its place.
+
+    Raises:
+        ConfigurationError: see `register`.
+    """
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            self.register(tool)
+
+    @classmethod
+    def unchecked(cls, tools: Iterable[Tool]) -> Self:
+        """Of tools that this program made itself, or that were checked before."""
+        registry = cls()
+        registry._tools = {tool.name: tool for tool in tools}
+        return registry
+
+    def register(self, tool: Tool) -> None:
+        """Add a tool, or put it in the place of the one with its name.
+
+        Raises:
+            ConfigurationError: it is no `Tool`, its name is none that every vendor takes (1 to 64 letters,
+                digits, `_` and `-`, the first one no digit and no `-`), its parameters are no JSON Schema of an
+                object, or its function cannot be called with arguments and context.
+        """
+        check_tool(tool)
+        self._tools[tool.name] = tool
+
+    def unregister(self, name: str) -> None:
+        """Remove a tool; a name that is not there is no error."""
+        self._tools.pop(name, None)
+
+    def get(self, name: str) -> Tool | None:
+        """The tool of this name, if there is one."""
+        return self._tools.get(name)
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(tuple(self._tools.values()))
+
+    def names(self) -> tuple[str, ...]:
+        """All names, in order."""
+        return tuple(self._tools)
+
+    def definitions(self, *, dangerous: bool) -> tuple[ToolDefinition, ...]:
+        """What the model is shown. Without `dangerous`, dangerous tools are left out."""
+        return tuple(tool.definition for tool in self._tools.values() if dangerous or not tool.dangerous)
+
+
+def with_custom(tools: Iterable[Tool], custom: Iterable[Tool]) -> ToolRegistry:
+    """The tools of a profile, and those of a host over them.
+
+    Raises:
+        ConfigurationError: one of the host's cannot be registered.
+    """
+    registry = ToolRegistry.unchecked(tools)
+    for tool in custom:
+        registry.register(tool)
+    return registry
+
+
+def check_tool(tool: object) -> None:
+    """Refuse a tool that no model could call.
+
+    Raises:
+        ConfigurationError: see `ToolRegistry.register`.
+    """
+    if not isinstance(tool, Tool):
+        raise ConfigurationError(
+            f"only a Tool can be registered, not a {type(tool).__name__}: Tool(ToolDefinition(...), execute)"
+        )
+    definition = tool.definition
+    check_kind("the definition of a tool", definition, ToolDefinition, "a ToolDefinition")
+    name: object = definition.name
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"{str(name)[:_SHOWN_NAME_CHARS]!r} is no name for a tool: use 1 to 64 letters, digits, "
+            "_ and -, beginning with a letter or _"
+        )
+    what = f"of the tool {name}"
+    check_kind(f"the description {what}", definition.description, str, "a text")
+    check_callable(f"execute {what}", tool.execute)
+    _check_arguments(what, tool)
+    check_flag(f"dangerous {what}", tool.dangerous)
+    check_kind(f"order {what}", tool.order, Order, "an Order")
+    if problem := _schema_problem(definition.parameters):
+        raise ConfigurationError(f"the parameters {what} are no JSON Schema of an object: {problem}")
+
+
+def _check_arguments(what: str, tool: Tool) -> None:
+    try:
+        signature = inspect.signature(tool.execute)
+    except (TypeError, ValueError):  # some functions written in C do not tell
+        return
+    try:
+        signature.bind({}, None)
+    except TypeError:
+        raise ConfigurationError(
+            f"execute {what} must take two arguments, execute(arguments, context); it takes {signature}"
+        ) from None
+
+
+def _schema_problem(parameters: object) -> str:
+    """What is wrong with a tool's parameters; empty where nothing is."""
+    if not isinstance(parameters, dict):
+        return f"they are a {type(parameters).__name__}, not a dict"
+    if parameters.get("type") != "object":
+        return 'their "type" must be "object"'
+    from jsonschema import Draft202012Validator, SchemaError
+
+    try:
+        json.dumps(parameters, allow_nan=False)
+        checker = Draft202012Validator.FORMAT_CHECKER  # which compiles regular expressions
+        Draft202012Validator.check_schema(parameters, format_checker=checker)
+        return _lost_reference(parameters)
+    except SchemaError as error:
+        place = ".".join(str(step) for step in error.absolute_path)
+        return f"{place or 'the whole'}: {' '.join(error.message.split())[:200]}"
+    except (TypeError, ValueError, RecursionError) as error:
+        return f"they cannot be written as JSON ({' '.join(str(error).split())[:200]})"
+
+
+def _lost_reference(schema: dict[str, Any]) -> str:
+    """The first `$ref` that leads nowhere inside the schema; nothing is fetched for one."""
+    nodes = list(_nodes(schema))
+    anchors = {f"#{node.get('$anchor')}" for node in nodes}
+    for node in nodes:
+        reference = node.get("$ref")
+        if (
+            isinstance(reference, str)
+            and reference not in anchors
+            and not _leads_somewhere(schema, reference)
+        ):
+            return f"$ref {reference[:_SHOWN_NAME_CHARS]!r} leads to nothing in it"
+    return ""
+
+
+def _nodes(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    waiting: list[Any] = [schema]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            yield node
+            waiting += node.values()
+        elif isinstance(node, list):
+            waiting += node
+
+
+def _leads_somewhere(schema: dict[str, Any], reference: str) -> bool:
+    """Whether a JSON pointer (https://www.rfc-editor.org/rfc/rfc6901#section-6) names a part of the schema."""
+    address, sign, pointer = reference.partition("#")
+    if address or not sign or (pointer and not pointer.startswith("/")):
+        return False
+    node: Any = schema
+    for step in pointer.split("/")[1:]:
+        key = unquote(step).replace("~1", "/").replace("~0", "~")
+        if isinstance(node, dict) and key in node:
+            node = node[key]
+        elif isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+            node = node[int(key)]
+        else:
+            return False
+    return True

@@ -1,0 +1,230 @@
+"""`list_dir`, `grep` and `glob`: look around without changing anything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.errors import FileUnreadableError, ToolError
+from orchestrator.engine.environments.base import GrepOptions
+from orchestrator.engine.tools.base import Ok, Tool, ToolContext, ToolOutcome, define
+from orchestrator.engine.tools.textfile import as_written
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from orchestrator.core.messages import JsonObject
+    from orchestrator.engine.environments.base import DirEntry
+
+MAX_DEPTH = 10
+MAX_RESULTS = 1_000
+DEFAULT_RESULTS = 100
+MAX_ENTRIES = 1_000
+
+MAX_COUNTED_LINES = 50_000
+"""Matching lines that are looked at to name or count the files that have them."""
+
+SEARCHED_MAX_BYTES = 50_000_000
+"""An environment searches no larger file."""
+
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_ROOT = "."
+
+
+class GrepMode(StrEnum):
+    """What `grep` shows of what it finds."""
+
+    CONTENT = "content"
+    FILES = "files_with_matches"
+    COUNT = "count"
+
+
+def list_dir() -> Tool:
+    """The tool that lists a folder."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        return await list_folder(context, arguments.get("path") or _ROOT, depth=arguments.get("depth") or 1)
+
+    properties: dict[str, JsonObject] = {
+        "path": {"type": "string"},
+        "depth": {"type": "integer", "minimum": 1, "maximum": MAX_DEPTH},
+    }
+    return Tool(define("list_dir", properties), execute)
+
+
+def grep() -> Tool:
+    """The tool that searches in files."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        options = GrepOptions(
+            glob_filter=arguments.get("glob_filter") or None,
+            case_insensitive=arguments.get("case_insensitive") or False,
+            max_results=arguments.get("max_results") or DEFAULT_RESULTS,
+        )
+        return await search_files(context, arguments["pattern"], arguments.get("path") or _ROOT, options)
+
+    text = {"type": "string"}
+    properties: dict[str, JsonObject] = {
+        "pattern": text,
+        "path": text,
+        "glob_filter": text,
+        "case_insensitive": {"type": "boolean"},
+        "max_results": {"type": "integer", "minimum": 1, "maximum": MAX_RESULTS},
+    }
+    return Tool(define("grep", properties, ("pattern",)), execute)
+
+
+def glob() -> Tool:
+    """The tool that finds files by name."""
+
+    async def execute(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        path = arguments.get("path")
+        pattern = arguments["pattern"] if path else inside(context, arguments["pattern"])
+        return await find_files(context, pattern, path or _ROOT)
+
+    text = {"type": "string"}
+    return Tool(define("glob", {"pattern": text, "path": text}, ("pattern",)), execute)
+
+
+async def list_folder(context: ToolContext, path: str, *, depth: int) -> ToolOutcome:
+    """One entry a line, folders with a `/` at the end, files with their size.
+
+    Raises:
+        ToolError: the path is refused, or no folder.
+    """
+    with as_written(context, path):
+        entries = await context.environment.list_directory(path, depth=depth)
+    if not entries:
+        return Ok(f"{context.environment.relative(path)} is an empty folder.")
+    lines = [_entry(entry) for entry in entries[:MAX_ENTRIES]]
+    if len(entries) > MAX_ENTRIES:
+        lines.append(
+            f"[{len(entries) - MAX_ENTRIES:,} more entries: list a folder inside, or use less depth]"
+        )
+    return Ok("\n".join(lines))
+
+
+async def list_page(context: ToolContext, path: str, *, offset: int, limit: int, depth: int) -> ToolOutcome:
+    """Entries of a folder as in `list_folder`, from number `offset` on.
+
+    Args:
+        context: where to look.
+        path: the folder.
+        offset: the first entry, from 1.
+        limit: the most entries.
+        depth: how many levels.
+
+    Raises:
+        ToolError: the path is refused or no folder, or a number is below 1.
+    """
+    if min(offset, limit, depth) < 1:
+        raise ToolError("offset, limit and depth count from 1")
+    with as_written(context, path):
+        entries = await context.environment.list_directory(path, depth=depth)
+    name = context.environment.relative(path)
+    if not entries:
+        return Ok(f"{name} is an empty folder.")
+    page = entries[offset - 1 : offset - 1 + limit]
+    if not page:
+        return Ok(f"{name} has {len(entries):,} entries, so there is nothing from entry {offset:,} on.")
+    lines = [_entry(entry) for entry in page]
+    last = offset + len(page) - 1
+    if len(page) < len(entries):
+        rest = f"; go on with offset {last + 1}" if last < len(entries) else ""
+        lines.append(f"[entries {offset} to {last} of {len(entries)}{rest}]")
+    return Ok("\n".join(lines))
+
+
+async def search_files(
+    context: ToolContext, pattern: str, path: str, options: GrepOptions, *, limit_name: str = "max_results"
+) -> ToolOutcome:
+    """One match a line, as `path:line: text`.
+
+    Args:
+        context: where to search.
+        pattern: a regular expression.
+        path: a folder or a file.
+        options: see `GrepOptions`.
+        limit_name: how the tool calls the parameter of `max_results`.
+
+    Raises:
+        ToolError: the pattern is invalid, or the path is refused or missing.
+    """
+    most = options.max_results
+    if not 1 <= most <= MAX_RESULTS:
+        raise ToolError(f"{limit_name} must be from 1 to {MAX_RESULTS:,}")
+    # one more tells if there are more
+    matches = await context.environment.grep(pattern, path, replace(options, max_results=most + 1))
+    if not matches:
+        return await _none(context, path)
+    lines = [f"{match.path}:{match.line}: {match.text}" for match in matches[:most]]
+    if len(matches) > most:
+        lines.append(f"[there are more than these {most} matches: narrow the search, or set {limit_name}]")
+    return Ok("\n".join(lines))
+
+
+async def search_by_mode(
+    context: ToolContext, pattern: str, path: str, options: GrepOptions, mode: GrepMode
+) -> ToolOutcome:
+    """Matching lines, or the files that have them, or how many of them each file has.
+
+    Raises:
+        ToolError: see `search_files`.
+    """
+    if mode is GrepMode.CONTENT:
+        return await search_files(context, pattern, path, options)
+    most = options.max_results
+    if not 1 <= most <= MAX_RESULTS:
+        raise ToolError(f"max_results must be from 1 to {MAX_RESULTS:,}")
+    asked = replace(options, max_results=MAX_COUNTED_LINES)
+    matches = await context.environment.grep(pattern, path, asked)
+    if not matches:
+        return await _none(context, path)
+    counts = Counter(match.path for match in matches)
+    shown = list(counts.items())[:most]
+    lines = [f"{name}:{number}" if mode is GrepMode.COUNT else name for name, number in shown]
+    if len(counts) > most:
+        lines.append(f"[{len(counts) - most:,} more files: narrow the search, or set max_results]")
+    if len(matches) == MAX_COUNTED_LINES:
+        lines.append(f"[the search stopped at {MAX_COUNTED_LINES:,} matching lines: narrow it]")
+    return Ok("\n".join(lines))
+
+
+async def find_files(context: ToolContext, pattern: str, path: str) -> ToolOutcome:
+    """One path a line, newest first. That none matches is an answer, too.
+
+    Raises:
+        ToolError: the pattern is invalid, or the path is refused or missing.
+    """
+    with as_written(context, path):
+        found = await context.environment.glob(pattern, path)
+    if found:
+        return Ok("\n".join(found))
+    glued = any("**" in name and name != "**" for name in pattern.split("/"))
+    hint = " `**` stands for folders only as a whole name, as in `src/**/*.py`." if glued else ""
+    return Ok(f"No file matches.{hint}")
+
+
+def inside(context: ToolContext, pattern: str) -> str:
+    """A file pattern seen from the working directory, though it may be written as an absolute one."""
+    return pattern.removeprefix(f"{context.environment.working_directory().rstrip('/')}/")
+
+
+async def _none(context: ToolContext, path: str) -> ToolOutcome:
+    """Nothing was found; one file that cannot be searched at all is no reason to believe that.
+
+    Raises:
+        ToolError: the path names a file that is too large or binary.
+    """
+    if await context.environment.file_exists(path):
+        with as_written(context, path):
+            data = await context.environment.read_file(path, max_bytes=SEARCHED_MAX_BYTES)
+        if b"\0" in data and not data.startswith(_UTF16_MARKS):
+            raise FileUnreadableError(f"{path} is a binary file ({len(data):,} bytes), which is not searched")
+    return Ok("No line matches.")
+
+
+def _entry(entry: DirEntry) -> str:
+    return f"{entry.name}/" if entry.is_dir else f"{entry.name} ({entry.size or 0:,} bytes)"

@@ -1,0 +1,177 @@
+"""A text file's bytes as text and back, so that what an edit does not concern stays as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.core.errors import FileUnreadableError, ToolError
+from orchestrator.engine.policy.syntax import newly_unreadable
+from orchestrator.engine.tools.kinds import kind_in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from orchestrator.engine.tools.base import ToolContext
+
+_MARK = "\ufeff"
+_MOST_LINES_SHOWN = 40
+_MAX_LINE_CHARS = 200
+_BARE_LF = re.compile(r"(?<!\r)\n")
+
+
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    """A file's text.
+
+    Attributes:
+        text: with the line ends of the file, without its byte order mark.
+        marked: the file begins with a UTF-8 byte order mark.
+    """
+
+    text: str
+    marked: bool = False
+
+    @property
+    def uses_crlf(self) -> bool:
+        """Whether every line of it, one at least, ends with CR and LF."""
+        return "\r\n" in self.text and not _BARE_LF.search(self.text)
+
+    @property
+    def uses_cr(self) -> bool:
+        """Whether its lines end with CR alone."""
+        return "\r" in self.text and "\n" not in self.text
+
+    def with_text(self, text: str) -> bytes:
+        """The bytes of another text for this file: its mark stays, LF becomes CRLF or CR where it uses that."""
+        if self.uses_crlf:
+            text = to_crlf(text)
+        elif self.uses_cr:
+            text = text.replace("\r\n", "\n").replace("\n", "\r")
+        if self.marked:
+            text = _MARK + text.removeprefix(_MARK)
+        return text.encode()
+
+
+def decode(path: str, data: bytes) -> TextFile:
+    """Read a file's bytes as text.
+
+    Raises:
+        FileUnreadableError: they are binary, or not UTF-8.
+    """
+    size = f"{len(data):,} bytes"
+    if b"\0" in data:
+        kind = kind_in_words(data)
+        raise FileUnreadableError(f"{path} is a binary file{kind and f': {kind}'} ({size})")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        if kind := kind_in_words(data):
+            raise FileUnreadableError(f"{path} is a binary file: {kind} ({size})") from None
+        raise FileUnreadableError(
+            f"{path} is not UTF-8 text ({size}, byte {error.start:,} is {data[error.start]:#04x})"
+        ) from None
+    return TextFile(text.removeprefix(_MARK), marked=text.startswith(_MARK))
+
+
+def file_name(context: ToolContext, path: str) -> str:
+    """The normal form of a path that is about to be written.
+
+    Raises:
+        ToolError: it is refused, or names a folder by its spelling.
+    """
+    if path.endswith("/"):
+        raise ToolError(f"{path} names a folder; name a file")
+    return context.environment.relative(path)
+
+
+@contextmanager
+def as_written(context: ToolContext, path: str) -> Iterator[None]:
+    """Name the path in errors as the model wrote it, where the environment names its normal form."""
+    name = context.environment.relative(path)
+    try:
+        yield
+    except ToolError as error:
+        message = str(error)
+        if not message.startswith(f"{name} "):
+            raise
+        raise type(error)(f"{path}{message.removeprefix(name)}") from None
+
+
+async def save(context: ToolContext, name: str, before: bytes | None, after: bytes) -> str:
+    """Write a file and enter it into the ledger.
+
+    Args:
+        context: where to write.
+        name: the file's normal form.
+        before: what it held, None where it is new.
+        after: what it is to hold.
+
+    Returns:
+        What `syntax_remark` says of it.
+
+    Raises:
+        ToolError: it could not be written.
+    """
+    await context.environment.write_file(name, after)
+    context.ledger.touched.add(name)
+    context.ledger.missed.pop(name, None)
+    return await syntax_remark(context, name, before, after)
+
+
+async def syntax_remark(context: ToolContext, name: str, before: bytes | None, after: bytes) -> str:
+    """A sentence, after a space, about a file that Python, JSON or TOML cannot read any more; empty if they can.
+
+    A file that became so earlier in the session is named until it can be read.
+    """
+    was_readable = None if name in context.ledger.unreadable else before
+    problem = await asyncio.to_thread(newly_unreadable, name, was_readable, after)
+    if problem is None:
+        context.ledger.unreadable.discard(name)
+        return ""
+    context.ledger.unreadable.add(name)
+    return f" But {problem}. Mend it now."
+
+
+def check_text(what: str, text: str) -> None:
+    """Refuse text that no text file can hold.
+
+    Raises:
+        ToolError: half of a surrogate pair, or a NUL character.
+    """
+    if "\0" in text:
+        raise ToolError(f"{what} has a NUL character, which no text file has")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ToolError(
+            f"{what} is not valid Unicode: half of a surrogate pair at character {error.start:,}; send the whole character"
+        ) from None
+
+
+def to_crlf(text: str) -> str:
+    """Make every line end CR and LF."""
+    return _BARE_LF.sub("\r\n", text)
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines without their ends; a final line end begins no line of its own."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def numbered(lines: Sequence[str], start: int, end: int) -> str:
+    """The lines `[start, end)` from 0, as `NNN | text` with numbers from 1; at most 40, the middle left out."""
+    start, end = max(0, start), min(len(lines), end)
+    shown = [f"{number} | {_cut(lines[number - 1])}" for number in range(start + 1, end + 1)]
+    if len(shown) > _MOST_LINES_SHOWN:
+        half = _MOST_LINES_SHOWN // 2
+        shown = [*shown[:half], f"[... {len(shown) - 2 * half} lines ...]", *shown[-half:]]
+    return "\n".join(shown)
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _MAX_LINE_CHARS else f"{line[:_MAX_LINE_CHARS]} [...]"

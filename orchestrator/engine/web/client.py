@@ -1,0 +1,337 @@
+"""The web over HTTP: pages of public addresses, and the search engine that was set up.
+
+The IP addresses of a host are looked up and checked here, and the connection goes to exactly the one
+that was checked, so that a name cannot lead elsewhere a moment later. Proxies of the environment are not
+used: a proxy would look the name up again, where nobody checks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakValueDictionary
+
+from orchestrator import __version__
+from orchestrator.core.errors import ConfigurationError, ToolError
+from orchestrator.core.masking import without, without_bytes
+from orchestrator.engine.web.addresses import (
+    Address,
+    bracketed,
+    joined,
+    parse_address,
+    public_ips,
+    system_resolver,
+)
+from orchestrator.engine.web.base import Page
+from orchestrator.engine.web.content import kind_of, page_text
+from orchestrator.engine.web.engines import MAX_QUERY_CHARACTERS, MAX_RESULTS, complaint, engine_named
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncIterator, Awaitable, Mapping
+
+    import httpx2
+
+    from orchestrator.engine.web.addresses import Resolver
+    from orchestrator.engine.web.base import SearchHit
+    from orchestrator.engine.web.engines import SearchEngine
+
+T = TypeVar("T")
+
+_USER_AGENT = f"pullwright/{__version__}"
+_ACCEPT = (
+    "text/html,application/xhtml+xml,text/*;q=0.9,application/json;q=0.9,application/xml;q=0.9,*/*;q=0.1"
+)
+_ENCODINGS = "gzip, deflate"
+_KNOWN_ENCODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_MAX_CONNECT_TRIES = 3
+_SPENT = frozenset({402, 432, 433})
+"""Tavily's two numbers for a spent plan, beside HTTP's own:
+https://docs.tavily.com/documentation/api-reference/endpoint/search"""
+
+
+@dataclass(frozen=True, slots=True)
+class WebOptions:
+    """Bounds of what is fetched and kept.
+
+    Attributes:
+        seconds: for a whole fetch or search, redirects included.
+        connect_seconds: for each try to connect.
+        max_bytes: of a body, after it was unpacked.
+        max_redirects: followed for one page.
+        kept_pages: pages remembered, the latest used.
+        kept_characters: of all remembered pages together.
+    """
+
+    seconds: float = 20.0
+    connect_seconds: float = 6.0
+    max_bytes: int = 5_000_000
+    max_redirects: int = 5
+    kept_pages: int = 20
+    kept_characters: int = 20_000_000
+
+
+class HttpWeb:
+    """The web, for one session. Safe for several calls at once in one event loop; nothing is left open."""
+
+    def __init__(
+        self,
+        *,
+        engine: SearchEngine | str | None = None,
+        api_key: str | None = None,
+        allowed_private: frozenset[str] = frozenset(),
+        resolve: Resolver = system_resolver,
+        options: WebOptions | None = None,
+    ) -> None:
+        """Nothing is opened before the first call.
+
+        Args:
+            engine: answers searches (`tavily`, `brave`, `exa`); None leaves only pages.
+            api_key: sent to the engine's host, and nowhere else.
+            allowed_private: places (`host:port`) that may be opened although they are private.
+            resolve: looks host names up.
+            options: bounds.
+
+        Raises:
+            ConfigurationError: the engine is unknown or has no key, or no key has such characters.
+        """
+        if isinstance(engine, str):
+            engine = engine_named(engine)
+        self._engine = engine
+        self._key = (api_key or "").strip()
+        if engine and not self._key:
+            raise ConfigurationError(
+                f"web search with {engine.label} needs its key: set {engine.key_variable}"
+            )
+        if not (self._key.isascii() and self._key.isprintable()) or " " in self._key:
+            raise ConfigurationError(
+                "the key of web search has characters that no key has; was it copied whole?"
+            )
+        self._allowed_private = allowed_private
+        self._resolve = resolve
+        self._options = options or WebOptions()
+        self._tls: ssl.SSLContext | None = None
+        self._pages: dict[str, Page] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def __repr__(self) -> str:
+        """Without the key."""
+        return f"HttpWeb(engine={self._engine.label if self._engine else None!r})"
+
+    @property
+    def can_search(self) -> bool:
+        """Whether an engine was chosen."""
+        return self._engine is not None
+
+    async def search(self, query: str, max_results: int) -> list[SearchHit]:
+        """What the search engine finds, best first.
+
+        Raises:
+            ToolError: see `WebAccess`.
+        """
+        engine = self._engine
+        if engine is None:
+            raise ToolError("web search is not set up: no search engine was chosen")
+        query = " ".join(query.split())
+        if not 1 <= len(query) <= MAX_QUERY_CHARACTERS or not query.isprintable():
+            raise ToolError(
+                f"query must be one line of plain text, 1 to {MAX_QUERY_CHARACTERS} characters long"
+            )
+        if not 1 <= max_results <= MAX_RESULTS:
+            raise ToolError(f"max_results must be from 1 to {MAX_RESULTS}")
+        address = parse_address(engine.url, self._allowed_private)
+        status, data = await self._within(address.host, self._ask(engine, address, query, max_results))
+        try:
+            reply = json.loads(without_bytes(data, self._key))
+        except (ValueError, RecursionError):
+            reply = None
+        if status != HTTPStatus.OK:
+            raise _refused_search(engine, status, complaint(reply))
+        hits = engine.hits(reply)
+        if hits is None:
+            raise ToolError(
+                f"{engine.label} answered in a form that is not known: web search does not work now"
+            )
+        return hits[:max_results]
+
+    async def fetch(self, url: str) -> Page:
+        """The page at an address.
+
+        Raises:
+            ToolError: see `WebAccess`.
+        """
+        address = parse_address(url, self._allowed_private)
+        lock = self._locks.setdefault(address.url, asyncio.Lock())
+        async with lock:
+            page = self._pages.pop(address.url, None)
+            if page is None:
+                page = await self._within(address.host, self._follow(address))
+            self._keep(address.url, page)
+            return page
+
+    def _keep(self, url: str, page: Page) -> None:
+        """Remember a page as the latest used, and forget the oldest ones beyond the bounds."""
+        self._pages[url] = page
+        options = self._options
+        while len(self._pages) > options.kept_pages or (
+            len(self._pages) > 1
+            and sum(len(kept.text) for kept in self._pages.values()) > options.kept_characters
+        ):
+            del self._pages[next(iter(self._pages))]
+
+    async def _within(self, host: str, work: Awaitable[T]) -> T:
+        """Await within the time limit. Failures of the HTTP library become ours.
+
+        They are raised outside of its own error's handling: that holds the request, and the request a key.
+        """
+        import httpx2
+
+        try:
+            async with asyncio.timeout(self._options.seconds):
+                return await work
+        except TimeoutError:
+            failure = f"{host} did not answer in full within {self._options.seconds:g} seconds"
+        except httpx2.TimeoutException:
+            failure = f"{host} cannot be reached: connecting took too long"
+        except httpx2.DecodingError:
+            failure = f"{host} sent a body that cannot be unpacked"
+        except httpx2.TransportError as error:
+            said = " ".join(str(error).split())[:200] or type(error).__name__
+            failure = f"{host} cannot be reached or broke off: {without(said, self._key)}"
+        raise ToolError(failure)
+
+    async def _follow(self, address: Address) -> Page:
+        """Fetch a page, through its redirects; each is checked like the first address."""
+        for _ in range(self._options.max_redirects + 1):
+            async with self._open(address, "GET", {"accept": _ACCEPT}) as response:
+                location = response.headers.get("location", "")
+                if response.status_code not in _REDIRECTS or not location:
+                    return await self._page(address, response)
+            try:
+                address = joined(address, location, self._allowed_private)
+            except ToolError as error:
+                raise ToolError(
+                    f"{address.host} redirects to an address that is not opened: {error}"
+                ) from None
+        raise ToolError(f"{address.host} redirects more than {self._options.max_redirects} times")
+
+    async def _page(self, address: Address, response: httpx2.Response) -> Page:
+        if not response.is_success:
+            raise _no_page(address, response.status_code)
+        declared = response.headers.get("content-type", "")
+        kind_of(declared, b"")  # a film is refused before it is read
+        data = await self._body(address.host, response)
+        kind, text = await asyncio.to_thread(page_text, declared, data)
+        return Page(address.url, kind, text)
+
+    async def _ask(self, engine: SearchEngine, address: Address, query: str, most: int) -> tuple[int, bytes]:
+        headers = {"accept": "application/json", **engine.credentials(self._key)}
+        params = engine.params(query, most) if engine.params else None
+        body = json.dumps(engine.body(query, most)).encode() if engine.body else None
+        if body is not None:
+            headers["content-type"] = "application/json"
+        method = "GET" if body is None else "POST"
+        async with self._open(address, method, headers, params=params, content=body) as response:
+            return response.status_code, await self._body(address.host, response)
+
+    async def _body(self, host: str, response: httpx2.Response) -> bytes:
+        """The body, unpacked piece by piece, so that a small one cannot become a huge one."""
+        most = self._options.max_bytes
+        if response.headers.get("content-encoding", "").strip().lower() not in _KNOWN_ENCODINGS:
+            raise ToolError(f"{host} sent a body packed in a way that was not asked for")
+        data = bytearray()
+        async for piece in response.aiter_bytes():
+            data += piece
+            if len(data) > most:
+                raise ToolError(f"the page at {host} is over {most:,} bytes, and no more than that is read")
+        return bytes(data)
+
+    @asynccontextmanager
+    async def _open(
+        self,
+        address: Address,
+        method: str,
+        headers: Mapping[str, str],
+        *,
+        params: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+    ) -> AsyncIterator[httpx2.Response]:
+        """Send one request to a checked IP address of the host; the next one is tried where nobody answers.
+
+        The URL has the number, so nothing looks the name up again. The server sees the name in the `Host` header,
+        and the certificate must be for the name.
+        """
+        import httpx2
+
+        ips = (await public_ips(address, self._resolve))[:_MAX_CONNECT_TRIES]
+        sent = {
+            "host": address.authority,
+            "accept-encoding": _ENCODINGS,
+            "user-agent": _USER_AGENT,
+            **headers,
+        }
+        for place, ip in enumerate(ips, 1):
+            # A client for each try: a kept connection would be found by its number, whatever name it was made for.
+            async with self._client() as client:
+                request = client.build_request(
+                    method,
+                    f"{address.scheme}://{bracketed(ip)}:{address.port}{address.target}",
+                    params=params,
+                    headers=sent,
+                    content=content,
+                    extensions={"sni_hostname": address.host},
+                )
+                try:
+                    response = await client.send(request, stream=True)
+                except (httpx2.ConnectError, httpx2.ConnectTimeout):
+                    if place == len(ips):
+                        raise
+                    continue
+                try:
+                    yield response
+                finally:
+                    await response.aclose()
+                return
+
+    def _client(self) -> httpx2.AsyncClient:
+        import httpx2
+
+        if self._tls is None:
+            self._tls = httpx2.create_ssl_context()
+        timeout = httpx2.Timeout(self._options.seconds, connect=self._options.connect_seconds)
+        return httpx2.AsyncClient(verify=self._tls, trust_env=False, follow_redirects=False, timeout=timeout)
+
+
+def _no_page(address: Address, status: int) -> ToolError:
+    if status in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}:
+        return ToolError(
+            f"there is no page at {address.url} (HTTP {status}): check the address, or search for it"
+        )
+    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.UNAVAILABLE_FOR_LEGAL_REASONS}:
+        return ToolError(
+            f"{address.host} does not show this page to everyone (HTTP {status}): look for another source"
+        )
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return ToolError(f"{address.host} takes no more requests for now (HTTP 429): look for another source")
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return ToolError(f"{address.host} failed (HTTP {status}): try later, or look for another source")
+    return ToolError(f"{address.host} answered with HTTP {status} and no page")
+
+
+def _refused_search(engine: SearchEngine, status: int, said: str) -> ToolError:
+    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        what = f"did not accept its key: a person must check {engine.key_variable}"
+    elif status in _SPENT:
+        what = "has no quota left for its key: go on without web search"
+    elif status == HTTPStatus.TOO_MANY_REQUESTS:
+        what = "takes no more requests for now, or its quota is spent: search less, or later"
+    elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        what = "failed: try later, or go on without web search"
+    else:
+        what = "did not accept the search: put it in other words"
+    return ToolError(f"{engine.label} {what} (HTTP {status}{f': {said}' if said else ''})")

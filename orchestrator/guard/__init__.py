@@ -1,1 +1,0 @@
-"""What may come in, run, and go out."""

@@ -1,0 +1,203 @@
+"""What is typed: defaults, one clear line for each mistake, and a start that loads nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.app.cli.arguments import COMMANDS, UsageError, given_settings, parse
+from orchestrator.app.cli.setting_flags import SETTING_KEYS
+from orchestrator.app.options import KEYS, RENAMED
+from orchestrator.engine.policy.secrets import Redactor
+from tests.tables import table
+
+ROOT = Path(__file__).resolve().parents[4]
+LONG_KEY = "sk-" + "a1B2c3D4" * 6
+
+
+def test_a_run_has_defaults_and_no_settings() -> None:
+    options = parse(["run", "--repo", "owner/name"])
+    assert (options.command, options.repo, options.issue, options.task) == ("run", "owner/name", None, None)
+    assert (options.demo, options.continuous, options.dry_run, options.json, options.plain) == (False,) * 5
+    assert given_settings(options) == {}
+
+
+def test_only_flags_that_were_given_are_settings() -> None:
+    argv = ["run", "--repo", "x", "--no-draft", "--stream", "--max-rounds", "3", "--allow-dangerous-tools"]
+    argv += ["--api-url=http://localhost:1", "--temperature", "-1"]
+    assert given_settings(parse(argv)) == {
+        "draft": False,
+        "stream": True,
+        "max_rounds": "3",
+        "permission": "dangerous",
+        "api_url": "http://localhost:1",
+        "temperature": "-1",
+    }
+
+
+def test_a_flag_that_was_renamed_is_understood_and_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert given_settings(parse(["run", "--repo", "x", "--strict-tests"])) == {"strict_tests": True}
+    with pytest.raises(SystemExit):
+        parse(["run", "--help"])
+    shown = capsys.readouterr().out
+    assert "--require-tests" in shown
+    assert "--strict-tests" not in shown
+
+
+def test_every_option_has_a_flag() -> None:
+    assert {*KEYS, *RENAMED} == SETTING_KEYS
+
+
+@table(
+    "argv",
+    [
+        ["run", "--demo"],
+        ["run", "--repo", "x", "--issue", "12"],
+        ["run", "--repo", "x", "--task", "Fix it"],
+        ["run", "--repo", "x", "--continuous", "--max-cycles", "3"],
+        ["run", "--model", "replay:last"],
+        ["show"],
+        ["show", "last", "--json"],
+        ["show", "--list"],
+        ["pulls", "--repo", "x", "--json"],
+        ["pulls", "close", "3", "--repo", "x"],
+        ["pulls", "--repo", "x", "close", "3"],
+        ["config", "--json"],
+    ],
+)
+def test_what_may_be_typed(argv: list[str]) -> None:
+    assert parse(argv).command == argv[0]
+
+
+def test_close_takes_the_repository_before_and_after() -> None:
+    assert parse(["pulls", "--repo", "x", "close", "3"]).repo == "x"
+    assert parse(["pulls", "close", "3", "--repo", "x"]).repo == "x"
+
+
+@table(
+    ("argv", "message"),
+    [
+        ([], f"name a command: {', '.join(COMMANDS)} (pullwright --help explains them)"),
+        (["rum"], "there is no command 'rum'; did you mean run?"),
+        (["zzz"], "there is no command 'zzz'"),
+        (
+            ["run"],
+            "name what to work on: --repo owner/name (a URL or a path will do), or --demo to try it out",
+        ),
+        (["run", "--repo", ""], "--repo: must not be empty"),
+        (["run", "--repo"], "--repo: expected one argument"),
+        (["run", "--demo", "--max-round", "3"], "there is no flag --max-round; did you mean --max-rounds?"),
+        (["run", "--demo", "--max-token=3"], "there is no flag --max-token; did you mean --max-tokens?"),
+        (["run", "--demo", "--zzz"], "there is no flag --zzz"),
+        (["run", "--demo", "now"], "'now' is one argument too many; put text with spaces in quotes"),
+        (["run", "--repo", "x", "--issue", "x"], "--issue: 'x' is not a number from 1"),
+        (["run", "--repo", "x", "--issue", "0"], "--issue: '0' is not a number from 1"),
+        (["run", "--repo", "x", "--issue", "-3"], "--issue: '-3' is not a number from 1"),
+        (["run", "--repo", "x", "--task", " "], "--task: must not be empty"),
+        (["run", "--repo", "x", "--issue", "1", "--task", "y"], "--task: not allowed with argument --issue"),
+        (["run", "--demo", "--repo", "x"], "--demo brings its own repository and task: leave out --repo"),
+        (["run", "--demo", "--issue", "1"], "--demo brings its own repository and task: leave out --issue"),
+        (["run", "--demo", "--task", "x"], "--demo brings its own repository and task: leave out --task"),
+        (["run", "--demo", "--answer", "x"], "--demo brings its own repository and task: leave out --answer"),
+        (["run", "--repo", "x", "--answer", " "], "--answer: must not be empty"),
+        (
+            ["run", "--repo", "x", "--answer", "2", "--continuous"],
+            "--answer is for one cycle that goes on with its work: leave out --continuous",
+        ),
+        (
+            ["run", "--repo", "x", "--answer", "2", "--dry-run"],
+            "--answer is for one cycle that goes on with its work: leave out --dry-run",
+        ),
+        (["run", "--demo", "--api-key", "x"], "there is no flag --api-key; keys come from the environment"),
+        (
+            ["run", "--demo", "--github-token=x"],
+            "there is no flag --github-token; keys come from the environment",
+        ),
+        (
+            ["run", "--repo", "x", "--model", f"openai:{LONG_KEY}"],
+            "--model holds what looks like a key or password",
+        ),
+        (
+            ["run", "--repo", "https://me:secret99@example.com/x"],
+            "--repo holds what looks like a key or password",
+        ),
+        (["show", "--lst"], "there is no flag --lst; did you mean --list?"),
+        (["pulls", "close"], "the following arguments are required: N"),
+        (["pulls", "close", "x", "--repo", "y"], "N: 'x' is not a number from 1"),
+        (["pulls", "close", "3"], "pulls close needs --repo PATH: numbers count per repository"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(argv: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(argv)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+    assert not Redactor().holds_secret(str(caught.value))
+
+
+def command(*argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "run_local_agent.py"), *argv],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd="/",
+    )
+
+
+def test_help_is_printed_and_names_the_exit_codes() -> None:
+    done = command("--help")
+    assert done.returncode == 0
+    assert "exit status:" in done.stdout
+    assert "  130  interrupted" in done.stdout
+    for name in ("run", "show", "pulls", "config"):
+        assert f"\n    {name} " in done.stdout
+        assert command(name, "--help").returncode == 0
+
+
+def test_a_mistake_is_one_line_and_status_two() -> None:
+    done = command("run", "--issue", "x", "--demo")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "pullwright: --issue: 'x' is not a number from 1\n"
+
+
+def test_the_version() -> None:
+    done = command("--version")
+    assert (done.returncode, done.stdout) == (0, "pullwright 0.1.0\n")
+
+
+MODULES = """
+import json, sys
+before = set(sys.modules)
+from orchestrator.app.cli import main
+status = main(["--help"])
+print(json.dumps(sorted(set(sys.modules) - before)), file=sys.stderr)
+sys.exit(status)
+"""
+
+
+def test_help_loads_the_standard_library_only() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MODULES], capture_output=True, text=True, check=True, timeout=60, cwd=ROOT
+    )
+    roots = {name.partition(".")[0] for name in json.loads(done.stderr)}
+    assert "argparse" in roots
+    assert roots - set(sys.stdlib_module_names) == {"orchestrator"}
+
+
+def test_python_m_orchestrator_is_the_same_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "orchestrator", "rum"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=ROOT,
+    )
+    assert done.returncode == 2
+    assert done.stderr == "pullwright: there is no command 'rum'; did you mean run?\n"

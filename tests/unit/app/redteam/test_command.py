@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from orchestrator.app.cli.arguments import parse
+from orchestrator.app.cli.redteam import configured, redteam
+from orchestrator.app.redteam.attack import read_corpus
+from orchestrator.app.redteam.run import chosen, play_all
+from orchestrator.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PULLWRIGHT_HOME", str(tmp_path / "state"))
+
+
+def typed(*words: str) -> argparse.Namespace:
+    return parse(["redteam", *words])
+
+
+def test_a_stopped_attack_is_a_line_and_a_count(capsys: pytest.CaptureFixture[str]) -> None:
+    assert redteam(typed("--only", "protected-workflow", "--prove")) == 0
+    out = capsys.readouterr().out
+    assert "stopped    protected-workflow" in out
+    assert "protected-paths, proved" in out
+    assert "1 attack, 1 stopped" in out
+    assert "1 of 1 proved" in out
+
+
+def test_a_configuration_that_lets_it_through_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert redteam(typed("--only", "protected-workflow", "--allow-path", ".github/**")) == 1
+    out = capsys.readouterr().out
+    assert "SUCCEEDED  protected-workflow" in out
+    assert "1 attack, 0 stopped" in out
+    assert "protected-workflow: " in out.splitlines()[-1]
+
+
+def test_lines_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert redteam(typed("--json", "--only", "path-dots")) == 0
+    assert redteam(typed("--json", "--only", "issue-by-an-app")) == 0
+    records: list[dict[str, Any]] = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [record["attack"] for record in records] == ["path-dots", "issue-by-an-app"]
+    assert [record["defence"] for record in records] == ["paths", "admission"]
+    assert all(record["stopped"] and record["evidence"] for record in records)
+
+
+def test_nothing_is_left_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    redteam(typed("--only", "path-dots"))
+    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_attacks_are_played_in_several_processes_and_shown_in_order(processes: int, tmp_path: Path) -> None:
+    names = ["protected-workflow", "path-dots", "issue-by-an-app"]
+    make_user = partial(configured, {}, {"PULLWRIGHT_CONFIG": "", "HOME": str(tmp_path)}, tmp_path)
+    played = list(play_all(chosen(read_corpus(), names), make_user, with_proof=False, processes=processes))
+    assert [verdict.attack.name for verdict, _ in played] == names
+    assert [str(verdict.defence) for verdict, _ in played] == ["protected-paths", "paths", "admission"]
+    assert all(verdict.stopped and proof is None for verdict, proof in played)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_error_in_another_process_is_the_same_error(processes: int, tmp_path: Path) -> None:
+    first, second, *_ = read_corpus()
+    broken = second.model_copy(update={"settings": {"max_rounds": -1}})
+    make_user = partial(configured, {}, {"PULLWRIGHT_CONFIG": "", "HOME": str(tmp_path)}, tmp_path)
+    with pytest.raises(ConfigurationError, match="the settings of attack"):
+        list(play_all([first, broken], make_user, with_proof=True, processes=processes))

@@ -1,0 +1,114 @@
+"""Pages that anybody who can push may have written."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+
+from orchestrator.bot.cycle.earlier import (
+    SESSION_PAGE,
+    STATE_PAGE,
+    BegunProposal,
+    Earlier,
+    State,
+    begun_proposal,
+    files_to_keep,
+    pages_of,
+    read_kept,
+    read_pages,
+)
+from orchestrator.bot.cycle.tasks import Task, TaskKind
+from orchestrator.bot.git.base import Packed
+from orchestrator.core.cycle_events import Proposed, Proposing
+from tests.tables import table
+
+STATE = {"run": "r", "why": "limit", "model": "m", "contract": "native", "profile": "p"}
+REPLY = {"type": "ReplyReceived", "message": {"role": "assistant", "parts": []}, "usage": {}, "usd": 10**400}
+
+
+@table("line", [b"[]", b"1", b"null", b'"x"', b"[" * 100_000, json.dumps(REPLY).encode(), b"\xff"])
+def test_a_conversation_that_is_not_in_form_is_not_used(line: bytes) -> None:
+    assert read_pages({STATE_PAGE: json.dumps(STATE).encode(), SESSION_PAGE: line}) is None
+
+
+@table(
+    "state",
+    [
+        b"",
+        b"[]",
+        b"1",
+        b'"abc"',
+        b"null",
+        b"{}",
+        *(json.dumps(STATE | {"touched": odd}).encode() for odd in (3, [[1]])),
+    ],
+)
+def test_a_state_that_is_not_in_form_is_not_used(state: bytes) -> None:
+    assert read_pages({STATE_PAGE: state}) is None
+
+
+BEGUN = BegunProposal("Make add() add", "It subtracted.", "pullwright/issue-1-add", "1" * 40)
+
+
+@table("odd", [1, "x", [], {}, {"title": "x"}, {**asdict(BEGUN), "body": 1}])
+def test_a_begun_proposal_that_is_not_in_form_is_not_used(odd: object) -> None:
+    assert read_pages({STATE_PAGE: json.dumps(STATE | {"proposal": odd}).encode()}) is None
+
+
+def test_a_state_is_read_as_it_was_written() -> None:
+    state = State("r", "paused", "m", "native", "p", ("a",), tip="2" * 40, proposal=BEGUN, status_marker="x")
+    assert read_pages(pages_of(state, (), str)) == (state, ())
+    (redacted, _) = read_pages(pages_of(state, (), lambda text: text.replace("subtracted", "*"))) or (
+        None,
+        (),
+    )
+    assert redacted is not None
+    assert redacted.proposal == replace(BEGUN, body="It *.")
+
+
+def test_a_state_of_an_older_version_does_not_know_the_branch() -> None:
+    (state, _) = read_pages({STATE_PAGE: json.dumps(STATE).encode()}) or (None, ())
+    assert state is not None
+    assert (state.tip, state.proposal) == (None, None)
+    assert Earlier(state, None, "", None).knows("3" * 40), "so that nothing is taken for over"
+
+
+def test_what_is_kept_is_read_as_it_was_written() -> None:
+    state = State("r", "paused", "m", "native", "p", tip="", proposal=BEGUN)
+    packed = Packed("4" * 40, "5" * 40, "5" * 40, b"pack")
+    files = files_to_keep(packed, pages_of(state, (), str), "6" * 40)
+    found, replaces = read_kept(files) or (None, None)
+    assert found == Earlier(state, "4" * 40, "", None, "5" * 40, objects=packed)
+    assert replaces == "6" * 40
+    assert found is not None
+    assert [found.knows(tip) for tip in ("", BEGUN.commit, "7" * 40)] == [True, True, False]
+
+
+@table("page", ["state.json", "work.json"])
+@table("content", [b"", b"[]", b'{"work": 1}'])
+def test_what_is_kept_and_damaged_is_not_used(page: str, content: bytes) -> None:
+    files = files_to_keep(Packed(None, "5" * 40, "5" * 40, b""), pages_of(State(*"rwmcp"), (), str), None)
+    assert read_kept({**files, page: content}) is None
+
+
+def test_a_proposal_is_begun_until_it_was_read_back() -> None:
+    begun = Proposing(BEGUN.title, BEGUN.body, BEGUN.branch, BEGUN.commit)
+    done = Proposed(2, BEGUN.title, "https://example.com/2", BEGUN.branch, BEGUN.commit, created=True)
+    assert begun_proposal([]) is None
+    assert begun_proposal([begun]) == BEGUN
+    assert begun_proposal([begun, done]) is None
+    assert begun_proposal([begun, done, begun]) == BEGUN
+    assert begun_proposal([], BEGUN) == BEGUN
+    assert begun_proposal([done], BEGUN) is None
+
+
+def test_a_proposal_does_no_other_task_and_no_newer_words() -> None:
+    found = Earlier(State("r", "w", "m", "c", "p", proposal=BEGUN, status_marker="one"), None, "", None)
+    task = Task("issue-1", "Add", "", "issue", 1)
+    assert found.begun_for(task) == BEGUN
+    assert found.begun_for(replace(task, key="issue-12")) is None
+    assert found.begun_for(replace(task, kind=TaskKind.UNFINISHED)) == BEGUN
+    review = replace(task, kind=TaskKind.REVIEW, status_marker="one")
+    assert found.begun_for(review) == BEGUN
+    assert found.begun_for(replace(review, status_marker="two")) is None
+    assert found.begun_for(replace(review, status_marker="")) is None

@@ -1,0 +1,121 @@
+"""What a repository asks of contributors, read from its own texts."""
+
+from __future__ import annotations
+
+from orchestrator.bot.cycle.etiquette import Etiquette, owners_of, read_etiquette, texts_to_read
+from tests.tables import table
+
+
+def read(text: str, *paths: str) -> Etiquette:
+    return read_etiquette(["CONTRIBUTING.md", *paths], {"CONTRIBUTING.md": text})
+
+
+@table(
+    "text",
+    [
+        "We do not accept AI-generated pull requests.",
+        "# Rules\n\n- No AI-generated contributions.\n- Be kind.",
+        "Contributions written by an LLM are not accepted.",
+        "Please refrain from submitting patches made by ChatGPT or Copilot.",
+        "This project bans the use of generative AI.",
+        "AI-generated code will be closed.",
+        "LLM generated content is strictly prohibited\nin this repository.",
+    ],
+)
+def test_a_closed_door_is_seen(text: str) -> None:
+    found = read(f"# Contributing\n\nThank you for your interest!\n\n{text}\n")
+    assert found.forbids is not None
+    assert found.forbids.startswith("CONTRIBUTING.md: ")
+
+
+@table(
+    "text",
+    [
+        "Thank you for contributing.",
+        "AI-generated code is welcome.",
+        "We do not accept undisclosed AI contributions.",
+        "Do not submit AI output without reading it.",
+        "Do not use tabs.",
+        "No pull request is too small.",
+        "We use Copilot ourselves; patches are not merged before a review.",
+        "Unless you disclose it, AI-generated code will be closed.",
+    ],
+)
+def test_conditions_and_other_words_close_nothing(text: str) -> None:
+    assert read(text).forbids is None
+
+
+@table(
+    "text",
+    [
+        "Every commit needs a Signed-off-by line.",
+        "Use `git commit -s`.",
+        "Developer Certificate of Origin 1.1",
+    ],
+)
+def test_sign_off_is_asked_for(text: str) -> None:
+    assert read(text).sign_off
+
+
+def test_a_file_of_the_dco_robot_asks_for_it() -> None:
+    assert read("Hello.", ".github/dco.yml").sign_off
+    assert not read("Hello.").sign_off
+
+
+@table(
+    ("text", "trailer"),
+    [
+        ("Name the tool: `Assisted-by: TOOL:MODEL`.", "assisted-by"),
+        ("Commits made with AI carry a Co-authored-by line for the model.", "co-authored-by"),
+        ("Do not add Co-authored-by lines for AI.", "none"),
+        ("Add Co-authored-by for everybody in the pair.", "none"),
+        ("Nothing.", "none"),
+    ],
+)
+def test_the_trailer_is_the_repositorys(text: str, trailer: str) -> None:
+    assert read(text).trailer == trailer
+
+
+def test_a_person_decides_against_the_repository() -> None:
+    asked = Etiquette(sign_off=True, trailer="assisted-by")
+    assert asked.chosen("auto", "auto") == asked
+    assert asked.chosen("never", "none") == Etiquette()
+    assert Etiquette().chosen("always", "co-authored-by") == Etiquette(
+        None, sign_off=True, trailer="co-authored-by"
+    )
+
+
+def test_trailers_in_gits_form() -> None:
+    etiquette = Etiquette(sign_off=True, trailer="assisted-by")
+    assert etiquette.trailers("Ada", "ada@example.com", "anthropic:some model\n4") == (
+        "Assisted-by: Pullwright:anthropic:some-model-4",
+        "Signed-off-by: Ada <ada@example.com>",
+    )
+    assert Etiquette(trailer="co-authored-by").trailers("A", "a@b.c", "m") == ("Co-authored-by: m <a@b.c>",)
+
+
+def test_texts_are_found_in_every_case() -> None:
+    paths = ["Contributing.md", "docs/CONTRIBUTING.rst", ".github/AI_POLICY.md", "src/contributing.md"]
+    assert texts_to_read(paths) == sorted(paths[:3])
+
+
+OWNERS = """# who owns what
+*            @org/all
+/docs/       @org/writers ada@example.com
+*.py         @org/python # the language
+/docs/free/
+"""
+
+
+@table(
+    ("paths", "owners"),
+    [
+        (["README.md"], ["@org/all"]),
+        (["docs/a.md"], ["@org/writers", "ada@example.com"]),
+        (["docs/a.py", "x.c"], ["@org/all", "@org/python"]),
+        (["docs/free/x.md"], []),
+        ([], []),
+    ],
+)
+def test_the_last_matching_line_counts(paths: list[str], owners: list[str]) -> None:
+    assert owners_of(OWNERS, paths) == owners

@@ -1,0 +1,61 @@
+"""Work is kept even where keeping it fails for a reason that nobody thought of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.bot.cycle.parts import Choice
+from orchestrator.bot.cycle.result import CycleResult
+from orchestrator.bot.cycle.salvage import keep_work
+from orchestrator.core.events import Event, Warned
+
+
+class Clone:
+    """A clone that is told to stay."""
+
+    tree = Path("tree")
+    kept = False
+
+    def keep(self) -> None:
+        self.kept = True
+
+
+class Act:
+    """A session whose changes cannot even be looked at."""
+
+    def __init__(self) -> None:
+        self.clone = Clone()
+
+    def left(self) -> tuple[set[str], bytes]:
+        raise RecursionError("too deep")
+
+
+class Parts:
+    """Of a cycle, no more than is needed."""
+
+    def __init__(self) -> None:
+        self.told: list[Event] = []
+        self.emit = self.told.append
+
+
+@pytest.mark.parametrize("ended_by_an_error", [True, False])
+def test_a_defect_leaves_the_clone_where_it_is(*, ended_by_an_error: bool) -> None:
+    parts: Any = Parts()
+    act: Any = Act()
+
+    def cycle() -> None:
+        try:
+            if ended_by_an_error:
+                raise ValueError("the cycle's own")
+        finally:
+            keep_work(parts, Choice(None), act, CycleResult("run"))
+
+    with pytest.raises(RecursionError):
+        cycle()
+    assert act.clone.kept
+    (told,) = parts.told
+    assert isinstance(told, Warned)
+    assert "the clone is kept at tree" in told.message

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bot.cycle.tasks import Remark, Task, checklist, from_issue, from_text, slug
+from orchestrator.bot.forge.base import Issue
+from tests.tables import table
+
+BACKLOG = """# Backlog
+
+- [x] Done already
+- [ ] Fix `add()` in calc.py
+  It subtracts. See the test.
+  - [ ] also for floats
+
+* [ ] Second
+1. [ ] Third
+- [] no task
+-[ ] no task either
+
+```
+- [ ] inside a code block
+```
+
+- [X] Ticked
+  - [ ] Child of a ticked item
+"""
+
+
+def test_a_checklist_gives_its_unticked_items_in_order() -> None:
+    assert [task.title for task in checklist("BACKLOG.md", BACKLOG)] == [
+        "Fix `add()` in calc.py",
+        "Second",
+        "Third",
+        "Child of a ticked item",
+    ]
+
+
+def test_deeper_lines_belong_to_the_item_above() -> None:
+    first = next(checklist("BACKLOG.md", BACKLOG))
+    assert "It subtracts." in first.body
+    assert "also for floats" in first.body
+    assert "Second" not in first.body
+
+
+def test_an_item_keeps_its_key_when_it_moves_to_another_file_or_line() -> None:
+    here = next(checklist("BACKLOG.md", "- [ ] Fix  it"))
+    there = list(checklist("TODO.md", "- [ ] other\n\n* [ ] Fix it\n"))[1]
+    assert here.key == there.key
+    assert here.source != there.source
+
+
+def test_the_same_text_is_the_same_task_and_another_text_is_not() -> None:
+    assert from_text("Fix add()\n") == from_text("Fix add()")
+    assert from_text("Fix add()").key != from_text("Fix sub()").key
+
+
+@table(
+    ("title", "expected"),
+    [
+        ("Fix add() in calc.py", "fix-add-in-calc-py"),
+        ("Überprüfe die Größe", "uberprufe-die-groe"),
+        ("日本語", "task"),
+        ("--upload-pack=evil", "upload-pack-evil"),
+        ("..", "task"),
+        ("x" * 99, "x" * 40),
+    ],
+)
+def test_a_slug_is_a_harmless_part_of_a_branch_name(title: str, expected: str) -> None:
+    assert slug(title) == expected
+
+
+@given(st.text())
+def test_every_title_gives_a_valid_slug(title: str) -> None:
+    assert re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?", slug(title))
+
+
+@given(st.text().filter(str.strip))
+def test_every_text_is_a_task_with_a_title_of_one_line(text: str) -> None:
+    task = from_text(text)
+    assert task.branch.startswith(task.branch_prefix)
+    assert "\n" not in task.title
+    assert len(task.title) <= 120
+
+
+def test_no_tasks_branches_are_mistaken_for_anothers() -> None:
+    one, twelve = (Task(f"issue-{number}", "Fix it", "", "issue", number) for number in (1, 12))
+    assert not twelve.branch.startswith(one.branch_prefix)
+
+
+def issue(number: int, title: str, body: str = "") -> Issue:
+    made = datetime(2026, 1, 1, tzinfo=UTC)
+    return Issue(number, title, body, True, (), "ada", "https://example.com/1", made)
+
+
+def test_an_issue_is_a_task_with_what_was_said_about_it() -> None:
+    said = (Remark("ada", "Floats too.", trusted=True), Remark("bob", "Why?", trusted=False))
+    task = from_issue(issue(7, " Fix\n it ", "Now."), said)
+    assert (task.key, task.title, task.body, task.number) == ("issue-7", "Fix it", "Now.", 7)
+    assert task.remarks == said
+    assert from_issue(issue(7, "Fix it")).remarks == ()
+
+
+def test_the_title_of_an_issue_is_in_the_branch_and_not_in_the_key() -> None:
+    old, new = from_issue(issue(7, "Fix it")), from_issue(issue(7, " \u200b "))
+    assert old.key == new.key
+    assert old.branch == "pullwright/issue-7-fix-it"
+    assert new.branch.startswith(old.branch_prefix)

@@ -1,0 +1,62 @@
+"""The verbs against replies that another GitHub stand-in gave, recorded once: see `tests/data/github/SOURCE.md`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.bot.forge.base import Proposal, PullRequestState
+from orchestrator.bot.forge.github import GitHubForge, GitHubToken, Patience
+from orchestrator.core.clock import ManualClock
+
+CASSETTES = Path(__file__).parents[3] / "data" / "github" / "cassettes"
+
+
+@pytest.fixture(scope="module")
+def vcr_config() -> dict[str, object]:
+    return {
+        "match_on": ["method", "uri", "body"],
+        "filter_headers": ["authorization", "user-agent"],
+        "decode_compressed_response": True,
+    }
+
+
+@pytest.fixture(scope="module")
+def vcr_cassette_dir() -> str:
+    return str(CASSETTES)
+
+
+@pytest.mark.vcr
+@pytest.mark.default_cassette("emulate.yaml")
+def test_the_verbs_understand_a_stand_in_that_is_not_ours(vcr: Any) -> None:
+    clock = ManualClock()
+    patience = Patience(clock, clock.advance, pacing_seconds=0)
+    forge = GitHubForge("octo/demo", GitHubToken("test_token_admin"), patience, "http://127.0.0.1:4801")
+    proposal = Proposal("pullwright/1-one", "main", "Fix one", "Fixes #1", draft=True)
+
+    repository = forge.repository()
+    readme = forge.read_file("README.md")
+    missing = forge.read_file("BACKLOG.md")
+    issues = forge.open_issues("pullwright")
+    first, created = forge.ensure_pull_request(proposal)
+    second, created_again = forge.ensure_pull_request(
+        Proposal(proposal.branch, "main", "Fix one well", "Fixes #1\n", draft=True)
+    )
+    ours = forge.our_pull_requests("pullwright/")
+    asked = forge.ensure_question(1, "1", "Which one?")
+    asked_again = forge.ensure_question(1, "1", "Or that one?")
+    forge.close()
+
+    assert vcr.play_count == len(vcr)
+    assert (repository.name, repository.default_branch) == ("octo/demo", "main")
+    assert (readme, missing) == ("# demo\n\nA demo\n", None)
+    assert [(issue.number, issue.title, issue.author) for issue in issues] == [
+        (1, "One", "octo"),
+        (2, "Two", "octo"),
+    ]
+    assert (created, first.title, first.draft, first.state) == (True, "Fix one", True, PullRequestState.OPEN)
+    assert (created_again, second.number, second.title) == (False, first.number, "Fix one well")
+    assert [pull.number for pull in ours] == [first.number]
+    assert asked == asked_again is not None

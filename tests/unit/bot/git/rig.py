@@ -1,0 +1,75 @@
+"""A real repository as the remote, and a clone of it. Used by every test of this room."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+from orchestrator.bot.git.base import Identity
+from orchestrator.bot.git.clone import Clone, open_clone
+from orchestrator.core.clock import ManualClock
+from tests.doubles.templates import copied
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from orchestrator.bot.git.credential import GitCredential
+
+US = Identity("Pullwright", "bot@example.invalid")
+_WHO = ("-c", "user.name=Someone", "-c", "user.email=someone@example.invalid", "-c", "maintenance.auto=false")
+
+
+def git(folder: Path, *arguments: str, stdin: bytes | None = None) -> str:
+    """Run git as a person would, with none of the program's hardening."""
+    done = subprocess.run(
+        ["git", "-C", str(folder), *_WHO, *arguments], check=True, capture_output=True, input=stdin
+    )
+    return done.stdout.decode("utf-8", "surrogateescape").removesuffix("\n")
+
+
+def write(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    """Write files below a folder."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def make_source(folder: Path, files: Mapping[str, str | bytes]) -> Path:
+    """A repository with one commit on `main`."""
+
+    def make(template: Path) -> None:
+        template.mkdir()
+        git(template, "init", "-q", "-b", "main")
+        write(template, files)
+        git(template, "add", ".")
+        git(template, "commit", "-qm", "first")
+
+    return copied(folder, ("source", tuple(files.items())), make)
+
+
+def clone(
+    source: Path | str,
+    parent: Path,
+    *,
+    branch: str | None = None,
+    with_git: bool = False,
+    credential: Callable[[], GitCredential | None] = lambda: None,
+) -> Clone:
+    """Our clone of it."""
+    return open_clone(
+        str(source),
+        branch=branch,
+        credential=credential,
+        parent=parent,
+        with_git=with_git,
+        identity=US,
+        clock=ManualClock(),
+    )
+
+
+def show(source: Path, commit: str, path: str) -> bytes:
+    """A file's bytes in a commit."""
+    command = ["git", "-C", str(source), "cat-file", "blob", f"{commit}:{path}"]
+    return subprocess.run(command, check=True, capture_output=True).stdout

@@ -1,0 +1,431 @@
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from orchestrator.bot.git.base import LeftOut, Screen
+from orchestrator.core.errors import WorkspaceError
+from tests.unit.bot.coordination.records_rig import logged_git
+from tests.unit.bot.git.rig import clone, git, make_source, show, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from orchestrator.bot.git.base import CommitOutcome
+    from orchestrator.bot.git.clone import Clone
+
+BRANCH = "pullwright/test"
+
+
+def reasons(outcome: CommitOutcome) -> dict[str, str]:
+    return {item.path: item.reason for item in outcome.left_out}
+
+
+def test_only_touched_paths_are_committed(safe: Clone, source: Path) -> None:
+    write(
+        safe.tree, {"src/calc.py": "fixed\n", "src/new.py": "new\n", "README.md": "not touched by a tool\n"}
+    )
+    (safe.tree / "src/old.py").unlink()
+    assert safe.changed_paths() == {"README.md", "src/calc.py", "src/new.py", "src/old.py"}
+    outcome = safe.commit({"src/calc.py", "src/new.py", "src/old.py"}, "Fix add()", include_commands=False)
+    assert outcome.files == ["src/calc.py", "src/new.py", "src/old.py"]
+    assert (outcome.left_out, outcome.notes) == ([], [])
+    assert safe.changed_paths() == {"README.md"}
+    commit = safe.push(BRANCH, expected=None)
+    assert commit == outcome.commit
+    assert git(source, "log", "-1", "--format=%an|%ae|%cn|%ce|%at|%s", BRANCH) == (
+        "Pullwright|bot@example.invalid|Pullwright|bot@example.invalid|1767225600|Fix add()"
+    )
+    assert git(source, "show", f"{BRANCH}:src/calc.py") == "fixed"
+    assert "src/old.py" not in git(source, "ls-tree", "-r", "--name-only", BRANCH)
+
+
+def test_what_was_staged_is_committed_whatever_the_files_are_by_now(safe: Clone) -> None:
+    write(safe.tree, {"src/calc.py": "fixed\n"})
+    staged = safe.stage({"src/calc.py"}, include_commands=False)
+    assert staged.is_new
+    assert safe.head_commit == safe.base_commit
+    assert safe.changed_tree({"src/calc.py"}, include_commands=False) == staged.tree
+    write(safe.tree, {"src/calc.py": "broken since\n"})
+    outcome = safe.commit_staged(staged, "Fix add()")
+    assert outcome.commit == safe.head_commit
+    assert "+fixed" in safe.diff()
+    assert safe.changed_paths() == {"src/calc.py"}
+    assert not safe.stage(set(), include_commands=False).is_new
+    with pytest.raises(AssertionError, match="staged since"):
+        safe.commit_staged(staged, "Again")
+
+
+def test_nothing_to_commit(safe: Clone) -> None:
+    outcome = safe.commit({"src/calc.py", "never/made.py"}, "nothing", include_commands=True)
+    assert (outcome.commit, outcome.files, outcome.left_out) == (None, [], [])
+    assert safe.diff() == ""
+    assert safe.pending_patch(set(), include_commands=False) == b""
+    assert safe.pending_patch({"src/calc.py"}, include_commands=True) == b""
+
+
+def test_a_second_commit_goes_on_top(safe: Clone, source: Path) -> None:
+    write(safe.tree, {"a.txt": "1\n"})
+    first = safe.commit({"a.txt"}, "one", include_commands=False).commit
+    safe.push(BRANCH, expected=None)
+    write(safe.tree, {"a.txt": "2\n"})
+    second = safe.commit({"a.txt"}, "two", include_commands=False)
+    assert second.files == ["a.txt"]
+    assert safe.push(BRANCH, expected=first) == second.commit
+    assert git(source, "log", "--format=%s", BRANCH).split() == ["two", "one", "first"]
+
+
+def test_what_commands_changed_is_taken_if_not_ignored(safe: Clone) -> None:
+    write(safe.tree, {"made.py": "x\n", "noise.log": "x\n", "build/out.o": "x\n", "README.md": "changed\n"})
+    outcome = safe.commit(set(), "all", include_commands=True)
+    assert outcome.files == ["README.md", "made.py"]
+    assert outcome.left_out == []
+
+
+def test_an_ignored_file_that_a_tool_wrote_is_named(safe: Clone) -> None:
+    write(safe.tree, {"noise.log": "x\n", "build/deep/out.o": "x\n", "b.py": "x\n"})
+    outcome = safe.commit({"noise.log", "build/deep/out.o", "b.py"}, "m", include_commands=False)
+    assert outcome.files == ["b.py"]
+    assert reasons(outcome) == {
+        "noise.log": "ignored by .gitignore",
+        "build/deep/out.o": "ignored by .gitignore",
+    }
+
+
+def test_large_files_are_named_and_not_read(safe: Clone) -> None:
+    write(safe.tree, {"keep.py": "x\n"})
+    for name in ("huge.bin", "touched.bin"):
+        with (safe.tree / name).open("wb") as file:
+            file.truncate(200_000_000)
+    outcome = safe.commit({"touched.bin"}, "m", include_commands=True)
+    assert outcome.files == ["keep.py"]
+    assert reasons(outcome) == {
+        "huge.bin": "too large (200,000,000 bytes, the limit is 1,000,000)",
+        "touched.bin": "too large (200,000,000 bytes, the limit is 104,857,600)",
+    }
+    patch = safe.pending_patch({"touched.bin"}, include_commands=True)
+    assert b"# left out: huge.bin: too large" in patch
+    assert b"# left out: touched.bin: too large" in patch
+    assert b"keep.py" in patch
+
+
+def test_a_limit_does_not_hold_for_what_tools_wrote(safe: Clone) -> None:
+    write(safe.tree, {"by_tool.txt": "x" * 50, "by_command.txt": "x" * 50})
+    outcome = safe.commit({"by_tool.txt"}, "m", include_commands=True, large_limit_bytes=49)
+    assert outcome.files == ["by_tool.txt"]
+    assert reasons(outcome) == {"by_command.txt": "too large (50 bytes, the limit is 49)"}
+
+
+def test_a_folder_of_very_many_new_files_is_left_out_as_one(safe: Clone) -> None:
+    write(safe.tree, {f"node_modules/p{number}/i.js": "x" for number in range(501)} | {"src/new.py": "x"})
+    outcome = safe.commit(set(), "m", include_commands=True)
+    assert outcome.files == ["src/new.py"]
+    assert [item.path for item in outcome.left_out] == ["node_modules/"]
+    assert "501 files" in outcome.left_out[0].reason
+
+
+def test_links_stay_links_and_must_stay_inside(safe: Clone) -> None:
+    links = {
+        "good": "src/calc.py",
+        "src/up": "../README.md",
+        "dangling": "not/there",
+        "absolute": "/etc/passwd",
+        "escaping": "../../secret",
+        "into_git": "src/../.git/config",
+        "through": "src/way/../../x",
+    }
+    for name, target in links.items():
+        (safe.tree / name).symlink_to(target)
+    (safe.tree / "src" / "way").symlink_to("..")
+    outcome = safe.commit(set(links), "m", include_commands=False)
+    assert outcome.files == ["dangling", "good", "src/up"]
+    assert set(reasons(outcome).values()) == {"a symbolic link that leaves the repository"}
+    assert set(reasons(outcome)) == {"absolute", "escaping", "into_git", "through"}
+    host = safe.tree.parent / "host.git"
+    assert git(host, "ls-tree", str(outcome.commit), "good").startswith("120000")
+
+
+def test_a_tracked_file_behind_a_new_link_is_not_read(safe: Clone, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    write(outside, {"calc.py": "secret\n", "other.py": "secret\n"})
+    shutil.rmtree(safe.tree / "src")
+    (safe.tree / "src").symlink_to(outside)
+    outcome = safe.commit({"src/calc.py", "src/other.py"}, "m", include_commands=True)
+    assert outcome.files == ["src/calc.py", "src/old.py"]
+    assert reasons(outcome) == {
+        "src": "a symbolic link that leaves the repository",
+        "src/other.py": "behind the symbolic link src",
+    }
+    assert "secret" not in safe.diff()
+
+
+@pytest.mark.parametrize(
+    "path", ["../x", "/etc/passwd", "a/../b", ".git/config", ".GIT/config", "src/.git/x", "", "a//b", "a\0b"]
+)
+def test_touched_paths_that_are_none(safe: Clone, path: str) -> None:
+    outcome = safe.commit({path}, "m", include_commands=False)
+    assert outcome.commit is None
+    assert [item.path for item in outcome.left_out] == [path]
+
+
+@pytest.mark.parametrize("name", ["git~1", ".git ", ".g\u200cit", ".git."])
+def test_spellings_of_git_that_other_systems_take_for_it(safe: Clone, name: str) -> None:
+    write(safe.tree, {f"{name}/config": "x", "ok.py": "x"})
+    outcome = safe.commit({f"{name}/config", "ok.py"}, "m", include_commands=False)
+    assert outcome.files == ["ok.py"]
+    assert [item.path for item in outcome.left_out] == [f"{name}/config"]
+
+
+@pytest.mark.parametrize(
+    "name", ["*.py", ":(top)x", ":!x", "a b", "-rf", "tab\tname", "line\nname", "é", "[a]"]
+)
+def test_names_are_never_patterns(safe: Clone, name: str) -> None:
+    write(safe.tree, {name: "x\n", "other.py": "x\n"})
+    outcome = safe.commit({name}, "m", include_commands=False)
+    assert outcome.files == [name]
+    assert safe.changed_paths() == {"other.py"}
+
+
+def test_names_that_are_not_utf8(safe: Clone, source: Path) -> None:
+    latin = os.fsdecode(b"caf\xe9.txt")
+    write(safe.tree, {latin: "x\n"})
+    assert safe.changed_paths() == {latin}
+    assert safe.commit({latin}, "m", include_commands=False).files == [latin]
+    assert "caf\ufffd.txt" in safe.diff()
+    safe.push(BRANCH, expected=None)
+    assert show(source, BRANCH, latin) == b"x\n"
+
+
+def test_modes_binaries_and_line_ends_are_kept(tmp_path: Path) -> None:
+    files: dict[str, str | bytes] = {
+        ".gitattributes": "norm.txt text eol=crlf\n",
+        "norm.txt": b"a\n",
+        "raw.txt": b"a\r\n",
+        "run.sh": "x\n",
+    }
+    source = make_source(tmp_path / "source", files)
+    with clone(source, tmp_path / "runs") as opened:
+        assert (opened.tree / "norm.txt").read_bytes() == b"a\r\n"
+        write(opened.tree, {"norm.txt": b"a\r\nb\r\n", "raw.txt": b"a\r\nb\r\n", "bin": bytes(range(256))})
+        (opened.tree / "run.sh").chmod(0o755)
+        opened.commit({"norm.txt", "raw.txt", "bin", "run.sh"}, "m", include_commands=False)
+        patch = opened.pending_patch(set(), include_commands=False)
+        opened.push(BRANCH, expected=None)
+    assert show(source, BRANCH, "norm.txt") == b"a\nb\n"
+    assert show(source, BRANCH, "raw.txt") == b"a\r\nb\r\n"
+    assert show(source, BRANCH, "bin") == bytes(range(256))
+    assert git(source, "ls-tree", BRANCH, "run.sh").startswith("100755")
+    git(source, "apply", "--index", "-", stdin=patch)
+    assert git(source, "write-tree") == git(source, "rev-parse", f"{BRANCH}^{{tree}}")
+
+
+def test_submodules_and_nested_repositories_are_named(tmp_path: Path) -> None:
+    inner = make_source(tmp_path / "inner", {"a": "a"})
+    source = make_source(tmp_path / "source", {"b": "b"})
+    git(source, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "sub")
+    git(source, "commit", "-qm", "sub")
+    with clone(source, tmp_path / "runs") as opened:
+        write(opened.tree, {"sub/x.txt": "x", "b": "changed"})
+        (opened.tree / "nested").mkdir()
+        git(opened.tree / "nested", "init", "-q")
+        write(opened.tree, {"nested/y.txt": "y"})
+        outcome = opened.commit({"sub/x.txt", "nested/y.txt"}, "m", include_commands=True)
+    assert outcome.files == ["b"]
+    assert reasons(outcome) == {
+        "sub/x.txt": "inside the submodule sub",
+        "nested": "a nested repository",
+        "nested/y.txt": "inside a nested repository",
+    }
+
+
+def test_a_file_becomes_a_folder_and_back(safe: Clone) -> None:
+    (safe.tree / "README.md").unlink()
+    write(safe.tree, {"README.md/index": "x\n"})
+    shutil.rmtree(safe.tree / "src")
+    write(safe.tree, {"src": "now a file\n"})
+    outcome = safe.commit(set(), "m", include_commands=True)
+    assert outcome.files == ["README.md", "README.md/index", "src", "src/calc.py", "src/old.py"]
+    assert safe.changed_paths() == set()
+
+
+def test_what_is_no_file(safe: Clone) -> None:
+    os.mkfifo(safe.tree / "pipe")
+    (safe.tree / "folder").mkdir()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(safe.tree / "socket"))
+        outcome = safe.commit({"pipe", "folder", "socket"}, "m", include_commands=True)
+    assert outcome.commit is None
+    assert outcome.left_out == [LeftOut(name, "not a regular file") for name in ("folder", "pipe", "socket")]
+
+
+def test_messages_are_cleaned(safe: Clone) -> None:
+    write(safe.tree, {"a": "1"})
+    commit = safe.commit({"a"}, "  with\0 nul\ud800\n\nbody\n\n", include_commands=False).commit
+    host = safe.tree.parent / "host.git"
+    assert git(host, "log", "-1", "--format=%B", str(commit)) == "with nul?\n\nbody\n"
+    write(safe.tree, {"a": "2"})
+    commit = safe.commit({"a"}, "", include_commands=False).commit
+    assert git(host, "log", "-1", "--format=%s", str(commit)) == "Change files"
+
+
+def test_pending_patch_is_against_the_last_push(safe: Clone, source: Path) -> None:
+    write(safe.tree, {"one.txt": "1\n"})
+    safe.commit({"one.txt"}, "one", include_commands=False)
+    assert b"one.txt" in safe.pending_patch(set(), include_commands=False)
+    safe.push(BRANCH, expected=None)
+    assert safe.pending_patch({"one.txt"}, include_commands=False) == b""
+    write(safe.tree, {"two.bin": b"\0\1", "noise.log": "x"})
+    patch = safe.pending_patch({"two.bin", "noise.log"}, include_commands=False)
+    assert patch.startswith(b"# left out: noise.log: ignored by .gitignore\n")
+    assert b"one.txt" not in patch
+    git(source, "checkout", "-q", BRANCH)
+    git(source, "apply", "-", stdin=patch)
+    assert (source / "two.bin").read_bytes() == b"\0\1"
+
+
+def test_attributes_cannot_hide_a_change_from_the_diff(safe: Clone) -> None:
+    write(safe.tree, {".gitattributes": "* -diff\n", "src/calc.py": "visible\n"})
+    safe.commit({".gitattributes", "src/calc.py"}, "m", include_commands=False)
+    assert "+visible" in safe.diff()
+
+
+def test_files_that_are_gone(safe: Clone) -> None:
+    shutil.rmtree(safe.tree)
+    with pytest.raises(WorkspaceError, match="the clone's files are gone"):
+        safe.commit({"a"}, "m", include_commands=True)
+    safe.tree.symlink_to("/")
+    with pytest.raises(WorkspaceError, match="the clone's files are gone"):
+        safe.changed_paths()
+
+
+# What is not done twice.
+
+CONTENTS: dict[str, bytes] = {
+    "text": b"one\ntwo\n",
+    "no newline": b"one\ntwo",
+    "latin-1": b"caf\xe9\n",
+    "binary": b"one\0two\n",
+    "late NUL": b"x" * 9_000 + b"\0",
+    "empty": b"",
+    "large": b"line\n" * 300_000,
+}
+
+
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
+def test_the_diff_that_is_shown_is_the_one_that_git_makes(safe: Clone, content: bytes) -> None:
+    write(safe.tree, {"a file.dat": content, "src/calc.py": "fixed\n"})
+    (safe.tree / "src/old.py").unlink()
+    (safe.tree / "link").symlink_to("src/calc.py")
+    outcome = safe.commit({"a file.dat", "src/calc.py", "src/old.py", "link"}, "one", include_commands=False)
+    assert outcome.commit is not None
+    host = safe.folder / "host.git"
+    told = git(host, "-c", "core.bare=true", "diff", "--no-renames", safe.base_commit, outcome.commit)
+    assert safe.diff().encode("utf-8", "surrogateescape") == (
+        f"{told}\n".encode("utf-8", "surrogateescape").decode("utf-8", "replace").encode()
+    )
+    write(safe.tree, {"src/calc.py": "fixed again\n"})
+    assert safe.commit({"src/calc.py"}, "two", include_commands=False).commit is not None
+    assert "+fixed again" in safe.diff(), "not the one of the first commit"
+    assert "a file.dat" in safe.diff(), "nor that of the second alone"
+
+
+def test_one_diff_is_searched_and_shown(safe: Clone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = logged_git(tmp_path, monkeypatch)
+    write(safe.tree, {"src/calc.py": "fixed\n"})
+    assert safe.commit({"src/calc.py"}, "one", include_commands=False).commit is not None
+    assert commands() == [
+        *("ls-files", "update-index", "write-tree", "diff-tree"),
+        *("cat-file", "cat-file", "diff", "commit-tree"),
+    ]
+    assert "+fixed" in safe.diff()
+    assert commands() == []
+
+
+def test_a_diff_of_a_binary_file_is_made_again(
+    safe: Clone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(safe.tree, {"image.bin": b"\0\1"})
+    assert safe.commit({"image.bin"}, "one", include_commands=False).commit is not None
+    commands = logged_git(tmp_path, monkeypatch)
+    assert "Binary files" in safe.diff()
+    assert commands() == ["diff"]
+
+
+def test_nothing_is_pending_after_a_push(
+    safe: Clone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(safe.tree, {"src/calc.py": "fixed\n", "new.txt": "new\n"})
+    touched = {"src/calc.py", "new.txt"}
+    safe.commit(touched, "one", include_commands=False)
+    assert b"+fixed" in safe.pending_patch(touched, include_commands=True), "not pushed yet"
+    safe.push(BRANCH, expected=None)
+    commands = logged_git(tmp_path, monkeypatch)
+    assert safe.pending_patch(touched, include_commands=True) == b""
+    assert commands() == ["status"]
+
+
+@pytest.mark.parametrize(
+    "how", ["changed", "removed", "by a command", "ignored", "outside", "held", "submodule"]
+)
+def test_what_is_pending_after_a_push_is_seen(tmp_path: Path, how: str) -> None:
+    source = make_source(tmp_path / "source", {"a.txt": "a\n", "held.txt": "a\n", ".gitignore": "*.log\n"})
+    git(source, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},module")
+    git(source, "commit", "-qm", "module")
+    hold = Screen(hold=lambda change: "a person looks" if change.path == "held.txt" else None)
+    with clone(source, tmp_path / "clones") as opened:
+        touched = {"a.txt"}
+        write(opened.tree, {"a.txt": "b\n"})
+        if how == "held":
+            touched.add("held.txt")
+            write(opened.tree, {"held.txt": "b\n"})
+        if how == "submodule":
+            touched.add("module")
+            (opened.tree / "module").mkdir(exist_ok=True)
+        opened.commit(touched, "one", include_commands=False, screen=hold)
+        opened.push(BRANCH, expected=None)
+        match how:
+            case "changed":
+                write(opened.tree, {"a.txt": "c\n"})
+            case "removed":
+                (opened.tree / "a.txt").unlink()
+            case "by a command":
+                write(opened.tree, {"b.txt": "c\n"})
+            case "ignored":
+                touched.add("a.log")
+                write(opened.tree, {"a.log": "c\n"})
+            case "outside":
+                touched.add("../a.txt")
+            case _:
+                pass
+        patch = opened.pending_patch(touched, include_commands=True)
+        expected = {
+            "changed": b"+c",
+            "removed": b"-b",
+            "by a command": b"b.txt",
+            "ignored": b"# left out: a.log",
+            "outside": b"# left out: ../a.txt",
+            "held": b"held.txt",
+            "submodule": b"# left out: module: a submodule",
+        }
+        assert expected[how] in patch
+
+
+def test_a_change_in_the_moment_in_which_the_index_was_written_is_committed(
+    safe: Clone,
+) -> None:
+    """Git looks into a file again that is as old as the index, unless a command without files wrote it anew."""
+    host, moment = safe.folder / "host.git", 1_700_000_000_000_000_000
+    file = safe.tree / "src" / "calc.py"
+    git(host, "config", "core.trustctime", "false")  # nobody can set that time
+    os.utime(file, ns=(moment, moment))
+    git(safe.tree, f"--git-dir={host}", f"--work-tree={safe.tree}", "update-index", "--refresh")
+    file.write_bytes(file.read_bytes().replace(b"-", b"+"))
+    os.utime(file, ns=(moment, moment))
+    os.utime(host / "index", ns=(moment, moment))
+    (safe.tree / "README.md").unlink()
+    made = safe.commit({"src/calc.py", "README.md"}, "Fix", include_commands=False)
+    assert made.files == ["README.md", "src/calc.py"]

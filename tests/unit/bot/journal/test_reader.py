@@ -1,0 +1,191 @@
+"""Reading journals: whole, torn, damaged, newer ones, and finding them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.bot.journal.codec import UnknownRecord
+from orchestrator.bot.journal.folders import Home, create_run_folder
+from orchestrator.bot.journal.reader import find_run, read_run, responses, runs, summarise
+from orchestrator.bot.journal.writer import JournalWriter
+from orchestrator.core.clock import ManualClock
+from orchestrator.core.cycle_events import CycleEnded, TaskTaken
+from orchestrator.core.errors import JournalError
+from orchestrator.core.events import ReplyReceived, SessionEnded, TurnStarted, Warned
+from orchestrator.core.messages import FinishReason, Message, Usage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from orchestrator.core.events import Event
+
+START = datetime(2026, 11, 21, 3, 31, 12, tzinfo=UTC)
+EVENTS: list[Event] = [TurnStarted(1), Warned("be careful"), SessionEnded("done")]
+
+
+def reply(text: str, usd: float | None) -> ReplyReceived:
+    return ReplyReceived(Message.assistant(text), FinishReason.STOP, Usage(1, 2), usd, "m")
+
+
+def write(folder: Path, events: list[Event] = EVENTS) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    with JournalWriter(folder, str, ManualClock(START)) as writer:
+        for event in events:
+            writer(event)
+    return writer.path
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    write(tmp_path)
+    run = read_run(tmp_path)
+    assert run.events == tuple(EVENTS)
+    assert [record.seq for record in run.records] == [1, 2, 3]
+    assert run.records[0].at == START
+    assert run.records[1].data["message"] == "be careful"
+    assert (run.id, run.torn, run.version) == (tmp_path.name, False, "0.1.0")
+
+
+@given(cut=st.integers(min_value=0))
+def test_a_journal_cut_off_anywhere_is_read_up_to_there(
+    tmp_path_factory: pytest.TempPathFactory, cut: int
+) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    path = write(folder)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: cut % len(whole)])
+    run = read_run(folder)
+    assert run.events == tuple(EVENTS)[: len(run.events)]
+    kept = whole[: cut % len(whole)]
+    assert len(run.events) >= kept.count(b"\n") - 1
+    assert run.torn == (bool(kept) and not kept.endswith((b"\n", b"}")))
+
+
+def test_zeros_after_a_power_cut_are_a_torn_line(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    path.write_bytes(path.read_bytes() + bytes(100))
+    assert read_run(tmp_path).torn
+    assert read_run(tmp_path).events == tuple(EVENTS)
+
+
+@pytest.mark.parametrize("damage", [b'{"seq": 1, "at', b"[]", b"", b"\xff\xfe", b"[" * 100_000])
+def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path, damage: bytes) -> None:
+    path = write(tmp_path)
+    lines = path.read_bytes().splitlines()
+    lines[1] = damage
+    path.write_bytes(b"\n".join(lines))
+    with pytest.raises(JournalError) as caught:
+        read_run(tmp_path)
+    assert str(caught.value) == f"{path}, line 2: not a JSON object; the journal is damaged"
+
+
+def test_a_line_that_was_taken_out_is_noticed(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    lines = path.read_bytes().splitlines()
+    del lines[2]
+    path.write_bytes(b"\n".join(lines))
+    with pytest.raises(JournalError, match="line 3: record 2 is missing here"):
+        read_run(tmp_path)
+
+
+def test_a_record_of_a_newer_version_is_kept_apart(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    with path.open("a") as file:
+        file.write('{"seq":4,"at":"2026-11-21T03:31:12.000000+00:00","type":"Invented","x":1}\n')
+    run = read_run(tmp_path)
+    assert run.events == tuple(EVENTS)
+    assert isinstance(run.records[-1].event, UnknownRecord)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"seq":0,"at":"x","type":"Journal","format":2}', "written in format 2, this version reads up to 1"),
+        ('{"seq":0,"at":"x","type":"Journal"}', "not the beginning of a journal"),
+        ('{"seq":0,"type":"TurnStarted"}', "not the beginning of a journal"),
+    ],
+)
+def test_a_file_that_begins_otherwise_is_refused(tmp_path: Path, line: str, message: str) -> None:
+    (tmp_path / "journal.jsonl").write_text(line + "\n")
+    with pytest.raises(JournalError, match=message):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("at", ['"yesterday"', "7", "null"])
+def test_a_record_without_a_time_is_named(tmp_path: Path, at: str) -> None:
+    path = write(tmp_path, [])
+    with path.open("a") as file:
+        file.write(f'{{"seq":1,"at":{at},"type":"TurnStarted","round":1}}\n')
+    with pytest.raises(JournalError, match="line 2: has no time"):
+        read_run(tmp_path)
+
+
+def test_a_missing_journal_is_named(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="there is no journal"):
+        read_run(tmp_path)
+
+
+def test_the_replies_are_what_a_replay_needs(tmp_path: Path) -> None:
+    first, second = reply("a", 0.1), reply("b", None)
+    write(tmp_path, [TurnStarted(1), first, TurnStarted(2), second])
+    assert responses(read_run(tmp_path)) == [first, second]
+
+
+RUNS = ["20261120-100000-aaaaaa", "20261121-100000-bbbbbb", "20261121-110000-cccccc"]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(tmp_path)
+    for run in RUNS:
+        write(create_run_folder(home, run))
+    (home.runs / "99999999-not-a-run").mkdir()
+    return home
+
+
+def test_runs_are_listed_newest_first(home: Home) -> None:
+    assert [folder.name for folder in runs(home)] == RUNS[::-1]
+    assert runs(Home(home.root / "none")) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("last", RUNS[2]), (RUNS[0], RUNS[0]), ("20261120", RUNS[0]), ("20261121-10", RUNS[1])],
+)
+def test_a_run_is_found(home: Home, name: str, expected: str) -> None:
+    assert find_run(home, name).name == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("20261121", f"2 runs begin with '20261121': {RUNS[2]}, {RUNS[1]}"),
+        ("20261120-100000-aaaaab", f"there is no run '20261120-100000-aaaaab'; the nearest is {RUNS[0]}"),
+        ("../../etc", "there is no run '../../etc'; the nearest is"),
+        ("", "there is no run ''; the nearest is"),
+    ],
+)
+def test_a_run_that_is_not_there_is_answered(home: Home, name: str, message: str) -> None:
+    with pytest.raises(JournalError) as caught:
+        find_run(home, name)
+    assert str(caught.value).startswith(message)
+
+
+def test_without_any_run_this_is_said(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="there is no run in"):
+        find_run(Home(tmp_path), "last")
+
+
+def test_a_run_on_one_line(tmp_path: Path) -> None:
+    task = TaskTaken("t", "Fix add()", "", "text")
+    write(tmp_path / "a", [task, reply("a", 0.25), reply("b", 0.5), CycleEnded({"outcome": "proposed"})])
+    write(tmp_path / "b", [task, reply("a", 0.25), reply("b", None)])
+    write(tmp_path / "c").write_bytes(b"{}\n{}\n")
+    whole, unfinished, damaged = (summarise(tmp_path / name) for name in "abc")
+    assert (whole.started, whole.outcome, whole.task, whole.usd) == (START, "proposed", "Fix add()", 0.75)
+    assert (unfinished.outcome, unfinished.usd) == ("unfinished", None)
+    assert damaged.outcome == "damaged"

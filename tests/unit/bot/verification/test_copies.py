@@ -1,0 +1,260 @@
+"""Copies of tests: what is copied, and what is altered in the copies."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from orchestrator.bot.verification.base import CaseResult, CaseStatus, RunKind, RunResult
+from orchestrator.bot.verification.copies import Copies, at_stake, copy_tests
+from orchestrator.bot.verification.verdict import Kind, judge
+from orchestrator.core.changes import FileChange, FileVersion
+from tests.tables import table
+from tests.unit.bot.verification.rig import bench
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PATH = "tests/test_a.py"
+TOKENS = ("aa", "bb")
+
+
+def copied(source: str, *names: str) -> Copies:
+    made = copy_tests(PATH, source.encode(), names, TOKENS)
+    assert made is not None
+    ast.parse(made.text)
+    ast.parse(made.spoiled_text)
+    return made
+
+
+def run(**cases: str) -> RunResult:
+    """A run in which tests of `PATH` end so: `status`, or `status message`."""
+    made = {}
+    for name, said in cases.items():
+        status, _, message = said.partition(" ")
+        is_own = "assert" in message
+        made[f"{PATH}::{name}"] = CaseResult(f"{PATH}::{name}", CaseStatus(status), message, is_own, PATH)
+    return RunResult(RunKind.BEFORE, "tree", made, 0, 1.0)
+
+
+def test_a_copy_has_another_name_and_nothing_else() -> None:
+    source = "# test_a\n\n\n@mark.x\ndef  {} ( ) :  # é\n    assert test_a\n\n\ndef test_b(): pass\n"
+    made = copied(source.format("test_a"), "test_a")
+    assert made.path == "tests/test_aa.py"
+    assert made.text.decode() == source.format("test_aa_0")
+    assert made.ids == ["tests/test_aa.py::test_aa_0"]
+    assert made.files == {"tests/test_aa.py": made.text}
+
+
+def test_tests_in_classes_and_coroutines_are_copied() -> None:
+    made = copied(
+        "class TestA:\n    class TestB:\n        async  def test_c(self):\n            assert f() == 1\n",
+        "TestA::TestB::test_c",
+    )
+    assert made.ids == [
+        "tests/test_aa.py::TestA::TestB::test_aa_0",
+        "tests/test_bb.py::TestA::TestB::test_aa_0",
+    ]
+
+
+def test_a_file_that_is_named_otherwise_keeps_its_form() -> None:
+    made = copy_tests("a_test.py", b"def test_a():\n    assert f() == 1\n", ["test_a"], TOKENS)
+    assert made is not None
+    assert (made.path, made.spoiled_path) == ("aa_test.py", "bb_test.py")
+
+
+@table(
+    ("statement", "spoiled"),
+    [
+        ("assert f() == 180", "assert f() == (180 * 3 + 1000003)"),
+        ("assert 180 == f()", "assert (180 * 3 + 1000003) == f()"),
+        ("assert f() == -1.5", "assert f() == -(1.5 * 3 + 1000003)"),
+        ("assert f() == 'é' 'b', 'why'", "assert f() == ('é' 'b' + '-other'), 'why'"),
+        ("assert f() == b'a'", "assert f() == (b'a' + b'-other')"),
+        ("assert f() == True", "assert f() == (not True)"),
+        ("assert f() == [(1, 2), 3]", "assert f() == [((1 * 3 + 1000003), 2), 3]"),
+        ("assert f() == {'a': 1}", "assert f() == {'a': (1 * 3 + 1000003)}"),
+        ("assert f() == pytest.approx(2, rel=1)", "assert f() == pytest.approx((2 * 3 + 1000003), rel=1)"),
+        ("self.assertEqual(f(), 1)", "self.assertEqual(f(), (1 * 3 + 1000003))"),
+        ("self.assertAlmostEqual(1, f())", "self.assertAlmostEqual((1 * 3 + 1000003), f())"),
+        ("x = f(); assert x == 1; assert x == 2", "x = f(); assert x == (1 * 3 + 1000003); assert x == 2"),
+    ],
+)
+def test_one_expected_value_is_another_one(statement: str, spoiled: str) -> None:
+    made = copied(f"def test_a(self):\n    {statement}\n", "test_a")
+    assert made.spoiled == {"test_aa_0"}
+    assert made.spoiled_text.decode() == f"def test_aa_0(self):\n    {spoiled}\n"
+
+
+@table(
+    "body",
+    [
+        "assert f()",
+        "assert f() is None",
+        "assert f() == None",
+        "assert f() == g()",
+        "assert 1 == 2",
+        "assert f() != 1",
+        "assert 0 < f() == 1",
+        "assert f() == [g()]",
+        "if g():\n        assert f() == 1",
+        "if g():\n        return\n    assert f() == 1",
+        "with pytest.raises(AssertionError):\n        assert f() == 1",
+        "yield\n    assert f() == 1",
+        "self.assertNotEqual(f(), 1)",
+    ],
+)
+def test_where_nothing_certain_is_expected_nothing_is_altered(body: str) -> None:
+    made = copied(f"def test_a(self):\n    {body}\n", "test_a")
+    assert not made.spoiled
+    assert list(made.files) == [made.path]
+
+
+@table("source", [b"", b"def test_b(): pass", b"def test_a(:", b"\xff", b"\0"])
+def test_what_cannot_be_copied_is_not(source: bytes) -> None:
+    assert copy_tests(PATH, source, ["test_a"], TOKENS) is None
+
+
+def test_copies_are_compared_with_their_originals() -> None:
+    made = copied(
+        "def test_a(x):\n    assert f(x) == 180\n\n\ndef test_b():\n    assert g() == 2\n", "test_a", "test_b"
+    )
+    ends = {
+        "tests/test_aa.py::test_aa_0[1]": ("failed", "test_aa_0: assert 190 == 180 at 0x7f00"),
+        "tests/test_aa.py::test_aa_0[2]": ("passed", ""),
+        "tests/test_aa.py::test_aa_1": ("error", ""),
+        "tests/test_bb.py::test_aa_0[1]": ("failed", ""),
+        "tests/test_bb.py::test_aa_1": ("passed", ""),
+    }
+    cases = {
+        name: CaseResult(name, CaseStatus(status), words, is_assertion="assert" in words)
+        for name, (status, words) in ends.items()
+    }
+    ran = RunResult(RunKind.KEPT, "tree", cases, 1, 1.0)
+    kept = run(**{"test_a[1]": "passed", "test_a[2]": "passed", "test_b": "passed"})
+    assert list(made.failing(ran, run(), kept)) == [f"{PATH}::test_a[1]"]
+    assert made.without_expectation(ran) == [f"{PATH}::test_b"]
+    same = run(**{"test_a[1]": "failed test_a: assert 190 == 180 at 0x8a11", "test_a[2]": "failed"})
+    assert made.agreeing(ran, same) == {f"{PATH}::test_a[1]"}
+    assert made.agreeing(ran, run(**{"test_a[1]": "failed no snapshot"})) == set()
+
+
+def version(text: str) -> FileVersion:
+    return FileVersion("100644", text.encode(), len(text))
+
+
+OLD = "def test_a():\n    assert f() == 1\n\n\ndef test_b():\n    assert f() == 2\n"
+
+
+@table(
+    ("new", "elsewhere", "named"),
+    [
+        (OLD, "", set()),
+        (OLD.replace("== 1", "== (\n        1\n    )  # why"), "", set()),
+        (OLD.replace("== 1", "== 3"), "", {"test_a"}),
+        (OLD.partition("\n\n\n")[2], "", {"test_a"}),
+        (OLD.partition("\n\n\n")[2], OLD.partition("\n\n\n")[0], set()),
+        ("def test_a(:", "", {"test_a", "test_b"}),
+    ],
+)
+def test_tests_that_a_change_writes_otherwise_are_at_stake(new: str, elsewhere: str, named: set[str]) -> None:
+    changes = [
+        FileChange(PATH, version(OLD), version(new)),
+        FileChange("tests/test_c.py", None, version(elsewhere)),
+    ]
+    green = run(test_a="passed", test_b="passed")
+    assert at_stake(green, green, changes, 10) == ({PATH: named} if named else {})
+
+
+def test_tests_that_pass_now_are_at_stake_up_to_a_number() -> None:
+    before = run(
+        **{
+            "test_a[1]": "failed",
+            "test_a[2]": "error",
+            "test_b": "failed",
+            "test_c": "passed",
+            "test_d": "failed",
+        }
+    )
+    kept = run(
+        **{
+            "test_a[1]": "passed",
+            "test_a[2]": "passed",
+            "test_b": "failed",
+            "test_c": "passed",
+            "test_d": "passed",
+        }
+    )
+    assert at_stake(before, kept, [], 10) == {PATH: {"test_a", "test_d"}}
+    assert at_stake(before, kept, [], 1) == {PATH: {"test_a"}}
+
+
+@table(
+    "value",
+    [
+        "1" + " + 1" * 1_500,
+        "- " * 1_500 + "1",
+        "0x" + "f" * 10_000,
+        "f() == " * 10 + "[" * 150 + "1" + "]" * 150,
+    ],
+    ids=["a long sum", "a deep sign", "a long number", "deep lists"],
+)
+def test_a_test_that_is_too_large_to_be_compared_is_at_stake(value: str) -> None:
+    source = f"def test_a():\n    assert f() == {value}\n\n\ndef test_b():\n    assert f() == 2\n"
+    changes = [FileChange(PATH, version(source), version(source.replace("== 2", "== 3")))]
+    green = run(test_a="passed", test_b="passed")
+    found = at_stake(green, green, changes, 10)[PATH]
+    assert "test_b" in found
+    copied(source, "test_a", "test_b")
+
+
+BY_ITS_NAME = """import json
+from pathlib import Path
+
+import pkg
+
+
+def test_a():
+    value = pkg.f()
+    assert value == json.loads(Path(__file__).with_suffix(".json").read_text())
+"""
+
+
+async def test_a_right_change_whose_test_finds_its_data_by_its_own_name_is_not_red(tmp_path: Path) -> None:
+    files = {"pkg.py": "", "tests/test_a.py": BY_ITS_NAME, "tests/test_a.json": "2"}
+    with bench(tmp_path, files) as repository:
+        change = repository.change({"pkg.py": "def f():\n    return 2\n"})
+        async with repository.runs() as runs:
+            verdict = judge(await runs.verify(change), change)
+    assert (verdict.is_red, verdict.reasons) == (False, ())
+    assert verdict.of(Kind.FIXED) == (f"{PATH}::test_a",)
+
+
+MISSING = "failed AttributeError: module 'a' has no attribute 'f'"
+OWN = "failed assert 1 == 2"
+
+
+@table(
+    ("before", "copy_before", "copy", "is_known"),
+    [
+        (OWN, OWN, OWN, True),
+        (OWN, OWN, "failed FileNotFoundError: test_aa.json", False),
+        (MISSING, MISSING, "failed FileNotFoundError: test_aa.json", False),
+        (MISSING, MISSING, OWN, False),
+        ("passed", "passed", "failed KeyError: 'test_aa_0'", True),
+        ("passed", "failed FileNotFoundError: test_aa.json", "failed FileNotFoundError: test_aa.json", False),
+    ],
+)
+def test_a_test_that_finds_something_by_its_own_name_is_not_known_to_the_code(
+    before: str, copy_before: str, copy: str, *, is_known: bool
+) -> None:
+    made = copied("def test_a():\n    assert f() == g()\n", "test_a")
+
+    def of_copies(said: str) -> RunResult:
+        (case,) = run(test_a=said).cases.values()
+        return RunResult(RunKind.KEPT, "tree", {made.ids[0]: replace(case, id=made.ids[0])}, 0, 1.0)
+
+    base = run(test_a=before)
+    failing = made.failing(of_copies(copy), base, run(test_a="passed"))
+    assert bool(made.agreeing(of_copies(copy_before), base) & failing.keys()) == is_known

@@ -1,0 +1,290 @@
+"""When no new task is begun, and which issues are somebody else's: tables without a forge."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from orchestrator.bot.cycle.tasks import from_issue, from_text
+from orchestrator.bot.forge.base import Feedback, FeedbackKind, Issue, PullRequest, PullRequestState
+from orchestrator.bot.worker.manners import (
+    RETRY_LABEL,
+    Manners,
+    NotNow,
+    is_reviewed,
+    why_hands_off,
+    why_no_new_task,
+    why_not_again,
+)
+from tests.tables import table
+
+NOW = datetime(2026, 3, 5, 23, 50, tzinfo=UTC)
+ME = "pullwright-bot"
+OPEN, CLOSED, MERGED = PullRequestState.OPEN, PullRequestState.CLOSED, PullRequestState.MERGED
+
+
+def pull(number: int, state: PullRequestState = OPEN, hours: float = 48, **fields: Any) -> PullRequest:
+    """One of ours, that many hours old."""
+    made: dict[str, Any] = {"branch": f"pullwright/issue-{number}-x", "author": ME, "labels": (), **fields}
+    return PullRequest(
+        number,
+        "Fix",
+        "",
+        f"https://forge.example/{number}",
+        False,
+        state,
+        base="main",
+        commit="c" * 40,
+        created_at=NOW - timedelta(hours=hours),
+        **made,
+    )
+
+
+def said(
+    author: str, body: str = "Hm.", kind: FeedbackKind = FeedbackKind.COMMENT, state: str = ""
+) -> Feedback:
+    return Feedback(kind, 1, author, body, NOW, NOW, "", state)
+
+
+def issue(*assignees: str, labels: tuple[str, ...] = ()) -> Issue:
+    return Issue(1, "Broken", "", True, labels, "ada", "", NOW, assignees)
+
+
+MANNERS = Manners(max_open_prs=3, max_prs_per_day=2, max_unreviewed=2)
+MIDNIGHT = datetime(2026, 3, 6, tzinfo=UTC)
+LIMITS: dict[str, tuple[list[PullRequest], set[int], int, str, datetime | None]] = {
+    "none": ([], set(), 0, "", None),
+    "two open and reviewed": ([pull(2), pull(1)], {1, 2}, 0, "", None),
+    "one of two reviewed": ([pull(2), pull(1)], {1}, 0, "", None),
+    "three open": (
+        [pull(3), pull(2), pull(1)],
+        {1, 2, 3},
+        0,
+        "--max-open-prs is 3: merge or close #3, #2, #1",
+        None,
+    ),
+    "open ones count, others do not": (
+        [pull(4), pull(3, CLOSED), pull(2, MERGED), pull(1)],
+        {1, 4},
+        0,
+        "",
+        None,
+    ),
+    "two unreviewed": (
+        [pull(2), pull(1)],
+        set(),
+        0,
+        "--max-unreviewed is 2: review or comment on #2, #1",
+        None,
+    ),
+    "two today, whatever became of them": (
+        [pull(2, CLOSED, 1), pull(1, MERGED, 23)],
+        set(),
+        0,
+        "--max-prs-per-day is 2: the next one may be at 2026-03-06 00:00 UTC",
+        MIDNIGHT,
+    ),
+    "two in 24 hours, one of them yesterday": (
+        [pull(2, CLOSED, 1), pull(1, CLOSED, 23.9)],
+        set(),
+        0,
+        "",
+        None,
+    ),
+    "in flight counts as open": (
+        [pull(2), pull(1)],
+        {1, 2},
+        1,
+        "2 pull requests are open and 1 in work",
+        None,
+    ),
+    "in flight counts as today's": ([pull(1, MERGED, 1)], set(), 1, "opened today and 1 in work", MIDNIGHT),
+    "in flight counts as unreviewed": (
+        [pull(1)],
+        set(),
+        1,
+        "nobody has looked at 1 pull requests yet and 1",
+        None,
+    ),
+    "in flight counts alone": ([], set(), 3, "merge or close one of them", None),
+}
+
+
+@table("case", LIMITS)
+def test_when_no_new_task_is_begun(case: str) -> None:
+    pulls, reviewed, in_flight, words, until = LIMITS[case]
+    found = why_no_new_task(pulls, MANNERS, NOW, lambda one: one.number in reviewed, in_flight)
+    assert (found is None) is not bool(words)
+    if found is not None:
+        assert words in found.reason
+        assert found.until == until
+
+
+def test_a_day_is_one_of_utc() -> None:
+    created = datetime(2026, 3, 6, 1, 0, tzinfo=UTC).astimezone(tz=None)
+    found = why_no_new_task(
+        [pull(1, CLOSED), pull(2, CLOSED)], Manners(9, 1), created.astimezone(UTC), lambda _pull: True
+    )
+    assert found is None
+    yesterday = pull(1, CLOSED, hours=0.1)
+    assert why_no_new_task([yesterday], Manners(9, 1), NOW, lambda _pull: True) == NotNow(
+        "1 pull requests were opened today, and --max-prs-per-day is 1: the next one may be at 2026-03-06 00:00 UTC",
+        MIDNIGHT,
+    )
+
+
+def test_whether_somebody_looked_is_asked_only_where_it_matters() -> None:
+    asked: list[int] = []
+
+    def look(one: PullRequest) -> bool:
+        asked.append(one.number)
+        return True
+
+    why_no_new_task([pull(1), pull(9, CLOSED)], Manners(9, 9, 2), NOW, look)
+    assert asked == []
+    why_no_new_task([pull(2), pull(1), pull(9, CLOSED)], Manners(9, 9, 2), NOW, look)
+    assert asked == [2, 1]
+
+
+REVIEW = FeedbackKind.REVIEW
+
+
+@table(
+    ("one", "me", "counts"),
+    [
+        (said("ada"), ME, True),
+        (said("mallory"), ME, True),
+        (said("Pullwright-Bot"), ME, False),
+        (said("helper[bot]"), ME, False),
+        (said("helper[bot]"), None, False),
+        (said(""), ME, False),
+        (said("ada", " "), ME, False),
+        (said("ada", "", REVIEW, "approved"), ME, True),
+        (said("ada", "", REVIEW, "changes_requested"), ME, True),
+        (said("ada", "", REVIEW, "commented"), ME, False),
+        (said(ME, "", REVIEW, "approved"), ME, False),
+    ],
+)
+def test_whose_words_are_a_review(one: Feedback, me: str | None, *, counts: bool) -> None:
+    assert is_reviewed([one], me) is counts
+
+
+@table(
+    ("assignees", "linked", "words"),
+    [
+        ((), [], None),
+        ((ME.upper(),), [], None),
+        (("ada",), [], "is assigned to ada"),
+        ((ME, "ada", "bob"), [], "is assigned to ada, bob:"),
+        (("imported",), [], "is assigned to imported"),
+        ((), [pull(7, author="eve")], "open pull request of eve, https://forge.example/7"),
+        ((), [pull(7, author="")], "open pull request of an account that is gone"),
+        ((), [pull(7, author="other[bot]")], "of other[bot]"),
+        ((), [pull(7, author=ME)], None),
+        ((), [pull(3, author="eve"), pull(7, author=ME)], None),
+    ],
+)
+def test_hands_off_what_is_somebody_elses(
+    assignees: tuple[str, ...], linked: list[PullRequest], words: str | None
+) -> None:
+    found = why_hands_off(issue(*assignees), lambda: linked, [3], ME)
+    assert (found is None) if words is None else (found is not None and words in found)
+
+
+def test_a_branch_that_is_called_as_ours_does_not_make_a_pull_request_ours() -> None:
+    stranger = pull(7, author="eve", branch="pullwright/issue-1-x")
+    assert why_hands_off(issue(), lambda: [stranger], [], ME) is not None
+
+
+def test_who_else_is_at_it_is_not_read_where_somebody_is_assigned() -> None:
+    def read() -> list[PullRequest]:
+        pytest.fail("read")
+
+    assert why_hands_off(issue("ada"), read, [], None) is not None
+
+
+NO = "was declined"
+AGAIN: dict[str, tuple[list[PullRequest], tuple[str, ...], str | None, tuple[int, ...]]] = {
+    "nothing": ([], (), None, ()),
+    "nothing yet, and the label": ([], (RETRY_LABEL,), None, (1,)),
+    "open": ([pull(8)], (RETRY_LABEL,), "has an open pull request", ()),
+    "merged": ([pull(8, MERGED, labels=(RETRY_LABEL,))], (RETRY_LABEL,), "was done by", ()),
+    "closed": ([pull(8, CLOSED)], (), NO, ()),
+    "closed, another label": ([pull(8, CLOSED, labels=("retry",))], ("pullwright",), NO, ()),
+    "closed, labelled": ([pull(8, CLOSED, labels=("PullWright:Retry",))], (), None, (8,)),
+    "closed, issue labelled": ([pull(8, CLOSED)], (RETRY_LABEL,), None, (1,)),
+    "closed twice, both labelled": (
+        [pull(9, CLOSED), pull(8, CLOSED, labels=(RETRY_LABEL,))],
+        (RETRY_LABEL,),
+        None,
+        (1, 8),
+    ),
+    "closed and open": (
+        [pull(9), pull(8, CLOSED, labels=(RETRY_LABEL,))],
+        (),
+        "has an open pull request",
+        (),
+    ),
+    "of another issue": ([pull(8, CLOSED, branch="pullwright/issue-12-x")], (), None, ()),
+}
+
+
+@table("case", AGAIN)
+def test_a_closed_pull_request_is_a_no_until_the_label(case: str) -> None:
+    pulls, labels, words, labelled = AGAIN[case]
+    pulls = [one if "12" in one.branch else _of_issue_1(one) for one in pulls]
+    reason, found = why_not_again(from_issue(issue()), pulls, labels, anybody)
+    assert (reason is None) if words is None else (reason is not None and words in reason)
+    assert found == labelled
+
+
+def test_a_text_has_its_label_on_the_closed_pull_request() -> None:
+    task = from_text("Fix it")
+    closed = pull(8, CLOSED, branch=task.branch, labels=(RETRY_LABEL,))
+    assert why_not_again(task, [closed], (RETRY_LABEL,), anybody) == (None, (8,))
+    unlabelled = pull(8, CLOSED, branch=task.branch)
+    assert why_not_again(task, [unlabelled], (RETRY_LABEL,), anybody)[0] is not None
+
+
+WHOSE: dict[str, tuple[set[int], tuple[int, ...]]] = {
+    "both": ({1, 8}, (1, 8)),
+    "the issue's": ({1}, (1,)),
+    "the pull request's": ({8}, (8,)),
+}
+
+
+@table("case", WHOSE)
+def test_only_the_label_of_who_may_asks_for_another_try(case: str) -> None:
+    counts, expected = WHOSE[case]
+    closed = [_of_issue_1(pull(8, CLOSED, labels=(RETRY_LABEL,)))]
+    found = why_not_again(
+        from_issue(issue()), closed, (RETRY_LABEL,), lambda number, _label: number in counts
+    )
+    assert found == (None, expected)
+
+
+def test_a_label_of_nobody_who_may_leaves_the_no() -> None:
+    closed = [_of_issue_1(pull(8, CLOSED, labels=(RETRY_LABEL,)))]
+    reason, found = why_not_again(from_issue(issue()), closed, (RETRY_LABEL,), lambda *_: False)
+    assert reason is not None
+    assert NO in reason
+    assert found == ()
+
+
+def test_who_put_a_label_on_is_not_asked_where_there_is_none() -> None:
+    def asked(number: int, label: str) -> bool:
+        pytest.fail(f"asked for {label} on #{number}")
+
+    pulls = [_of_issue_1(pull(8, CLOSED))]
+    assert why_not_again(from_issue(issue()), pulls, ("pullwright",), asked)[1] == ()
+
+
+def anybody(number: int, label: str) -> bool:
+    del number, label
+    return True
+
+
+def _of_issue_1(one: PullRequest) -> PullRequest:
+    return pull(one.number, one.state, labels=one.labels, branch="pullwright/issue-1-x")

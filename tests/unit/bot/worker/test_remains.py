@@ -1,0 +1,208 @@
+"""What is saved of a run that was killed and whose clone is gone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from orchestrator.bot.cycle.earlier import State, conversation, pages_of, read_pages
+from orchestrator.bot.git.wip import load_wip
+from orchestrator.bot.journal.open_runs import is_open
+from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, QuestionAsked, Resumed
+from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
+from orchestrator.core.events import InputReceived, MessageAdded, ReplyReceived, Warned
+from orchestrator.core.messages import FinishReason, Message, Usage
+from tests.unit.bot.git.rig import clone, git
+from tests.unit.bot.worker.dead_runs import KEY, START, Machine, made_machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from orchestrator.bot.git.clone import Clone
+    from orchestrator.core.events import Event
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    with made_machine(tmp_path) as machine:
+        yield machine
+
+
+SAID = (
+    InputReceived(""),
+    MessageAdded(Message.user("Fix it")),
+    ReplyReceived(Message.assistant("I write it."), FinishReason.STOP, Usage(10, 5), 0.01, "m"),
+)
+
+
+def lost(machine: Machine, events: Sequence[Event]) -> str:
+    """A run that holds its claim, and whose files are gone."""
+    run, folder = machine.killed(1, events)
+    shutil.rmtree(folder)
+    machine.taken(run)
+    return run
+
+
+def left(machine: Machine) -> tuple[State, list[str], str | None]:
+    """What the next cycle goes on with: the state, what was said, and the commit of the work."""
+    wip = load_wip(machine.records, KEY)
+    pages = read_pages(wip.pages) if wip else None
+    assert wip is not None
+    assert pages is not None
+    messages = [event.message for event in pages[1] if isinstance(event, MessageAdded | ReplyReceived)]
+    return pages[0], [message.text for message in messages], wip.work
+
+
+def save(machine: Machine, run: str, files: dict[str, str]) -> None:
+    """Save unfinished work on the remote, as the cycle `run` does it."""
+    with clone(machine.source, machine.temporary) as opened:
+        for name, text in files.items():
+            (opened.tree / name).write_text(text)
+        opened.save_wip(
+            KEY,
+            pages_of(State(run, "limit", "m", "native", ""), conversation(SAID), str),
+            touched=set(files),
+            include_commands=False,
+            expected=None,
+            saved_at=START,
+            stamp=run,
+            find_secrets=lambda _diff: [],
+        )
+
+
+def test_where_the_files_are_gone_what_was_said_is_saved(machine: Machine) -> None:
+    run = lost(machine, SAID)
+    assert run in machine.recovery().recover()
+    state, said, work = left(machine)
+    assert (state.run, state.why, state.model, state.files_lost) == (run, "crashed", "m", True)
+    assert said == ["Fix it", "I write it."]
+    assert work is None
+    shown = machine.claims.show(KEY)
+    assert shown is not None
+    assert (shown.state, shown.outcome) == ("released", "crashed")
+    assert not is_open(machine.home.runs / run)
+    assert list(machine.temporary.iterdir()) == []
+
+
+def test_where_the_files_are_there_they_are_not_called_lost(machine: Machine) -> None:
+    machine.taken(machine.killed(1, SAID)[0])
+    machine.recovery().recover()
+    assert not left(machine)[0].files_lost
+
+
+def test_a_question_without_its_files_still_waits_for_its_answer(machine: Machine) -> None:
+    lost(machine, [*SAID, QuestionAsked("Floats too?", "https://github.com/octo/calc/issues/12#1")])
+    machine.recovery().recover()
+    state, _, _ = left(machine)
+    assert state.waits_for_answer
+    assert (state.why, state.files_lost) == ("question", True)
+
+
+def test_a_run_that_paid_for_nothing_leaves_nothing(machine: Machine) -> None:
+    lost(machine, SAID[:2])
+    machine.recovery().recover()
+    assert load_wip(machine.records, KEY) is None
+    shown = machine.claims.show(KEY)
+    assert shown is not None
+    assert shown.outcome == "interrupted"
+
+
+def test_a_run_that_had_come_to_its_end_with_a_pull_request_leaves_nothing(machine: Machine) -> None:
+    proposed = Proposed(3, "Fix", "https://github.com/octo/calc/pull/3", "b", "c" * 40, created=True)
+    lost(machine, [*SAID, proposed, PhaseEntered(Phase.FINISH)])
+    machine.recovery().recover()
+    assert load_wip(machine.records, KEY) is None
+
+
+def test_a_run_that_had_proposed_and_worked_on_is_gone_on_with(machine: Machine) -> None:
+    proposed = Proposed(3, "Fix", "https://github.com/octo/calc/pull/3", "b", "c" * 40, created=True)
+    lost(machine, [*SAID, proposed, *SAID[2:]])
+    machine.recovery().recover()
+    assert left(machine)[0].files_lost
+
+
+def test_work_that_the_run_had_gone_on_with_stays_and_both_conversations_are_one(machine: Machine) -> None:
+    save(machine, "before", {"calc.py": "half\n"})
+    lost(machine, [Resumed("before", "limit", 2, 1), *SAID[:1], *SAID[2:]])
+    machine.recovery().recover()
+    state, said, work = left(machine)
+    assert state.files_lost
+    assert state.attempts == 2
+    assert said == ["Fix it", "I write it.", "I write it."]
+    assert git(machine.source, "show", f"{work}:calc.py") == "half"
+
+
+def test_work_that_conflicts_with_the_base_by_now_is_left_as_it_is(machine: Machine) -> None:
+    save(machine, "before", {"calc.py": "half\n"})
+    before = load_wip(machine.records, KEY)
+    run = lost(machine, [Resumed("before", "limit", 2, 1), *SAID])
+    (machine.source / "calc.py").write_text("theirs\n")
+    git(machine.source, "commit", "-qam", "Theirs")
+    assert run in machine.recovery().recover()
+    assert load_wip(machine.records, KEY) == before
+    assert any("in its journal only" in event.message for event in machine.told if isinstance(event, Warned))
+
+
+def test_a_run_that_had_saved_everything_itself_is_not_saved_again(machine: Machine) -> None:
+    run = lost(machine, SAID)
+    save(machine, run, {"calc.py": "whole\n"})
+    before = load_wip(machine.records, KEY)
+    machine.recovery().recover()
+    assert load_wip(machine.records, KEY) == before
+    shown = machine.claims.show(KEY)
+    assert shown is not None
+    assert shown.outcome == "crashed"
+
+
+def test_while_nothing_can_be_cloned_the_run_stays_as_it_is(machine: Machine) -> None:
+    run = lost(machine, SAID)
+    recovery = machine.recovery()
+
+    def away() -> Clone:
+        raise RemoteUnavailableError("no answer")
+
+    with pytest.raises(RemoteUnavailableError):
+        replace(recovery, remains=replace(recovery.remains, open_clone=away)).recover()
+    assert is_open(machine.home.runs / run)
+    machine.recovery().recover()
+    assert left(machine)[1] == ["Fix it", "I write it."]
+
+
+@pytest.mark.parametrize("are_lost", [True, False])
+def test_whoever_wants_the_end_meanwhile_leaves_the_run_to_the_next_start(
+    machine: Machine, *, are_lost: bool
+) -> None:
+    run = lost(machine, SAID) if are_lost else machine.killed(1, SAID)[0]
+    if not are_lost:
+        machine.taken(run)
+    recovery, remains, pipe = machine.recovery(), machine.recovery().remains, machine.temporary / "pipe"
+    os.mkfifo(pipe)
+    hook = machine.source / ".git" / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\nwhile read old new ref; do case $ref in */wip/*) cat {pipe};; esac; done\n")
+    hook.chmod(0o755)
+
+    def stopped(opened: Clone) -> Clone:
+        machine.stopping.set()
+        return opened
+
+    interrupted = replace(
+        remains,
+        open_clone=lambda: stopped(remains.open_clone()),
+        reopen=lambda folder: stopped(remains.reopen(folder)),
+    )
+    with pytest.raises(WorkspaceError, match="interrupted"):
+        replace(recovery, remains=interrupted).recover()
+    assert is_open(machine.home.runs / run)
+    hook.unlink()
+    machine.stopping.clear()
+    machine.recovery().recover()
+    state, said, work = left(machine)
+    assert said == ["Fix it", "I write it."]
+    assert state.files_lost is are_lost
+    assert bool(work) is not are_lost

@@ -1,0 +1,130 @@
+"""Taking a task that another worker lets go of at the same moment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.bot.coordination.lease import Lease
+from orchestrator.bot.cycle.tasks import Task, from_text
+from orchestrator.bot.forge.memory import MemoryForge
+from orchestrator.bot.git.wip import wip_ref
+from orchestrator.bot.journal.kept import KeptWork
+from orchestrator.bot.worker.taking import Taker
+from orchestrator.core.spent import Spent
+from tests.unit.bot.coordination.records_rig import Worker, bare, logged_git, put
+from tests.unit.bot.git.rig import git
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pytest
+
+TASK: Task = from_text("Fix it")
+
+
+def taker(worker: Worker, path: Path, meanwhile: Callable[[], object] = lambda: None) -> Taker:
+    def spent_up(_spent: Spent) -> None:
+        meanwhile()  # asked between the first look and the claim
+
+    return Taker(
+        worker.records,
+        worker.claims,
+        MemoryForge("octo/calc", str(path), lambda _branch: None),
+        f"run-{worker.name}",
+        (),
+        named=False,
+        may=lambda _who: True,
+        clean=lambda text, _who: text,
+        spent_up=spent_up,
+        kept=KeptWork(path.with_name("unfinished")),
+        tell=lambda _text: None,
+    )
+
+
+def test_work_that_the_holder_before_left_just_now_is_not_passed_over(tmp_path: Path) -> None:
+    path = bare(tmp_path)
+    first, second = (Worker(path, tmp_path, name) for name in "ab")
+    lease = first.take(task=TASK.key)
+    lease.release("limit", 7)
+    ref = wip_ref(TASK.key)
+    one = taker(second, path, lambda: put(path, ref, "saved while the other one looked"))
+    said = one.take(TASK)
+    assert isinstance(said, str)
+    assert "just now" in said
+    shown = second.claims.show(TASK.key)
+    assert shown is not None
+    assert (shown.state, shown.outcome, shown.pull) == ("released", "limit", 7), "given back as it was"
+    assert isinstance(taker(second, path).take(TASK), Lease), "at the next look it is taken"
+
+
+def test_a_task_that_nobody_had_before_needs_no_second_look(tmp_path: Path) -> None:
+    path = bare(tmp_path)
+    assert isinstance(taker(Worker(path, tmp_path, "a"), path).take(TASK), Lease)
+
+
+def test_a_task_that_has_cost_its_share_is_not_claimed(tmp_path: Path) -> None:
+    path = bare(tmp_path)
+    first, second = (Worker(path, tmp_path, name) for name in "ab")
+    lease = first.take(task=TASK.key)
+    lease.release("limit", spent=Spent(3.0))
+    choosing = taker(second, path)
+    choosing.spent_up = lambda spent: f"${spent.usd:.2f} are spent"
+    assert choosing.take(TASK) == (
+        f"{TASK.key}: $3.00 are spent: raise the cap (--max-usd-per-task and its like)"
+    )
+    (claim,) = second.claims.list()
+    assert (claim.state, claim.outcome, claim.number) == ("released", "limit", 1)
+
+
+def test_one_look_is_enough_for_a_task_that_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = bare(tmp_path)
+    commands = logged_git(tmp_path, monkeypatch)
+    one = taker(Worker(path, tmp_path, "a"), path)
+    assert isinstance(one.take(TASK), Lease)
+    assert commands() == ["ls-remote", "push"]
+    assert one.held_by_others() == set()
+    assert commands() == ["ls-remote"]
+    assert isinstance(one.take(from_text("Another")), Lease)
+    assert commands() == ["push"]
+
+
+def test_work_that_came_after_the_look_is_not_passed_over(tmp_path: Path) -> None:
+    path = bare(tmp_path)
+    first, second = (Worker(path, tmp_path, name) for name in "ab")
+    one = taker(second, path)
+    assert one.held_by_others() == set()
+    lease = first.take(task=TASK.key)
+    put(path, wip_ref(TASK.key), "saved after the look")
+    lease.release("limit", 7)
+    said = one.take(TASK)
+    assert isinstance(said, str)
+    assert "just now" in said
+    shown = second.claims.show(TASK.key)
+    assert shown is not None
+    assert (shown.state, shown.outcome, shown.pull) == ("released", "limit", 7)
+
+
+def test_work_that_was_dropped_after_the_look_is_not_there(tmp_path: Path) -> None:
+    path = bare(tmp_path)
+    ref = wip_ref(TASK.key)
+    put(path, ref, "to be dropped")
+    one = taker(Worker(path, tmp_path, "b"), path)
+    one.held_by_others()
+    git(path, "update-ref", "-d", ref)
+    git(path, "gc", "-q", "--prune=now")
+    assert isinstance(one.take(TASK), Lease)
+    assert one.earlier == {}
+
+
+def test_a_task_that_was_held_at_the_look_is_left_alone(tmp_path: Path) -> None:
+    path = bare(tmp_path)
+    first, second = (Worker(path, tmp_path, name) for name in "ab")
+    lease = first.take(task=TASK.key)
+    one = taker(second, path)
+    assert one.held_by_others() == {TASK.key}
+    lease.release("limit")
+    said = f"{TASK.key} is being worked on by host-a, run run-a, until 00:20 UTC"
+    assert one.take(TASK) == f"{said}; if it is not: pullwright claims release {TASK.key} --repo REPO"
+    assert one.held_by_others() == set()
+    assert isinstance(one.take(TASK), Lease)

@@ -1,0 +1,123 @@
+"""The state of a task: one table of what is known and what every command says of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
+from orchestrator.bot.cycle.earlier import SESSION_PAGE, STATE_PAGE
+from orchestrator.bot.forge.base import PullRequest, PullRequestState
+from orchestrator.bot.git.wip import Wip
+from orchestrator.bot.worker.task_states import AsOf, Kind, kind_of_outcome, state_of
+from orchestrator.core.commands import Commands
+from tests.tables import table
+
+NOW = datetime(2026, 11, 21, 3, 30, tzinfo=UTC)
+KEY = "item-2ba994d5"
+HELD = ClaimRecord(KEY, "held", "host", "run-1", 1, NOW, NOW, NOW + timedelta(minutes=20))
+AS_OF = AsOf(NOW, LeaseTimes(), dead_runs=("run-dead",))
+
+
+def released(outcome: str) -> ClaimRecord:
+    return replace(HELD, state="released", outcome=outcome, renewed_at=NOW - timedelta(days=1))
+
+
+def pull(state: PullRequestState, *labels: str) -> PullRequest:
+    branch = f"pullwright/{KEY}-fix"
+    return PullRequest(7, "Fix", "", "url", False, state, branch, "main", "0" * 40, labels=labels)
+
+
+def wip(question: str = "", attempts: int = 1) -> Wip:
+    state = {"run": "r", "why": "limit", "model": "m", "contract": "c", "profile": "p", "attempts": attempts}
+    asked = {"question": question, "question_url": "file:///q/1.json" if question else ""}
+    pages = {STATE_PAGE: json.dumps(state | asked).encode(), SESSION_PAGE: b""}
+    return Wip(KEY, "0" * 40, None, "0" * 40, pages)
+
+
+OPEN, CLOSED, MERGED = PullRequestState.OPEN, PullRequestState.CLOSED, PullRequestState.MERGED
+RETRY = "pullwright retry item-2ba994d5 --repo o/n"
+
+
+@table(
+    ("claim", "left", "pulls", "words", "step"),
+    [
+        (None, None, (), "open", ""),
+        (HELD, None, (), "being worked on", ""),
+        (HELD, wip("Which?"), (pull(OPEN),), "being worked on", ""),
+        (replace(HELD, run="run-dead"), None, (), "unfinished, the next cycle tries again", ""),
+        (replace(HELD, run="run-dead"), wip(), (), "unfinished, the next cycle goes on", ""),
+        (replace(HELD, fault="garbage"), None, (), "being worked on, as far as can be told: garbage", ""),
+        (
+            replace(HELD, fault="garbage", run="run-dead"),
+            None,
+            (),
+            "being worked on, as far as can be told: garbage",
+            "",
+        ),
+        (released("failed 1a"), None, (), "failed", RETRY),
+        (released("error 1a"), None, (), "failed, the next cycle tries again", ""),
+        (released("error 1a"), wip(attempts=2), (), "failed, the next cycle goes on", ""),
+        (released("error 1a"), wip(attempts=3), (), "failed in 3 cycles", RETRY),
+        (released("limit 1a"), wip(attempts=3), (), "unfinished in 3 cycles", RETRY),
+        (released("limit 1a"), wip(), (), "unfinished, the next cycle goes on", ""),
+        (released("interrupted"), wip(), (), "unfinished, the next cycle goes on", ""),
+        (released("no_task 1a"), None, (), "nothing to do", RETRY),
+        (released("retry"), None, (), "open", ""),
+        (released("retry"), wip("Which?"), (), "open, the next cycle goes on with the work that is kept", ""),
+        (released("retry"), None, (pull(CLOSED),), "open", ""),
+        (released("by hand"), None, (), "open", ""),
+        (released("question"), wip("Which?"), (), "waits for an answer", Commands("o/n").answer(KEY)),
+        (released("question"), None, (), "open", ""),
+        (released("proposed"), None, (pull(OPEN),), "proposed as #7", "pullwright close 7 --repo o/n"),
+        (released("proposed"), None, (pull(MERGED),), "merged as #7", ""),
+        (released("proposed"), None, (pull(CLOSED),), "declined as #7", RETRY),
+        (released("failed 1a"), None, (pull(CLOSED),), "declined as #7", RETRY),
+        (released("proposed"), None, (pull(CLOSED, "pullwright:retry"),), "open", ""),
+        (
+            released("proposed"),
+            None,
+            (pull(CLOSED), pull(OPEN)),
+            "proposed as #7",
+            "pullwright close 7 --repo o/n",
+        ),
+        (replace(released("proposed"), pull=9), None, (), "open", ""),
+        (
+            replace(released("proposed"), pull=9, renewed_at=NOW),
+            None,
+            (),
+            "proposed as #9, which the forge does not list yet",
+            RETRY,
+        ),
+        (None, wip(), (), "unfinished, the next cycle goes on", ""),
+    ],
+)
+def test_each_state(
+    claim: ClaimRecord | None, left: Wip | None, pulls: tuple[PullRequest, ...], words: str, step: str
+) -> None:
+    state = state_of(KEY, claim, left, pulls, AS_OF)
+    assert state.words() == words
+    assert words.startswith(str(state.kind))
+    assert state.next_step(Commands("o/n")) == step
+
+
+def test_a_journals_outcome_is_told_in_the_same_words() -> None:
+    told = {
+        word: str(kind_of_outcome(word)) for word in ("failed", "error abc", "limit", "no_task", "question")
+    }
+    assert told == {
+        "failed": "failed",
+        "error abc": "failed",
+        "limit": "unfinished",
+        "no_task": "nothing to do",
+        "question": "waits for an answer",
+    }
+    assert all(kind_of_outcome(str(kind)) is kind for kind in Kind), "a person's decision is noted in them"
+
+
+def test_a_command_is_whole_also_where_a_name_needs_quotes() -> None:
+    commands = Commands("/srv/my repo", "https://ghe.example")
+    assert commands.retry("item-1") == (
+        "pullwright retry item-1 --repo '/srv/my repo' --github-url https://ghe.example"
+    )

@@ -1,0 +1,198 @@
+"""The tools of each profile by name, and what its prompt says of them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from orchestrator.core.messages import ToolDefinition
+from orchestrator.engine.models.catalog import ModelFacts
+from orchestrator.engine.models.replay import ReplayModel
+from orchestrator.engine.profiles.anthropic import anthropic
+from orchestrator.engine.profiles.gemini import gemini
+from orchestrator.engine.profiles.minimal import minimal
+from orchestrator.engine.profiles.openai import openai
+from orchestrator.engine.tools.base import Ok, Tool, ToolContext, ToolOutcome
+from tests.tables import table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from orchestrator.engine.profiles.base import Profile
+
+TOOLS = {
+    "openai": ["read_file", "apply_patch", "write_file", "shell", "grep", "glob"],
+    "anthropic": ["read_file", "write_file", "edit_file", "shell", "grep", "glob"],
+    "gemini": [
+        *("read_file", "read_many_files", "write_file", "edit_file"),
+        *("shell", "grep", "glob", "list_dir"),
+    ],
+    "minimal": ["shell_command", "read_file", "list_dir", "grep_files", "apply_patch"],
+}
+DOCUMENTS = {
+    "openai": ("AGENTS.md", ".codex/instructions.md"),
+    "anthropic": ("AGENTS.md", "CLAUDE.md"),
+    "gemini": ("AGENTS.md", "GEMINI.md"),
+    "minimal": ("AGENTS.md",),
+}
+MAKERS: dict[str, Callable[..., Profile]] = {
+    "openai": openai,
+    "anthropic": anthropic,
+    "gemini": gemini,
+    "minimal": minimal,
+}
+SHELLS = {"shell", "shell_command"}
+WEB = ("web_search", "web_open", "web_find", "web_fetch")
+HOST = ("create_pull_request", "ask_question", "finish")
+every_profile = pytest.mark.parametrize("name", TOOLS)
+
+
+async def _run(_arguments: object, _context: ToolContext) -> ToolOutcome:
+    return Ok("")
+
+
+def _tool(name: str, *, dangerous: bool = False) -> Tool:
+    return Tool(ToolDefinition(name, f"About {name}.", {"type": "object"}), _run, dangerous=dangerous)
+
+
+def _named(prompt: str) -> set[str]:
+    known = {tool for tools in TOOLS.values() for tool in tools} | {*WEB, *HOST, "submit"}
+    return set(re.findall(r"`(\w+)`", prompt)) & known
+
+
+@every_profile
+def test_tools_by_name_and_defaults(name: str) -> None:
+    profile = MAKERS[name]()
+    assert profile.name == name
+    assert list(profile.tools.names()) == TOOLS[name]
+    assert profile.documents == DOCUMENTS[name]
+    assert profile.documents_from_root is (name == "minimal")
+    assert profile.supports_parallel_tool_calls is (name != "minimal")
+    assert profile.subagents is (name != "minimal")
+    assert profile.command_timeout_ms == (120_000 if name == "anthropic" else None)
+    assert profile.provider_options == {}
+
+
+@every_profile
+def test_only_the_shell_is_dangerous(name: str) -> None:
+    shown = {tool.name for tool in MAKERS[name]().tools.definitions(dangerous=False)}
+    assert shown == set(TOOLS[name]) - SHELLS
+
+
+@every_profile
+def test_the_prompt_names_what_is_shown_and_nothing_else(name: str) -> None:
+    assert _named(MAKERS[name]().base_prompt) == set(TOOLS[name])
+    web = tuple(_tool(tool) for tool in (("web_search", "web_fetch") if name == "gemini" else WEB[:3]))
+    with_web = MAKERS[name](web=web)
+    assert list(with_web.tools.names()) == [*TOOLS[name], *(tool.name for tool in web)]
+    assert "web" in with_web.base_prompt
+    assert "web" not in MAKERS[name]().base_prompt
+
+
+@every_profile
+def test_safe_mode_knows_no_shell(name: str) -> None:
+    prompt = MAKERS[name](dangerous=False).base_prompt
+    assert not re.search(r"shell|command|terminal|dangerous|\bbash\b|timeout|unsafe", prompt)
+    assert "cannot run anything" in prompt
+    assert _named(prompt) == set(TOOLS[name]) - SHELLS
+    assert "cannot run anything" not in MAKERS[name]().base_prompt
+
+
+@every_profile
+def test_a_tool_of_the_host_is_added_or_wins(name: str) -> None:
+    mine, new = _tool("read_file"), _tool("run_tests")
+    profile = MAKERS[name](custom=(mine, new))
+    assert list(profile.tools.names()) == [*TOOLS[name], "run_tests"]
+    assert profile.tools.get("read_file") is mine
+    later = _tool("run_tests")
+    profile.tools.register(later)
+    assert profile.tools.get("run_tests") is later
+
+
+@every_profile
+def test_a_host_that_makes_pull_requests_is_told_of(name: str) -> None:
+    prompt = MAKERS[name](custom=tuple(map(_tool, HOST))).base_prompt
+    assert {"create_pull_request", "finish"} <= _named(prompt)
+    assert "without a tool call" not in prompt
+
+
+@every_profile
+def test_the_prompt_is_short_whole_and_the_same_each_time(name: str) -> None:
+    prompt = MAKERS[name]().base_prompt
+    assert prompt == MAKERS[name]().base_prompt
+    assert len(prompt) < 6_500
+    assert "{" not in prompt.replace("{name}", "")
+    assert "\n\n\n\n" not in prompt
+
+
+TOPICS = {
+    "openai": ["*** Begin Patch", "*** Move to", "@@", "three lines above and below", "AGENTS.md", ".codex/"],
+    "anthropic": [
+        "Read before you edit",
+        "Edit rather than write",
+        "must be unique",
+        "replace_all",
+        "CLAUDE.md",
+    ],
+    "gemini": ["read_many_files", "GEMINI.md", "AGENTS.md", "Paths are relative"],
+    "minimal": ["at most one tool call per step", "unified diff", "`grep_files`: "],
+}
+
+
+@table(("name", "words"), [(name, words) for name, all_ in TOPICS.items() for words in all_])
+def test_topics(name: str, words: str) -> None:
+    assert words in MAKERS[name]().base_prompt
+
+
+@every_profile
+@pytest.mark.parametrize(
+    "words", ["coding agent", "smallest complete change", "fail", "Files", "only if a result"]
+)
+def test_topics_of_every_prompt(name: str, words: str) -> None:
+    assert words in MAKERS[name]().base_prompt
+
+
+def test_the_minimal_profile_lists_its_tools() -> None:
+    prompt = minimal(web=(_tool("web_open"),), submit=True).base_prompt
+    for tool in (*TOOLS["minimal"], "web_open", "submit"):
+        assert f"\n- `{tool}`: " in prompt
+
+
+def test_submit_only_where_it_is_enabled() -> None:
+    assert minimal(submit=True).tools.names()[-1] == "submit"
+    assert "call `submit` with the answer" in minimal(submit=True).base_prompt
+    assert "That ends the task." in minimal().base_prompt
+    assert "submit" not in minimal().base_prompt
+
+
+def test_only_anthropic_searches_in_modes() -> None:
+    for name in ("openai", "anthropic", "gemini"):
+        grep = MAKERS[name]().tools.get("grep")
+        assert grep is not None
+        assert ("output_mode" in grep.definition.parameters["properties"]) is (name == "anthropic")
+
+
+def test_options_of_the_vendors() -> None:
+    assert anthropic(beta_headers=("a", "b")).provider_options == {"anthropic": {"beta_headers": ["a", "b"]}}
+    assert anthropic(beta_headers="one").provider_options == {"anthropic": {"beta_headers": ["one"]}}
+    assert anthropic().provider_options == {}
+    rules = [{"category": "X", "threshold": "NONE"}]
+    assert gemini(safety_settings=rules).provider_options == {"gemini": {"safety_settings": rules}}
+    assert gemini(grounding=True).provider_options == {"gemini": {"grounding": True}}
+
+
+@every_profile
+def test_the_model_and_what_is_known_of_it(name: str) -> None:
+    made = MAKERS[name]()
+    assert (made.model, made.context_window_size, made.knowledge_cutoff) == (None, None, "")
+    assert (made.supports_reasoning, made.supports_streaming) == (True, True)
+    model = ReplayModel("mine", [])
+    known = ModelFacts(9, 3, reasoning=False, knowledge_cutoff="May 2025", streaming=False)
+    profile = made.for_model(model, known)
+    assert (profile.model, profile.context_window_size, profile.knowledge_cutoff) == (model, 9, "May 2025")
+    assert (profile.supports_reasoning, profile.supports_streaming) == (False, False)
+    unknown = made.for_model(model, ModelFacts())
+    assert (unknown.supports_reasoning, unknown.supports_streaming) == (True, True)
+    assert unknown.context_window_size is None

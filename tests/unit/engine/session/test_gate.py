@@ -1,0 +1,214 @@
+"""What a level lets a session do, and that refusals are counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from orchestrator.core.defences import Defence, Guarded
+from orchestrator.core.events import CallStatus, LimitReached, ToolCallEnded
+from orchestrator.core.messages import ToolCall, ToolResult
+from orchestrator.engine.policy.command_rules import CommandRules, Level
+from orchestrator.engine.session.config import Host, SessionConfig
+from orchestrator.engine.session.gate import Gatekeeper, Refusal
+from orchestrator.engine.tools.base import Order
+from orchestrator.engine.tools.core_set import shell
+from orchestrator.engine.tools.shell import run_shell_command
+from orchestrator.engine.tools.step_set import shell_command
+from tests.tables import table
+from tests.unit.engine.session.stage import events_of, says, session_in, tool
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from orchestrator.core.session_events import SessionEvent
+    from orchestrator.engine.models.base import Request
+    from orchestrator.engine.tools.base import Tool
+
+RULES = CommandRules.parse(["touch *"], ["touch no"])
+READ = tool("look", lambda _: "seen")
+WRITE = tool("change", lambda _: "changed", order=Order.ALONE)
+ENDS = tool("publish", lambda _: "published", order=Order.LAST)
+RAW = replace(tool("raw", lambda _: "done"), dangerous=True)
+WEB = tool("web_search", lambda _: "found")
+SHELLS = (shell(), run_shell_command(), shell_command())
+
+
+def host(level: Level = Level.SAFE, rules: CommandRules = RULES, **fields: Any) -> Host:
+    keeper = Gatekeeper(level, rules, **fields)
+    return Host(gate=keeper, shows=keeper.shows, system=lambda _shown: "You are tested.")
+
+
+def run(command: str) -> tuple[str, dict[str, str]]:
+    return "shell", {"command": command}
+
+
+def results(request: Request) -> list[ToolResult]:
+    return [part for message in request.messages for part in message.parts if isinstance(part, ToolResult)]
+
+
+def statuses(events: list[SessionEvent]) -> list[CallStatus]:
+    return [event.event.status for event in events if isinstance(event.event, ToolCallEnded)]
+
+
+def of(events: list[SessionEvent], kind: type) -> list[Any]:
+    return [event.event for event in events if isinstance(event.event, kind)]
+
+
+@table(
+    ("level", "rules", "shown"),
+    [
+        (Level.READ_ONLY, RULES, {"look", "publish", "web_search"}),
+        (Level.SAFE, CommandRules(), {"look", "publish", "web_search", "change"}),
+        (Level.SAFE, RULES, {"look", "publish", "web_search", "change", *(one.name for one in SHELLS)}),
+        (
+            Level.DANGEROUS,
+            CommandRules(),
+            {"look", "publish", "web_search", "change", "raw", *(one.name for one in SHELLS)},
+        ),
+    ],
+)
+def test_what_a_level_shows_and_runs(level: Level, rules: CommandRules, shown: set[str]) -> None:
+    keeper = Gatekeeper(level, rules)
+    tools = (READ, WRITE, ENDS, RAW, WEB, *SHELLS)
+    assert {one.name for one in tools if keeper.shows(one)} == shown
+    for one in tools:
+        refusal = keeper(one, ToolCall("1", one.name, {"command": "touch a"}))
+        assert (refusal is None) == (one.name in shown), one.name
+
+
+@table("one", SHELLS, ids=lambda one: one.name)
+def test_the_command_of_every_shell_is_looked_at(one: Tool) -> None:
+    keeper = Gatekeeper(Level.SAFE, RULES)
+
+    def ask(arguments: Mapping[str, Any]) -> str | None:
+        return keeper(one, ToolCall("1", one.name, arguments))
+
+    assert ask({"command": "touch a"}) is None
+    for command in ("touch a; id", "touch no", "id", 7, None):
+        refusal = ask({"command": command})
+        assert isinstance(refusal, Refusal)
+        assert refusal.defence is Defence.COMMANDS
+    assert "Granted are: `touch *`" in (ask({"command": "id"}) or "")
+
+
+def test_git_does_not_run_in_a_folder_that_the_call_names() -> None:
+    keeper = Gatekeeper(Level.SAFE, CommandRules.parse(["git status *"]))
+
+    def ask(**folder: str) -> str | None:
+        return keeper(SHELLS[2], ToolCall("1", "shell_command", {"command": "git status", **folder}))
+
+    assert ask() is None
+    assert ask(workdir=".") is None
+    assert "root of the clone" in (ask(workdir="sub") or "")
+
+
+@table("level", list(Level))
+@table(
+    "arguments",
+    [{"query": "is sk-1 known"}, {"url": "http://a/?q=s%6B-1"}, {"a": [{"sk-1": 1}]}, {"a": ["sk-1"]}],
+)
+def test_a_secret_does_not_leave_by_a_web_tool(level: Level, arguments: dict[str, Any]) -> None:
+    keeper = Gatekeeper(level, holds_secret=lambda text: "sk-1" in text)
+    refusal = keeper(WEB, ToolCall("1", "web_search", arguments))
+    assert isinstance(refusal, Refusal)
+    assert refusal.defence is Defence.SECRETS
+    assert "sk-1" not in refusal
+    assert keeper(WEB, ToolCall("1", "web_search", {"query": "python"})) is None
+    assert keeper(READ, ToolCall("1", "look", arguments)) is None
+
+
+async def test_arguments_are_checked_before_the_gate_and_nothing_is_said_of_a_hidden_tool(
+    tmp_path: Path,
+) -> None:
+    steps = (
+        says("", ("shell", {"wrong": 1}), ("change", {}), run("id")),
+        says("", ("raw", {"x": 1})),
+        says("Done."),
+    )
+    keeper = host()
+    keeper = replace(keeper, shows=lambda one: one.name != "raw")
+    async with session_in(tmp_path, *steps, tools=(WRITE, RAW), host=keeper) as (session, model):
+        events = await events_of(session, "Go")
+    assert statuses(events) == [CallStatus.FAILED, CallStatus.OK, CallStatus.REFUSED, CallStatus.REFUSED]
+    first, _, third = results(model.requests[1])
+    assert "'command' is a required property" in first.content
+    assert "Granted are" in third.content
+    assert (
+        results(model.requests[2])[-1].content
+        == "raw is not available. Use only the tools that you were given."
+    )
+    assert [event.defence for event in of(events, Guarded)] == [Defence.COMMANDS, Defence.LEVEL]
+    assert "raw" not in [definition.name for definition in model.requests[0].tools]
+
+
+async def test_a_gate_that_breaks_lets_nothing_run(tmp_path: Path) -> None:
+    def broken(_tool: Tool, _call: ToolCall) -> str | None:
+        raise ZeroDivisionError
+
+    steps = (says("", run("touch made")), says("Done."))
+    async with session_in(tmp_path, *steps, host=Host(gate=broken, system=lambda _: "Test.")) as (session, _):
+        events = await events_of(session, "Go")
+    assert statuses(events) == [CallStatus.FAILED]
+    assert not (tmp_path / "made").exists()
+
+
+async def test_three_denials_end_the_session_and_the_rest_of_the_reply_is_skipped(tmp_path: Path) -> None:
+    steps = (
+        says("", run("id")),
+        says("", run("touch a"), run("id"), run("id; id"), run("touch b"), ("look", {})),
+    )
+    async with session_in(tmp_path, *steps, tools=(READ,), host=host()) as (session, model):
+        events = await events_of(session, "Go")
+        (limit,) = of(events, LimitReached)
+        assert limit.limit == "denials"
+        assert "3 calls were refused" in limit.detail
+        assert len(model.requests) == 2
+        assert len(of(events, Guarded)) == 3
+        again = await events_of(session, "Go on")
+        assert [event.limit for event in of(again, LimitReached)] == ["denials"]
+        assert len(model.requests) == 2, "the limit is that of the whole session"
+    ended = {event.call_id: event.status for event in of(events, ToolCallEnded)}
+    refused, skipped = CallStatus.REFUSED, CallStatus.SKIPPED
+    assert list(map(ended.get, ("c1", "c2", "c3", "c4", "c5"))) == [
+        CallStatus.OK,
+        refused,
+        refused,
+        skipped,
+        skipped,
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize(("most", "ends"), [(0, False), (5, False), (4, True), (1, True)])
+async def test_how_many_denials_end_the_session_is_set(tmp_path: Path, *, most: int, ends: bool) -> None:
+    steps = (*(says("", run("id")) for _ in range(4)), says("Done."))
+    config = SessionConfig(max_denials=most, enable_loop_detection=False)
+    async with session_in(tmp_path, *steps, config=config, host=host()) as (session, model):
+        events = await events_of(session, "Go")
+    assert bool(of(events, LimitReached)) is ends
+    assert len(model.requests) == (most if ends else 5)
+
+
+async def test_denials_of_subagents_count_for_their_parent(tmp_path: Path) -> None:
+    def step(request: Request) -> Any:
+        if request.messages[0].text == "Child":
+            return says("", run("id"), run("id"))
+        if len(request.messages) == 1:
+            return says("", run("id"), ("spawn_agent", {"task": "Child"}))
+        spawned = results(request)[-1].content
+        return says("", ("wait", {"agent_id": spawned.splitlines()[0].removeprefix("agent_id: ")}))
+
+    async with session_in(tmp_path, *[step] * 6, host=host(), subagents=True) as (session, model):
+        events = await events_of(session, "Go")
+        assert session.budget.denials == 3
+    reached = [
+        (event.session == session.id, event.event.limit)
+        for event in events
+        if isinstance(event.event, LimitReached)
+    ]
+    assert sorted(reached) == [(False, "denials"), (True, "denials")]
+    assert len(model.requests) <= 3
