@@ -56,7 +56,11 @@ def blocks(path: Path, *languages: str) -> list[str]:
 
 def typed(path: Path) -> list[list[str]]:
     """The arguments of each command of the program that a page shows to be typed, as the program gets them."""
-    lines = [line.removeprefix("$ ") for block in blocks(path, "", "console") for line in block.replace("\\\n", "").splitlines()]
+    lines = [
+        line.removeprefix("$ ")
+        for block in blocks(path, "", "console")
+        for line in block.replace("\\\n", "").splitlines()
+    ]
     lines += [span for span in code(path) if span.startswith("pullwright ")]
     programs = [line.partition(" | ")[0] for line in lines if line.startswith("pullwright ")]
     return [shlex.split(re.sub(r"\bN\b", "1", line))[1:] for line in programs]
