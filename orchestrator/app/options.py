@@ -133,10 +133,11 @@ class Options:
     api_url: Address | None = option(
         None, "Address of a model server other than the vendor's.", ADDRESS, Reach.NEVER
     )
-    contract: Literal["json-plan", "native", "single-step"] = option(
-        "json-plan",
-        "How replies become actions: one JSON plan, the vendor's function calling, or one call a step.",
-        "json-plan, native or single-step",
+    contract: Literal["json-plan", "native", "single-step", "whole-file"] | None = option(
+        None,
+        "How replies become actions: one JSON plan, the vendor's function calling, one call a step, or the changed "
+        "file itself. If not set, whole files for a model that is known to be small, else a JSON plan.",
+        "json-plan, native, single-step or whole-file",
     )
     profile: ProfileName | None = option(
         None,

@@ -48,7 +48,7 @@ def make_parts(
         origin=program.site.origin,
         forge=program.site.forge,
         model=program.chosen.model,
-        contract=choose_contract(settings),
+        contract=choose_contract(settings, program.chosen),
         open_clone=partial(_open_clone, program, run),
         environment=partial(_environment, program),
         profile=partial(

@@ -9,6 +9,7 @@ from orchestrator.app.wiring.web import tools_for
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import Native, SingleStep
+from orchestrator.engine.contracts.whole_file import WholeFile
 from orchestrator.engine.models.catalog import Provider, facts
 from orchestrator.engine.models.known_models import family_of, thinks
 from orchestrator.engine.profiles.catalog import make_profile
@@ -29,30 +30,46 @@ _FAMILY_OF_PROVIDER = {
 }
 
 
-def choose_contract(settings: Settings) -> Contract:
-    """The contract that the settings name. A cycle's session ends by `finish`, also one call a step."""
-    match settings.contract:
+def choose_contract(settings: Settings, chosen: ChosenModel) -> Contract:
+    """The contract that the settings name, or the one that suits the model.
+
+    A cycle's session ends by `finish`, also one call a step.
+    """
+    match contract_name(settings, chosen):
         case "native":
             return Native()
         case "single-step":
             return SingleStep(ends_by="finish")
+        case "whole-file":
+            return WholeFile()
         case _:
             return JsonPlan()
+
+
+def contract_name(settings: Settings, chosen: ChosenModel) -> str:
+    """The contract that the settings name; else whole files for a model that is known to be small, or JSON plans.
+
+    Where nothing may be written, a small model has JSON plans, too.
+    """
+    writes_files = chosen.is_small and settings.permission != "read-only"
+    return settings.contract or ("whole-file" if writes_files else "json-plan")
 
 
 def profile_name(settings: Settings, chosen: ChosenModel) -> str:
     """The profile that the settings name, or the one that suits contract and model.
 
-    A model that is known to be small has a profile of its own. Else one JSON plan goes with the planner, one call a step with the one-step profile, function calling
-    with the profile of the model's vendor; models of nobody that is known get the planner's tools.
+    A model that is known to be small has a profile of its own, and so have replies that are whole files. Else one JSON
+    plan goes with the planner, one call a step with the one-step profile, function calling with the profile of the
+    model's vendor; models of nobody that is known get the planner's tools.
     """
     if settings.profile:
         return settings.profile
-    if chosen.is_small:
+    contract = contract_name(settings, chosen)
+    if chosen.is_small or contract == "whole-file":
         return "small"
-    if settings.contract == "json-plan" or chosen.ref is None:
+    if contract == "json-plan" or chosen.ref is None:
         return "planner"
-    if settings.contract == "single-step":
+    if contract == "single-step":
         return "minimal"
     return family_of(chosen.ref.name) or _FAMILY_OF_PROVIDER.get(chosen.ref.provider, "planner")
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.bot.cycle.documents import repository_map, size_words
 from orchestrator.bot.cycle.library import NAMES, Library, Page, most_likely, pages_within
+from orchestrator.bot.cycle.relevance import query_of
 from orchestrator.core.prompts import render
+from orchestrator.core.test_paths import is_test_path
 from orchestrator.engine.contracts.fence import fenced, one_line
 from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT
 
@@ -24,6 +26,7 @@ _TASK_CHARS = 20_000
 _LEAST_TASK_CHARS = 2_000
 _SUBJECT_CHARS = 100
 _TITLE_CHARS = 300
+_MOST_SUBJECTS = 3
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -69,10 +72,16 @@ class RemarkWords(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Briefing:
-    """The first message, and the files whose whole text is in it or empty."""
+    """The first message.
+
+    Attributes:
+        shown: the files whose whole text is in it or empty.
+        subject: the file that the task is most likely about; empty if none is shown.
+    """
 
     text: str
     shown: set[str]
+    subject: str
 
 
 async def first_message(  # noqa: PLR0913  all by name
@@ -89,6 +98,7 @@ async def first_message(  # noqa: PLR0913  all by name
     conflicts: Sequence[str] = (),
     tests: str = "",
     brief: bool = False,
+    whole_file: bool = False,
 ) -> Briefing:
     """Write the first message.
 
@@ -108,21 +118,28 @@ async def first_message(  # noqa: PLR0913  all by name
         tests: what is to be said of the project's tests.
         brief: for a small model, which loses the task among other things: no commits, no map where every file
             is shown, and no more than 12,000 characters of file text.
+        whole_file: the reply has to be a changed file, so the message has those alone that the task is about. It has
+            no word of the tests either: a small model that sees them fail copies the file as it is.
     """
     budget = min(budget, _BRIEF_CHARS) if brief else budget
     library = Library(
         [file for file in files if not _instructs(file, documents, brought)], read, documents, visible
     )
-    everything = library.fits(budget)
+    everything = library.fits(budget) and not whole_file
     likely = () if everything else await most_likely(task.title, task.body, task.source, library)
     order = sorted(library.files) if everything else likely
-    pages = await pages_within(library, order, budget)
+    if whole_file:
+        order = _subjects(task, likely or sorted(library.files))
+    pages = await pages_within(library, order, budget, languages=whole_file)
     folders = {folder for page in pages for folder in _folders_above(page.path)}
     instructions_bytes = min(INSTRUCTIONS_BYTES, budget)
     instructions, whole, cut = await _instructions(library, folders, instructions_bytes)
     map_text, unlisted = repository_map(files, min(_MAP_CHARS, max(budget // 4, 500)))
+    subject = pages[0].path if pages and not everything else ""
     text = render(
-        "cycle/first",
+        "cycle/first_whole_file" if whole_file else "cycle/first",
+        subject=subject,
+        paths=[page.path for page in pages],
         task=task,
         remarks=[
             (one_line(said.author, limit=_SUBJECT_CHARS), said.trusted, fenced(said.text))
@@ -147,7 +164,24 @@ async def first_message(  # noqa: PLR0913  all by name
         tests=tests,
     )
     empty = {file.path for file in files if file.kind == "file" and file.size == 0}
-    return Briefing(text, {page.path for page in pages} | whole | empty)
+    return Briefing(text, {page.path for page in pages} | whole | empty, subject)
+
+
+def _subjects(task: TaskWords, likely: Sequence[str]) -> list[str]:
+    """The files to be changed, the likeliest first: those that the task names, without its tests.
+
+    Where it names tests alone, they come behind the likeliest programs. The last one is the checklist that the task is
+    an item of.
+    """
+    files = [path for path in likely if path != task.source]
+    mentioned = query_of(task.title, task.body).mentions
+    named = [path for path in files if path in mentioned or path.rpartition("/")[2] in mentioned]
+    tests = [path for path in named if is_test_path(path)]
+    programs = [path for path in named if path not in tests]
+    if not programs:
+        likeliest = [path for path in files if not is_test_path(path)] or files
+        programs = list(dict.fromkeys([*likeliest[:_MOST_SUBJECTS], *tests]))
+    return [*programs, *(path for path in likely if path == task.source)]
 
 
 def _instructs(file: TrackedFile, documents: Sequence[str], brought: Sequence[str]) -> bool:

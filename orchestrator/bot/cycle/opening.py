@@ -39,8 +39,16 @@ class Opening:
     files: Sequence[TrackedFile]
     environment: ExecutionEnvironment
 
-    async def brief(self, profile: Profile, brought: Brought, tests: str) -> Message:
-        """All that a model needs that knows nothing yet; `tests` is what it is told of the project's tests.
+    async def brief(
+        self, profile: Profile, brought: Brought, tests: str, *, whole_file: bool = False
+    ) -> tuple[Message, str]:
+        """All that a model needs that knows nothing yet, and the file that it is most likely about.
+
+        Args:
+            profile: the session's.
+            brought: what is changed already.
+            tests: what the model is told of the project's tests.
+            whole_file: its reply has to be a changed file.
 
         Raises:
             PullwrightError: the forge or git failed.
@@ -63,12 +71,13 @@ class Opening:
             conflicts=brought.conflicts,
             tests=tests,
             brief=profile.is_brief,
+            whole_file=whole_file,
         )
         self.attempt.ledger.shown |= briefing.shown
         text = briefing.text
-        if parts.limits.rounds == 1:
+        if parts.limits.rounds == 1 and not whole_file:
             text = f"{text}\n\n{render('agent/last_round')}"
-        return Message.user(text)
+        return Message.user(text), briefing.subject
 
     def go_on(self, earlier: Earlier, brought: Brought) -> Message:
         """What has changed since the conversation that the model has before it."""
