@@ -1,12 +1,13 @@
 """What a wire protocol is: two pure halves, from our request to JSON and from JSON to our reply.
 
-`http` does the talking; a protocol module never does I/O.
+`transport` does the talking; a protocol module never does I/O.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,6 +23,31 @@ if TYPE_CHECKING:
     from orchestrator.core.errors import ModelError
     from orchestrator.core.messages import JsonObject, Message
     from orchestrator.engine.models.base import Piece, Request, Response
+
+
+_NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
+_NOT_DOTTED = re.compile(r"[^a-zA-Z0-9_.:-]")
+_DIGEST_CHARACTERS = 16
+
+
+def plain_name(text: str, most: int) -> str:
+    """Letters, digits, `_` and `-`, of which there is at least one and at most `most`."""
+    return _NOT_PLAIN.sub("_", text)[:most] or "_"
+
+
+def dotted_name(text: str, most: int) -> str:
+    """The same with dots and colons; it begins with a letter or `_`."""
+    name = _NOT_DOTTED.sub("_", text)
+    return (name if name[:1].isalpha() or name.startswith("_") else f"_{name}")[:most]
+
+
+def short_id(text: str, most: int) -> str:
+    """The id; one that is too long ends in a digest, so that different ones stay different."""
+    if len(text) <= most:
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:_DIGEST_CHARACTERS]
+    return f"{text[: most - _DIGEST_CHARACTERS - 1]}_{digest}"
+
 
 _SURROGATE_ESCAPE = b"\\ud"
 

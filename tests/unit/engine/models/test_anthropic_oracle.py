@@ -26,8 +26,8 @@ from orchestrator.core.messages import (
     ToolDefinition,
     ToolResult,
 )
-from orchestrator.engine.models.anthropic import AnthropicWire
-from orchestrator.engine.models.anthropic_reply import BLOCK, SIGNATURE
+from orchestrator.engine.models.anthropic.decode import BLOCK, SIGNATURE
+from orchestrator.engine.models.anthropic.encode import AnthropicWire
 from orchestrator.engine.models.base import (
     OutputSchema,
     Request,

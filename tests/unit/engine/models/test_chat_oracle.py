@@ -28,7 +28,7 @@ from orchestrator.core.messages import (
     ToolResult,
 )
 from orchestrator.engine.models.base import INVALID_ARGUMENTS, OutputSchema, Request, Response, TextPiece
-from orchestrator.engine.models.openai_chat import ChatWire
+from orchestrator.engine.models.openai_chat.encode import ChatWire
 
 DATA = Path(__file__).parents[3] / "data" / "chat"
 WIRE = ChatWire.at("https://api.openai.com/v1", "gpt-4o")

@@ -29,8 +29,8 @@ from orchestrator.engine.models.base import (
     TextPiece,
     ToolChoice,
 )
-from orchestrator.engine.models.gemini import GeminiWire
-from orchestrator.engine.models.gemini_reply import OPAQUE, SIGNATURE
+from orchestrator.engine.models.gemini.decode import OPAQUE, SIGNATURE
+from orchestrator.engine.models.gemini.encode import GeminiWire
 
 API = "https://generativelanguage.googleapis.com/v1beta"
 MODEL = "gemini-3-flash-preview"

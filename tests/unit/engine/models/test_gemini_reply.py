@@ -22,8 +22,8 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.messages import FinishReason, Message, Part, Reasoning, Text, ToolCall, Usage
 from orchestrator.engine.models.base import CallPiece, ReasoningPiece, Request, Response, TextPiece
-from orchestrator.engine.models.gemini import GeminiWire
-from orchestrator.engine.models.gemini_reply import OPAQUE, PART, SIGNATURE
+from orchestrator.engine.models.gemini.decode import OPAQUE, PART, SIGNATURE
+from orchestrator.engine.models.gemini.encode import GeminiWire
 
 if TYPE_CHECKING:
     from orchestrator.engine.models.base import Piece

@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import InvalidRequestError, ModelError, ModelNotFoundError
 from orchestrator.core.messages import Message, Text, ToolDefinition
-from orchestrator.engine.models.anthropic import AnthropicWire
+from orchestrator.engine.models.anthropic.encode import AnthropicWire
 from orchestrator.engine.models.base import Completed, Relaxed, Request, ToolChoice
-from orchestrator.engine.models.gemini import GeminiWire
-from orchestrator.engine.models.openai_chat import ChatWire
-from orchestrator.engine.models.openai_responses import ResponsesWire
-from orchestrator.engine.models.overflow import highest_reply_limit
-from orchestrator.engine.models.refusals import changes, named_field, nearest_effort
+from orchestrator.engine.models.gemini.encode import GeminiWire
+from orchestrator.engine.models.openai_chat.encode import ChatWire
+from orchestrator.engine.models.openai_responses.encode import ResponsesWire
+from orchestrator.engine.models.refusals import changes, highest_reply_limit, named_field, nearest_effort
 from tests.conformance.model_cases import model_at
 from tests.doubles.sse_server import SseServer, json_answer, sse_answer
 from tests.doubles.vendor_replies import Protocol, VendorReply, render

@@ -10,7 +10,7 @@ from orchestrator.engine.models.base import (
     ReasoningPiece,
     TextPiece,
 )
-from orchestrator.engine.models.thinking import ThinkSplitter
+from orchestrator.engine.models.openai_chat.decode import ThinkSplitter
 
 if TYPE_CHECKING:
     from orchestrator.engine.models.base import Piece

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import Part
     from orchestrator.engine.models.base import Piece, Request
 
+
 # Keys of `Reasoning.opaque`: what `anthropic` gives back with the next request.
 SIGNATURE = "anthropic_signature"  # proves that the text is the model's; empty where none came
 BLOCK = "anthropic_block"  # a whole block that we do not read, as it came: redacted thinking, work of the server's

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import Part
     from orchestrator.engine.models.base import Piece, Request
 
+
 OPAQUE = "gemini"
 """The key of `Reasoning.opaque` under which this protocol keeps an object with one of the next two keys."""
 SIGNATURE = "signature"  # the thought signature of the text or call that follows

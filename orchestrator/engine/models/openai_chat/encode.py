@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions, as the vendor and every compatible server speak it.
+"""OpenAI Chat Completions, the sending half, as the vendor and every compatible server speak it.
 
 https://platform.openai.com/docs/api-reference/chat
 """
@@ -15,18 +15,24 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.core.errors import InvalidRequestError, ModelNotFoundError, OverloadedError, ProviderError
 from orchestrator.core.messages import Image, Reasoning, Role, Text, ToolCall, ToolResult
 from orchestrator.engine.models.failures import error_from_body
-from orchestrator.engine.models.names import plain_name, short_id
-from orchestrator.engine.models.openai_chat_reply import (
+from orchestrator.engine.models.openai_chat.decode import (
     EXTRA_CONTENT,
     REASONING_DETAILS,
     REASONING_FIELD,
     ChatDecoder,
     decode_reply,
 )
-from orchestrator.engine.models.overflow import highest_reply_limit
-from orchestrator.engine.models.refusals import Refused
-from orchestrator.engine.models.strict_schema import response_format
-from orchestrator.engine.models.wire import EncodedMessages, WireRequest, endpoint, host_of, json_bytes
+from orchestrator.engine.models.refusals import Refused, highest_reply_limit
+from orchestrator.engine.models.schemas import openai_format
+from orchestrator.engine.models.wire import (
+    EncodedMessages,
+    WireRequest,
+    endpoint,
+    host_of,
+    json_bytes,
+    plain_name,
+    short_id,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,6 +41,7 @@ if TYPE_CHECKING:
     from orchestrator.core.errors import ModelError
     from orchestrator.core.messages import JsonObject, Message, Part, ToolDefinition
     from orchestrator.engine.models.base import Request, Response
+
 
 SUFFIX = "/chat/completions"
 
@@ -115,7 +122,7 @@ class ChatWire:
         calling = {name: optional.pop(name) for name in _CALLING if name in optional}
         head.update(optional)
         if request.output_schema is not None and self.output_schemas:
-            head["response_format"] = response_format(request.output_schema, demanding=self.demanding)
+            head["response_format"] = openai_format(request.output_schema, demanding=self.demanding)
         head.update(request.provider_options.get("openai", {}))
         if request.tools:
             more = head.get("tools")
