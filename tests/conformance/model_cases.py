@@ -52,7 +52,7 @@ def wire_at(protocol: Protocol, address: str = "", model: str = "") -> Wire:
 
 def read(protocol: Protocol, reply: VendorReply) -> Message:
     """What our side makes of a reply."""
-    return wire_at(protocol).decode(render_whole(protocol, reply), Request("", ())).message
+    return wire_at(protocol).decoder(Request("", ())).read(render_whole(protocol, reply)).message
 
 
 def model_at(

@@ -13,6 +13,7 @@ from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, 
 from orchestrator.core.messages import Message
 from orchestrator.engine.models.base import Request
 from orchestrator.engine.models.catalog import ModelRef, Provider
+from orchestrator.engine.models.failures import error_from_body
 from orchestrator.engine.models.transport import read_list
 from orchestrator.engine.models.wire import dicts, endpoint, host_of, read_json
 
@@ -151,7 +152,7 @@ def look_for(  # noqa: PLR0913  who, where, by which protocol, and how long
     if status == HTTPStatus.NOT_FOUND:
         return Presence(is_there=False)
     if status not in _SUCCESS:
-        raise wire.error(status, said_headers, body, now)
+        raise error_from_body(status, said_headers, body, now, host_of(url))
     try:
         said = read_json(body)
     except ValueError:

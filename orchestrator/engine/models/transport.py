@@ -16,21 +16,23 @@ from orchestrator.core.errors import (
     ProviderError,
     ResumableError,
 )
-from orchestrator.core.masking import without_bytes
-from orchestrator.engine.models.base import Completed, Relaxed, Restarted, Waiting
-from orchestrator.engine.models.failures import count_waits, is_transient
+from orchestrator.core.masking import without, without_bytes
+from orchestrator.engine.models.base import Completed, Relaxed, Response, Restarted, Waiting
+from orchestrator.engine.models.failures import count_waits, error_from_body, is_transient
 from orchestrator.engine.models.refusals import changes
 from orchestrator.engine.models.wire import host_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+    from datetime import datetime
 
     import httpx2
 
     from orchestrator.core.clock import Clock
-    from orchestrator.engine.models.base import OnWait, Piece, Request, Response, StreamEvent
-    from orchestrator.engine.models.wire import StreamDecoder, Wire
+    from orchestrator.engine.models.base import OnWait, Piece, Request, StreamEvent
+    from orchestrator.engine.models.wire import Wire
 
+T = TypeVar("T")
 
 MAX_ERROR_BYTES = 64 * 1024
 MAX_EVENT_BYTES = 8 * 1024 * 1024
@@ -49,6 +51,7 @@ LEAST_PIECE_CHARACTERS = 32
 """A piece of what is said counts as so many at least: it takes memory and time beside its text."""
 
 DRAIN_SECONDS = 0.25
+MAX_RELAXATIONS = 5
 
 PLAIN = {"accept-encoding": "identity"}
 """Asks for a body that is not packed. A server that packs it all the same is understood, within the bounds."""
@@ -215,15 +218,29 @@ class Attempts:
     """The tries of one call, and what they have used up so far."""
 
     def __init__(self, options: HttpOptions, clock: Clock, random: Callable[[], float]) -> None:
-        self._options = options
+        self.options = options
         self._clock = clock
         self._random = random
         self._deadline = clock.monotonic() + options.total_seconds
         self._failures = 0
+        self._relaxations = 0
         self._waited_seconds = 0.0
 
-    def seconds_left(self) -> float:
-        """How long the call may still take."""
+    def now(self) -> datetime:
+        """The time of day."""
+        return self._clock.now()
+
+    async def within(self, work: Awaitable[T]) -> T:
+        """Await within the time that the call has left. Nothing is ever yielded inside this time-out."""
+        async with asyncio.timeout(self._seconds_left()):
+            return await work
+
+    def may_relax(self) -> bool:
+        """Whether the request may be sent once more without what the server refused."""
+        self._relaxations += 1
+        return self._relaxations <= MAX_RELAXATIONS
+
+    def _seconds_left(self) -> float:
         return max(self._deadline - self._clock.monotonic(), 0.0)
 
     def plan(self, failure: ModelError) -> float:
@@ -233,25 +250,21 @@ class Attempts:
             ModelError: the failure itself, if trying again is of no use or would take too long.
         """
         self._failures += 1
-        if not is_transient(failure) or self._failures >= self._options.tries:
+        if not is_transient(failure) or self._failures >= self.options.tries:
             raise failure
         seconds = self._wait_seconds(failure)
-        if self._waited_seconds + seconds > self._options.max_wait_seconds or seconds >= self.seconds_left():
+        if self._waited_seconds + seconds > self.options.max_wait_seconds or seconds >= self._seconds_left():
             raise failure
         self._waited_seconds += seconds
         return seconds
-
-    async def pause(self, seconds: float) -> None:
-        """Wait."""
-        await self._clock.sleep(seconds)
 
     def _wait_seconds(self, failure: ModelError) -> float:
         """Exponential backoff with full jitter, on top of what the server asked for.
 
         https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
         """
-        doubled = self._options.first_backoff_seconds * 2.0 ** (self._failures - 1)
-        backoff = self._random() * min(doubled, self._options.max_backoff_seconds)
+        doubled = self.options.first_backoff_seconds * 2.0 ** (self._failures - 1)
+        backoff = self._random() * min(doubled, self.options.max_backoff_seconds)
         resume_at = failure.resume_at if isinstance(failure, ResumableError) else None
         asked = (resume_at - self._clock.now()).total_seconds() if resume_at else 0.0
         return max(asked, 0.0) + backoff
@@ -339,18 +352,13 @@ class Connection:
         return self.client
 
 
-T = TypeVar("T")
-
-MAX_RELAXATIONS = 5
-
-
 class HttpModel:
     """A model behind a wire protocol. Safe for several calls at once in one event loop.
 
     A caller that leaves a stream early closes it: `async with aclosing(model.stream(...))`.
     """
 
-    def __init__(  # noqa: PLR0913  what assembly passes in, each by its name
+    def __init__(  # noqa: PLR0913  what the wiring passes in, each by its name
         self,
         name: str,
         wire: Wire,
@@ -400,7 +408,7 @@ class HttpModel:
         return self._name
 
     async def aclose(self) -> None:
-        """Let go of connections, once the replies under way are over. A later request opens new ones."""
+        """Close the connections, once the replies under way are over. A later request opens new ones."""
         self._closing = self._users > 0
         if not self._closing:
             await self._connection.aclose()
@@ -425,148 +433,153 @@ class HttpModel:
         elif self._on_wait and isinstance(event, Waiting):
             self._on_wait(event.seconds, event.error)
 
-    async def stream(self, request: Request) -> AsyncGenerator[StreamEvent]:
+    def stream(self, request: Request) -> AsyncGenerator[StreamEvent]:
         """Ask and take the reply in pieces. The last event is `Completed`.
 
         Raises:
             ModelError: one of its subclasses; retries are already spent.
         """
-        async with aclosing(self._ask(request, stream=True)) as events:
-            async for event in events:
-                yield event
+        return self._ask(request, stream=True)
 
     async def _ask(self, request: Request, *, stream: bool) -> AsyncGenerator[StreamEvent]:
+        """Try until there is a reply, or until trying makes no more sense."""
+        attempts = Attempts(self._options, self._clock, self._random)
         self._users += 1
         try:
-            async with aclosing(self._attempt(request, stream=stream)) as events:
-                async for event in events:
-                    yield event
+            while True:
+                wire, shown = self._wire, False
+                said: list[Piece] | Response | ModelError = []
+                exchange = _Exchange(self._connection, self._key, wire, request, attempts, stream=stream)
+                async with aclosing(exchange):
+                    while isinstance(said, list):
+                        for piece in said:
+                            yield piece
+                            shown = True
+                        said = await exchange.next()
+                if isinstance(said, Response):
+                    yield Completed(said)
+                    return
+                relaxed = wire.relax(request, said)
+                if relaxed is not None and attempts.may_relax():
+                    self._wire = relaxed  # kept: the server will not learn the feature between two requests
+                    heads = (one.encode(request, stream=stream).head for one in (wire, relaxed))
+                    yield Relaxed(said, changes(*heads))
+                    if isinstance(said, ProviderError):  # it may have worked on it before it said no
+                        yield Waiting(0.0, said)
+                else:
+                    seconds = attempts.plan(said)
+                    yield Waiting(seconds, said)
+                    await self._clock.sleep(seconds)
+                if shown:
+                    yield Restarted()
         finally:
             self._users -= 1
             if self._closing:
                 await self.aclose()
 
-    async def _attempt(self, request: Request, *, stream: bool) -> AsyncGenerator[StreamEvent]:
-        """Try until there is a reply, or until trying makes no more sense."""
-        attempts = Attempts(self._options, self._clock, self._random)
-        relaxations = 0
-        while True:
-            wire = self._wire
-            failure: ModelError | None = None
-            shown = False
-            async with aclosing(self._try(wire, request, attempts, stream=stream)) as events:
-                async for event in events:
-                    if isinstance(event, ModelError):
-                        failure = event
-                        break
-                    yield event
-                    if isinstance(event, Completed):
-                        return
-                    shown = True
-            if failure is None:
-                raise AssertionError("_try ends with Completed or a ModelError")
-            relaxed = wire.relax(request, failure)
-            if relaxed is not None and relaxations < MAX_RELAXATIONS:
-                relaxations += 1
-                self._wire = relaxed  # kept: the server will not learn the feature between two requests
-                heads = (one.encode(request, stream=stream).head for one in (wire, relaxed))
-                yield Relaxed(failure, changes(*heads))
-                if isinstance(failure, ProviderError):  # it may have worked on it before it said no
-                    yield Waiting(0.0, failure)
-            else:
-                seconds = attempts.plan(failure)
-                yield Waiting(seconds, failure)
-                await attempts.pause(seconds)
-            if shown:
-                yield Restarted()
 
-    async def _try(
-        self, wire: Wire, request: Request, attempts: Attempts, *, stream: bool
-    ) -> AsyncGenerator[Piece | Completed | ModelError]:
-        """Send the request once. A failure is the last item; it is not raised.
+class _Exchange:
+    """One HTTP request and its reply.
 
-        Raised from here it would have the HTTP library's error as its context, and that holds the
-        request with the key.
-        """
+    A failure is returned, not raised: raised from here it would have the HTTP library's error as its
+    context, and that holds the request with the key.
+    """
+
+    def __init__(  # noqa: PLR0913  one user passes them on
+        self,
+        connection: Connection,
+        key: str,
+        wire: Wire,
+        request: Request,
+        attempts: Attempts,
+        *,
+        stream: bool,
+    ) -> None:
+        self._connection = connection
+        self._key = key
+        self._wire = wire
+        self._request = request
+        self._attempts = attempts
+        self._stream = stream
+        self._host = host_of(wire.url)
+        self._decoder = wire.decoder(request)
+        self._http: httpx2.Response | None = None
+        self._events: AsyncGenerator[httpx2.ServerSentEvent] | None = None
+        self._said_characters = 0
+        self._whole: Response | None = None
+
+    async def next(self) -> list[Piece] | Response | ModelError:
+        """Give the next pieces of the reply; after the last ones the whole reply, or why there is none."""
         import httpx2
 
-        decoder = wire.decoder(request)
+        if self._whole is not None:
+            return self._whole
         failure: ModelError
         try:
-            async with aclosing(self._exchange(wire, request, decoder, attempts, stream=stream)) as events:
-                async for event in events:
-                    yield event
+            return await self._next()
         except ModelError as error:
             failure = error
-            count_waits(failure, self._clock.now())
+            count_waits(failure, self._attempts.now())
         except (httpx2.TransportError, httpx2.DecodingError, TimeoutError) as error:
-            failure = connection_failure(host_of(wire.url), error, self._options)
-        else:
-            return
+            failure = connection_failure(self._host, error, self._attempts.options)
         try:
             # The reply may be complete although the connection did not end in good form.
-            held, response = decoder.finish()
+            return self._finish()
         except ModelError:
-            yield self._redacted(failure)
-            return
-        for piece in held:
-            yield piece
-        yield Completed(response)
+            # The HTTP library names the header that it cannot send.
+            failure.args = tuple(without(str(part), self._key) for part in failure.args)
+            return failure
 
-    async def _exchange(
-        self, wire: Wire, request: Request, decoder: StreamDecoder, attempts: Attempts, *, stream: bool
-    ) -> AsyncGenerator[Piece | Completed]:
-        """One HTTP exchange. The connection is given back, or closed, however this ends."""
-        host, said = host_of(wire.url), 0
-        sent = wire.encode(request, stream=stream)
-        headers = {**sent.headers, **(wire.credentials(self._key) if self._key else {})}
-        response = await _before(attempts, self._connection.post(sent.url, headers, sent.content))
-        async with aclosing(response):
-            if not response.is_success:
-                body = self._without_key(await _before(attempts, read_start(response)))
-                raise wire.error(response.status_code, dict(response.headers), body, self._clock.now())
-            if not stream or is_document(response):
-                body = self._without_key(await _before(attempts, read_document(response, host)))
-                yield Completed(wire.decode(body, request))
-                return
-            async with aclosing(self._events(response, host, attempts)) as events:
-                async for event in events:
-                    for piece in decoder.feed(event.event, self._without_key(event.data.encode()).decode()):
-                        said += max(len(piece.text), LEAST_PIECE_CHARACTERS)
-                        yield piece
-                    if said > MAX_SAID_CHARACTERS:
-                        raise oversized(host, "a reply", MAX_SAID_CHARACTERS)
-                    if decoder.done:
-                        await drain(events)
-                        break
-            held, whole = decoder.finish()
-            for piece in held:
-                yield piece
-            yield Completed(whole)
+    async def _next(self) -> list[Piece] | Response:
+        if self._events is None:
+            self._http = await self._open()
+            if not self._stream or is_document(self._http):
+                body = await self._attempts.within(read_document(self._http, self._host))
+                return self._wire.decoder(self._request).read(without_bytes(body, self._key))
+            self._events = _events(self._http, self._host)
+        event = await self._attempts.within(anext(self._events, None))
+        if event is None:
+            return self._finish()
+        # Some servers echo the key in their errors.
+        pieces = self._decoder.feed(event.event, without(event.data, self._key) if self._key else event.data)
+        for piece in pieces:
+            self._said_characters += max(len(piece.text), LEAST_PIECE_CHARACTERS)
+        if self._said_characters > MAX_SAID_CHARACTERS:
+            raise oversized(self._host, "a reply", MAX_SAID_CHARACTERS)
+        if self._decoder.done:
+            await drain(self._events)
+            pieces = [*pieces, *self._finish()]
+        return pieces
 
-    @staticmethod
-    async def _events(
-        response: httpx2.Response, host: str, attempts: Attempts
-    ) -> AsyncGenerator[httpx2.ServerSentEvent]:
-        import httpx2
+    async def _open(self) -> httpx2.Response:
+        sent = self._wire.encode(self._request, stream=self._stream)
+        headers = {**sent.headers, **(self._wire.credentials(self._key) if self._key else {})}
+        response = await self._attempts.within(self._connection.post(sent.url, headers, sent.content))
+        if not response.is_success:
+            async with aclosing(response):
+                body = without_bytes(await self._attempts.within(read_start(response)), self._key)
+            raise error_from_body(
+                response.status_code, dict(response.headers), body, self._attempts.now(), self._host
+            )
+        return response
 
-        bounded = cast("httpx2.Response", BoundedText(response, host))
-        source = httpx2.EventSource(bounded, max_event_size=MAX_EVENT_BYTES)
-        async with aclosing(cast("AsyncGenerator[httpx2.ServerSentEvent]", aiter(source))) as events:
-            while (event := await _before(attempts, anext(events, None))) is not None:
-                yield event
+    def _finish(self) -> list[Piece]:
+        held, self._whole = self._decoder.finish()
+        return held
 
-    def _without_key(self, raw: bytes) -> bytes:
-        """What a server sent, before anything is cut out of it: some echo the key in their errors."""
-        return without_bytes(raw, self._key)
-
-    def _redacted(self, failure: ModelError) -> ModelError:
-        """The HTTP library names the header that it cannot send."""
-        failure.args = tuple(self._without_key(str(part).encode()).decode() for part in failure.args)
-        return failure
+    async def aclose(self) -> None:
+        """Give the connection back, or close it where the reply was not read to its end."""
+        try:
+            if self._events is not None:
+                await self._events.aclose()
+        finally:
+            if self._http is not None:
+                await self._http.aclose()
 
 
-async def _before(attempts: Attempts, work: Awaitable[T]) -> T:
-    """Await within the time that the call has left. Nothing is ever yielded inside this time-out."""
-    async with asyncio.timeout(attempts.seconds_left()):
-        return await work
+def _events(response: httpx2.Response, host: str) -> AsyncGenerator[httpx2.ServerSentEvent]:
+    import httpx2
+
+    bounded = cast("httpx2.Response", BoundedText(response, host))
+    source = httpx2.EventSource(bounded, max_event_size=MAX_EVENT_BYTES)
+    return cast("AsyncGenerator[httpx2.ServerSentEvent]", aiter(source))

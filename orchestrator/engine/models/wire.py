@@ -9,20 +9,22 @@ import hashlib
 import json
 import re
 import weakref
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, ProviderError
-from orchestrator.engine.models.base import INVALID_ARGUMENTS
+from orchestrator.core.messages import FinishReason, Message, Role, ToolCall
+from orchestrator.engine.models.base import INVALID_ARGUMENTS, Response
+from orchestrator.engine.models.usage import counted_or_estimated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from datetime import datetime
 
     from orchestrator.core.errors import ModelError
-    from orchestrator.core.messages import JsonObject, Message
-    from orchestrator.engine.models.base import Piece, Request, Response
+    from orchestrator.core.messages import JsonObject, Part, Usage
+    from orchestrator.engine.models.base import Piece, Request
 
 
 _NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
@@ -126,26 +128,87 @@ class EncodedMessages:
         return len(self._known)
 
 
-class StreamDecoder(Protocol):
-    """Reads one streamed reply. Use it once."""
+class ReplyDecoder(ABC):
+    """Reads one reply, as a stream or whole. Use it once.
 
-    @property
-    def done(self) -> bool:
-        """The protocol's own end mark was read: nothing more is coming."""
+    Attributes:
+        done: the protocol's own end mark was read: nothing more is coming.
+    """
 
-    def feed(self, event: str, data: str) -> Sequence[Piece]:
+    def __init__(self, request: Request, *, model: str, where: str) -> None:
+        """Begin.
+
+        Args:
+            request: what was asked.
+            model: its name, where the reply names none.
+            where: the server's host, for messages.
+        """
+        self.done = False
+        self._request = request
+        self._where = where
+        self._model = model
+        self._id: str | None = None
+
+    def feed(self, event: str, data: str) -> list[Piece]:
         """Take one server-sent event; give what it adds to the reply. Unknown events add nothing.
 
         Raises:
             ModelError: the event is an error, or cannot be read.
         """
+        text = data.strip()
+        if self.done or not text:
+            return []
+        if text == "[DONE]":  # some servers end the stream of every protocol as OpenAI does
+            self.done = True
+            return []
+        value = read_event(data, self._where)
+        return self._take_event(event, value) if isinstance(value, dict) else []
 
-    def finish(self) -> tuple[Sequence[Piece], Response]:
+    def read(self, body: bytes) -> Response:
+        """Read a whole reply (a body with status 200).
+
+        Raises:
+            ModelError: the body is an error, or no reply.
+        """
+        self._take_document(read_reply(body, self._where))
+        self.done = True
+        return self.finish()[1]
+
+    @abstractmethod
+    def finish(self) -> tuple[list[Piece], Response]:
         """Give what was held back, and the whole reply.
 
         Raises:
             ConnectionFailedError: the stream ended before the reply did.
         """
+
+    @abstractmethod
+    def _take_event(self, event: str, chunk: Mapping[str, Any]) -> list[Piece]:
+        """Take the object that an event has."""
+
+    @abstractmethod
+    def _take_document(self, value: Mapping[str, Any]) -> None:
+        """Take a whole reply."""
+
+    def _cut_off(self) -> ConnectionFailedError:
+        return ConnectionFailedError(f"{self._where} ended its stream in the middle of the reply")
+
+    def _no_reply(self, what: str) -> ProviderError:
+        return ProviderError(f"{self._where} answered {what}; check the API address")
+
+    def _response(
+        self, parts: Iterable[Part], finish: FinishReason, counted: Usage | None, *, may_be_free: bool = False
+    ) -> Response:
+        message = Message(Role.ASSISTANT, tuple(parts))
+        usage, is_counted = counted_or_estimated(counted, self._request, message, may_be_free=may_be_free)
+        return Response(message, finish, usage, self._model, self._id, is_counted)
+
+
+def finish_with_calls(finish: FinishReason, parts: Iterable[Part]) -> FinishReason:
+    """Why a reply ended: a complete one that has calls ended for them, whatever the server says."""
+    complete = finish in {FinishReason.STOP, FinishReason.OTHER}
+    has_calls = any(isinstance(part, ToolCall) for part in parts)
+    return FinishReason.TOOL_CALLS if complete and has_calls else finish
 
 
 class Wire(Protocol):
@@ -161,18 +224,8 @@ class Wire(Protocol):
     def encode(self, request: Request, *, stream: bool) -> WireRequest:
         """Our request in the vendor's words. Equal requests give equal bytes."""
 
-    def decode(self, body: bytes, request: Request) -> Response:
-        """Read a whole reply (a body with status 200).
-
-        Raises:
-            ModelError: the body is an error, or no reply.
-        """
-
-    def decoder(self, request: Request) -> StreamDecoder:
-        """A reader for one streamed reply to this request."""
-
-    def error(self, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> ModelError:
-        """Classify an HTTP reply that is not a success. Header names are in lower case."""
+    def decoder(self, request: Request) -> ReplyDecoder:
+        """A reader for one reply to this request."""
 
     def relax(self, request: Request, error: ModelError) -> Wire | None:
         """The same wire without the feature that this error refuses, if the request can do without; else None."""

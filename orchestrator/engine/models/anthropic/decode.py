@@ -6,12 +6,19 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.errors import ConnectionFailedError, ProviderError
-from orchestrator.core.messages import FinishReason, Message, Reasoning, Role, Text, ToolCall, Usage
+from orchestrator.core.errors import ConnectionFailedError
+from orchestrator.core.messages import FinishReason, Reasoning, Text, ToolCall, Usage
 from orchestrator.engine.models.base import INVALID_ARGUMENTS, CallPiece, ReasoningPiece, Response, TextPiece
 from orchestrator.engine.models.failures import error_in_reply
-from orchestrator.engine.models.usage import count_of, counted_or_estimated
-from orchestrator.engine.models.wire import dicts, made_up_id, read_arguments, read_event, read_reply, text_of
+from orchestrator.engine.models.usage import count_of
+from orchestrator.engine.models.wire import (
+    ReplyDecoder,
+    dicts,
+    finish_with_calls,
+    made_up_id,
+    read_arguments,
+    text_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -70,15 +77,11 @@ class _Block:
         return read_arguments(given)
 
 
-class MessagesDecoder:
-    """Reads one streamed reply."""
+class MessagesDecoder(ReplyDecoder):
+    """Reads one reply."""
 
     def __init__(self, request: Request, *, model: str, where: str) -> None:
-        self.done = False
-        self._request = request
-        self._where = where
-        self._model = model
-        self._id: str | None = None
+        super().__init__(request, model=model, where=where)
         self._stop = ""
         self._explanation = ""
         self._begun = False
@@ -87,44 +90,35 @@ class MessagesDecoder:
         self._blocks: list[_Block] = []
         self._by_index: dict[object, _Block] = {}
 
-    def feed(self, event: str, data: str) -> list[Piece]:
-        """Take one server-sent event.
-
-        Raises:
-            ModelError: the event is an error, or no JSON.
-        """
-        if self.done or not data.strip():
-            return []
-        if data.strip() == "[DONE]":  # some servers end every stream as OpenAI does
-            self.done = True
-            return []
-        value = read_event(data, self._where)
-        if not isinstance(value, dict):
-            return []
-        kind = text_of(value.get("type")) or event
-        if kind == "error" or value.get("error"):
+    def _take_event(self, event: str, chunk: Mapping[str, Any]) -> list[Piece]:
+        kind = text_of(chunk.get("type")) or event
+        if kind == "error" or chunk.get("error"):
             if self._stop:
                 return []  # the reply is complete
-            raise error_in_reply(value, self._where)
-        return self._take(kind, value)
-
-    def _take(self, kind: str, value: Mapping[str, Any]) -> list[Piece]:
+            raise error_in_reply(chunk, self._where)
         if kind == "message_start":
-            message = value.get("message")
+            message = chunk.get("message")
             return self._start(message if isinstance(message, dict) else {})
         if kind == "content_block_start":
-            block = value.get("content_block")
-            return self._open(value.get("index"), block) if isinstance(block, dict) else []
+            block = chunk.get("content_block")
+            return self._open(chunk.get("index"), block) if isinstance(block, dict) else []
         if kind == "content_block_delta":
-            delta = value.get("delta")
-            return self._grow(value.get("index"), delta) if isinstance(delta, dict) else []
+            delta = chunk.get("delta")
+            return self._grow(chunk.get("index"), delta) if isinstance(delta, dict) else []
         if kind == "message_delta":
-            delta = value.get("delta")
+            delta = chunk.get("delta")
             self._take_stop(delta if isinstance(delta, dict) else {})
-            self._count(value.get("usage"))
+            self._count(chunk.get("usage"))
         elif kind == "message_stop":
             self.done = True
         return []
+
+    def _take_document(self, value: Mapping[str, Any]) -> None:
+        if value.get("type") == "error" or value.get("error"):
+            raise error_in_reply(value, self._where)
+        if not isinstance(value.get("content"), list | str):
+            raise self._no_reply("with JSON that is no reply")
+        self._take_message(value)
 
     def _start(self, message: Mapping[str, Any]) -> list[Piece]:
         """Take the beginning of the reply. A second one adds nothing, unless it is that of another reply.
@@ -133,14 +127,14 @@ class MessagesDecoder:
             ConnectionFailedError: two replies came in one stream.
         """
         if not self._begun:
-            return self.take_message(message)
+            return self._take_message(message)
         if (other := text_of(message.get("id"))) and self._id and other != self._id:
             raise ConnectionFailedError(f"{self._where} began another reply in the middle of one")
         self._take_names(message)
         self._count(message.get("usage"))
         return []
 
-    def take_message(self, message: Mapping[str, Any]) -> list[Piece]:
+    def _take_message(self, message: Mapping[str, Any]) -> list[Piece]:
         """Take a whole reply, or the beginning of one."""
         self._begun = True
         self._take_names(message)
@@ -220,19 +214,16 @@ class MessagesDecoder:
             ConnectionFailedError: there was neither a stop reason nor the end mark.
         """
         if not self._begun or not (self._stop or self.done):
-            raise ConnectionFailedError(f"{self._where} ended its stream in the middle of the reply")
+            raise self._cut_off()
         parts = tuple(self._parts())
         held: list[Piece] = []
-        finish = self._finish_reason(parts)
+        finish = finish_with_calls(_FINISH.get(self._stop or "end_turn", FinishReason.OTHER), parts)
         is_mute = finish is FinishReason.REFUSAL and not any(isinstance(part, Text) for part in parts)
         if is_mute and self._explanation:
             parts = (*parts, Text(self._explanation))
             held = [TextPiece(self._explanation)]
-        message = Message(Role.ASSISTANT, parts)
-        usage, is_counted = counted_or_estimated(
-            self._read_usage(), self._request, message, may_be_free=finish is FinishReason.REFUSAL
-        )
-        return held, Response(message, finish, usage, self._model, self._id, is_counted)
+        may_be_free = finish is FinishReason.REFUSAL
+        return held, self._response(parts, finish, self._read_usage(), may_be_free=may_be_free)
 
     def _parts(self) -> Iterator[Part]:
         said: list[str] = []  # citations cut a text into many blocks
@@ -265,12 +256,6 @@ class MessagesDecoder:
             return ToolCall(call_id, name, arguments) if name or arguments else None
         return Reasoning("", {BLOCK: block.whole()}) if block.kind else None
 
-    def _finish_reason(self, parts: tuple[Part, ...]) -> FinishReason:
-        finish = _FINISH.get(self._stop or "end_turn", FinishReason.OTHER)
-        complete = finish in {FinishReason.STOP, FinishReason.OTHER}
-        calls = any(isinstance(part, ToolCall) for part in parts)
-        return FinishReason.TOOL_CALLS if complete and calls else finish
-
     def _read_usage(self) -> Usage | None:
         """What was counted; None where nothing was."""
         usage = _usage(self._usage)
@@ -302,20 +287,3 @@ def _usage(counts: Mapping[str, Any]) -> Usage:
         )
     )
     return Usage(prompt + read + written, made, read, written, thought)
-
-
-def decode_reply(body: bytes, request: Request, *, model: str, where: str) -> Response:
-    """Read a whole reply.
-
-    Raises:
-        ModelError: the body is an error, or no reply.
-    """
-    value = read_reply(body, where)
-    if value.get("type") == "error" or value.get("error"):
-        raise error_in_reply(value, where)
-    if not isinstance(value.get("content"), list | str):
-        raise ProviderError(f"{where} answered with JSON that is no reply; check the API address")
-    decoder = MessagesDecoder(request, model=model, where=where)
-    decoder.take_message(value)
-    decoder.done = True
-    return decoder.finish()[1]

@@ -14,9 +14,8 @@ from urllib.parse import urlsplit
 
 from orchestrator.core.errors import InvalidRequestError, OverloadedError, ProviderError
 from orchestrator.core.messages import Image, Reasoning, Role, Text, ToolCall, ToolResult
-from orchestrator.engine.models.anthropic.decode import BLOCK, SIGNATURE, MessagesDecoder, decode_reply
+from orchestrator.engine.models.anthropic.decode import BLOCK, SIGNATURE, MessagesDecoder
 from orchestrator.engine.models.base import ToolChoice
-from orchestrator.engine.models.failures import error_from_body
 from orchestrator.engine.models.refusals import Refused, highest_reply_limit
 from orchestrator.engine.models.schemas import anthropic_format
 from orchestrator.engine.models.wire import (
@@ -30,11 +29,10 @@ from orchestrator.engine.models.wire import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from datetime import datetime
 
     from orchestrator.core.errors import ModelError
     from orchestrator.core.messages import Message, Part, ToolDefinition
-    from orchestrator.engine.models.base import Request, Response
+    from orchestrator.engine.models.base import Request
 
 
 _VERSION = re.compile(r"claude-(?:[a-z]+-)*?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
@@ -469,21 +467,9 @@ class AnthropicWire:
             unsigned_reasoning=not ModelTraits.of(self.model).is_claude,
         )
 
-    def decode(self, body: bytes, request: Request) -> Response:
-        """Read a whole reply.
-
-        Raises:
-            ModelError: the body is an error, or no reply.
-        """
-        return decode_reply(body, request, model=self.model, where=host_of(self.url))
-
     def decoder(self, request: Request) -> MessagesDecoder:
-        """A reader for one streamed reply."""
+        """A reader for one reply."""
         return MessagesDecoder(request, model=self.model, where=host_of(self.url))
-
-    def error(self, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> ModelError:
-        """Classify an HTTP reply that is not a success."""
-        return error_from_body(status, headers, body, now, host_of(self.url))
 
     def relax(self, request: Request, error: ModelError) -> AnthropicWire | None:
         """The wire without what the server refused (see `Feature`), if the request used it."""

@@ -6,16 +6,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import (
-    ConnectionFailedError,
     ContentFilterError,
     InvalidRequestError,
-    ProviderError,
 )
-from orchestrator.core.messages import FinishReason, Message, Reasoning, Role, Text, ToolCall, Usage
+from orchestrator.core.messages import FinishReason, Reasoning, Text, ToolCall, Usage
 from orchestrator.engine.models.base import CallPiece, ReasoningPiece, Response, TextPiece
 from orchestrator.engine.models.failures import error_in_reply
-from orchestrator.engine.models.usage import count_of, counted_or_estimated
-from orchestrator.engine.models.wire import dicts, made_up_id, read_arguments, read_event, read_reply, text_of
+from orchestrator.engine.models.usage import count_of
+from orchestrator.engine.models.wire import (
+    ReplyDecoder,
+    dicts,
+    finish_with_calls,
+    made_up_id,
+    read_arguments,
+    read_event,
+    text_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -74,23 +80,18 @@ class _Run:
         return not self.signature and self.call is None and self.raw is None
 
 
-class GeminiDecoder:
-    """Reads one streamed reply.
+class GeminiDecoder(ReplyDecoder):
+    """Reads one reply.
 
     The protocol has no end mark, and more may follow a finish reason: only the end of the stream is its end.
     What follows needs a finish reason of its own, else the stream was cut off in it.
     """
 
-    done = False
-
     def __init__(self, request: Request, *, model: str, where: str) -> None:
-        self._request = request
-        self._where = where
-        self._model = model
-        self._id: str | None = None
+        super().__init__(request, model=model, where=where)
         self._finish = ""
         self._usage: Mapping[str, Any] = {}
-        self.has_candidate = False
+        self._has_candidate = False
         self._runs: list[_Run] = []
 
     def feed(self, event: str, data: str) -> list[Piece]:
@@ -99,24 +100,37 @@ class GeminiDecoder:
         Raises:
             ModelError: the event is an error, or no JSON.
         """
-        del event  # the vendor names none
         if not data.strip():
             return []
         chunk, known = read_event(data, self._where), len(self._runs)
-        pieces = [
-            piece
-            for value in dicts(chunk if isinstance(chunk, list) else [chunk])
-            for piece in self.take(value)
-        ]
+        values = dicts(chunk if isinstance(chunk, list) else [chunk])
+        pieces = [piece for value in values for piece in self._take_event(event, value)]
         has_call = any(run.call is not None for run in self._runs[known:])  # they come whole
         return [*pieces, *([CallPiece(data)] if has_call else [])]
 
-    def take(self, chunk: Mapping[str, Any]) -> list[Piece]:
-        """Add a chunk of a stream, or a whole reply.
+    def read(self, body: bytes) -> Response:
+        """Read a whole reply, or the JSON list that a stream without `alt=sse` is.
 
         Raises:
-            ModelError: it is an error, or the prompt was refused.
+            ModelError: the body is an error, or no reply.
         """
+        if body.lstrip()[:1] != b"[":
+            return super().read(body)
+        self.feed("", body.decode("utf-8", "replace"))
+        self._check()
+        self.done = True
+        return self.finish()[1]
+
+    def _take_document(self, value: Mapping[str, Any]) -> None:
+        self._take_event("", value)
+        self._check()
+
+    def _check(self) -> None:
+        if not self._has_candidate:
+            raise self._no_reply("without a reply in it (no candidates)")
+
+    def _take_event(self, event: str, chunk: Mapping[str, Any]) -> list[Piece]:
+        del event  # the vendor names none
         if chunk.get("error"):
             if self._finish:
                 return []  # the reply is complete
@@ -140,7 +154,7 @@ class GeminiDecoder:
             )
 
     def _take_candidate(self, candidate: Mapping[str, Any]) -> list[Piece]:
-        self.has_candidate = True
+        self._has_candidate = True
         finish = text_of(candidate.get("finishReason"))
         if finish == _MISSING_SIGNATURE:
             raise InvalidRequestError(f"{self._where} refused the conversation: {finish}")
@@ -169,21 +183,18 @@ class GeminiDecoder:
             return []
         return [ReasoningPiece(text) if is_thought else TextPiece(text)]
 
-    def finish(self, *, is_whole: bool = False) -> tuple[list[Piece], Response]:
+    def finish(self) -> tuple[list[Piece], Response]:
         """Give the whole reply; nothing was held back.
 
-        Args:
-            is_whole: the reply is a document that was read to its end, so that it may lack a finish reason.
-
         Raises:
-            ConnectionFailedError: there was no finish reason.
+            ConnectionFailedError: a stream had no finish reason; a document may lack it.
         """
-        if not self.has_candidate or not (self._finish or is_whole):
-            raise ConnectionFailedError(f"{self._where} ended its stream in the middle of the reply")
-        message = Message(Role.ASSISTANT, tuple(self._parts()))
-        usage, is_counted = counted_or_estimated(read_usage(self._usage), self._request, message)
-        reason = self._finish_reason(message)
-        return [], Response(message, reason, usage, self._model, self._id, is_counted)
+        if not self._has_candidate or not (self._finish or self.done):
+            raise self._cut_off()
+        parts = tuple(self._parts())
+        # A call of no known tool ends with a reason of its own.
+        finish = finish_with_calls(_FINISH.get(self._finish or "STOP", FinishReason.OTHER), parts)
+        return [], self._response(parts, finish, _read_usage(self._usage))
 
     def _parts(self) -> Iterator[Part]:
         """Thoughts come before what was thought about, a signature directly before the part that it signs."""
@@ -214,34 +225,8 @@ class GeminiDecoder:
         ids.add(given)
         return ToolCall(given, name, arguments)
 
-    def _finish_reason(self, message: Message) -> FinishReason:
-        finish = _FINISH.get(self._finish or "STOP", FinishReason.OTHER)
-        if finish in {
-            FinishReason.STOP,
-            FinishReason.OTHER,
-        }:  # a call of no known tool ends with a reason of its own
-            has_calls = any(isinstance(part, ToolCall) for part in message.parts)
-            return FinishReason.TOOL_CALLS if has_calls else finish
-        return finish
 
-
-def decode_reply(body: bytes, request: Request, *, model: str, where: str) -> Response:
-    """Read a whole reply, or the JSON list that a stream without `alt=sse` is.
-
-    Raises:
-        ModelError: the body is an error, or no reply.
-    """
-    decoder = GeminiDecoder(request, model=model, where=where)
-    if body.lstrip()[:1] == b"[":
-        decoder.feed("", body.decode("utf-8", "replace"))
-    else:
-        decoder.take(read_reply(body, where))
-    if not decoder.has_candidate:
-        raise ProviderError(f"{where} answered without a reply in it (no candidates); check the API address")
-    return decoder.finish(is_whole=True)[1]
-
-
-def read_usage(usage: Mapping[str, Any]) -> Usage | None:
+def _read_usage(usage: Mapping[str, Any]) -> Usage | None:
     """The vendor's counts; None where nothing was counted.
 
     https://ai.google.dev/api/generate-content#UsageMetadata: thoughts are not among the candidates' tokens,

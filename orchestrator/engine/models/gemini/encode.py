@@ -15,18 +15,16 @@ from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 from orchestrator.core.errors import ConfigurationError, InvalidRequestError
 from orchestrator.core.messages import Image, Reasoning, Role, Text, ToolCall, ToolResult
 from orchestrator.engine.models.base import ToolChoice
-from orchestrator.engine.models.failures import error_from_body
-from orchestrator.engine.models.gemini.decode import OPAQUE, PART, SIGNATURE, GeminiDecoder, decode_reply
+from orchestrator.engine.models.gemini.decode import OPAQUE, PART, SIGNATURE, GeminiDecoder
 from orchestrator.engine.models.refusals import Refused
 from orchestrator.engine.models.wire import EncodedMessages, WireRequest, dotted_name, endpoint, host_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from datetime import datetime
 
     from orchestrator.core.errors import ModelError
     from orchestrator.core.messages import Message
-    from orchestrator.engine.models.base import Request, Response
+    from orchestrator.engine.models.base import Request
 
 
 _NUMBERED = re.compile(r"gemini-(\d+)(?:\.(\d+))?(?![\d.])")
@@ -257,21 +255,9 @@ class GeminiWire:
         yield {"functionResponse": response}
         yield from (_picture(image) for image in result.images if image not in inside)
 
-    def decode(self, body: bytes, request: Request) -> Response:
-        """Read a whole reply.
-
-        Raises:
-            ModelError: the body is an error, or no reply.
-        """
-        return decode_reply(body, request, model=self.model, where=host_of(self.address))
-
     def decoder(self, request: Request) -> GeminiDecoder:
-        """A reader for one streamed reply."""
+        """A reader for one reply."""
         return GeminiDecoder(request, model=self.model, where=host_of(self.address))
-
-    def error(self, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> ModelError:
-        """Classify an HTTP reply that is not a success."""
-        return error_from_body(status, headers, body, now, host_of(self.address))
 
     def relax(self, request: Request, error: ModelError) -> GeminiWire | None:
         """The wire without what the server refused: a thinking level, all of thinking, a reply's schema, a setting."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.errors import ConnectionFailedError, OverloadedError, ProviderError
-from orchestrator.core.messages import FinishReason, Message, Reasoning, Role, Text, ToolCall
+from orchestrator.core.errors import OverloadedError
+from orchestrator.core.messages import FinishReason, Reasoning, Text, ToolCall
 from orchestrator.engine.models.base import CallPiece, ReasoningPiece, Response, TextPiece
 from orchestrator.engine.models.failures import error_in_reply
-from orchestrator.engine.models.usage import counted_or_estimated, openai_usage
+from orchestrator.engine.models.usage import openai_usage
 from orchestrator.engine.models.wire import (
+    ReplyDecoder,
     dicts,
+    finish_with_calls,
     made_up_id,
     read_arguments,
-    read_event,
     read_json,
-    read_reply,
     text_of,
 )
 
@@ -201,15 +201,11 @@ _FINISH = {
 _BUSY_FINISHES = {"insufficient_system_resource", "error"}
 
 
-class ChatDecoder:
-    """Reads one streamed reply."""
+class ChatDecoder(ReplyDecoder):
+    """Reads one reply."""
 
     def __init__(self, request: Request, *, model: str, where: str) -> None:
-        self.done = False
-        self._request = request
-        self._where = where
-        self._model = model
-        self._id: str | None = None
+        super().__init__(request, model=model, where=where)
         self._finish: str | None = None
         self._usage: Mapping[str, Any] | None = None
         self._has_choice = False
@@ -221,28 +217,21 @@ class ChatDecoder:
         self._calls = CallPieces()
         self._splitter = ThinkSplitter()
 
-    def feed(self, event: str, data: str) -> list[Piece]:
-        """Take one server-sent event.
-
-        Raises:
-            ModelError: the event is an error, or no JSON.
-        """
-        if self.done or not data.strip():
-            return []
-        if data.strip() == "[DONE]":
-            self.done = True
-            return []
-        chunk = read_event(data, self._where)
-        if not isinstance(chunk, dict):
-            return []
+    def _take_event(self, event: str, chunk: Mapping[str, Any]) -> list[Piece]:
         if event == "error" or _is_error(chunk):
             if self._finish:
                 return []  # the reply is complete; some servers add a note about its length as an error
             raise error_in_reply(chunk, self._where)
-        return self.take(chunk)
+        return self._take(chunk)
 
-    def take(self, chunk: Mapping[str, Any]) -> list[Piece]:
-        """Add a chunk of a stream, or a whole reply."""
+    def _take_document(self, value: Mapping[str, Any]) -> None:
+        if _is_error(value):
+            raise error_in_reply(value, self._where)
+        if not dicts(value.get("choices")):
+            raise self._no_reply("without a reply in it (no choices)")
+        self._take(value)
+
+    def _take(self, chunk: Mapping[str, Any]) -> list[Piece]:
         self._id = text_of(chunk.get("id")) or self._id
         self._model = text_of(chunk.get("model")) or self._model
         groq = chunk.get("x_groq")
@@ -318,13 +307,11 @@ class ChatDecoder:
             ConnectionFailedError: there was neither a finish reason nor the end mark.
         """
         if not self._has_choice or not (self._finish or self.done):
-            raise ConnectionFailedError(f"{self._where} ended its stream in the middle of the reply")
+            raise self._cut_off()
         held = self._splitter.finish()
         self._keep(held)
-        message = Message(Role.ASSISTANT, tuple(self._parts()))
-        usage, is_counted = counted_or_estimated(openai_usage(self._usage), self._request, message)
-        reason = self._finish_reason(message)
-        return held, Response(message, reason, usage, self._model, self._id, is_counted)
+        parts = tuple(self._parts())
+        return held, self._response(parts, self._finish_reason(parts), openai_usage(self._usage))
 
     def _parts(self) -> Iterator[Part]:
         calls, extras = self._calls.finish(self._id)
@@ -338,32 +325,11 @@ class ChatDecoder:
             yield Text(text)
         yield from calls
 
-    def _finish_reason(self, message: Message) -> FinishReason:
+    def _finish_reason(self, parts: tuple[Part, ...]) -> FinishReason:
         # A whole reply, or a stream with its end mark, may lack the reason and is complete all the same.
-        finish = _FINISH.get(self._finish or "stop", FinishReason.OTHER)
-        complete = finish in {FinishReason.STOP, FinishReason.OTHER}
-        if complete and any(isinstance(part, ToolCall) for part in message.parts):
-            return FinishReason.TOOL_CALLS
-        if complete and self._refusal:
-            return FinishReason.REFUSAL
-        return finish
-
-
-def decode_reply(body: bytes, request: Request, *, model: str, where: str) -> Response:
-    """Read a whole reply.
-
-    Raises:
-        ModelError: the body is an error, or no reply.
-    """
-    value = read_reply(body, where)
-    if _is_error(value):
-        raise error_in_reply(value, where)
-    if not dicts(value.get("choices")):
-        raise ProviderError(f"{where} answered without a reply in it (no choices); check the API address")
-    decoder = ChatDecoder(request, model=model, where=where)
-    decoder.take(value)
-    decoder.done = True
-    return decoder.finish()[1]
+        finish = finish_with_calls(_FINISH.get(self._finish or "stop", FinishReason.OTHER), parts)
+        refused = self._refusal and finish in {FinishReason.STOP, FinishReason.OTHER}
+        return FinishReason.REFUSAL if refused else finish
 
 
 def _is_error(value: Mapping[str, Any]) -> bool:

@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import InvalidRequestError, ModelNotFoundError, OverloadedError, ProviderError
 from orchestrator.core.messages import Image, Reasoning, Role, Text, ToolCall, ToolResult
-from orchestrator.engine.models.failures import error_from_body
 from orchestrator.engine.models.openai_chat.decode import (
     EXTRA_CONTENT,
     REASONING_DETAILS,
     REASONING_FIELD,
     ChatDecoder,
-    decode_reply,
 )
 from orchestrator.engine.models.refusals import Refused, highest_reply_limit
 from orchestrator.engine.models.schemas import openai_format
@@ -36,11 +34,10 @@ from orchestrator.engine.models.wire import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from datetime import datetime
 
     from orchestrator.core.errors import ModelError
     from orchestrator.core.messages import JsonObject, Message, Part, ToolDefinition
-    from orchestrator.engine.models.base import Request, Response
+    from orchestrator.engine.models.base import Request
 
 
 SUFFIX = "/chat/completions"
@@ -147,21 +144,9 @@ class ChatWire:
             "parallel_tool_calls": request.parallel_tool_calls if request.tools else None,
         }
 
-    def decode(self, body: bytes, request: Request) -> Response:
-        """Read a whole reply.
-
-        Raises:
-            ModelError: the body is an error, or no reply.
-        """
-        return decode_reply(body, request, model=self.model, where=host_of(self.url))
-
     def decoder(self, request: Request) -> ChatDecoder:
-        """A reader for one streamed reply."""
+        """A reader for one reply."""
         return ChatDecoder(request, model=self.model, where=host_of(self.url))
-
-    def error(self, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> ModelError:
-        """Classify an HTTP reply that is not a success."""
-        return error_from_body(status, headers, body, now, host_of(self.url))
 
     def relax(self, request: Request, error: ModelError) -> ChatWire | None:
         """The wire without what the server refused: schema, usage in streams, a name of the limit, other fields."""

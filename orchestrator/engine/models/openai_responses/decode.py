@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ConnectionFailedError, ProviderError
-from orchestrator.core.messages import FinishReason, Message, Reasoning, Role, Text, ToolCall
+from orchestrator.core.messages import FinishReason, Reasoning, Text, ToolCall
 from orchestrator.engine.models.base import CallPiece, ReasoningPiece, Response, TextPiece
 from orchestrator.engine.models.failures import error_in_reply
-from orchestrator.engine.models.usage import counted_or_estimated, openai_usage
-from orchestrator.engine.models.wire import dicts, made_up_id, read_arguments, read_event, read_reply, text_of
+from orchestrator.engine.models.usage import openai_usage
+from orchestrator.engine.models.wire import ReplyDecoder, dicts, made_up_id, read_arguments, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -240,46 +240,39 @@ _COUNTS = {
 }
 
 
-class ResponsesDecoder:
-    """Reads one streamed reply."""
+class ResponsesDecoder(ReplyDecoder):
+    """Reads one reply."""
 
     def __init__(self, request: Request, *, model: str, where: str) -> None:
-        self.done = False
-        self._request = request
-        self._where = where
-        self._model = model
-        self._id: str | None = None
+        super().__init__(request, model=model, where=where)
         self._status = ""
         self._reason = ""
         self._is_bare = False
         self._usage: Usage | None = None
         self._items = Items()
 
-    def feed(self, event: str, data: str) -> list[Piece]:
-        """Take one server-sent event.
-
-        Raises:
-            ModelError: the event is an error, or no JSON, or says that the reply failed.
-        """
-        if self.done or not data.strip():
-            return []
-        if data.strip() == "[DONE]":
-            self.done = True
-            return []
-        value = read_event(data, self._where)
-        if not isinstance(value, dict):
-            return []
-        kind = text_of(value.get("type")) or event
-        if kind == "error" or (value.get("error") and not value.get("response")):
-            raise error_in_reply(value, self._where)
-        response = value.get("response")
+    def _take_event(self, event: str, chunk: Mapping[str, Any]) -> list[Piece]:
+        kind = text_of(chunk.get("type")) or event
+        if kind == "error" or (chunk.get("error") and not chunk.get("response")):
+            raise error_in_reply(chunk, self._where)
+        response = chunk.get("response")
         if kind in _ENDS and isinstance(response, dict):
-            return self.take_whole(response, ending=kind.rpartition(".")[2])
+            return self._take_whole(response, ending=kind.rpartition(".")[2])
         if isinstance(response, dict):
             self._take_names(response)
-        return self._take(kind, value)
+        return self._take(kind, chunk)
 
-    def take_whole(self, response: Mapping[str, Any], *, ending: str = "") -> list[Piece]:
+    def _take_document(self, value: Mapping[str, Any]) -> None:
+        if isinstance(whole := value.get("response"), dict):  # the last event of a stream, as a document
+            value = whole
+        if value.get("object") == "error" or value.get("type") == "error":
+            raise error_in_reply(value, self._where)
+        is_reply = isinstance(value.get("output"), list) or text_of(value.get("status")) in _STATUSES
+        if not is_reply and not value.get("error"):
+            raise self._no_reply("without a reply in it (no output)")
+        self._take_whole(value)
+
+    def _take_whole(self, response: Mapping[str, Any], *, ending: str = "") -> list[Piece]:
         """Take a whole reply, or the last event of a stream, which repeats it.
 
         Raises:
@@ -349,19 +342,17 @@ class ResponsesDecoder:
             ConnectionFailedError: the stream had no end, or no reply in it.
         """
         if not self.done or not (self._status or self._items.listed):
-            raise ConnectionFailedError(f"{self._where} ended its stream in the middle of the reply")
-        message = Message(Role.ASSISTANT, tuple(self._items.parts(self._id)))
-        usage, is_counted = counted_or_estimated(self._usage, self._request, message)
-        reason = self._finish_reason(message)
-        return [], Response(message, reason, usage, self._model, self._id, is_counted)
+            raise self._cut_off()
+        parts = self._items.parts(self._id)
+        return [], self._response(parts, self._finish_reason(parts), self._usage)
 
-    def _finish_reason(self, message: Message) -> FinishReason:
+    def _finish_reason(self, parts: Sequence[Part]) -> FinishReason:
         if self._status == "incomplete" or self._reason:
             return _INCOMPLETE.get(self._reason, FinishReason.OTHER)
         limit = self._request.max_output_tokens
         if self._is_bare and self._usage is not None and limit and self._usage.output_tokens >= limit:
             return FinishReason.LENGTH  # llama.cpp calls a reply complete that ran into the limit
-        if any(isinstance(part, ToolCall) for part in message.parts):
+        if any(isinstance(part, ToolCall) for part in parts):
             return FinishReason.TOOL_CALLS
         if any(item.refused for item in self._items.listed):
             return FinishReason.REFUSAL
@@ -370,25 +361,6 @@ class ResponsesDecoder:
 
 _STATUSES = frozenset({"completed", "failed", "in_progress", "cancelled", "queued", "incomplete"})
 """https://platform.openai.com/docs/api-reference/responses/object"""
-
-
-def decode_reply(body: bytes, request: Request, *, model: str, where: str) -> Response:
-    """Read a whole reply.
-
-    Raises:
-        ModelError: the body is an error, or no reply.
-    """
-    value = read_reply(body, where)
-    if isinstance(whole := value.get("response"), dict):  # the last event of a stream, as a document
-        value = whole
-    if value.get("object") == "error" or value.get("type") == "error":
-        raise error_in_reply(value, where)
-    is_reply = isinstance(value.get("output"), list) or text_of(value.get("status")) in _STATUSES
-    if not is_reply and not value.get("error"):
-        raise ProviderError(f"{where} answered without a reply in it (no output); check the API address")
-    decoder = ResponsesDecoder(request, model=model, where=where)
-    decoder.take_whole(value)
-    return decoder.finish()[1]
 
 
 def _rest(item: Item) -> list[Piece]:

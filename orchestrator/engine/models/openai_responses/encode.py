@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import InvalidRequestError, ModelNotFoundError, OverloadedError, ProviderError
 from orchestrator.core.messages import Image, Reasoning, Role, Text, ToolCall, ToolResult
-from orchestrator.engine.models.failures import error_from_body
 from orchestrator.engine.models.openai_responses.decode import (
     CALL,
     FOLLOWING,
     ITEM,
     MESSAGE,
     ResponsesDecoder,
-    decode_reply,
 )
 from orchestrator.engine.models.refusals import Refused
 from orchestrator.engine.models.schemas import allows_strict, openai_format
@@ -38,11 +36,10 @@ from orchestrator.engine.models.wire import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from datetime import datetime
 
     from orchestrator.core.errors import ModelError
     from orchestrator.core.messages import JsonObject, Message, ToolDefinition
-    from orchestrator.engine.models.base import Request, Response
+    from orchestrator.engine.models.base import Request
 
 
 # The vendor refuses what is longer, and other characters in names.
@@ -291,21 +288,9 @@ class ResponsesWire:
             "strict": strict,
         }
 
-    def decode(self, body: bytes, request: Request) -> Response:
-        """Read a whole reply.
-
-        Raises:
-            ModelError: the body is an error, or no reply.
-        """
-        return decode_reply(body, request, model=self.model, where=host_of(self.url))
-
     def decoder(self, request: Request) -> ResponsesDecoder:
-        """A reader for one streamed reply."""
+        """A reader for one reply."""
         return ResponsesDecoder(request, model=self.model, where=host_of(self.url))
-
-    def error(self, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> ModelError:
-        """Classify an HTTP reply that is not a success."""
-        return error_from_body(status, headers, body, now, host_of(self.url))
 
     def relax(self, request: Request, error: ModelError) -> ResponsesWire | None:
         """The wire without the extra that the server refused, if this request has it."""

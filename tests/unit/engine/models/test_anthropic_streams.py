@@ -202,4 +202,4 @@ def test_any_json_gives_a_reply_or_an_error_of_ours(events: list[tuple[str, Any]
         decoder.finish()
     for _, value in events:
         with contextlib.suppress(ModelError):
-            WIRE.decode(json.dumps({"content": [value], "usage": value}).encode(), ASK)
+            WIRE.decoder(ASK).read(json.dumps({"content": [value], "usage": value}).encode())

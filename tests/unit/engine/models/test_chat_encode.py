@@ -38,7 +38,7 @@ def whole(message: dict[str, Any], finish: str | None = "stop", **more: Any) -> 
         "choices": [{"index": 0, "message": message, "finish_reason": finish}],
         **more,
     }
-    return WIRE.decode(json.dumps(body).encode(), ASK)
+    return WIRE.decoder(ASK).read(json.dumps(body).encode())
 
 
 def call_piece(

@@ -71,7 +71,7 @@ def parsed(arguments: str) -> Any:
 
 @pytest.mark.parametrize("file", sorted(DATA.glob("*.json")), ids=lambda file: file.name)
 def test_whole_replies_are_read_as_the_vendor_reads_them(file: Path) -> None:
-    ours = WIRE.decode(file.read_bytes(), REQUEST)
+    ours = WIRE.decoder(REQUEST).read(file.read_bytes())
     with vendor_client(file.read_bytes(), "application/json") as client:
         theirs = client.chat.completions.create(model="m", messages=[])
     message, usage = theirs.choices[0].message, theirs.usage

@@ -44,7 +44,7 @@ def items(*messages: Message, wire: ResponsesWire = WIRE) -> list[dict[str, Any]
 
 
 def replied(*output: dict[str, Any]) -> Message:
-    return WIRE.decode(json.dumps(vendor.whole(output)).encode(), Request("", ())).message
+    return WIRE.decoder(Request("", ())).read(json.dumps(vendor.whole(output)).encode()).message
 
 
 def test_the_body_of_a_conversation() -> None:

@@ -140,7 +140,7 @@ def test_whole_replies_are_read_as_the_vendor_reads_them(
     content = json.dumps(vendor.whole(output, **more)).encode()
     with vendor_client(content, "application/json") as client:
         theirs = client.responses.create(model="m", input="")
-    check_same(WIRE.decode(content, REQUEST), theirs)
+    check_same(WIRE.decoder(REQUEST).read(content), theirs)
 
 
 @pytest.mark.parametrize(("output", "more"), REPLIES.values(), ids=REPLIES)
@@ -166,7 +166,7 @@ def test_streams_are_read_as_the_vendor_reads_them(
 def test_a_reply_goes_back_in_the_vendors_types(
     output: Sequence[Mapping[str, Any]], more: dict[str, Any]
 ) -> None:
-    message = WIRE.decode(json.dumps(vendor.whole(output, **more)).encode(), REQUEST).message
+    message = WIRE.decoder(REQUEST).read(json.dumps(vendor.whole(output, **more)).encode()).message
     check(ResponseCreateParamsNonStreaming, WIRE.encode(Request("", (message,)), stream=False).body)
 
 
