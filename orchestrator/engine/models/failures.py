@@ -27,7 +27,7 @@ from orchestrator.core.errors import (
     SpentQuotaError,
 )
 from orchestrator.engine.models.refusals import is_other_limit, is_overflow
-from orchestrator.engine.models.wire import dicts, read_json, text_of
+from orchestrator.engine.models.wire import as_text, dicts, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -68,15 +68,15 @@ def resume_time(status: int, headers: Mapping[str, str], message: str, now: date
     waits = [
         milliseconds / 1_000 if milliseconds is not None else None,
         _seconds_until(headers.get("retry-after"), now),
-        _seconds_until(wait_in(message), now),
-        (date - now).total_seconds() if (date := date_in(message)) else None,
+        _seconds_until(_wait_in(message), now),
+        (date - now).total_seconds() if (date := _date_in(message)) else None,
         _reset(headers, now) if status == HTTPStatus.TOO_MANY_REQUESTS else None,
     ]
     seconds = next((wait for wait in waits if wait is not None), None)
     return None if seconds is None else now + timedelta(seconds=min(max(seconds, 0.0), _LONGEST_SECONDS))
 
 
-def quota_time(headers: Mapping[str, str], message: str, now: datetime) -> datetime | None:
+def _quota_time(headers: Mapping[str, str], message: str, now: datetime) -> datetime | None:
     """When a spent quota is free again, as far as the server said so.
 
     Waits of seconds are left out: they belong to the pace of requests, which servers name with
@@ -84,20 +84,20 @@ def quota_time(headers: Mapping[str, str], message: str, now: datetime) -> datet
     of a clock that goes wrong, here or there: it is asked again a little later.
     """
     least = now + timedelta(seconds=LEAST_QUOTA_SECONDS)
-    date = date_in(message)
+    date = _date_in(message)
     if date is not None:
         return max(least, min(date, now + timedelta(seconds=_LONGEST_SECONDS)))
     named = resume_time(HTTPStatus.OK, headers, message, now)
     return named if named and named >= least else None
 
 
-def wait_in(message: str) -> str:
+def _wait_in(message: str) -> str:
     """The wait in the words of an error ("try again in 18.6s", "wait 2 minutes"), empty where there is none."""
     found = _TRY_AGAIN.search(message)
     return (found[1] or found[2]) if found else ""
 
 
-def date_in(message: str) -> datetime | None:
+def _date_in(message: str) -> datetime | None:
     """The date on which there is access again, in the words of an error; in UTC."""
     found = _ON_A_DATE.search(message)
     if found is None:
@@ -177,12 +177,12 @@ def _number(text: str | None) -> float | None:
     return number if math.isfinite(number) and number >= 0 else None
 
 
-def read_details(details: object) -> tuple[list[str], str]:
+def _read_details(details: object) -> tuple[list[str], str]:
     """The words that tell the kind of error, and how long to wait (`34s`), empty where nothing is asked."""
     listed = dicts(details)
-    quotas = [text_of(quota.get("quotaId")) for item in listed for quota in dicts(item.get("violations"))]
-    words = [text_of(item.get("reason")) for item in listed] + quotas
-    waits = [text_of(item.get("retryDelay")) for item in listed]
+    quotas = [as_text(quota.get("quotaId")) for item in listed for quota in dicts(item.get("violations"))]
+    words = [as_text(item.get("reason")) for item in listed] + quotas
+    waits = [as_text(item.get("retryDelay")) for item in listed]
     return [word for word in words if word], next(filter(None, waits), "")
 
 
@@ -202,7 +202,7 @@ _CHECK_NAME = "check the model's name and the API address"
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
+class _Complaint:
     """What an error body says.
 
     Attributes:
@@ -330,17 +330,17 @@ def error_from_body(
         where: the server's host, for the message.
     """
     try:
-        complaint = read_complaint(read_json(body))
+        complaint = _read_complaint(read_json(body))
     except ValueError:
         text = body.decode("utf-8", "replace").strip()
-        complaint = Complaint("a web page" if text.startswith("<") else _one_line(text))
+        complaint = _Complaint("a web page" if text.startswith("<") else _one_line(text))
     error = _error(status, headers, complaint, now, where)
     error.is_unexplained = _is_unexplained(error, complaint)
     return error
 
 
 def _error(
-    status: int, headers: Mapping[str, str], complaint: Complaint, now: datetime, where: str
+    status: int, headers: Mapping[str, str], complaint: _Complaint, now: datetime, where: str
 ) -> ModelError:
     kind, hint = _kind(status, complaint)
     message = _message(where, status, complaint, hint)
@@ -349,23 +349,23 @@ def _error(
     if issubclass(kind, SpentQuotaError):
         return kind(message, status=status, resume_at=_quota_resets(complaint, asked, now))
     if issubclass(kind, RateLimitError) and may_not_retry:
-        later = quota_time(asked, complaint.message, now) or now + timedelta(seconds=LEAST_QUOTA_SECONDS)
+        later = _quota_time(asked, complaint.message, now) or now + timedelta(seconds=LEAST_QUOTA_SECONDS)
         return SpentQuotaError(message, status=status, resume_at=later)
     if issubclass(kind, ResumableError) and not may_not_retry:
         return kind(message, status=status, resume_at=resume_time(status, asked, complaint.message, now))
     return (ProviderError if issubclass(kind, ResumableError) else kind)(message, status=status)
 
 
-def _quota_resets(complaint: Complaint, headers: Mapping[str, str], now: datetime) -> datetime | None:
+def _quota_resets(complaint: _Complaint, headers: Mapping[str, str], now: datetime) -> datetime | None:
     """When a spent quota is free again; None where somebody has to pay, or to ask for more."""
-    named = quota_time(headers, complaint.message, now)
+    named = _quota_time(headers, complaint.message, now)
     is_daily = _says(complaint, _GOOGLES_DAY) and not _says(complaint, _GOOGLES_MONEY)
     return named or (midnight_pacific(now) if is_daily else None)
 
 
 def error_in_reply(value: object, where: str) -> ModelError:
     """Classify an error object that came with status 200: in a stream, or in place of a reply."""
-    complaint = read_complaint(value)
+    complaint = _read_complaint(value)
     status = complaint.status or HTTPStatus.OK
     kind, hint = _kind(status, complaint)
     message = _message(where, status, complaint, hint)
@@ -374,12 +374,12 @@ def error_in_reply(value: object, where: str) -> ModelError:
             return RateLimitError(
                 message, status=status
             )  # asked again, the server names the time by a status
-        return kind(message, status=status, resume_at=date_in(complaint.message))
+        return kind(message, status=status, resume_at=_date_in(complaint.message))
     if not issubclass(kind, ResumableError):
         error = kind(message, status=status)
         error.is_unexplained = _is_unexplained(error, complaint)
         return error
-    named = wait_in(complaint.message)
+    named = _wait_in(complaint.message)
     return kind(
         message, status=status, waits={**complaint.waits, **({"retry-after": named} if named else {})}
     )
@@ -403,7 +403,7 @@ _UNEXPLAINED = frozenset(
 )
 
 
-def _is_unexplained(error: ModelError, complaint: Complaint) -> bool:
+def _is_unexplained(error: ModelError, complaint: _Complaint) -> bool:
     """Whether a request was refused for no reason that is known: nothing is named that would be wrong with it."""
     if type(error) not in {InvalidRequestError, OverloadedError, ProviderError}:
         return False
@@ -412,11 +412,11 @@ def _is_unexplained(error: ModelError, complaint: Complaint) -> bool:
     return error.status in _UNEXPLAINED and not known
 
 
-def read_complaint(value: object) -> Complaint:
+def _read_complaint(value: object) -> _Complaint:
     """Find the message and its kind in any vendor's error body."""
     outer = value[0] if isinstance(value, list) and value else value
     if not isinstance(outer, dict):
-        return Complaint(_one_line(str(outer)))
+        return _Complaint(_one_line(str(outer)))
     error = outer.get("error") or outer.get("base_resp") or outer
     inner: Mapping[str, Any] = error if isinstance(error, dict) else {**outer, "message": error}
     metadata = inner.get("metadata")
@@ -424,10 +424,10 @@ def read_complaint(value: object) -> Complaint:
     said = [next(filter(None, map(inner.get, _MESSAGE_FIELDS)), None), upstream]
     kinds = [inner.get(key) for key in ("type", "code", "status", "reason")]
     details = inner.get("details")
-    more, delay = read_details(details)
+    more, delay = _read_details(details)
     retry = {"retry-after": delay} if delay else {}
     kinds += [*more, details.get("error_code") if isinstance(details, dict) else None]
-    return Complaint(
+    return _Complaint(
         message=_one_line(": ".join(str(part) for part in said if part)),
         kinds=" ".join(kind for kind in kinds if isinstance(kind, str)),
         param=str(inner.get("param") or ""),
@@ -467,19 +467,19 @@ def _shown(line: str) -> str:
     return line if len(line) <= MAX_MESSAGE_CHARACTERS else f"{line[: MAX_MESSAGE_CHARACTERS - 1]}…"
 
 
-def _message(where: str, status: int, complaint: Complaint, hint: str) -> str:
+def _message(where: str, status: int, complaint: _Complaint, hint: str) -> str:
     said = _shown(complaint.message or complaint.kinds) or "no reason given"
     field = f" (in {complaint.param})" if complaint.param and complaint.param not in said else ""
     answered = "in its reply" if status == HTTPStatus.OK else f"with status {status}"
     return f"{where} reported an error {answered}: {said}{field}{f' [{hint}]' if hint else ''}"
 
 
-def _says(complaint: Complaint, rule: _Rule) -> bool:
+def _says(complaint: _Complaint, rule: _Rule) -> bool:
     text = f"{complaint.kinds} {complaint.message}" if rule.in_message else complaint.kinds
     return rule.words.search(text) is not None
 
 
-def _kind(status: int, complaint: Complaint) -> tuple[type[ModelError], str]:
+def _kind(status: int, complaint: _Complaint) -> tuple[type[ModelError], str]:
     known = next((rule for rule in _FIRST_RULES if _says(complaint, rule)), None)
     text = f"{complaint.kinds} {complaint.message}"
     if known is None and is_overflow(status, text, complaint.param):

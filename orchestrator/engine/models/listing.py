@@ -13,8 +13,6 @@ from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, 
 from orchestrator.core.messages import Message
 from orchestrator.engine.models.base import Request
 from orchestrator.engine.models.catalog import ModelRef, Provider
-from orchestrator.engine.models.failures import error_from_body
-from orchestrator.engine.models.transport import read_list
 from orchestrator.engine.models.wire import dicts, endpoint, host_of, read_json
 
 if TYPE_CHECKING:
@@ -76,6 +74,8 @@ def _listed(api_url: str, api_key: str | None, seconds: float) -> list[JsonObjec
     """The entries of the list; or what the server did instead, in words."""
     import httpx2
 
+    from orchestrator.engine.models.transport import read_list
+
     url, clock = _address(api_url), SystemClock()
     end = clock.monotonic() + seconds
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
@@ -135,6 +135,9 @@ def look_for(  # noqa: PLR0913  who, where, by which protocol, and how long
         ModelError: the server cannot be reached, or refuses.
     """
     import httpx2
+
+    from orchestrator.engine.models.failures import error_from_body
+    from orchestrator.engine.models.transport import read_list
 
     url = _url(ref, api_url, wire)
     headers = dict(wire.encode(Request("", [Message.user("?")]), stream=False).headers)

@@ -160,7 +160,7 @@ def is_overflow(status: int, text: str, param: str = "") -> bool:
 
 def _is_of_time_or_reply(text: str) -> bool:
     """Whether it is the pace of requests that is too high, or the reply that is too long."""
-    return _PACE.search(text) is not None or room_for_reply(text) is not None or _is_reply_limit(text)
+    return _PACE.search(text) is not None or _room_for_reply(text) is not None or _is_reply_limit(text)
 
 
 def is_other_limit(text: str) -> bool:
@@ -168,7 +168,7 @@ def is_other_limit(text: str) -> bool:
     return _OTHER_LIMIT.search(text) is not None
 
 
-def room_for_reply(text: str) -> int | None:
+def _room_for_reply(text: str) -> int | None:
     """The limit of a reply that a server would take, where the input alone is at most half of the window.
 
     Servers refuse `max_tokens` that does not fit beside the input. It is half of what is left, so that a
@@ -185,8 +185,8 @@ def room_for_reply(text: str) -> int | None:
 def highest_reply_limit(text: str) -> int | None:
     """The highest output limit that a refusal of a higher one names, or that fits beside the input."""
     if not _is_reply_limit(text):
-        return room_for_reply(text)
-    if (room := room_for_reply(text)) is not None:
+        return _room_for_reply(text)
+    if (room := _room_for_reply(text)) is not None:
         return room
     found = next(filter(None, (form.search(text) for form in _NAMED_LIMITS)), None)
     return None if found is None else max(_count(found[1]) - int("exclusive" in found[0].lower()), 1)
@@ -265,7 +265,7 @@ _ALIASES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedFields:
     """What a server has turned out not to take.
 
     Attributes:
@@ -296,7 +296,7 @@ class Refused:
             wanted = instead if wanted == refused else wanted
         return wanted
 
-    def after_effort(self, said: str, effort: object) -> Refused | None:
+    def after_effort(self, said: str, effort: object) -> RefusedFields | None:
         """The same with the nearest level of those that an error lists; None where it lists none."""
         refused = {level for level, _ in self.efforts} | {str(effort)}
         nearest = nearest_effort(said, str(effort), refused)
@@ -304,7 +304,7 @@ class Refused:
 
     def after(
         self, error: ModelError, sent: Mapping[str, Any], users: Mapping[str, Any], limit: int | None
-    ) -> Refused | None:
+    ) -> RefusedFields | None:
         """What is refused after this error, if it names anything that can be left out; else None.
 
         Args:
@@ -369,7 +369,7 @@ def named_field(said: str, fields: list[str], *, exactly: bool = False) -> str |
     )
 
 
-def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """What is different in a request that is sent again, in words: "without reasoning_effort"."""
     gone = [name for name in before if name not in after]
     other = [

@@ -19,7 +19,7 @@ from orchestrator.core.errors import (
 from orchestrator.core.masking import without, without_bytes
 from orchestrator.engine.models.base import Completed, Relaxed, Response, Restarted, Waiting
 from orchestrator.engine.models.failures import count_waits, error_from_body, is_transient
-from orchestrator.engine.models.refusals import changes
+from orchestrator.engine.models.refusals import changed_fields
 from orchestrator.engine.models.wire import host_of
 
 if TYPE_CHECKING:
@@ -53,17 +53,17 @@ LEAST_PIECE_CHARACTERS = 32
 DRAIN_SECONDS = 0.25
 MAX_RELAXATIONS = 5
 
-PLAIN = {"accept-encoding": "identity"}
+_UNPACKED = {"accept-encoding": "identity"}
 """Asks for a body that is not packed. A server that packs it all the same is understood, within the bounds."""
 
 
-def oversized(host: str, what: str, most: int) -> ProviderError:
-    """The error of a reply that nobody can mean. It is not asked for again."""
+def _oversized(host: str, what: str, most: int) -> ProviderError:
+    """The error for a reply that is too large. The request is not sent again."""
     return ProviderError(f"{host} sent {what} of more than {most:,} bytes; the rest was not read")
 
 
-def connection_failure(host: str, error: Exception, options: HttpOptions) -> ModelError:
-    """What a broken or silent connection is called, in one line."""
+def _connection_failure(host: str, error: Exception, options: HttpOptions) -> ModelError:
+    """The error for a broken or silent connection."""
     import httpx2
 
     said = " ".join(str(error).split()) or type(error).__name__
@@ -71,7 +71,7 @@ def connection_failure(host: str, error: Exception, options: HttpOptions) -> Mod
         case TimeoutError():
             said = f"no whole reply from {host} within {options.total_seconds:g} s"
         case httpx2.SSEError():
-            return oversized(host, "an event", MAX_EVENT_BYTES)
+            return _oversized(host, "an event", MAX_EVENT_BYTES)
         case httpx2.ConnectTimeout():
             return NotConnectedError(f"cannot connect to {host} within {options.connect_seconds:g} s")
         case httpx2.ConnectError():
@@ -84,7 +84,7 @@ def connection_failure(host: str, error: Exception, options: HttpOptions) -> Mod
     return ConnectionFailedError(said)
 
 
-async def drain(events: AsyncGenerator[object]) -> None:
+async def _drain(events: AsyncGenerator[object]) -> None:
     """Read what comes after the protocol's end mark: only a body read to its end leaves the connection open."""
     import httpx2
 
@@ -96,13 +96,13 @@ async def drain(events: AsyncGenerator[object]) -> None:
         pass  # the reply is complete; the connection is closed instead of kept
 
 
-def is_document(response: httpx2.Response) -> bool:
+def _is_document(response: httpx2.Response) -> bool:
     """Whether the server answered a request for a stream with one JSON document, or with a web page."""
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     return kind.endswith(("json", "html"))
 
 
-async def read_start(response: httpx2.Response) -> bytes:
+async def _read_start(response: httpx2.Response) -> bytes:
     """The beginning of an error's body, as far as it can be read."""
     import httpx2
 
@@ -118,18 +118,14 @@ async def read_start(response: httpx2.Response) -> bytes:
     return body[:MAX_ERROR_BYTES]
 
 
-async def read_document(response: httpx2.Response, host: str) -> bytes:
-    """The whole body, unpacked piece by piece, so that a small one cannot become a huge one.
-
-    Raises:
-        ProviderError: it is too large for a reply.
-    """
+async def _read_document(response: httpx2.Response, host: str) -> bytes:
+    """The whole body, unpacked piece by piece, so that a small one cannot become a huge one."""
     body = bytearray()
     async with aclosing(response.aiter_bytes()) as chunks:
         async for chunk in chunks:
             body += chunk
             if len(body) > MAX_DOCUMENT_BYTES:
-                raise oversized(host, "a reply", MAX_DOCUMENT_BYTES)
+                raise _oversized(host, "a reply", MAX_DOCUMENT_BYTES)
     return bytes(body)
 
 
@@ -154,20 +150,20 @@ def read_list(
         httpx2.HTTPError: no whole answer came.
     """
     body = bytearray()
-    with client.stream("GET", url, headers={**headers, **PLAIN}) as reply:
+    with client.stream("GET", url, headers={**headers, **_UNPACKED}) as reply:
         for chunk in reply.iter_bytes():
             body += chunk
             if len(body) > MAX_DOCUMENT_BYTES:
-                raise oversized(host, "a list", MAX_DOCUMENT_BYTES)
+                raise _oversized(host, "a list", MAX_DOCUMENT_BYTES)
             if is_late():
                 raise ProviderError(f"{host} takes too long for a list")
         return reply.status_code, dict(reply.headers), bytes(body)
 
 
-class BoundedText:
-    """A streamed body as the reader of events wants it, and no more of it than a reply can have.
+class _BoundedText:
+    """Gives the event reader the text of a streamed body, up to a limit.
 
-    It takes the place of the response there: the reader asks for its headers and its text only.
+    The reader uses only the headers and the text of a response.
     """
 
     def __init__(self, response: httpx2.Response, host: str) -> None:
@@ -178,16 +174,12 @@ class BoundedText:
         self._host = host
 
     async def aiter_text(self) -> AsyncIterator[str]:
-        """The text, unpacked piece by piece.
-
-        Raises:
-            ProviderError: it is too long for a reply.
-        """
+        """The text, unpacked piece by piece."""
         seen = 0
         async for text in self._response.aiter_text():
             seen += len(text)
             if seen > MAX_STREAM_BYTES:
-                raise oversized(self._host, "a stream", MAX_STREAM_BYTES)
+                raise _oversized(self._host, "a stream", MAX_STREAM_BYTES)
             yield text
 
 
@@ -214,7 +206,7 @@ class HttpOptions:
     max_backoff_seconds: float = 30.0
 
 
-class Attempts:
+class _Attempts:
     """The tries of one call, and what they have used up so far."""
 
     def __init__(self, options: HttpOptions, clock: Clock, random: Callable[[], float]) -> None:
@@ -244,11 +236,7 @@ class Attempts:
         return max(self._deadline - self._clock.monotonic(), 0.0)
 
     def plan(self, failure: ModelError) -> float:
-        """How many seconds to wait until the request may be sent again.
-
-        Raises:
-            ModelError: the failure itself, if trying again is of no use or would take too long.
-        """
+        """How many seconds to wait until the request may be sent again."""
         self._failures += 1
         if not is_transient(failure) or self._failures >= self.options.tries:
             raise failure
@@ -276,7 +264,7 @@ STALE_SECONDS = 2.0
 _LOOPBACK = ("all://localhost", "all://127.0.0.1", "all://[::1]")
 
 
-class Connection:
+class _Connection:
     """Sends requests to one server.
 
     Args:
@@ -290,12 +278,7 @@ class Connection:
         self.client: httpx2.AsyncClient | None = None
 
     async def post(self, url: str, headers: Mapping[str, str], content: bytes) -> httpx2.Response:
-        """Send JSON and wait for the head of the answer. The caller closes the answer.
-
-        Raises:
-            ConfigurationError: the address, the proxy or the certificates are no good.
-            httpx2.TransportError: no answer came.
-        """
+        """Send JSON and wait for the head of the answer. The caller closes the answer."""
         import httpx2
 
         is_new = False
@@ -311,7 +294,7 @@ class Connection:
             built = client.build_request(
                 "POST",
                 url,
-                headers={**ours, **PLAIN, **headers},
+                headers={**ours, **_UNPACKED, **headers},
                 content=content,
                 extensions={"trace": watch},
             )
@@ -328,7 +311,7 @@ class Connection:
         return await client.send(built, stream=True)
 
     async def aclose(self) -> None:
-        """Let go of the connections. A later request opens new ones."""
+        """Close the connections. A later request opens new ones."""
         client, self.client = self.client, None
         if client is not None:
             await client.aclose()
@@ -395,7 +378,7 @@ class HttpModel:
         self._random = random
         self._on_wait = on_wait
         self._options = options or HttpOptions()
-        self._connection = Connection(self._options, clock)
+        self._connection = _Connection(self._options, clock)
         self._users = 0  # replies under way
         self._closing = False
 
@@ -404,7 +387,7 @@ class HttpModel:
 
     @property
     def name(self) -> str:
-        """What the user calls it: `provider:name`."""
+        """The name as the user writes it: `provider:name`."""
         return self._name
 
     async def aclose(self) -> None:
@@ -414,11 +397,7 @@ class HttpModel:
             await self._connection.aclose()
 
     async def complete(self, request: Request) -> Response:
-        """Ask and wait for the whole reply.
-
-        Raises:
-            ModelError: one of its subclasses; retries are already spent.
-        """
+        """Ask and wait for the whole reply."""
         async with aclosing(self._ask(request, stream=False)) as events:
             async for event in events:
                 if isinstance(event, Completed):
@@ -434,16 +413,12 @@ class HttpModel:
             self._on_wait(event.seconds, event.error)
 
     def stream(self, request: Request) -> AsyncGenerator[StreamEvent]:
-        """Ask and take the reply in pieces. The last event is `Completed`.
-
-        Raises:
-            ModelError: one of its subclasses; retries are already spent.
-        """
+        """Ask and take the reply in pieces. The last event is `Completed`."""
         return self._ask(request, stream=True)
 
     async def _ask(self, request: Request, *, stream: bool) -> AsyncGenerator[StreamEvent]:
         """Try until there is a reply, or until trying makes no more sense."""
-        attempts = Attempts(self._options, self._clock, self._random)
+        attempts = _Attempts(self._options, self._clock, self._random)
         self._users += 1
         try:
             while True:
@@ -463,7 +438,7 @@ class HttpModel:
                 if relaxed is not None and attempts.may_relax():
                     self._wire = relaxed  # kept: the server will not learn the feature between two requests
                     heads = (one.encode(request, stream=stream).head for one in (wire, relaxed))
-                    yield Relaxed(said, changes(*heads))
+                    yield Relaxed(said, changed_fields(*heads))
                     if isinstance(said, ProviderError):  # it may have worked on it before it said no
                         yield Waiting(0.0, said)
                 else:
@@ -487,11 +462,11 @@ class _Exchange:
 
     def __init__(  # noqa: PLR0913  one user passes them on
         self,
-        connection: Connection,
+        connection: _Connection,
         key: str,
         wire: Wire,
         request: Request,
-        attempts: Attempts,
+        attempts: _Attempts,
         *,
         stream: bool,
     ) -> None:
@@ -521,7 +496,7 @@ class _Exchange:
             failure = error
             count_waits(failure, self._attempts.now())
         except (httpx2.TransportError, httpx2.DecodingError, TimeoutError) as error:
-            failure = connection_failure(self._host, error, self._attempts.options)
+            failure = _connection_failure(self._host, error, self._attempts.options)
         try:
             # The reply may be complete although the connection did not end in good form.
             return self._finish()
@@ -533,8 +508,8 @@ class _Exchange:
     async def _next(self) -> list[Piece] | Response:
         if self._events is None:
             self._http = await self._open()
-            if not self._stream or is_document(self._http):
-                body = await self._attempts.within(read_document(self._http, self._host))
+            if not self._stream or _is_document(self._http):
+                body = await self._attempts.within(_read_document(self._http, self._host))
                 return self._wire.decoder(self._request).read(without_bytes(body, self._key))
             self._events = _events(self._http, self._host)
         event = await self._attempts.within(anext(self._events, None))
@@ -545,9 +520,9 @@ class _Exchange:
         for piece in pieces:
             self._said_characters += max(len(piece.text), LEAST_PIECE_CHARACTERS)
         if self._said_characters > MAX_SAID_CHARACTERS:
-            raise oversized(self._host, "a reply", MAX_SAID_CHARACTERS)
+            raise _oversized(self._host, "a reply", MAX_SAID_CHARACTERS)
         if self._decoder.done:
-            await drain(self._events)
+            await _drain(self._events)
             pieces = [*pieces, *self._finish()]
         return pieces
 
@@ -557,7 +532,7 @@ class _Exchange:
         response = await self._attempts.within(self._connection.post(sent.url, headers, sent.content))
         if not response.is_success:
             async with aclosing(response):
-                body = without_bytes(await self._attempts.within(read_start(response)), self._key)
+                body = without_bytes(await self._attempts.within(_read_start(response)), self._key)
             raise error_from_body(
                 response.status_code, dict(response.headers), body, self._attempts.now(), self._host
             )
@@ -580,6 +555,6 @@ class _Exchange:
 def _events(response: httpx2.Response, host: str) -> AsyncGenerator[httpx2.ServerSentEvent]:
     import httpx2
 
-    bounded = cast("httpx2.Response", BoundedText(response, host))
+    bounded = cast("httpx2.Response", _BoundedText(response, host))
     source = httpx2.EventSource(bounded, max_event_size=MAX_EVENT_BYTES)
     return cast("AsyncGenerator[httpx2.ServerSentEvent]", aiter(source))

@@ -329,7 +329,7 @@ def dicts(value: object) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def text_of(value: object) -> str:
+def as_text(value: object) -> str:
     """A field that should be text; empty where it is missing or is something else."""
     return value if isinstance(value, str) else ""
 

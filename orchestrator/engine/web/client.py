@@ -25,14 +25,14 @@ from orchestrator import __version__
 from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.core.masking import without, without_bytes
 from orchestrator.engine.web.addresses import (
-    Address,
+    WebAddress,
     bracketed,
     joined,
     parse_address,
     public_ips,
     system_resolver,
 )
-from orchestrator.engine.web.base import Page, PageKind, SearchHit
+from orchestrator.engine.web.base import PageKind, SearchHit, WebPage
 
 if TYPE_CHECKING:
     import ssl
@@ -99,7 +99,7 @@ class SearchEngine:
         ]
 
 
-def complaint(reply: Any) -> str:
+def _complaint(reply: Any) -> str:
     """What an engine's error says, in one line; empty where it says nothing.
 
     Tavily sends `{"detail": {"error": ...}}`, Brave `{"error": {"detail": ...}}`, Exa `{"error": ...}`.
@@ -176,12 +176,8 @@ ENGINES: Mapping[str, SearchEngine] = MappingProxyType({"tavily": TAVILY, "brave
 """By the name that configuration uses."""
 
 
-def engine_named(name: str) -> SearchEngine:
-    """The engine of this name.
-
-    Raises:
-        ConfigurationError: there is none.
-    """
+def _engine_named(name: str) -> SearchEngine:
+    """The engine of this name."""
     if name not in ENGINES:
         raise ConfigurationError(f"unknown search engine {name[:50]!r}: known are {', '.join(ENGINES)}")
     return ENGINES[name]
@@ -222,7 +218,7 @@ def page_text(content_type: str, data: bytes) -> tuple[PageKind, str]:
     Raises:
         ToolError: it is no text.
     """
-    kind = kind_of(content_type, data[:_START_BYTES])
+    kind = _page_kind(content_type, data[:_START_BYTES])
     text = data.decode(_charset(content_type, data, kind), "replace").removeprefix("\ufeff")
     if "\0" in text[:_START_BYTES]:
         raise ToolError(
@@ -231,12 +227,8 @@ def page_text(content_type: str, data: bytes) -> tuple[PageKind, str]:
     return kind, text
 
 
-def kind_of(content_type: str, start: bytes) -> PageKind:
-    """What a page is, by its declared type; by its first bytes where none was declared.
-
-    Raises:
-        ToolError: it is neither HTML nor text.
-    """
+def _page_kind(content_type: str, start: bytes) -> PageKind:
+    """What a page is, by its declared type; by its first bytes where none was declared."""
     media_type = _media_type(content_type)
     if media_type in _HTML_TYPES or (not media_type and _LOOKS_LIKE_HTML.match(start)):
         return PageKind.HTML
@@ -338,7 +330,7 @@ class HttpWeb:
             ConfigurationError: the engine is unknown or has no key, or no key has such characters.
         """
         if isinstance(engine, str):
-            engine = engine_named(engine)
+            engine = _engine_named(engine)
         self._engine = engine
         self._key = (api_key or "").strip()
         if engine and not self._key:
@@ -353,7 +345,7 @@ class HttpWeb:
         self._resolve = resolve
         self._options = options or WebOptions()
         self._tls: ssl.SSLContext | None = None
-        self._pages: dict[str, Page] = {}
+        self._pages: dict[str, WebPage] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def __repr__(self) -> str:
@@ -388,7 +380,7 @@ class HttpWeb:
         except (ValueError, RecursionError):
             reply = None
         if status != HTTPStatus.OK:
-            raise _refused_search(engine, status, complaint(reply))
+            raise _refused_search(engine, status, _complaint(reply))
         hits = engine.hits(reply)
         if hits is None:
             raise ToolError(
@@ -396,7 +388,7 @@ class HttpWeb:
             )
         return hits[:max_results]
 
-    async def fetch(self, url: str) -> Page:
+    async def fetch(self, url: str) -> WebPage:
         """The page at an address.
 
         Raises:
@@ -411,7 +403,7 @@ class HttpWeb:
             self._keep(address.url, page)
             return page
 
-    def _keep(self, url: str, page: Page) -> None:
+    def _keep(self, url: str, page: WebPage) -> None:
         """Remember a page as the latest used, and forget the oldest ones beyond the bounds."""
         self._pages[url] = page
         options = self._options
@@ -442,7 +434,7 @@ class HttpWeb:
             failure = f"{host} cannot be reached or broke off: {without(said, self._key)}"
         raise ToolError(failure)
 
-    async def _follow(self, address: Address) -> Page:
+    async def _follow(self, address: WebAddress) -> WebPage:
         """Fetch a page, through its redirects; each is checked like the first address."""
         for _ in range(self._options.max_redirects + 1):
             async with self._open(address, "GET", {"accept": _ACCEPT}) as response:
@@ -457,16 +449,18 @@ class HttpWeb:
                 ) from None
         raise ToolError(f"{address.host} redirects more than {self._options.max_redirects} times")
 
-    async def _page(self, address: Address, response: httpx2.Response) -> Page:
+    async def _page(self, address: WebAddress, response: httpx2.Response) -> WebPage:
         if not response.is_success:
             raise _no_page(address, response.status_code)
         declared = response.headers.get("content-type", "")
-        kind_of(declared, b"")  # a film is refused before it is read
+        _page_kind(declared, b"")  # a film is refused before it is read
         data = await self._body(address.host, response)
         kind, text = await asyncio.to_thread(page_text, declared, data)
-        return Page(address.url, kind, text)
+        return WebPage(address.url, kind, text)
 
-    async def _ask(self, engine: SearchEngine, address: Address, query: str, most: int) -> tuple[int, bytes]:
+    async def _ask(
+        self, engine: SearchEngine, address: WebAddress, query: str, most: int
+    ) -> tuple[int, bytes]:
         headers = {"accept": "application/json", **engine.credentials(self._key)}
         params = engine.params(query, most) if engine.params else None
         body = json.dumps(engine.body(query, most)).encode() if engine.body else None
@@ -491,7 +485,7 @@ class HttpWeb:
     @asynccontextmanager
     async def _open(
         self,
-        address: Address,
+        address: WebAddress,
         method: str,
         headers: Mapping[str, str],
         *,
@@ -544,7 +538,7 @@ class HttpWeb:
         return httpx2.AsyncClient(verify=self._tls, trust_env=False, follow_redirects=False, timeout=timeout)
 
 
-def _no_page(address: Address, status: int) -> ToolError:
+def _no_page(address: WebAddress, status: int) -> ToolError:
     if status in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}:
         return ToolError(
             f"there is no page at {address.url} (HTTP {status}): check the address, or search for it"

@@ -13,11 +13,11 @@ from orchestrator.engine.models.failures import error_in_reply
 from orchestrator.engine.models.usage import count_of
 from orchestrator.engine.models.wire import (
     ReplyDecoder,
+    as_text,
     dicts,
     finish_with_calls,
     made_up_id,
     read_arguments,
-    text_of,
 )
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class MessagesDecoder(ReplyDecoder):
         self._by_index: dict[object, _Block] = {}
 
     def _take_event(self, event: str, chunk: Mapping[str, Any]) -> list[Piece]:
-        kind = text_of(chunk.get("type")) or event
+        kind = as_text(chunk.get("type")) or event
         if kind == "error" or chunk.get("error"):
             if self._stop:
                 return []  # the reply is complete
@@ -121,14 +121,10 @@ class MessagesDecoder(ReplyDecoder):
         self._take_message(value)
 
     def _start(self, message: Mapping[str, Any]) -> list[Piece]:
-        """Take the beginning of the reply. A second one adds nothing, unless it is that of another reply.
-
-        Raises:
-            ConnectionFailedError: two replies came in one stream.
-        """
+        """Take the beginning of the reply. A second one adds nothing, unless it is that of another reply."""
         if not self._begun:
             return self._take_message(message)
-        if (other := text_of(message.get("id"))) and self._id and other != self._id:
+        if (other := as_text(message.get("id"))) and self._id and other != self._id:
             raise ConnectionFailedError(f"{self._where} began another reply in the middle of one")
         self._take_names(message)
         self._count(message.get("usage"))
@@ -146,14 +142,14 @@ class MessagesDecoder(ReplyDecoder):
         return pieces
 
     def _take_names(self, message: Mapping[str, Any]) -> None:
-        self._id = text_of(message.get("id")) or self._id
-        self._model = text_of(message.get("model")) or self._model
+        self._id = as_text(message.get("id")) or self._id
+        self._model = as_text(message.get("model")) or self._model
 
     def _take_stop(self, delta: Mapping[str, Any]) -> None:
-        self._stop = text_of(delta.get("stop_reason")) or self._stop
+        self._stop = as_text(delta.get("stop_reason")) or self._stop
         details = delta.get("stop_details")
         if isinstance(details, dict):
-            self._explanation = text_of(details.get("explanation"))
+            self._explanation = as_text(details.get("explanation"))
 
     def _count(self, usage: object) -> None:
         # The counts of a stream are totals so far: the last one holds. Some servers end with a prompt of zero.
@@ -172,15 +168,15 @@ class MessagesDecoder(ReplyDecoder):
             return []  # announced twice
         self._begun = True
         self._stop = ""  # what goes on after a stop reason needs another one, or the end mark
-        block = _Block(text_of(start.get("type")), start)
-        block.signature = text_of(start.get("signature"))
+        block = _Block(as_text(start.get("type")), start)
+        block.signature = as_text(start.get("signature"))
         self._blocks.append(block)
         if isinstance(index, int):
             self._by_index[index] = block
-        return self._add_text(block, text_of(start.get(block.kind)))
+        return self._add_text(block, as_text(start.get(block.kind)))
 
     def _grow(self, index: object, delta: dict[str, Any]) -> list[Piece]:
-        kind = text_of(delta.get("type"))
+        kind = as_text(delta.get("type"))
         wanted = _KIND_OF_DELTA.get(kind)
         block = self._by_index.get(index) if isinstance(index, int) else None
         if block is None and self._blocks and not isinstance(index, int):
@@ -191,14 +187,14 @@ class MessagesDecoder(ReplyDecoder):
         if block is None:
             return []
         if kind == "signature_delta":
-            block.signature = text_of(delta.get("signature")) or block.signature
+            block.signature = as_text(delta.get("signature")) or block.signature
         elif kind == "input_json_delta":
-            if piece := text_of(delta.get("partial_json")):
+            if piece := as_text(delta.get("partial_json")):
                 block.json_pieces.append(piece)
                 return [CallPiece(piece)]
         elif not wanted and block.kind not in _READ:
             block.start = {**block.start, **_joined(block.start, delta)}
-        return self._add_text(block, text_of(delta.get(block.kind))) if wanted else []
+        return self._add_text(block, as_text(delta.get(block.kind))) if wanted else []
 
     @staticmethod
     def _add_text(block: _Block, text: str) -> list[Piece]:
@@ -208,11 +204,7 @@ class MessagesDecoder(ReplyDecoder):
         return [TextPiece(text) if block.kind == "text" else ReasoningPiece(text)]
 
     def finish(self) -> tuple[list[Piece], Response]:
-        """What was held back (the reason of a refusal that says nothing else), and the whole reply.
-
-        Raises:
-            ConnectionFailedError: there was neither a stop reason nor the end mark.
-        """
+        """What was held back (the reason of a refusal that says nothing else), and the whole reply."""
         if not self._begun or not (self._stop or self.done):
             raise self._cut_off()
         parts = tuple(self._parts())
@@ -248,8 +240,8 @@ class MessagesDecoder(ReplyDecoder):
         if block.kind == "tool_use":
             is_last = number == len(self._blocks) - 1
             cut = is_last and _FINISH.get(self._stop) is FinishReason.LENGTH
-            name, arguments = text_of(block.start.get("name")), block.arguments(cut=cut)
-            call_id = text_of(block.start.get("id"))
+            name, arguments = as_text(block.start.get("name")), block.arguments(cut=cut)
+            call_id = as_text(block.start.get("id"))
             is_used = any(one.start.get("id") == call_id for one in self._blocks[:number])
             if not call_id or is_used:  # each call has a result of its own
                 call_id = made_up_id(number, self._id, name, arguments)
@@ -269,7 +261,7 @@ def _joined(start: Mapping[str, Any], delta: Mapping[str, Any]) -> dict[str, Any
     """What a delta that we do not read makes of a block's fields: texts grow, all else is replaced."""
     fields = {name: value for name, value in delta.items() if name != "type"}
     return {
-        name: text_of(start.get(name)) + value if isinstance(value, str) else value
+        name: as_text(start.get(name)) + value if isinstance(value, str) else value
         for name, value in fields.items()
     }
 

@@ -16,7 +16,7 @@ from orchestrator.core.errors import InvalidRequestError, OverloadedError, Provi
 from orchestrator.core.messages import Image, Reasoning, Role, Text, ToolCall, ToolResult
 from orchestrator.engine.models.anthropic.decode import BLOCK, SIGNATURE, MessagesDecoder
 from orchestrator.engine.models.base import ToolChoice
-from orchestrator.engine.models.refusals import Refused, highest_reply_limit
+from orchestrator.engine.models.refusals import RefusedFields, highest_reply_limit
 from orchestrator.engine.models.schemas import anthropic_format
 from orchestrator.engine.models.wire import (
     EncodedMessages,
@@ -175,7 +175,7 @@ _MAX_NAME_CHARACTERS = 128
 
 
 @dataclass(frozen=True, slots=True)
-class BlockEncoder:
+class _BlockEncoder:
     """Makes blocks.
 
     Attributes:
@@ -190,12 +190,7 @@ class BlockEncoder:
     unsigned_reasoning: bool = False
 
     def entry(self, message: Message, mark: object = None) -> Iterator[dict[str, Any]]:
-        """A message as an entry of the vendor's list; none where nothing is left to say.
-
-        Args:
-            message: any.
-            mark: the `cache_control` of its last block.
-        """
+        """A message as an entry of the vendor's list; none where nothing is left to say."""
         parts = message.parts
         if message.role is not Role.ASSISTANT:  # the vendor wants results before anything else
             results = [part for part in parts if isinstance(part, ToolResult)]
@@ -241,7 +236,7 @@ class BlockEncoder:
         return {"type": "thinking", "thinking": part.text, "signature": signature}
 
 
-def bridge_of(messages: Sequence[Message]) -> int | None:
+def _bridge(messages: Sequence[Message]) -> int | None:
     """The message where the last request ended, if this one adds more blocks than the vendor looks back.
 
     A mark there finds what the last request left in the cache. Only the end of the conversation is read.
@@ -354,7 +349,7 @@ class AnthropicWire:
     url: str
     model: str
     refused: frozenset[Feature] = frozenset()
-    lowered: Refused = field(default_factory=Refused)
+    lowered: RefusedFields = field(default_factory=RefusedFields)
     encoded: EncodedMessages = field(default_factory=EncodedMessages, compare=False, repr=False)
 
     @classmethod
@@ -455,13 +450,13 @@ class AnthropicWire:
     def _entries(self, messages: Sequence[Message], mark: object) -> list[bytes]:
         entry = self._blocks().entry
         entries = [self.encoded.get(message, entry) for message in messages]
-        bridge = bridge_of(messages) if mark else None
+        bridge = _bridge(messages) if mark else None
         if bridge is not None:
             entries[bridge] = b",".join(json_bytes(made) for made in entry(messages[bridge], mark))
         return entries
 
-    def _blocks(self) -> BlockEncoder:
-        return BlockEncoder(
+    def _blocks(self) -> _BlockEncoder:
+        return _BlockEncoder(
             past_reasoning=Feature.PAST_REASONING not in self.refused,
             carried=Feature.CARRIED_BLOCKS not in self.refused,
             unsigned_reasoning=not ModelTraits.of(self.model).is_claude,

@@ -15,12 +15,12 @@ from orchestrator.engine.models.failures import error_in_reply
 from orchestrator.engine.models.usage import count_of
 from orchestrator.engine.models.wire import (
     ReplyDecoder,
+    as_text,
     dicts,
     finish_with_calls,
     made_up_id,
     read_arguments,
     read_event,
-    text_of,
 )
 
 if TYPE_CHECKING:
@@ -95,11 +95,7 @@ class GeminiDecoder(ReplyDecoder):
         self._runs: list[_Run] = []
 
     def feed(self, event: str, data: str) -> list[Piece]:
-        """Take one server-sent event.
-
-        Raises:
-            ModelError: the event is an error, or no JSON.
-        """
+        """Take one server-sent event."""
         if not data.strip():
             return []
         chunk, known = read_event(data, self._where), len(self._runs)
@@ -109,11 +105,7 @@ class GeminiDecoder(ReplyDecoder):
         return [*pieces, *([CallPiece(data)] if has_call else [])]
 
     def read(self, body: bytes) -> Response:
-        """Read a whole reply, or the JSON list that a stream without `alt=sse` is.
-
-        Raises:
-            ModelError: the body is an error, or no reply.
-        """
+        """Read a whole reply, or the JSON list that a stream without `alt=sse` is."""
         if body.lstrip()[:1] != b"[":
             return super().read(body)
         self.feed("", body.decode("utf-8", "replace"))
@@ -135,8 +127,8 @@ class GeminiDecoder(ReplyDecoder):
             if self._finish:
                 return []  # the reply is complete
             raise error_in_reply(chunk, self._where)
-        self._id = text_of(chunk.get("responseId")) or self._id
-        self._model = text_of(chunk.get("modelVersion")) or self._model
+        self._id = as_text(chunk.get("responseId")) or self._id
+        self._model = as_text(chunk.get("modelVersion")) or self._model
         usage = chunk.get("usageMetadata")
         if isinstance(usage, dict) and usage:
             self._usage = usage  # each has all counts so far
@@ -146,16 +138,16 @@ class GeminiDecoder(ReplyDecoder):
         return [piece for candidate in candidates for piece in self._take_candidate(candidate)]
 
     def _refuse_blocked(self, feedback: object) -> None:
-        reason = text_of(feedback.get("blockReason")) if isinstance(feedback, dict) else ""
+        reason = as_text(feedback.get("blockReason")) if isinstance(feedback, dict) else ""
         if reason and isinstance(feedback, dict):
-            said = text_of(feedback.get("blockReasonMessage"))
+            said = as_text(feedback.get("blockReasonMessage"))
             raise ContentFilterError(
                 f"{self._where} refused the prompt: {': '.join(filter(None, (reason, said)))}"
             )
 
     def _take_candidate(self, candidate: Mapping[str, Any]) -> list[Piece]:
         self._has_candidate = True
-        finish = text_of(candidate.get("finishReason"))
+        finish = as_text(candidate.get("finishReason"))
         if finish == _MISSING_SIGNATURE:
             raise InvalidRequestError(f"{self._where} refused the conversation: {finish}")
         content, known = candidate.get("content"), len(self._runs)
@@ -166,7 +158,7 @@ class GeminiDecoder(ReplyDecoder):
         return pieces
 
     def _take_part(self, part: dict[str, Any]) -> list[Piece]:
-        signature, text = text_of(part.get("thoughtSignature")), text_of(part.get("text"))
+        signature, text = as_text(part.get("thoughtSignature")), as_text(part.get("text"))
         is_thought = part.get("thought") is True
         call = part.get("functionCall")
         if isinstance(call, dict):
@@ -184,11 +176,7 @@ class GeminiDecoder(ReplyDecoder):
         return [ReasoningPiece(text) if is_thought else TextPiece(text)]
 
     def finish(self) -> tuple[list[Piece], Response]:
-        """Give the whole reply; nothing was held back.
-
-        Raises:
-            ConnectionFailedError: a stream had no finish reason; a document may lack it.
-        """
+        """Give the whole reply; nothing was held back."""
         if not self._has_candidate or not (self._finish or self.done):
             raise self._cut_off()
         parts = tuple(self._parts())
@@ -218,8 +206,8 @@ class GeminiDecoder(ReplyDecoder):
 
     def _call(self, call: Mapping[str, Any], ids: set[str]) -> ToolCall:
         """A call; `ids` are those of the calls before it. The vendor gives ids only at times."""
-        name, arguments = text_of(call.get("name")), read_arguments(call.get("args"))
-        given = text_of(call.get("id"))
+        name, arguments = as_text(call.get("name")), read_arguments(call.get("args"))
+        given = as_text(call.get("id"))
         if not given or given in ids:
             given = made_up_id(len(ids), self._id, name, arguments)
         ids.add(given)

@@ -16,7 +16,7 @@ from orchestrator.core.errors import ConfigurationError, InvalidRequestError
 from orchestrator.core.messages import Image, Reasoning, Role, Text, ToolCall, ToolResult
 from orchestrator.engine.models.base import ToolChoice
 from orchestrator.engine.models.gemini.decode import OPAQUE, PART, SIGNATURE, GeminiDecoder
-from orchestrator.engine.models.refusals import Refused
+from orchestrator.engine.models.refusals import RefusedFields
 from orchestrator.engine.models.wire import EncodedMessages, WireRequest, dotted_name, endpoint, host_of
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class GeminiWire:
     query: str = ""
     levels: Levels = Levels.ALL
     output_schemas: bool = True
-    refused: Refused = field(default_factory=Refused)
+    refused: RefusedFields = field(default_factory=RefusedFields)
     encoded: EncodedMessages = field(default_factory=EncodedMessages, compare=False, repr=False)
 
     @classmethod
@@ -304,12 +304,7 @@ def _user_parts(message: Message) -> Iterator[dict[str, Any]]:
 
 
 def _model_parts(message: Message, *, needs_signature: bool) -> Iterator[dict[str, Any]]:
-    """What a model said. Its thoughts stay here, as in the vendor's own agent; their signatures go back.
-
-    Args:
-        message: of this protocol or of another.
-        needs_signature: the first call of a message must have one.
-    """
+    """What a model said. Its thoughts stay here, as in the vendor's own agent; their signatures go back."""
     signature = ""
     for part in message.parts:
         if isinstance(part, Reasoning):

@@ -12,12 +12,12 @@ from orchestrator.engine.models.failures import error_in_reply
 from orchestrator.engine.models.usage import openai_usage
 from orchestrator.engine.models.wire import (
     ReplyDecoder,
+    as_text,
     dicts,
     finish_with_calls,
     made_up_id,
     read_arguments,
     read_json,
-    text_of,
 )
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class _Call:
 
 
 @dataclass(slots=True)
-class CallPieces:
+class _CallPieces:
     """The tool calls of a reply, received in pieces."""
 
     calls: list[_Call] = field(default_factory=list)
@@ -114,13 +114,13 @@ class CallPieces:
             function = piece.get("function")
             if isinstance(function, dict):
                 self._add(piece, function)
-                texts.append(text_of(function.get("arguments")))
+                texts.append(as_text(function.get("arguments")))
         return "".join(texts)
 
     def _add(self, piece: Mapping[str, Any], function: Mapping[str, Any]) -> None:
-        index, name = piece.get("index"), text_of(function.get("name"))
-        call = self._current(index, text_of(piece.get("id")), name)
-        call.id = call.id or text_of(piece.get("id"))
+        index, name = piece.get("index"), as_text(function.get("name"))
+        call = self._current(index, as_text(piece.get("id")), name)
+        call.id = call.id or as_text(piece.get("id"))
         if name != call.name:  # some servers repeat the name in every piece
             call.name += name
         arguments = function.get("arguments")
@@ -214,7 +214,7 @@ class ChatDecoder(ReplyDecoder):
         self._refusal: list[str] = []
         self._opaque: dict[str, Any] = {}
         self._details = _Details()
-        self._calls = CallPieces()
+        self._calls = _CallPieces()
         self._splitter = ThinkSplitter()
 
     def _take_event(self, event: str, chunk: Mapping[str, Any]) -> list[Piece]:
@@ -232,8 +232,8 @@ class ChatDecoder(ReplyDecoder):
         self._take(value)
 
     def _take(self, chunk: Mapping[str, Any]) -> list[Piece]:
-        self._id = text_of(chunk.get("id")) or self._id
-        self._model = text_of(chunk.get("model")) or self._model
+        self._id = as_text(chunk.get("id")) or self._id
+        self._model = as_text(chunk.get("model")) or self._model
         groq = chunk.get("x_groq")
         usage = chunk.get("usage") or (groq.get("usage") if isinstance(groq, dict) else None)
         pieces: list[Piece] = []
@@ -259,7 +259,7 @@ class ChatDecoder(ReplyDecoder):
         return [choice for choice in choices if choice.get("index") == choices[0].get("index")]
 
     def _take_choice(self, choice: Mapping[str, Any], *, repeats: bool) -> list[Piece]:
-        finish = text_of(choice.get("finish_reason"))
+        finish = as_text(choice.get("finish_reason"))
         if choice.get("error"):
             raise error_in_reply(choice, self._where)
         if finish in _BUSY_FINISHES:
@@ -301,11 +301,7 @@ class ChatDecoder(ReplyDecoder):
             (self._text if isinstance(piece, TextPiece) else self._reasoning).append(piece.text)
 
     def finish(self) -> tuple[list[Piece], Response]:
-        """What was held back, and the whole reply.
-
-        Raises:
-            ConnectionFailedError: there was neither a finish reason nor the end mark.
-        """
+        """What was held back, and the whole reply."""
         if not self._has_choice or not (self._finish or self.done):
             raise self._cut_off()
         held = self._splitter.finish()

@@ -20,7 +20,7 @@ from orchestrator.engine.models.openai_chat.decode import (
     REASONING_FIELD,
     ChatDecoder,
 )
-from orchestrator.engine.models.refusals import Refused, highest_reply_limit
+from orchestrator.engine.models.refusals import RefusedFields, highest_reply_limit
 from orchestrator.engine.models.schemas import openai_format
 from orchestrator.engine.models.wire import (
     EncodedMessages,
@@ -85,7 +85,7 @@ class ChatWire:
     output_schemas: bool = True
     stream_usage: bool = True
     demanding: bool = False
-    refused: Refused = field(default_factory=Refused)
+    refused: RefusedFields = field(default_factory=RefusedFields)
     encoded: EncodedMessages = field(default_factory=EncodedMessages, compare=False, repr=False)
 
     @classmethod

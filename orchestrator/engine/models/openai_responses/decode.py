@@ -13,7 +13,7 @@ from orchestrator.core.messages import FinishReason, Reasoning, Text, ToolCall
 from orchestrator.engine.models.base import CallPiece, ReasoningPiece, Response, TextPiece
 from orchestrator.engine.models.failures import error_in_reply
 from orchestrator.engine.models.usage import openai_usage
-from orchestrator.engine.models.wire import ReplyDecoder, dicts, made_up_id, read_arguments, text_of
+from orchestrator.engine.models.wire import ReplyDecoder, as_text, dicts, made_up_id, read_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -113,7 +113,7 @@ class Items:
         Some servers have no indexes, others make up another id in each event: what fits best decides.
         """
         raw = event.get("item")
-        ids = _ids(raw) if isinstance(raw, dict) else {text_of(event.get("item_id"))} - {""}
+        ids = _ids(raw) if isinstance(raw, dict) else {as_text(event.get("item_id"))} - {""}
         index = event.get("output_index")
         known = self._known(kind, index, ids)
         if known is None and index is None:
@@ -134,7 +134,7 @@ class Items:
         """Take the list that a whole reply has. Where the items were streamed, it repeats them."""
         ordered: list[Item] = []
         for raw in dicts(output):
-            kind = text_of(raw.get("type"))
+            kind = as_text(raw.get("type"))
             if kind not in {MESSAGE, REASONING, CALL}:
                 continue
             number = sum(item.kind == kind for item in ordered)
@@ -154,7 +154,7 @@ class Items:
                 parts += _call(item, number, reply_id)
             elif item.text:
                 alone = not any(one.kind == REASONING for one in self.listed[:number])
-                if alone and text_of(item.raw.get("phase")):
+                if alone and as_text(item.raw.get("phase")):
                     parts.append(Reasoning("", {FOLLOWING: [_place(item)]}))
                 parts.append(Text(item.text))
         return parts
@@ -189,27 +189,27 @@ def _following(items: Sequence[Item]) -> Iterator[dict[str, Any]]:
 def _place(item: Item) -> dict[str, Any]:
     """What the vendor wants to see again of a message or a call, besides what it says."""
     names = ("id", "call_id") if item.kind == CALL else ("id", "phase")
-    return {"type": item.kind, **{name: item.raw[name] for name in names if text_of(item.raw.get(name))}}
+    return {"type": item.kind, **{name: item.raw[name] for name in names if as_text(item.raw.get(name))}}
 
 
 def _call(item: Item, number: int, reply_id: str | None) -> Iterator[ToolCall]:
-    name, arguments = text_of(item.raw.get("name")), item.raw.get("arguments")
+    name, arguments = as_text(item.raw.get("name")), item.raw.get("arguments")
     if not arguments:
         arguments = "".join(item.pieces)
     if name or arguments:
-        call_id = text_of(item.raw.get("call_id")) or text_of(item.raw.get("id"))
+        call_id = as_text(item.raw.get("call_id")) or as_text(item.raw.get("id"))
         yield ToolCall(
             call_id or made_up_id(number, reply_id, name, arguments), name, read_arguments(arguments)
         )
 
 
 def _part_text(part: Mapping[str, Any]) -> str:
-    return text_of(part.get("text")) or text_of(part.get("refusal"))
+    return as_text(part.get("text")) or as_text(part.get("refusal"))
 
 
 def _ids(raw: Mapping[str, Any]) -> set[str]:
     # Some servers name a call by its `call_id` in the events about it.
-    return {text_of(raw.get("id")), text_of(raw.get("call_id"))} - {""}
+    return {as_text(raw.get("id")), as_text(raw.get("call_id"))} - {""}
 
 
 _INCOMPLETE = {
@@ -252,7 +252,7 @@ class ResponsesDecoder(ReplyDecoder):
         self._items = Items()
 
     def _take_event(self, event: str, chunk: Mapping[str, Any]) -> list[Piece]:
-        kind = text_of(chunk.get("type")) or event
+        kind = as_text(chunk.get("type")) or event
         if kind == "error" or (chunk.get("error") and not chunk.get("response")):
             raise error_in_reply(chunk, self._where)
         response = chunk.get("response")
@@ -267,21 +267,17 @@ class ResponsesDecoder(ReplyDecoder):
             value = whole
         if value.get("object") == "error" or value.get("type") == "error":
             raise error_in_reply(value, self._where)
-        is_reply = isinstance(value.get("output"), list) or text_of(value.get("status")) in _STATUSES
+        is_reply = isinstance(value.get("output"), list) or as_text(value.get("status")) in _STATUSES
         if not is_reply and not value.get("error"):
             raise self._no_reply("without a reply in it (no output)")
         self._take_whole(value)
 
     def _take_whole(self, response: Mapping[str, Any], *, ending: str = "") -> list[Piece]:
-        """Take a whole reply, or the last event of a stream, which repeats it.
-
-        Raises:
-            ModelError: it says that the reply failed.
-        """
+        """Take a whole reply, or the last event of a stream, which repeats it."""
         self._take_names(response)
-        self._status = text_of(response.get("status")) or ending
+        self._status = as_text(response.get("status")) or ending
         details = response.get("incomplete_details")
-        self._reason = text_of(details.get("reason")) if isinstance(details, dict) else ""
+        self._reason = as_text(details.get("reason")) if isinstance(details, dict) else ""
         if self._status == "failed" or response.get("error"):
             error = response.get("error") or "the reply failed, no reason given"
             raise error_in_reply({"error": error}, self._where)
@@ -300,14 +296,14 @@ class ResponsesDecoder(ReplyDecoder):
         return [piece for item in self._items.listed for piece in _rest(item)]
 
     def _take_names(self, response: Mapping[str, Any]) -> None:
-        self._id = text_of(response.get("id")) or self._id
-        self._model = text_of(response.get("model")) or self._model
+        self._id = as_text(response.get("id")) or self._id
+        self._model = as_text(response.get("model")) or self._model
 
     def _take(self, kind: str, value: Mapping[str, Any]) -> list[Piece]:
         subject, _, verb = kind.rpartition(".")
         if subject == "response.output_item":
             return self._take_item(verb, value)
-        delta = text_of(value.get("delta"))
+        delta = as_text(value.get("delta"))
         if subject in _TEXT and verb == "delta" and delta:
             item = self._items.find(MESSAGE, value)
             item.refused = item.refused or subject == "response.refusal"
@@ -318,13 +314,13 @@ class ResponsesDecoder(ReplyDecoder):
             return [ReasoningPiece(thought)] if thought else []
         if subject == _ARGUMENTS and verb == "delta" and delta:
             return [CallPiece(self._items.find(CALL, value).add(delta))]
-        if subject == _ARGUMENTS and verb == "done" and text_of(value.get("arguments")):
+        if subject == _ARGUMENTS and verb == "done" and as_text(value.get("arguments")):
             self._items.find(CALL, value).pieces[:] = [value["arguments"]]
         return []
 
     def _take_item(self, verb: str, value: Mapping[str, Any]) -> list[Piece]:
         raw = value.get("item")
-        kind = text_of(raw.get("type")) if isinstance(raw, dict) else ""
+        kind = as_text(raw.get("type")) if isinstance(raw, dict) else ""
         if not isinstance(raw, dict) or kind not in _KINDS:
             return []
         if verb == "added":
@@ -336,11 +332,7 @@ class ResponsesDecoder(ReplyDecoder):
         return _rest(item)
 
     def finish(self) -> tuple[list[Piece], Response]:
-        """Nothing held back, and the whole reply.
-
-        Raises:
-            ConnectionFailedError: the stream had no end, or no reply in it.
-        """
+        """Nothing held back, and the whole reply."""
         if not self.done or not (self._status or self._items.listed):
             raise self._cut_off()
         parts = self._items.parts(self._id)

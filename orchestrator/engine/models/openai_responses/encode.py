@@ -22,7 +22,7 @@ from orchestrator.engine.models.openai_responses.decode import (
     MESSAGE,
     ResponsesDecoder,
 )
-from orchestrator.engine.models.refusals import Refused
+from orchestrator.engine.models.refusals import RefusedFields
 from orchestrator.engine.models.schemas import allows_strict, openai_format
 from orchestrator.engine.models.wire import (
     EncodedMessages,
@@ -47,17 +47,10 @@ _MAX_ID_CHARACTERS = 64
 _MAX_NAME_CHARACTERS = 64
 
 
-def items_of(
+def _items(
     message: Message, *, reasoning: bool = True, result_images: bool = True, strict: bool = False
 ) -> list[dict[str, Any]]:
-    """A message as items: each text, call, result and piece of reasoning is one of its own.
-
-    Args:
-        message: anything that was said.
-        reasoning: whether past reasoning goes back; without it nothing refers to it either.
-        result_images: whether pictures stay in their tool result, or follow as the user's.
-        strict: whether the server refuses long ids and unusual names of calls.
-    """
+    """A message as items: each text, call, result and piece of reasoning is one of its own."""
     if message.role is Role.ASSISTANT:
         return list(_assistant(message, reasoning=reasoning, strict=strict))
     results = [part for part in message.parts if isinstance(part, ToolResult)]
@@ -206,7 +199,7 @@ class ResponsesWire:
     model: str
     demanding: bool = False
     extras: frozenset[Extra] = _ALL
-    refused: Refused = field(default_factory=Refused)
+    refused: RefusedFields = field(default_factory=RefusedFields)
     encoded: EncodedMessages = field(default_factory=EncodedMessages, compare=False, repr=False)
 
     @classmethod
@@ -252,7 +245,7 @@ class ResponsesWire:
             head.update(calling)
         _merge(head, request.provider_options.get("openai", {}))
         make = partial(
-            items_of,
+            _items,
             reasoning=Extra.PAST_REASONING in self.extras,
             result_images=Extra.RESULT_IMAGES in self.extras,
             strict=self.demanding,

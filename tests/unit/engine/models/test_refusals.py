@@ -16,7 +16,12 @@ from orchestrator.engine.models.base import Completed, Relaxed, Request, ToolCho
 from orchestrator.engine.models.gemini.encode import GeminiWire
 from orchestrator.engine.models.openai_chat.encode import ChatWire
 from orchestrator.engine.models.openai_responses.encode import ResponsesWire
-from orchestrator.engine.models.refusals import changes, highest_reply_limit, named_field, nearest_effort
+from orchestrator.engine.models.refusals import (
+    changed_fields,
+    highest_reply_limit,
+    named_field,
+    nearest_effort,
+)
 from tests.conformance.model_cases import model_at
 from tests.doubles.sse_server import SseServer, json_answer, sse_answer
 from tests.doubles.vendor_replies import Protocol, VendorReply, render
@@ -231,9 +236,9 @@ async def test_the_same_refusal_again_is_raised() -> None:
 
 
 def test_what_changed_in_words() -> None:
-    assert changes({"a": 1, "b": 2}, {"a": 1}) == "without b"
-    assert changes({"a": 1, "b": [2]}, {"a": 3, "b": [4]}) == "with a=3, another b"
-    assert changes({"a": 1}, {"a": 1}) == "without what it refuses of the conversation so far"
+    assert changed_fields({"a": 1, "b": 2}, {"a": 1}) == "without b"
+    assert changed_fields({"a": 1, "b": [2]}, {"a": 3, "b": [4]}) == "with a=3, another b"
+    assert changed_fields({"a": 1}, {"a": 1}) == "without what it refuses of the conversation so far"
 
 
 WIRES: list[Wire] = [
