@@ -34,6 +34,7 @@ from orchestrator.engine.models.base import (
     TextPiece,
 )
 from orchestrator.engine.models.failures import error_from_body
+from tests.tables import table
 
 DATA = Path(__file__).parents[3] / "data" / "messages"
 WIRE = AnthropicWire.at("http://localhost:8080", "some-model")
@@ -77,7 +78,7 @@ def read(content: bytes) -> tuple[list[object], Response]:
     return [*pieces, *held], response
 
 
-@pytest.mark.parametrize(
+@table(
     ("reason", "finish"),
     [
         ("end_turn", FinishReason.STOP),
@@ -175,7 +176,7 @@ FALLBACK = {
 }
 
 
-@pytest.mark.parametrize(
+@table(
     ("events", "block"),
     [
         (
@@ -303,7 +304,7 @@ def test_a_compaction_is_counted() -> None:
     assert whole({"type": "text", "text": "x"}, usage=usage).usage == Usage(802, 12)
 
 
-@pytest.mark.parametrize("counts", [None, {}, {"input_tokens": 0}, {"input_tokens": "9"}, []])
+@table("counts", [None, {}, {"input_tokens": 0}, {"input_tokens": "9"}, []])
 def test_missing_usage_is_estimated(counts: object) -> None:
     usage = whole({"type": "text", "text": "x" * 400}, usage=counts).usage
     assert usage.output_tokens == 200
@@ -333,7 +334,7 @@ def test_text_as_a_string() -> None:
     assert WIRE.decoder(ASK).read(b'{"content": "hello"}').text == "hello"
 
 
-@pytest.mark.parametrize(
+@table(
     ("body", "kind"),
     [
         (b"", ConnectionFailedError),
@@ -349,7 +350,7 @@ def test_bodies_that_are_no_reply(body: bytes, kind: type[ModelError]) -> None:
         WIRE.decoder(ASK).read(body)
 
 
-@pytest.mark.parametrize(
+@table(
     ("kind", "error"),
     [
         ("overloaded_error", OverloadedError),
@@ -394,7 +395,7 @@ def test_broken_json_in_a_stream() -> None:
         WIRE.decoder(ASK).feed("message_start", '{"type": ')
 
 
-@pytest.mark.parametrize(
+@table(
     ("status", "kind", "said", "error"),
     [
         (401, "authentication_error", "invalid x-api-key", AuthenticationError),
