@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from orchestrator.app.wiring.around import Around
     from orchestrator.app.wiring.naming import Addressed
-    from orchestrator.engine.models.presence import Presence
+    from orchestrator.engine.models.listing import Presence
 
 _LIST_SECONDS = 8.0
 _REPLY_SECONDS = 60.0
@@ -100,7 +100,7 @@ class _Model:
     @cached_property
     def presence(self) -> Presence:
         """What its server says of it."""
-        from orchestrator.engine.models.presence import look_for
+        from orchestrator.engine.models.listing import look_for
 
         named = self.named
         now = self._around.clock.now()

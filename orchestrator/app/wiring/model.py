@@ -164,8 +164,7 @@ class Connection:
 
 def connected(ref: ModelRef, connection: Connection, clock: Clock, on_wait: OnWait | None) -> ChosenModel:
     """A model behind its provider's protocol. Nothing is opened before the first request."""
-    from orchestrator.engine.models.http import HttpModel
-    from orchestrator.engine.models.retries import HttpOptions
+    from orchestrator.engine.models.transport import HttpModel, HttpOptions
 
     model = HttpModel(
         str(ref),

@@ -102,19 +102,19 @@ def wire_of(ref: ModelRef, api_url: str) -> Wire:
     """The protocol that a model speaks at an address."""
     match ref.provider:
         case Provider.ANTHROPIC:
-            from orchestrator.engine.models.anthropic import AnthropicWire
+            from orchestrator.engine.models.anthropic.encode import AnthropicWire
 
             return AnthropicWire.at(api_url, ref.name)
         case Provider.GEMINI:
-            from orchestrator.engine.models.gemini import GeminiWire
+            from orchestrator.engine.models.gemini.encode import GeminiWire
 
             return GeminiWire.at(api_url, ref.name)
         case Provider.OPENAI_RESPONSES:
-            from orchestrator.engine.models.openai_responses import ResponsesWire
+            from orchestrator.engine.models.openai_responses.encode import ResponsesWire
 
             return ResponsesWire.at(api_url, ref.name)
         case _:
-            from orchestrator.engine.models.openai_chat import ChatWire
+            from orchestrator.engine.models.openai_chat.encode import ChatWire
 
             return ChatWire.at(api_url, ref.name)
 

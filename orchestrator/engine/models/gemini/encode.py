@@ -8,26 +8,78 @@ from __future__ import annotations
 import base64
 import re
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 from orchestrator.core.errors import ConfigurationError, InvalidRequestError
 from orchestrator.core.messages import Image, Reasoning, Role, Text, ToolCall, ToolResult
 from orchestrator.engine.models.base import ToolChoice
-from orchestrator.engine.models.failures import error_from_body
-from orchestrator.engine.models.gemini_reply import OPAQUE, PART, SIGNATURE, GeminiDecoder, decode_reply
-from orchestrator.engine.models.gemini_thinking import Levels, generation_of, thinking_config
-from orchestrator.engine.models.names import dotted_name
-from orchestrator.engine.models.refusals import Refused
-from orchestrator.engine.models.wire import EncodedMessages, WireRequest, endpoint, host_of
+from orchestrator.engine.models.gemini.decode import OPAQUE, PART, SIGNATURE, GeminiDecoder
+from orchestrator.engine.models.refusals import RefusedFields
+from orchestrator.engine.models.wire import EncodedMessages, WireRequest, dotted_name, endpoint, host_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from datetime import datetime
 
     from orchestrator.core.errors import ModelError
     from orchestrator.core.messages import Message
-    from orchestrator.engine.models.base import Request, Response
+    from orchestrator.engine.models.base import Request
+
+
+_NUMBERED = re.compile(r"gemini-(\d+)(?:\.(\d+))?(?![\d.])")
+
+_LEVELS = {"none": "MINIMAL", "max": "XHIGH"}  # a Gemini 3 cannot be kept from thinking
+
+# The vendor's own mapping of effort words: https://ai.google.dev/gemini-api/docs/openai
+_BUDGET_TOKENS = {"none": 0, "minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576}
+_MOST_TOKENS = 24_576
+_MOST_TOKENS_PRO = 32_768
+_LEAST_TOKENS_PRO = 128  # 2.5 Pro cannot be kept from thinking
+_DYNAMIC = -1
+
+
+class Levels(Enum):
+    """How many different levels a model takes."""
+
+    ALL = "all"
+    TWO = "low and high"  # every model with levels has these
+    NONE = "none"
+
+    def fewer(self, model: str) -> Levels:
+        """What is left to try after a refusal."""
+        return Levels.TWO if self is Levels.ALL and generation_of(model) >= (3, 0) else Levels.NONE
+
+
+def generation_of(model: str) -> tuple[int, int]:
+    """The numbers in a model's name; (3, 0), the rules of today, where there are none (`gemini-flash-latest`)."""
+    found = _NUMBERED.search(model.lower())
+    return (int(found[1]), int(found[2] or 0)) if found else (3, 0)
+
+
+def thinking_config(effort: str | None, model: str, levels: Levels) -> dict[str, Any]:
+    """The vendor's `thinkingConfig` for an effort word; empty where nothing is to be sent.
+
+    A word that is not in the table goes out as it is, or asks an older model to decide by itself.
+    """
+    if effort is None or levels is Levels.NONE or generation_of(model) < (2, 5):
+        return {}
+    word = effort.lower()
+    if generation_of(model) < (3, 0):
+        budget = _budget(word, is_pro="pro" in model.lower())
+        return {"thinkingBudget": budget, "includeThoughts": word != "none"}
+    level = _LEVELS.get(word, word.upper())
+    if levels is Levels.TWO:
+        level = "LOW" if level in {"MINIMAL", "LOW"} else "HIGH"
+    return {"thinkingLevel": level, "includeThoughts": word != "none"}
+
+
+def _budget(word: str, *, is_pro: bool) -> int:
+    if word in {"xhigh", "max"}:
+        return _MOST_TOKENS_PRO if is_pro else _MOST_TOKENS
+    budget = _BUDGET_TOKENS.get(word, _DYNAMIC)
+    return _LEAST_TOKENS_PRO if is_pro and budget == 0 else budget
+
 
 DEFAULT_PATH = "/v1beta"
 
@@ -80,7 +132,7 @@ class GeminiWire:
     query: str = ""
     levels: Levels = Levels.ALL
     output_schemas: bool = True
-    refused: Refused = field(default_factory=Refused)
+    refused: RefusedFields = field(default_factory=RefusedFields)
     encoded: EncodedMessages = field(default_factory=EncodedMessages, compare=False, repr=False)
 
     @classmethod
@@ -203,21 +255,9 @@ class GeminiWire:
         yield {"functionResponse": response}
         yield from (_picture(image) for image in result.images if image not in inside)
 
-    def decode(self, body: bytes, request: Request) -> Response:
-        """Read a whole reply.
-
-        Raises:
-            ModelError: the body is an error, or no reply.
-        """
-        return decode_reply(body, request, model=self.model, where=host_of(self.address))
-
     def decoder(self, request: Request) -> GeminiDecoder:
-        """A reader for one streamed reply."""
+        """A reader for one reply."""
         return GeminiDecoder(request, model=self.model, where=host_of(self.address))
-
-    def error(self, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> ModelError:
-        """Classify an HTTP reply that is not a success."""
-        return error_from_body(status, headers, body, now, host_of(self.address))
 
     def relax(self, request: Request, error: ModelError) -> GeminiWire | None:
         """The wire without what the server refused: a thinking level, all of thinking, a reply's schema, a setting."""
@@ -264,12 +304,7 @@ def _user_parts(message: Message) -> Iterator[dict[str, Any]]:
 
 
 def _model_parts(message: Message, *, needs_signature: bool) -> Iterator[dict[str, Any]]:
-    """What a model said. Its thoughts stay here, as in the vendor's own agent; their signatures go back.
-
-    Args:
-        message: of this protocol or of another.
-        needs_signature: the first call of a message must have one.
-    """
+    """What a model said. Its thoughts stay here, as in the vendor's own agent; their signatures go back."""
     signature = ""
     for part in message.parts:
         if isinstance(part, Reasoning):

@@ -1,38 +1,135 @@
-"""OpenAI Responses without state at the vendor, as the vendor and compatible servers speak it.
+"""OpenAI Responses without state at the vendor, the sending half.
 
 https://platform.openai.com/docs/api-reference/responses
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.errors import (
-    InvalidRequestError,
-    ModelNotFoundError,
-    OverloadedError,
-    ProviderError,
+from orchestrator.core.errors import InvalidRequestError, ModelNotFoundError, OverloadedError, ProviderError
+from orchestrator.core.messages import Image, Reasoning, Role, Text, ToolCall, ToolResult
+from orchestrator.engine.models.openai_responses.decode import (
+    CALL,
+    FOLLOWING,
+    ITEM,
+    MESSAGE,
+    ResponsesDecoder,
 )
-from orchestrator.core.messages import Reasoning, ToolResult
-from orchestrator.engine.models.failures import error_from_body
-from orchestrator.engine.models.openai_responses_input import items_of
-from orchestrator.engine.models.openai_responses_items import ITEM
-from orchestrator.engine.models.openai_responses_reply import ResponsesDecoder, decode_reply
-from orchestrator.engine.models.refusals import Refused
-from orchestrator.engine.models.strict_schema import allows_strict, response_format
-from orchestrator.engine.models.wire import EncodedMessages, WireRequest, endpoint, host_of
+from orchestrator.engine.models.refusals import RefusedFields
+from orchestrator.engine.models.schemas import allows_strict, openai_format
+from orchestrator.engine.models.wire import (
+    EncodedMessages,
+    WireRequest,
+    dicts,
+    endpoint,
+    host_of,
+    plain_name,
+    short_id,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
+    from collections.abc import Iterable, Iterator, Mapping
 
     from orchestrator.core.errors import ModelError
-    from orchestrator.core.messages import JsonObject, ToolDefinition
-    from orchestrator.engine.models.base import Request, Response
+    from orchestrator.core.messages import JsonObject, Message, ToolDefinition
+    from orchestrator.engine.models.base import Request
+
+
+# The vendor refuses what is longer, and other characters in names.
+_MAX_ID_CHARACTERS = 64
+_MAX_NAME_CHARACTERS = 64
+
+
+def _items(
+    message: Message, *, reasoning: bool = True, result_images: bool = True, strict: bool = False
+) -> list[dict[str, Any]]:
+    """A message as items: each text, call, result and piece of reasoning is one of its own."""
+    if message.role is Role.ASSISTANT:
+        return list(_assistant(message, reasoning=reasoning, strict=strict))
+    results = [part for part in message.parts if isinstance(part, ToolResult)]
+    items = [_result(part, images=result_images, strict=strict) for part in results]
+    pictures = [] if result_images else [image for part in results for image in part.images]
+    others = [*pictures, *(part for part in message.parts if isinstance(part, Text | Image))]
+    if others or not items:
+        items.append({"role": "user", "content": _content(others)})
+    return items
+
+
+def _result(result: ToolResult, *, images: bool, strict: bool) -> dict[str, Any]:
+    # The protocol has no flag for failed calls: the result's text says that it is an error.
+    output: str | list[dict[str, Any]] = result.content
+    if images and result.images:
+        text = [Text(result.content)] if result.content else []
+        output = _content([*text, *result.images])
+    call_id = _id(result.call_id, strict=strict)
+    return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+
+def _content(parts: list[Text | Image]) -> str | list[dict[str, Any]]:
+    """Plain text stays a string, because some servers take nothing else."""
+    if all(isinstance(part, Text) for part in parts):
+        return "".join(part.text for part in parts if isinstance(part, Text))
+    return [_content_part(part) for part in parts]
+
+
+def _content_part(part: Text | Image) -> dict[str, Any]:
+    if isinstance(part, Text):
+        return {"type": "input_text", "text": part.text}
+    data = base64.b64encode(part.data).decode("ascii")
+    return {"type": "input_image", "detail": "auto", "image_url": f"data:{part.media_type};base64,{data}"}
+
+
+def _assistant(message: Message, *, reasoning: bool, strict: bool) -> Iterator[dict[str, Any]]:
+    places: list[dict[str, Any]] = []
+    for part in message.parts:
+        if isinstance(part, Reasoning):
+            places = dicts(part.opaque.get(FOLLOWING))
+            item = part.opaque.get(ITEM)
+            if item is not None and reasoning:
+                yield dict(item)
+            else:  # an id would refer to the reasoning that is not there
+                places = [_without_id(place) for place in places]
+        elif isinstance(part, Text) and part.text:
+            place = next((place for place in places if place.get("type") == MESSAGE), {})
+            places = [other for other in places if other is not place]
+            yield _said(part.text, place)
+        elif isinstance(part, ToolCall):
+            yield _call(part, places, strict=strict)
+
+
+def _without_id(place: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in place.items() if name != "id"}
+
+
+def _said(text: str, place: Mapping[str, Any]) -> dict[str, Any]:
+    # Never a plain string: llama.cpp takes that for a user's message.
+    content = [{"type": "output_text", "text": text, "annotations": []}]
+    item: dict[str, Any] = {"type": MESSAGE, "role": "assistant", "status": "completed", "content": content}
+    return {**item, **{name: place[name] for name in ("id", "phase") if name in place}}
+
+
+def _id(call_id: str, *, strict: bool) -> str:
+    return short_id(call_id, _MAX_ID_CHARACTERS) if strict else call_id
+
+
+def _call(call: ToolCall, places: Iterable[Mapping[str, Any]], *, strict: bool) -> dict[str, Any]:
+    item = {
+        "type": CALL,
+        "call_id": _id(call.id, strict=strict),
+        "name": plain_name(call.name, _MAX_NAME_CHARACTERS) if strict else call.name or "_",
+        "arguments": json.dumps(dict(call.arguments), ensure_ascii=False),
+    }
+    ids = (place["id"] for place in places if place.get("call_id") == call.id and "id" in place)
+    item_id = next(ids, None)
+    return {**item, "id": item_id} if item_id else item
+
 
 SUFFIX = "/responses"
 
@@ -102,7 +199,7 @@ class ResponsesWire:
     model: str
     demanding: bool = False
     extras: frozenset[Extra] = _ALL
-    refused: Refused = field(default_factory=Refused)
+    refused: RefusedFields = field(default_factory=RefusedFields)
     encoded: EncodedMessages = field(default_factory=EncodedMessages, compare=False, repr=False)
 
     @classmethod
@@ -141,14 +238,14 @@ class ResponsesWire:
             head["reasoning"] = self._reasoning(optional.pop(_EFFORT))
         head.update(optional)
         if request.output_schema is not None and Extra.SCHEMA in self.extras:
-            wanted = response_format(request.output_schema, demanding=self.demanding)
+            wanted = openai_format(request.output_schema, demanding=self.demanding)
             head["text"] = {"format": {"type": wanted["type"], **wanted["json_schema"]}}
         if request.tools:
             head["tools"] = [self._tool(tool) for tool in request.tools]
             head.update(calling)
         _merge(head, request.provider_options.get("openai", {}))
         make = partial(
-            items_of,
+            _items,
             reasoning=Extra.PAST_REASONING in self.extras,
             result_images=Extra.RESULT_IMAGES in self.extras,
             strict=self.demanding,
@@ -184,21 +281,9 @@ class ResponsesWire:
             "strict": strict,
         }
 
-    def decode(self, body: bytes, request: Request) -> Response:
-        """Read a whole reply.
-
-        Raises:
-            ModelError: the body is an error, or no reply.
-        """
-        return decode_reply(body, request, model=self.model, where=host_of(self.url))
-
     def decoder(self, request: Request) -> ResponsesDecoder:
-        """A reader for one streamed reply."""
+        """A reader for one reply."""
         return ResponsesDecoder(request, model=self.model, where=host_of(self.url))
-
-    def error(self, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> ModelError:
-        """Classify an HTTP reply that is not a success."""
-        return error_from_body(status, headers, body, now, host_of(self.url))
 
     def relax(self, request: Request, error: ModelError) -> ResponsesWire | None:
         """The wire without the extra that the server refused, if this request has it."""

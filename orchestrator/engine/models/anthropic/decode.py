@@ -6,18 +6,26 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.errors import ConnectionFailedError, ProviderError
-from orchestrator.core.messages import FinishReason, Message, Reasoning, Role, Text, ToolCall, Usage
+from orchestrator.core.errors import ConnectionFailedError
+from orchestrator.core.messages import FinishReason, Reasoning, Text, ToolCall, Usage
 from orchestrator.engine.models.base import INVALID_ARGUMENTS, CallPiece, ReasoningPiece, Response, TextPiece
 from orchestrator.engine.models.failures import error_in_reply
-from orchestrator.engine.models.usage import count_of, counted_or_estimated
-from orchestrator.engine.models.wire import dicts, made_up_id, read_arguments, read_event, read_reply, text_of
+from orchestrator.engine.models.usage import count_of
+from orchestrator.engine.models.wire import (
+    ReplyDecoder,
+    as_text,
+    dicts,
+    finish_with_calls,
+    made_up_id,
+    read_arguments,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from orchestrator.core.messages import Part
     from orchestrator.engine.models.base import Piece, Request
+
 
 # Keys of `Reasoning.opaque`: what `anthropic` gives back with the next request.
 SIGNATURE = "anthropic_signature"  # proves that the text is the model's; empty where none came
@@ -69,15 +77,11 @@ class _Block:
         return read_arguments(given)
 
 
-class MessagesDecoder:
-    """Reads one streamed reply."""
+class MessagesDecoder(ReplyDecoder):
+    """Reads one reply."""
 
     def __init__(self, request: Request, *, model: str, where: str) -> None:
-        self.done = False
-        self._request = request
-        self._where = where
-        self._model = model
-        self._id: str | None = None
+        super().__init__(request, model=model, where=where)
         self._stop = ""
         self._explanation = ""
         self._begun = False
@@ -86,60 +90,47 @@ class MessagesDecoder:
         self._blocks: list[_Block] = []
         self._by_index: dict[object, _Block] = {}
 
-    def feed(self, event: str, data: str) -> list[Piece]:
-        """Take one server-sent event.
-
-        Raises:
-            ModelError: the event is an error, or no JSON.
-        """
-        if self.done or not data.strip():
-            return []
-        if data.strip() == "[DONE]":  # some servers end every stream as OpenAI does
-            self.done = True
-            return []
-        value = read_event(data, self._where)
-        if not isinstance(value, dict):
-            return []
-        kind = text_of(value.get("type")) or event
-        if kind == "error" or value.get("error"):
+    def _take_event(self, event: str, chunk: Mapping[str, Any]) -> list[Piece]:
+        kind = as_text(chunk.get("type")) or event
+        if kind == "error" or chunk.get("error"):
             if self._stop:
                 return []  # the reply is complete
-            raise error_in_reply(value, self._where)
-        return self._take(kind, value)
-
-    def _take(self, kind: str, value: Mapping[str, Any]) -> list[Piece]:
+            raise error_in_reply(chunk, self._where)
         if kind == "message_start":
-            message = value.get("message")
+            message = chunk.get("message")
             return self._start(message if isinstance(message, dict) else {})
         if kind == "content_block_start":
-            block = value.get("content_block")
-            return self._open(value.get("index"), block) if isinstance(block, dict) else []
+            block = chunk.get("content_block")
+            return self._open(chunk.get("index"), block) if isinstance(block, dict) else []
         if kind == "content_block_delta":
-            delta = value.get("delta")
-            return self._grow(value.get("index"), delta) if isinstance(delta, dict) else []
+            delta = chunk.get("delta")
+            return self._grow(chunk.get("index"), delta) if isinstance(delta, dict) else []
         if kind == "message_delta":
-            delta = value.get("delta")
+            delta = chunk.get("delta")
             self._take_stop(delta if isinstance(delta, dict) else {})
-            self._count(value.get("usage"))
+            self._count(chunk.get("usage"))
         elif kind == "message_stop":
             self.done = True
         return []
 
-    def _start(self, message: Mapping[str, Any]) -> list[Piece]:
-        """Take the beginning of the reply. A second one adds nothing, unless it is that of another reply.
+    def _take_document(self, value: Mapping[str, Any]) -> None:
+        if value.get("type") == "error" or value.get("error"):
+            raise error_in_reply(value, self._where)
+        if not isinstance(value.get("content"), list | str):
+            raise self._no_reply("with JSON that is no reply")
+        self._take_message(value)
 
-        Raises:
-            ConnectionFailedError: two replies came in one stream.
-        """
+    def _start(self, message: Mapping[str, Any]) -> list[Piece]:
+        """Take the beginning of the reply. A second one adds nothing, unless it is that of another reply."""
         if not self._begun:
-            return self.take_message(message)
-        if (other := text_of(message.get("id"))) and self._id and other != self._id:
+            return self._take_message(message)
+        if (other := as_text(message.get("id"))) and self._id and other != self._id:
             raise ConnectionFailedError(f"{self._where} began another reply in the middle of one")
         self._take_names(message)
         self._count(message.get("usage"))
         return []
 
-    def take_message(self, message: Mapping[str, Any]) -> list[Piece]:
+    def _take_message(self, message: Mapping[str, Any]) -> list[Piece]:
         """Take a whole reply, or the beginning of one."""
         self._begun = True
         self._take_names(message)
@@ -151,14 +142,14 @@ class MessagesDecoder:
         return pieces
 
     def _take_names(self, message: Mapping[str, Any]) -> None:
-        self._id = text_of(message.get("id")) or self._id
-        self._model = text_of(message.get("model")) or self._model
+        self._id = as_text(message.get("id")) or self._id
+        self._model = as_text(message.get("model")) or self._model
 
     def _take_stop(self, delta: Mapping[str, Any]) -> None:
-        self._stop = text_of(delta.get("stop_reason")) or self._stop
+        self._stop = as_text(delta.get("stop_reason")) or self._stop
         details = delta.get("stop_details")
         if isinstance(details, dict):
-            self._explanation = text_of(details.get("explanation"))
+            self._explanation = as_text(details.get("explanation"))
 
     def _count(self, usage: object) -> None:
         # The counts of a stream are totals so far: the last one holds. Some servers end with a prompt of zero.
@@ -177,15 +168,15 @@ class MessagesDecoder:
             return []  # announced twice
         self._begun = True
         self._stop = ""  # what goes on after a stop reason needs another one, or the end mark
-        block = _Block(text_of(start.get("type")), start)
-        block.signature = text_of(start.get("signature"))
+        block = _Block(as_text(start.get("type")), start)
+        block.signature = as_text(start.get("signature"))
         self._blocks.append(block)
         if isinstance(index, int):
             self._by_index[index] = block
-        return self._add_text(block, text_of(start.get(block.kind)))
+        return self._add_text(block, as_text(start.get(block.kind)))
 
     def _grow(self, index: object, delta: dict[str, Any]) -> list[Piece]:
-        kind = text_of(delta.get("type"))
+        kind = as_text(delta.get("type"))
         wanted = _KIND_OF_DELTA.get(kind)
         block = self._by_index.get(index) if isinstance(index, int) else None
         if block is None and self._blocks and not isinstance(index, int):
@@ -196,14 +187,14 @@ class MessagesDecoder:
         if block is None:
             return []
         if kind == "signature_delta":
-            block.signature = text_of(delta.get("signature")) or block.signature
+            block.signature = as_text(delta.get("signature")) or block.signature
         elif kind == "input_json_delta":
-            if piece := text_of(delta.get("partial_json")):
+            if piece := as_text(delta.get("partial_json")):
                 block.json_pieces.append(piece)
                 return [CallPiece(piece)]
         elif not wanted and block.kind not in _READ:
             block.start = {**block.start, **_joined(block.start, delta)}
-        return self._add_text(block, text_of(delta.get(block.kind))) if wanted else []
+        return self._add_text(block, as_text(delta.get(block.kind))) if wanted else []
 
     @staticmethod
     def _add_text(block: _Block, text: str) -> list[Piece]:
@@ -213,25 +204,18 @@ class MessagesDecoder:
         return [TextPiece(text) if block.kind == "text" else ReasoningPiece(text)]
 
     def finish(self) -> tuple[list[Piece], Response]:
-        """What was held back (the reason of a refusal that says nothing else), and the whole reply.
-
-        Raises:
-            ConnectionFailedError: there was neither a stop reason nor the end mark.
-        """
+        """What was held back (the reason of a refusal that says nothing else), and the whole reply."""
         if not self._begun or not (self._stop or self.done):
-            raise ConnectionFailedError(f"{self._where} ended its stream in the middle of the reply")
+            raise self._cut_off()
         parts = tuple(self._parts())
         held: list[Piece] = []
-        finish = self._finish_reason(parts)
+        finish = finish_with_calls(_FINISH.get(self._stop or "end_turn", FinishReason.OTHER), parts)
         is_mute = finish is FinishReason.REFUSAL and not any(isinstance(part, Text) for part in parts)
         if is_mute and self._explanation:
             parts = (*parts, Text(self._explanation))
             held = [TextPiece(self._explanation)]
-        message = Message(Role.ASSISTANT, parts)
-        usage, is_counted = counted_or_estimated(
-            self._read_usage(), self._request, message, may_be_free=finish is FinishReason.REFUSAL
-        )
-        return held, Response(message, finish, usage, self._model, self._id, is_counted)
+        may_be_free = finish is FinishReason.REFUSAL
+        return held, self._response(parts, finish, self._read_usage(), may_be_free=may_be_free)
 
     def _parts(self) -> Iterator[Part]:
         said: list[str] = []  # citations cut a text into many blocks
@@ -256,19 +240,13 @@ class MessagesDecoder:
         if block.kind == "tool_use":
             is_last = number == len(self._blocks) - 1
             cut = is_last and _FINISH.get(self._stop) is FinishReason.LENGTH
-            name, arguments = text_of(block.start.get("name")), block.arguments(cut=cut)
-            call_id = text_of(block.start.get("id"))
+            name, arguments = as_text(block.start.get("name")), block.arguments(cut=cut)
+            call_id = as_text(block.start.get("id"))
             is_used = any(one.start.get("id") == call_id for one in self._blocks[:number])
             if not call_id or is_used:  # each call has a result of its own
                 call_id = made_up_id(number, self._id, name, arguments)
             return ToolCall(call_id, name, arguments) if name or arguments else None
         return Reasoning("", {BLOCK: block.whole()}) if block.kind else None
-
-    def _finish_reason(self, parts: tuple[Part, ...]) -> FinishReason:
-        finish = _FINISH.get(self._stop or "end_turn", FinishReason.OTHER)
-        complete = finish in {FinishReason.STOP, FinishReason.OTHER}
-        calls = any(isinstance(part, ToolCall) for part in parts)
-        return FinishReason.TOOL_CALLS if complete and calls else finish
 
     def _read_usage(self) -> Usage | None:
         """What was counted; None where nothing was."""
@@ -283,7 +261,7 @@ def _joined(start: Mapping[str, Any], delta: Mapping[str, Any]) -> dict[str, Any
     """What a delta that we do not read makes of a block's fields: texts grow, all else is replaced."""
     fields = {name: value for name, value in delta.items() if name != "type"}
     return {
-        name: text_of(start.get(name)) + value if isinstance(value, str) else value
+        name: as_text(start.get(name)) + value if isinstance(value, str) else value
         for name, value in fields.items()
     }
 
@@ -301,20 +279,3 @@ def _usage(counts: Mapping[str, Any]) -> Usage:
         )
     )
     return Usage(prompt + read + written, made, read, written, thought)
-
-
-def decode_reply(body: bytes, request: Request, *, model: str, where: str) -> Response:
-    """Read a whole reply.
-
-    Raises:
-        ModelError: the body is an error, or no reply.
-    """
-    value = read_reply(body, where)
-    if value.get("type") == "error" or value.get("error"):
-        raise error_in_reply(value, where)
-    if not isinstance(value.get("content"), list | str):
-        raise ProviderError(f"{where} answered with JSON that is no reply; check the API address")
-    decoder = MessagesDecoder(request, model=model, where=where)
-    decoder.take_message(value)
-    decoder.done = True
-    return decoder.finish()[1]

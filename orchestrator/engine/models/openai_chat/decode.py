@@ -2,24 +2,181 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.errors import ConnectionFailedError, OverloadedError, ProviderError
-from orchestrator.core.messages import FinishReason, Message, Reasoning, Role, Text, ToolCall, Usage
+from orchestrator.core.errors import OverloadedError
+from orchestrator.core.messages import FinishReason, Reasoning, Text, ToolCall
 from orchestrator.engine.models.base import CallPiece, ReasoningPiece, Response, TextPiece
 from orchestrator.engine.models.failures import error_in_reply
-from orchestrator.engine.models.openai_chat_calls import CallPieces
-from orchestrator.engine.models.thinking import ThinkSplitter
-from orchestrator.engine.models.usage import count_of, counted_or_estimated
-from orchestrator.engine.models.wire import dicts, read_event, read_reply, text_of
+from orchestrator.engine.models.usage import openai_usage
+from orchestrator.engine.models.wire import (
+    ReplyDecoder,
+    as_text,
+    dicts,
+    finish_with_calls,
+    made_up_id,
+    read_arguments,
+    read_json,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from orchestrator.core.messages import Part
     from orchestrator.engine.models.base import Piece, Request
+
+
+_OPEN, _CLOSE = "<think>", "</think>"
+_MOST_BLANK_CHARACTERS = (
+    10_000  # before or behind the thoughts; held back they are read again with each piece
+)
+
+
+class ThinkSplitter:
+    """Takes a leading `<think>` block, which servers without a field for it leave in the text, out of it."""
+
+    def __init__(self) -> None:
+        self._state = "start"  # start -> thinking -> after -> text, or start -> text
+        self._held = ""
+
+    def feed(self, text: str) -> list[Piece]:
+        """The pieces that are certain; what may be the beginning of a tag is held back."""
+        if self._state == "text":
+            return [TextPiece(text)]
+        self._held += text
+        pieces: list[Piece] = []
+        if self._state == "start":
+            begun = self._held.lstrip()
+            if begun.startswith(_OPEN):
+                self._state, self._held = "thinking", begun[len(_OPEN) :]
+            elif not _OPEN.startswith(begun) or len(self._held) > _MOST_BLANK_CHARACTERS:
+                return self._release()
+        if self._state == "thinking":
+            pieces += self._think()
+        if self._state == "after" and (self._held.strip() or len(self._held) > _MOST_BLANK_CHARACTERS):
+            self._held = self._held.lstrip()
+            pieces += self._release()
+        return pieces
+
+    def _think(self) -> list[Piece]:
+        thought, closed, rest = self._held.partition(_CLOSE)
+        if closed:
+            self._state, self._held = "after", rest
+        else:
+            keep = next(n for n in range(len(_CLOSE), -1, -1) if thought.endswith(_CLOSE[:n]))
+            thought, self._held = thought[: len(thought) - keep], thought[len(thought) - keep :]
+        return [ReasoningPiece(thought)] if thought else []
+
+    def _release(self) -> list[Piece]:
+        text, self._held, self._state = self._held, "", "text"
+        return [TextPiece(text)] if text else []
+
+    def finish(self) -> list[Piece]:
+        """What was held back."""
+        if self._state == "thinking":
+            return [ReasoningPiece(self._held)] if self._held else []
+        return [] if self._state == "after" else self._release()
+
+
+@dataclass(slots=True)
+class _Call:
+    """A tool call that is being received."""
+
+    id: str = ""
+    name: str = ""
+    arguments: Any = ""
+    extra: Any = None
+
+
+@dataclass(slots=True)
+class _CallPieces:
+    """The tool calls of a reply, received in pieces."""
+
+    calls: list[_Call] = field(default_factory=list)
+    by_index: dict[int, _Call] = field(default_factory=dict)
+
+    def take_whole(self, message: Mapping[str, Any]) -> str:
+        """Take the calls of a whole message: each entry is a call of its own. Gives what `take` gives."""
+        entries = dicts(message.get("tool_calls"))
+        return self.take(
+            {**message, "tool_calls": [{**entry, "index": n} for n, entry in enumerate(entries)]}
+        )
+
+    def take(self, delta: Mapping[str, Any]) -> str:
+        """Take the pieces that a chunk of a stream has. Gives the text of their arguments."""
+        pieces = dicts(delta.get("tool_calls"))
+        legacy = delta.get("function_call")
+        if isinstance(legacy, dict) and (legacy.get("name") or self.calls) and not pieces:
+            pieces = [{"function": legacy}]
+        texts = []
+        for piece in pieces:
+            function = piece.get("function")
+            if isinstance(function, dict):
+                self._add(piece, function)
+                texts.append(as_text(function.get("arguments")))
+        return "".join(texts)
+
+    def _add(self, piece: Mapping[str, Any], function: Mapping[str, Any]) -> None:
+        index, name = piece.get("index"), as_text(function.get("name"))
+        call = self._current(index, as_text(piece.get("id")), name)
+        call.id = call.id or as_text(piece.get("id"))
+        if name != call.name:  # some servers repeat the name in every piece
+            call.name += name
+        arguments = function.get("arguments")
+        if isinstance(arguments, str) and isinstance(call.arguments, str):
+            call.arguments += arguments
+        elif arguments is not None:
+            call.arguments = arguments
+        call.extra = piece.get("extra_content") or call.extra
+
+    def _current(self, index: object, call_id: str, name: str) -> _Call:
+        """The call that a piece belongs to: by index, else by id, else the last; or a new one.
+
+        A piece with another id, or with a name after complete arguments, begins a new call even
+        under a known index: some servers send each call whole, all with index 0.
+        """
+        same_id = next((call for call in reversed(self.calls) if call_id and call.id == call_id), None)
+        if isinstance(index, int):
+            # An index that counts pieces: the id says whose piece it is.
+            known = self.by_index.get(index) or (None if name else same_id)
+        else:
+            known = same_id or (self.calls[-1] if self.calls else None)
+        if known is not None:
+            other_id = bool(call_id and known.id and call_id != known.id)
+            again = bool(name and not call_id and known.arguments and _is_complete(known.arguments))
+            if not other_id and not again:
+                return known
+        call = _Call()
+        self.calls.append(call)
+        if isinstance(index, int):
+            self.by_index[index] = call
+        return call
+
+    def finish(self, reply_id: str | None) -> tuple[list[ToolCall], dict[str, Any]]:
+        """The calls, and what servers want back with each of them, by id."""
+        calls: list[ToolCall] = []
+        extras: dict[str, Any] = {}
+        for number, call in enumerate(self.calls):
+            if not call.name and not call.arguments:
+                continue
+            arguments = read_arguments(call.arguments)
+            is_new = bool(call.id) and all(
+                call.id != known.id for known in calls
+            )  # each has a result of its own
+            call_id = call.id if is_new else made_up_id(number, reply_id, call.name, call.arguments)
+            calls.append(ToolCall(call_id, call.name, arguments))
+            if call.extra:
+                extras[call_id] = call.extra
+        return calls, extras
+
+
+def _is_complete(arguments: object) -> bool:
+    try:
+        return not isinstance(arguments, str) or isinstance(read_json(arguments), dict)
+    except ValueError:
+        return False
+
 
 # Keys of `Reasoning.opaque`: what `openai_chat` gives back with the next request.
 REASONING_FIELD = "field"  # the name of the field that the text came in
@@ -44,15 +201,11 @@ _FINISH = {
 _BUSY_FINISHES = {"insufficient_system_resource", "error"}
 
 
-class ChatDecoder:
-    """Reads one streamed reply."""
+class ChatDecoder(ReplyDecoder):
+    """Reads one reply."""
 
     def __init__(self, request: Request, *, model: str, where: str) -> None:
-        self.done = False
-        self._request = request
-        self._where = where
-        self._model = model
-        self._id: str | None = None
+        super().__init__(request, model=model, where=where)
         self._finish: str | None = None
         self._usage: Mapping[str, Any] | None = None
         self._has_choice = False
@@ -61,33 +214,26 @@ class ChatDecoder:
         self._refusal: list[str] = []
         self._opaque: dict[str, Any] = {}
         self._details = _Details()
-        self._calls = CallPieces()
+        self._calls = _CallPieces()
         self._splitter = ThinkSplitter()
 
-    def feed(self, event: str, data: str) -> list[Piece]:
-        """Take one server-sent event.
-
-        Raises:
-            ModelError: the event is an error, or no JSON.
-        """
-        if self.done or not data.strip():
-            return []
-        if data.strip() == "[DONE]":
-            self.done = True
-            return []
-        chunk = read_event(data, self._where)
-        if not isinstance(chunk, dict):
-            return []
+    def _take_event(self, event: str, chunk: Mapping[str, Any]) -> list[Piece]:
         if event == "error" or _is_error(chunk):
             if self._finish:
                 return []  # the reply is complete; some servers add a note about its length as an error
             raise error_in_reply(chunk, self._where)
-        return self.take(chunk)
+        return self._take(chunk)
 
-    def take(self, chunk: Mapping[str, Any]) -> list[Piece]:
-        """Add a chunk of a stream, or a whole reply."""
-        self._id = text_of(chunk.get("id")) or self._id
-        self._model = text_of(chunk.get("model")) or self._model
+    def _take_document(self, value: Mapping[str, Any]) -> None:
+        if _is_error(value):
+            raise error_in_reply(value, self._where)
+        if not dicts(value.get("choices")):
+            raise self._no_reply("without a reply in it (no choices)")
+        self._take(value)
+
+    def _take(self, chunk: Mapping[str, Any]) -> list[Piece]:
+        self._id = as_text(chunk.get("id")) or self._id
+        self._model = as_text(chunk.get("model")) or self._model
         groq = chunk.get("x_groq")
         usage = chunk.get("usage") or (groq.get("usage") if isinstance(groq, dict) else None)
         pieces: list[Piece] = []
@@ -113,7 +259,7 @@ class ChatDecoder:
         return [choice for choice in choices if choice.get("index") == choices[0].get("index")]
 
     def _take_choice(self, choice: Mapping[str, Any], *, repeats: bool) -> list[Piece]:
-        finish = text_of(choice.get("finish_reason"))
+        finish = as_text(choice.get("finish_reason"))
         if choice.get("error"):
             raise error_in_reply(choice, self._where)
         if finish in _BUSY_FINISHES:
@@ -155,19 +301,13 @@ class ChatDecoder:
             (self._text if isinstance(piece, TextPiece) else self._reasoning).append(piece.text)
 
     def finish(self) -> tuple[list[Piece], Response]:
-        """What was held back, and the whole reply.
-
-        Raises:
-            ConnectionFailedError: there was neither a finish reason nor the end mark.
-        """
+        """What was held back, and the whole reply."""
         if not self._has_choice or not (self._finish or self.done):
-            raise ConnectionFailedError(f"{self._where} ended its stream in the middle of the reply")
+            raise self._cut_off()
         held = self._splitter.finish()
         self._keep(held)
-        message = Message(Role.ASSISTANT, tuple(self._parts()))
-        usage, is_counted = counted_or_estimated(read_usage(self._usage), self._request, message)
-        reason = self._finish_reason(message)
-        return held, Response(message, reason, usage, self._model, self._id, is_counted)
+        parts = tuple(self._parts())
+        return held, self._response(parts, self._finish_reason(parts), openai_usage(self._usage))
 
     def _parts(self) -> Iterator[Part]:
         calls, extras = self._calls.finish(self._id)
@@ -181,95 +321,11 @@ class ChatDecoder:
             yield Text(text)
         yield from calls
 
-    def _finish_reason(self, message: Message) -> FinishReason:
+    def _finish_reason(self, parts: tuple[Part, ...]) -> FinishReason:
         # A whole reply, or a stream with its end mark, may lack the reason and is complete all the same.
-        finish = _FINISH.get(self._finish or "stop", FinishReason.OTHER)
-        complete = finish in {FinishReason.STOP, FinishReason.OTHER}
-        if complete and any(isinstance(part, ToolCall) for part in message.parts):
-            return FinishReason.TOOL_CALLS
-        if complete and self._refusal:
-            return FinishReason.REFUSAL
-        return finish
-
-
-def decode_reply(body: bytes, request: Request, *, model: str, where: str) -> Response:
-    """Read a whole reply.
-
-    Raises:
-        ModelError: the body is an error, or no reply.
-    """
-    value = read_reply(body, where)
-    if _is_error(value):
-        raise error_in_reply(value, where)
-    if not dicts(value.get("choices")):
-        raise ProviderError(f"{where} answered without a reply in it (no choices); check the API address")
-    decoder = ChatDecoder(request, model=model, where=where)
-    decoder.take(value)
-    decoder.done = True
-    return decoder.finish()[1]
-
-
-def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
-    """The vendor's counts; None where nothing was counted.
-
-    Most servers count the cache among the prompt's tokens and reasoning among the completion's; some leave
-    one of them out, and name it only beside a total that has it. What is left out is what explains the total
-    exactly (see `_left_out`). What nobody explains of the total is input, which is the cheaper one, unless the
-    server says nothing of reasoning: then the model thought and hid it, as Gemini does at its compatible address.
-    """
-    if not usage:
-        return None
-    prompt = count_of(usage, "prompt_tokens") or count_of(usage, "input_tokens")
-    completion = count_of(usage, "completion_tokens") or count_of(usage, "output_tokens")
-    if not prompt and not completion:
-        return None
-    read = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
-    made = usage.get("completion_tokens_details") or usage.get("output_tokens_details")
-    cached = count_of(read, "cached_tokens") or max(count_of(usage, name) for name in _CACHED)
-    written = count_of(read, "cache_write_tokens") or count_of(usage, "cache_creation_input_tokens")
-    reasoning = count_of(made, "reasoning_tokens") or count_of(usage, "reasoning_tokens")
-    rest = max(count_of(usage, "total_tokens") - prompt - completion, 0)
-    more_read, more_made = _left_out((prompt, cached, written), (completion, reasoning), rest)
-    unexplained = max(rest - more_read - more_made, 0)
-    says_reasoning = isinstance(made, Mapping) and made.get("reasoning_tokens") is not None
-    if not prompt or (completion and says_reasoning):
-        more_read += unexplained
-    else:
-        more_made += unexplained
-    whole = prompt + more_read
-    cached = min(cached, whole)
-    return Usage(
-        input_tokens=whole,
-        output_tokens=completion + more_made,
-        cached_input_tokens=cached,
-        cache_write_tokens=min(written, whole - cached),
-        reasoning_tokens=reasoning,
-    )
-
-
-_CACHED = ("cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens")
-
-
-def _left_out(read: tuple[int, int, int], made: tuple[int, int], rest: int) -> tuple[int, int]:
-    """How many tokens of the cache the prompt's count leaves out, and of reasoning the completion's.
-
-    Each is left out whole or not at all. The first that explains the rest of the total exactly counts, else the
-    least with which no part is larger than its whole; what was written into the cache goes with what was read
-    from it, where there is so much. Without a rest the prompt's count stands as it is.
-    """
-    prompt, cached, written = read
-    completion, reasoning = made
-    possible = [
-        (more_read, more_made)
-        for more_read in ((0, cached, cached + written, written) if rest else (0,))
-        for more_made in (0, reasoning)
-        if (not rest or max(cached, written) <= prompt + more_read) and reasoning <= completion + more_made
-    ]
-    if exact := [one for one in possible if sum(one) == rest]:
-        return exact[0]
-    more_read, more_made = min(possible)
-    both = cached + written
-    return (both if more_read and both <= rest else more_read), more_made
+        finish = finish_with_calls(_FINISH.get(self._finish or "stop", FinishReason.OTHER), parts)
+        refused = self._refusal and finish in {FinishReason.STOP, FinishReason.OTHER}
+        return FinishReason.REFUSAL if refused else finish
 
 
 def _is_error(value: Mapping[str, Any]) -> bool:

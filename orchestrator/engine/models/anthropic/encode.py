@@ -5,6 +5,7 @@ https://platform.claude.com/docs/en/api/messages
 
 from __future__ import annotations
 
+import base64
 import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -12,24 +13,265 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from orchestrator.core.errors import InvalidRequestError, OverloadedError, ProviderError
-from orchestrator.core.messages import Reasoning, Role, ToolCall
-from orchestrator.engine.models.anthropic_blocks import BlockEncoder, bridge_of
-from orchestrator.engine.models.anthropic_models import ModelTraits
-from orchestrator.engine.models.anthropic_reply import BLOCK, MessagesDecoder, decode_reply
-from orchestrator.engine.models.anthropic_schema import output_format
+from orchestrator.core.messages import Image, Reasoning, Role, Text, ToolCall, ToolResult
+from orchestrator.engine.models.anthropic.decode import BLOCK, SIGNATURE, MessagesDecoder
 from orchestrator.engine.models.base import ToolChoice
-from orchestrator.engine.models.failures import error_from_body
-from orchestrator.engine.models.overflow import highest_reply_limit
-from orchestrator.engine.models.refusals import Refused
-from orchestrator.engine.models.wire import EncodedMessages, WireRequest, endpoint, host_of, json_bytes
+from orchestrator.engine.models.refusals import RefusedFields, highest_reply_limit
+from orchestrator.engine.models.schemas import anthropic_format
+from orchestrator.engine.models.wire import (
+    EncodedMessages,
+    WireRequest,
+    endpoint,
+    host_of,
+    json_bytes,
+    plain_name,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
+    from collections.abc import Iterator, Mapping, Sequence
 
     from orchestrator.core.errors import ModelError
-    from orchestrator.core.messages import Message, ToolDefinition
-    from orchestrator.engine.models.base import Request, Response
+    from orchestrator.core.messages import Message, Part, ToolDefinition
+    from orchestrator.engine.models.base import Request
+
+
+_VERSION = re.compile(r"claude-(?:[a-z]+-)*?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
+_FAMILY = re.compile(r"fable|mythos|opus|sonnet|haiku")
+_NEWEST = (99, 0)  # a Claude without a number is newer than this file
+
+_OFF = frozenset(("none", "off", "disabled"))
+_LEVELS = ("low", "medium", "high", "xhigh", "max")
+_OTHER_WORDS = {"minimal": "low"}
+
+# The vendor names no budgets for its levels; these grow as its examples do. The least it takes is 1,024.
+_LEAST_BUDGET_TOKENS = 1_024
+_BUDGET_TOKENS = {"low": 2_048, "medium": 8_192, "high": 16_384, "xhigh": 24_576, "max": 24_576}
+
+_UNKNOWN_OUTPUT_TOKENS = 8_192  # servers refuse a limit that does not fit into a small window
+_USUAL_OUTPUT_TOKENS = 32_000
+_DEEP_OUTPUT_TOKENS = 64_000  # what the vendor advises for the two highest levels of effort
+_LEAST_TOP_P_WITH_THINKING = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTraits:
+    """What one model takes.
+
+    Attributes:
+        family: `opus` and so on; empty where the name has none.
+        version: major and minor number; None where the model is no Claude.
+    """
+
+    family: str
+    version: tuple[int, int] | None
+
+    @classmethod
+    def of(cls, model: str) -> ModelTraits:
+        """Read a name, as the vendor or a reseller writes it (`anthropic/claude-opus-4.5`)."""
+        name = model.lower()
+        if "claude" not in name:
+            return cls("", None)
+        family, number = _FAMILY.search(name), _VERSION.search(name)
+        version = (int(number[1]), int(number[2] or 0)) if number else _NEWEST
+        return cls(family[0] if family else "", version)
+
+    def since(self, major: int, minor: int = 0) -> bool:
+        """Whether it is a Claude of this version or a later one."""
+        return self.version is not None and self.version >= (major, minor)
+
+    @property
+    def is_claude(self) -> bool:
+        """Whether the vendor's own rules hold."""
+        return self.version is not None
+
+    @property
+    def takes_schema(self) -> bool:
+        """Whether a reply can be constrained to a schema."""
+        return self.since(4, 5)
+
+    @property
+    def takes_forced_tools(self) -> bool:
+        """Whether `tool_choice` may demand a call."""
+        return not self.since(5, 1)
+
+    def output_tokens(self, effort: str | None) -> int:
+        """The output limit where none is configured; the protocol demands one."""
+        if self.version is None:
+            return _UNKNOWN_OUTPUT_TOKENS
+        if self.version < (3, 7):
+            return 8_192 if self.version == (3, 5) else 4_096
+        deep = self.since(4, 6) and effort in {"xhigh", "max"}
+        return _DEEP_OUTPUT_TOKENS if deep else _USUAL_OUTPUT_TOKENS
+
+    def thinking(self, effort: str, max_tokens: int, *, may_budget: bool, forced: bool) -> dict[str, Any]:
+        """The fields that ask for this much reasoning.
+
+        Claude 4.6 and later get adaptive thinking and a level of effort; a level that the model lacks
+        becomes the next lower one. Earlier ones, and models of other makers, get a budget below the
+        output limit, at most half of it.
+
+        Args:
+            effort: one of the vendor's levels, `minimal`, or `none`; another word is passed on as a level.
+            max_tokens: the output limit of the request.
+            may_budget: whether a budget can be had in this request.
+            forced: whether the request demands a call, which excludes thinking.
+        """
+        level = _OTHER_WORDS.get(effort.lower(), effort.lower())
+        if level in _OFF:
+            return self._without()
+        if self.since(4, 6):
+            fields: dict[str, Any] = {"output_config": {"effort": self._level(level)}}
+            if not forced:
+                # Later models leave the text out unless it is asked for; 4.6 has no such choice to make.
+                shown = {"display": "summarized"} if self.since(4, 7) else {}
+                fields["thinking"] = {"type": "adaptive", **shown}
+            return fields
+        fields = {}
+        if self.version == (4, 5) and self.family == "opus":
+            fields["output_config"] = {"effort": level if level in _LEVELS[:3] else "high"}
+        budget = min(_BUDGET_TOKENS.get(level, _BUDGET_TOKENS["high"]), max_tokens // 2)
+        able = self.version is None or self.since(3, 7)
+        if able and may_budget and not forced and budget >= _LEAST_BUDGET_TOKENS:
+            fields["thinking"] = {"type": "enabled", "budget_tokens": budget}
+        return fields
+
+    def _level(self, level: str) -> str:
+        is_first = self.version in {(4, 6), _NEWEST}
+        return "high" if level == "xhigh" and is_first else level
+
+    def _without(self) -> dict[str, Any]:
+        if not self.is_claude:
+            return {"thinking": {"type": "disabled"}}
+        if not self.since(5):
+            return {}  # these think only when asked to
+        if self.family in {"sonnet", "haiku"} or (self.version == (5, 0) and self.family == "opus"):
+            is_new_sonnet = self.family == "sonnet" and self.since(5, 1)
+            return {"thinking": {"type": "between_tools" if is_new_sonnet else "disabled"}}
+        return {"output_config": {"effort": "low"}}  # the others always think
+
+    def sampling(self, temperature: float | None, top_p: float | None, thinking: object) -> dict[str, float]:
+        """Those of the configured sampling fields that the model takes.
+
+        Claude 4.7 and later take none; with thinking, earlier ones take `top_p` from 0.95 only; and
+        from Claude 4 on it is one of the two.
+        """
+        if self.since(4, 7):
+            return {}
+        given = {"temperature": temperature, "top_p": top_p}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        if self.is_claude and isinstance(thinking, dict) and thinking.get("type") in {"enabled", "adaptive"}:
+            chosen.pop("temperature", None)
+            if (top_p or 0.0) < _LEAST_TOP_P_WITH_THINKING:
+                chosen.pop("top_p", None)
+        if self.since(4) and "temperature" in chosen:
+            chosen.pop("top_p", None)
+        return chosen
+
+
+# From a mark the vendor looks back over 20 blocks for a cached prompt; some room for what it counts itself.
+_LOOKED_BACK_BLOCKS = 16
+
+_MAX_NAME_CHARACTERS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class _BlockEncoder:
+    """Makes blocks.
+
+    Attributes:
+        past_reasoning: give reasoning back.
+        unsigned_reasoning: also that which came without a signature, as other makers' models send it; the
+            vendor refuses it (a reply that was cut off has such).
+        carried: give back other blocks that we do not read.
+    """
+
+    past_reasoning: bool = True
+    carried: bool = True
+    unsigned_reasoning: bool = False
+
+    def entry(self, message: Message, mark: object = None) -> Iterator[dict[str, Any]]:
+        """A message as an entry of the vendor's list; none where nothing is left to say."""
+        parts = message.parts
+        if message.role is not Role.ASSISTANT:  # the vendor wants results before anything else
+            results = [part for part in parts if isinstance(part, ToolResult)]
+            # It refuses pictures in a result that is an error: they follow.
+            pictures = [image for part in results if part.is_error for image in part.images]
+            parts = (*results, *pictures, *(part for part in parts if not isinstance(part, ToolResult)))
+        blocks = [block for part in parts if (block := self.block(part))]
+        if not blocks:
+            return
+        if mark:
+            blocks[-1] = {**blocks[-1], "cache_control": mark}
+        yield {"role": "assistant" if message.role is Role.ASSISTANT else "user", "content": blocks}
+
+    def block(self, part: Part) -> dict[str, Any]:
+        """A part as a block; empty where there is none for it (the vendor refuses blank texts)."""
+        match part:
+            case Text():
+                return {"type": "text", "text": part.text} if part.text.strip() else {}
+            case Image():
+                return _image(part)
+            case ToolCall():
+                arguments = dict(part.arguments)
+                return {
+                    "type": "tool_use",
+                    "id": _id(part.id),
+                    "name": plain_name(part.name, _MAX_NAME_CHARACTERS),
+                    "input": arguments,
+                }
+            case ToolResult():
+                return _result(part)
+            case Reasoning():
+                return self._reasoning(part)
+
+    def _reasoning(self, part: Reasoning) -> dict[str, Any]:
+        """Reasoning as it came; none that another protocol brought."""
+        whole = part.opaque.get(BLOCK)
+        if isinstance(whole, dict):
+            is_reasoning = whole.get("type") == "redacted_thinking"
+            return whole if (self.past_reasoning if is_reasoning else self.carried) else {}
+        signature = part.opaque.get(SIGNATURE)
+        if signature is None or not self.past_reasoning or not (signature or self.unsigned_reasoning):
+            return {}
+        return {"type": "thinking", "thinking": part.text, "signature": signature}
+
+
+def _bridge(messages: Sequence[Message]) -> int | None:
+    """The message where the last request ended, if this one adds more blocks than the vendor looks back.
+
+    A mark there finds what the last request left in the cache. Only the end of the conversation is read.
+    """
+    added = 0
+    for number in range(len(messages) - 1, 0, -1):
+        added += len(messages[number].parts)
+        if messages[number].role is Role.ASSISTANT:
+            is_wide = added > _LOOKED_BACK_BLOCKS and messages[number - 1].role is not Role.ASSISTANT
+            return number - 1 if is_wide else None
+    return None
+
+
+def _id(text: str) -> str:
+    """An id with the characters that the vendor takes: other vendors' have dots and colons."""
+    return plain_name(text, max(len(text), 1))
+
+
+def _image(image: Image) -> dict[str, Any]:
+    data = base64.b64encode(image.data).decode("ascii")
+    return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": data}}
+
+
+def _result(result: ToolResult) -> dict[str, Any]:
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": _id(result.call_id)}
+    text = result.content
+    if not text.strip() and result.is_error:
+        text = "failed"  # the vendor refuses an error that says nothing
+    if result.images and not result.is_error:
+        texts = [{"type": "text", "text": text}] if text.strip() else []
+        block["content"] = [*texts, *(_image(image) for image in result.images)]
+    else:
+        block["content"] = text
+    return {**block, "is_error": True} if result.is_error else block
+
 
 SUFFIX = "/messages"
 
@@ -107,7 +349,7 @@ class AnthropicWire:
     url: str
     model: str
     refused: frozenset[Feature] = frozenset()
-    lowered: Refused = field(default_factory=Refused)
+    lowered: RefusedFields = field(default_factory=RefusedFields)
     encoded: EncodedMessages = field(default_factory=EncodedMessages, compare=False, repr=False)
 
     @classmethod
@@ -177,7 +419,7 @@ class AnthropicWire:
         if Feature.SAMPLING not in self.refused:
             head.update(traits.sampling(request.temperature, request.top_p, head.get("thinking")))
         may_shape = traits.takes_schema and Feature.FORMAT not in self.refused
-        if request.output_schema and may_shape and (shape := output_format(request.output_schema.schema)):
+        if request.output_schema and may_shape and (shape := anthropic_format(request.output_schema.schema)):
             head["output_config"] = {**head.get("output_config", {}), "format": shape}
         return head
 
@@ -208,33 +450,21 @@ class AnthropicWire:
     def _entries(self, messages: Sequence[Message], mark: object) -> list[bytes]:
         entry = self._blocks().entry
         entries = [self.encoded.get(message, entry) for message in messages]
-        bridge = bridge_of(messages) if mark else None
+        bridge = _bridge(messages) if mark else None
         if bridge is not None:
             entries[bridge] = b",".join(json_bytes(made) for made in entry(messages[bridge], mark))
         return entries
 
-    def _blocks(self) -> BlockEncoder:
-        return BlockEncoder(
+    def _blocks(self) -> _BlockEncoder:
+        return _BlockEncoder(
             past_reasoning=Feature.PAST_REASONING not in self.refused,
             carried=Feature.CARRIED_BLOCKS not in self.refused,
             unsigned_reasoning=not ModelTraits.of(self.model).is_claude,
         )
 
-    def decode(self, body: bytes, request: Request) -> Response:
-        """Read a whole reply.
-
-        Raises:
-            ModelError: the body is an error, or no reply.
-        """
-        return decode_reply(body, request, model=self.model, where=host_of(self.url))
-
     def decoder(self, request: Request) -> MessagesDecoder:
-        """A reader for one streamed reply."""
+        """A reader for one reply."""
         return MessagesDecoder(request, model=self.model, where=host_of(self.url))
-
-    def error(self, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> ModelError:
-        """Classify an HTTP reply that is not a success."""
-        return error_from_body(status, headers, body, now, host_of(self.url))
 
     def relax(self, request: Request, error: ModelError) -> AnthropicWire | None:
         """The wire without what the server refused (see `Feature`), if the request used it."""

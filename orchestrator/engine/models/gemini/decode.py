@@ -6,22 +6,29 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import (
-    ConnectionFailedError,
     ContentFilterError,
     InvalidRequestError,
-    ProviderError,
 )
-from orchestrator.core.messages import FinishReason, Message, Reasoning, Role, Text, ToolCall, Usage
+from orchestrator.core.messages import FinishReason, Reasoning, Text, ToolCall, Usage
 from orchestrator.engine.models.base import CallPiece, ReasoningPiece, Response, TextPiece
 from orchestrator.engine.models.failures import error_in_reply
-from orchestrator.engine.models.usage import count_of, counted_or_estimated
-from orchestrator.engine.models.wire import dicts, made_up_id, read_arguments, read_event, read_reply, text_of
+from orchestrator.engine.models.usage import count_of
+from orchestrator.engine.models.wire import (
+    ReplyDecoder,
+    as_text,
+    dicts,
+    finish_with_calls,
+    made_up_id,
+    read_arguments,
+    read_event,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from orchestrator.core.messages import Part
     from orchestrator.engine.models.base import Piece, Request
+
 
 OPAQUE = "gemini"
 """The key of `Reasoning.opaque` under which this protocol keeps an object with one of the next two keys."""
@@ -73,55 +80,55 @@ class _Run:
         return not self.signature and self.call is None and self.raw is None
 
 
-class GeminiDecoder:
-    """Reads one streamed reply.
+class GeminiDecoder(ReplyDecoder):
+    """Reads one reply.
 
     The protocol has no end mark, and more may follow a finish reason: only the end of the stream is its end.
     What follows needs a finish reason of its own, else the stream was cut off in it.
     """
 
-    done = False
-
     def __init__(self, request: Request, *, model: str, where: str) -> None:
-        self._request = request
-        self._where = where
-        self._model = model
-        self._id: str | None = None
+        super().__init__(request, model=model, where=where)
         self._finish = ""
         self._usage: Mapping[str, Any] = {}
-        self.has_candidate = False
+        self._has_candidate = False
         self._runs: list[_Run] = []
 
     def feed(self, event: str, data: str) -> list[Piece]:
-        """Take one server-sent event.
-
-        Raises:
-            ModelError: the event is an error, or no JSON.
-        """
-        del event  # the vendor names none
+        """Take one server-sent event."""
         if not data.strip():
             return []
         chunk, known = read_event(data, self._where), len(self._runs)
-        pieces = [
-            piece
-            for value in dicts(chunk if isinstance(chunk, list) else [chunk])
-            for piece in self.take(value)
-        ]
+        values = dicts(chunk if isinstance(chunk, list) else [chunk])
+        pieces = [piece for value in values for piece in self._take_event(event, value)]
         has_call = any(run.call is not None for run in self._runs[known:])  # they come whole
         return [*pieces, *([CallPiece(data)] if has_call else [])]
 
-    def take(self, chunk: Mapping[str, Any]) -> list[Piece]:
-        """Add a chunk of a stream, or a whole reply.
+    def read(self, body: bytes) -> Response:
+        """Read a whole reply, or the JSON list that a stream without `alt=sse` is."""
+        if body.lstrip()[:1] != b"[":
+            return super().read(body)
+        self.feed("", body.decode("utf-8", "replace"))
+        self._check()
+        self.done = True
+        return self.finish()[1]
 
-        Raises:
-            ModelError: it is an error, or the prompt was refused.
-        """
+    def _take_document(self, value: Mapping[str, Any]) -> None:
+        self._take_event("", value)
+        self._check()
+
+    def _check(self) -> None:
+        if not self._has_candidate:
+            raise self._no_reply("without a reply in it (no candidates)")
+
+    def _take_event(self, event: str, chunk: Mapping[str, Any]) -> list[Piece]:
+        del event  # the vendor names none
         if chunk.get("error"):
             if self._finish:
                 return []  # the reply is complete
             raise error_in_reply(chunk, self._where)
-        self._id = text_of(chunk.get("responseId")) or self._id
-        self._model = text_of(chunk.get("modelVersion")) or self._model
+        self._id = as_text(chunk.get("responseId")) or self._id
+        self._model = as_text(chunk.get("modelVersion")) or self._model
         usage = chunk.get("usageMetadata")
         if isinstance(usage, dict) and usage:
             self._usage = usage  # each has all counts so far
@@ -131,16 +138,16 @@ class GeminiDecoder:
         return [piece for candidate in candidates for piece in self._take_candidate(candidate)]
 
     def _refuse_blocked(self, feedback: object) -> None:
-        reason = text_of(feedback.get("blockReason")) if isinstance(feedback, dict) else ""
+        reason = as_text(feedback.get("blockReason")) if isinstance(feedback, dict) else ""
         if reason and isinstance(feedback, dict):
-            said = text_of(feedback.get("blockReasonMessage"))
+            said = as_text(feedback.get("blockReasonMessage"))
             raise ContentFilterError(
                 f"{self._where} refused the prompt: {': '.join(filter(None, (reason, said)))}"
             )
 
     def _take_candidate(self, candidate: Mapping[str, Any]) -> list[Piece]:
-        self.has_candidate = True
-        finish = text_of(candidate.get("finishReason"))
+        self._has_candidate = True
+        finish = as_text(candidate.get("finishReason"))
         if finish == _MISSING_SIGNATURE:
             raise InvalidRequestError(f"{self._where} refused the conversation: {finish}")
         content, known = candidate.get("content"), len(self._runs)
@@ -151,7 +158,7 @@ class GeminiDecoder:
         return pieces
 
     def _take_part(self, part: dict[str, Any]) -> list[Piece]:
-        signature, text = text_of(part.get("thoughtSignature")), text_of(part.get("text"))
+        signature, text = as_text(part.get("thoughtSignature")), as_text(part.get("text"))
         is_thought = part.get("thought") is True
         call = part.get("functionCall")
         if isinstance(call, dict):
@@ -168,21 +175,14 @@ class GeminiDecoder:
             return []
         return [ReasoningPiece(text) if is_thought else TextPiece(text)]
 
-    def finish(self, *, is_whole: bool = False) -> tuple[list[Piece], Response]:
-        """Give the whole reply; nothing was held back.
-
-        Args:
-            is_whole: the reply is a document that was read to its end, so that it may lack a finish reason.
-
-        Raises:
-            ConnectionFailedError: there was no finish reason.
-        """
-        if not self.has_candidate or not (self._finish or is_whole):
-            raise ConnectionFailedError(f"{self._where} ended its stream in the middle of the reply")
-        message = Message(Role.ASSISTANT, tuple(self._parts()))
-        usage, is_counted = counted_or_estimated(read_usage(self._usage), self._request, message)
-        reason = self._finish_reason(message)
-        return [], Response(message, reason, usage, self._model, self._id, is_counted)
+    def finish(self) -> tuple[list[Piece], Response]:
+        """Give the whole reply; nothing was held back."""
+        if not self._has_candidate or not (self._finish or self.done):
+            raise self._cut_off()
+        parts = tuple(self._parts())
+        # A call of no known tool ends with a reason of its own.
+        finish = finish_with_calls(_FINISH.get(self._finish or "STOP", FinishReason.OTHER), parts)
+        return [], self._response(parts, finish, _read_usage(self._usage))
 
     def _parts(self) -> Iterator[Part]:
         """Thoughts come before what was thought about, a signature directly before the part that it signs."""
@@ -206,41 +206,15 @@ class GeminiDecoder:
 
     def _call(self, call: Mapping[str, Any], ids: set[str]) -> ToolCall:
         """A call; `ids` are those of the calls before it. The vendor gives ids only at times."""
-        name, arguments = text_of(call.get("name")), read_arguments(call.get("args"))
-        given = text_of(call.get("id"))
+        name, arguments = as_text(call.get("name")), read_arguments(call.get("args"))
+        given = as_text(call.get("id"))
         if not given or given in ids:
             given = made_up_id(len(ids), self._id, name, arguments)
         ids.add(given)
         return ToolCall(given, name, arguments)
 
-    def _finish_reason(self, message: Message) -> FinishReason:
-        finish = _FINISH.get(self._finish or "STOP", FinishReason.OTHER)
-        if finish in {
-            FinishReason.STOP,
-            FinishReason.OTHER,
-        }:  # a call of no known tool ends with a reason of its own
-            has_calls = any(isinstance(part, ToolCall) for part in message.parts)
-            return FinishReason.TOOL_CALLS if has_calls else finish
-        return finish
 
-
-def decode_reply(body: bytes, request: Request, *, model: str, where: str) -> Response:
-    """Read a whole reply, or the JSON list that a stream without `alt=sse` is.
-
-    Raises:
-        ModelError: the body is an error, or no reply.
-    """
-    decoder = GeminiDecoder(request, model=model, where=where)
-    if body.lstrip()[:1] == b"[":
-        decoder.feed("", body.decode("utf-8", "replace"))
-    else:
-        decoder.take(read_reply(body, where))
-    if not decoder.has_candidate:
-        raise ProviderError(f"{where} answered without a reply in it (no candidates); check the API address")
-    return decoder.finish(is_whole=True)[1]
-
-
-def read_usage(usage: Mapping[str, Any]) -> Usage | None:
+def _read_usage(usage: Mapping[str, Any]) -> Usage | None:
     """The vendor's counts; None where nothing was counted.
 
     https://ai.google.dev/api/generate-content#UsageMetadata: thoughts are not among the candidates' tokens,

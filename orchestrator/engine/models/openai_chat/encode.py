@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions, as the vendor and every compatible server speak it.
+"""OpenAI Chat Completions, the sending half, as the vendor and every compatible server speak it.
 
 https://platform.openai.com/docs/api-reference/chat
 """
@@ -14,27 +14,31 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import InvalidRequestError, ModelNotFoundError, OverloadedError, ProviderError
 from orchestrator.core.messages import Image, Reasoning, Role, Text, ToolCall, ToolResult
-from orchestrator.engine.models.failures import error_from_body
-from orchestrator.engine.models.names import plain_name, short_id
-from orchestrator.engine.models.openai_chat_reply import (
+from orchestrator.engine.models.openai_chat.decode import (
     EXTRA_CONTENT,
     REASONING_DETAILS,
     REASONING_FIELD,
     ChatDecoder,
-    decode_reply,
 )
-from orchestrator.engine.models.overflow import highest_reply_limit
-from orchestrator.engine.models.refusals import Refused
-from orchestrator.engine.models.strict_schema import response_format
-from orchestrator.engine.models.wire import EncodedMessages, WireRequest, endpoint, host_of, json_bytes
+from orchestrator.engine.models.refusals import RefusedFields, highest_reply_limit
+from orchestrator.engine.models.schemas import openai_format
+from orchestrator.engine.models.wire import (
+    EncodedMessages,
+    WireRequest,
+    endpoint,
+    host_of,
+    json_bytes,
+    plain_name,
+    short_id,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from datetime import datetime
 
     from orchestrator.core.errors import ModelError
     from orchestrator.core.messages import JsonObject, Message, Part, ToolDefinition
-    from orchestrator.engine.models.base import Request, Response
+    from orchestrator.engine.models.base import Request
+
 
 SUFFIX = "/chat/completions"
 
@@ -81,7 +85,7 @@ class ChatWire:
     output_schemas: bool = True
     stream_usage: bool = True
     demanding: bool = False
-    refused: Refused = field(default_factory=Refused)
+    refused: RefusedFields = field(default_factory=RefusedFields)
     encoded: EncodedMessages = field(default_factory=EncodedMessages, compare=False, repr=False)
 
     @classmethod
@@ -115,7 +119,7 @@ class ChatWire:
         calling = {name: optional.pop(name) for name in _CALLING if name in optional}
         head.update(optional)
         if request.output_schema is not None and self.output_schemas:
-            head["response_format"] = response_format(request.output_schema, demanding=self.demanding)
+            head["response_format"] = openai_format(request.output_schema, demanding=self.demanding)
         head.update(request.provider_options.get("openai", {}))
         if request.tools:
             more = head.get("tools")
@@ -140,21 +144,9 @@ class ChatWire:
             "parallel_tool_calls": request.parallel_tool_calls if request.tools else None,
         }
 
-    def decode(self, body: bytes, request: Request) -> Response:
-        """Read a whole reply.
-
-        Raises:
-            ModelError: the body is an error, or no reply.
-        """
-        return decode_reply(body, request, model=self.model, where=host_of(self.url))
-
     def decoder(self, request: Request) -> ChatDecoder:
-        """A reader for one streamed reply."""
+        """A reader for one reply."""
         return ChatDecoder(request, model=self.model, where=host_of(self.url))
-
-    def error(self, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> ModelError:
-        """Classify an HTTP reply that is not a success."""
-        return error_from_body(status, headers, body, now, host_of(self.url))
 
     def relax(self, request: Request, error: ModelError) -> ChatWire | None:
         """The wire without what the server refused: schema, usage in streams, a name of the limit, other fields."""

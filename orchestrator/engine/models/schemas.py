@@ -1,6 +1,7 @@
-"""Structured output as OpenAI has it, whose strict mode takes a part of JSON Schema only.
+"""Structured output: each vendor constrains a reply to a part of JSON Schema only.
 
-https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
+OpenAI: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
+Anthropic: https://platform.claude.com/docs/en/build-with-claude/structured-outputs
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 _NAME_LENGTH = 64
 _NULL = {"type": "null"}
 _NOT_STRICT = frozenset(
-    (
+    [
         "allOf",
         "oneOf",
         "not",
@@ -24,11 +25,11 @@ _NOT_STRICT = frozenset(
         "dependentRequired",
         "dependentSchemas",
         "patternProperties",
-    )
+    ]
 )
 
 
-def response_format(output: OutputSchema, *, demanding: bool) -> dict[str, Any]:
+def openai_format(output: OutputSchema, *, demanding: bool) -> dict[str, Any]:
     """The field that constrains a whole reply.
 
     Args:
@@ -90,3 +91,88 @@ def _is_strict(schema: object) -> bool:
     for key in ("properties", "$defs"):
         below += schema.get(key, {}).values()
     return all(_is_strict(part) for part in below)
+
+
+# What the vendor refuses, and a reply can do without: it is checked again after it has come.
+_DROPPED = frozenset(
+    [
+        "$id",
+        "$schema",
+        "examples",
+        "exclusiveMaximum",
+        "exclusiveMinimum",
+        "maxItems",
+        "maxLength",
+        "maxProperties",
+        "maximum",
+        "minLength",
+        "minProperties",
+        "minimum",
+        "multipleOf",
+        "pattern",
+        "uniqueItems",
+    ]
+)
+
+
+_NOT_ANTHROPIC = frozenset(
+    [
+        "contains",
+        "dependentRequired",
+        "dependentSchemas",
+        "else",
+        "if",
+        "not",
+        "patternProperties",
+        "prefixItems",
+        "propertyNames",
+        "then",
+    ]
+)
+
+
+_SAYS_WHAT = frozenset(["type", "anyOf", "allOf", "$ref", "enum", "const"])
+
+
+def anthropic_format(schema: object) -> dict[str, Any] | None:
+    """The field that constrains a whole reply; None where the vendor cannot do it with this schema.
+
+    Every object must be closed: one with properties is closed here, one that takes any key is refused.
+    """
+    narrowed = _anthropic_schema(schema)
+    return {"type": "json_schema", "schema": narrowed} if _is_anthropic(narrowed) else None
+
+
+def _anthropic_schema(schema: Any) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: value for key, value in schema.items() if key not in _DROPPED}
+    if "oneOf" in kept:
+        kept["anyOf"] = kept.pop("oneOf")
+    if kept.get("minItems", 0) not in {0, 1}:
+        kept["minItems"] = 1
+    for key in ("anyOf", "allOf"):
+        if key in kept:
+            kept[key] = [_anthropic_schema(part) for part in kept[key]]
+    for key in ("properties", "$defs"):
+        if key in kept:
+            kept[key] = {name: _anthropic_schema(part) for name, part in kept[key].items()}
+    if "items" in kept:
+        kept["items"] = _anthropic_schema(kept["items"])
+    if kept.get("properties"):
+        kept.setdefault("additionalProperties", False)
+    return kept
+
+
+def _is_anthropic(schema: Any) -> bool:
+    if not isinstance(schema, dict) or _NOT_ANTHROPIC & schema.keys() or not _SAYS_WHAT & schema.keys():
+        return False
+    kinds = schema.get("type", ())
+    is_object = "object" in ((kinds,) if isinstance(kinds, str) else kinds)
+    if is_object and schema.get("additionalProperties") is not False:
+        return False
+    below = [*schema.get("anyOf", ()), *schema.get("allOf", ())]
+    below += [schema["items"]] if "items" in schema else []
+    for key in ("properties", "$defs"):
+        below += schema.get(key, {}).values()
+    return all(_is_anthropic(part) for part in below)
