@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from typing import TextIO
 
-    from orchestrator.bot.coordination.claims import ClaimRecord, Claims, LeaseTimes
+    from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
+    from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.worker.by_hand import ByHand
     from orchestrator.bot.worker.task_states import TaskState
     from orchestrator.core.commands import Commands

@@ -8,12 +8,18 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
-from orchestrator.bot.coordination.record_objects import fetch_all, look, read_pages, read_texts
-from orchestrator.bot.coordination.record_writing import write_record
-from orchestrator.bot.coordination.scratch import GIT_DIR, Scratch, kind_of
+from orchestrator.bot.coordination.record_objects import (
+    GIT_DIR,
+    Scratch,
+    fetch_all,
+    kind_of,
+    look,
+    read_pages,
+    read_texts,
+    write_record,
+)
 from orchestrator.bot.git.failures import printable
-from orchestrator.bot.git.names import is_commit_id
-from orchestrator.bot.git.remote import parse_remote
+from orchestrator.bot.git.remote import is_commit_id, parse_remote
 from orchestrator.bot.git.swap import HIDDEN, Answer, Tries, Update, push_updates
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
@@ -22,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from orchestrator.bot.coordination.scratch import IdKind
-    from orchestrator.bot.git.credential import GitCredential
+    from orchestrator.bot.coordination.record_objects import IdKind
     from orchestrator.bot.git.hostgit import HostGit
+    from orchestrator.bot.git.remote import GitCredential
     from orchestrator.core.clock import Clock
 
 __all__ = ["HIDDEN", "Record", "Records"]

@@ -2,51 +2,42 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Self
 
+from orchestrator.bot.git.adopt import Adopter
 from orchestrator.bot.git.base import Screen
-from orchestrator.bot.git.commit import Committer
-from orchestrator.bot.git.continuing import Continuing
-from orchestrator.bot.git.disarm import disarm
-from orchestrator.bot.git.failures import storage_errors
-from orchestrator.bot.git.first_fetch import DEPTH_COMMITS, configure, first_fetch
-from orchestrator.bot.git.history import recent_commits, tracked_files
-from orchestrator.bot.git.hostgit import HostGit
-from orchestrator.bot.git.mirror import Mirrors
-from orchestrator.bot.git.model_repository import create_model_repository
-from orchestrator.bot.git.owner import address_key, new_owned_folder
-from orchestrator.bot.git.publish import Publisher
-from orchestrator.bot.git.remote import Remote, parse_remote
-from orchestrator.bot.git.trees import Trees
-from orchestrator.core.clock import SystemClock
+from orchestrator.bot.git.branches import Branches, Publisher
+from orchestrator.bot.git.folders import disarm
+from orchestrator.bot.git.objects import Trees, recent_commits, tracked_files
+from orchestrator.bot.git.saving import Saver
 from orchestrator.core.errors import WorkspaceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Collection, Mapping
+    from datetime import datetime
     from types import TracebackType
 
     from orchestrator.bot.git.base import (
+        Adopted,
+        BranchState,
         CommitLine,
         CommitOutcome,
-        Identity,
+        Packed,
         RemoteTip,
+        SavedWork,
         Staged,
         TrackedFile,
     )
-    from orchestrator.bot.git.credential import GitCredential
-    from orchestrator.bot.git.owner import Owner
+    from orchestrator.bot.git.commit import Committer
+    from orchestrator.bot.git.folders import Owner
+    from orchestrator.bot.git.hostgit import HostGit
+    from orchestrator.bot.git.remote import Remote
     from orchestrator.bot.git.swap import Fence
-    from orchestrator.core.clock import Clock
 
 _LARGE_BYTES = 1_000_000
-_SHA1_DIGITS = 40
 
 
-class Clone(Continuing):
+class Clone:
     """A shallow clone in a temporary folder, removed when the `with` block ends.
 
     The model's tools see `tree` and nothing else. Git is run by this program only, on a git directory
@@ -63,12 +54,14 @@ class Clone(Continuing):
     def __init__(
         self, owner: Owner, base: tuple[str, str], files: HostGit, committer: Committer, remote: Remote
     ) -> None:
-        super().__init__(files, committer, remote, base)
         folder = self.folder = owner.folder
         self._owner = owner
         self._git = files.without_tree()
         self._committer = committer
         self._publisher = Publisher(self._git, remote, base[0])
+        self._branches = Branches(self._git, remote, base)
+        self._adopter = Adopter(files, committer, remote, base[1])
+        self._saver = Saver(files, committer, remote)
         self._kept = owner.kept
         self.tree = folder / "tree"
         self.trees = Trees(files)
@@ -256,74 +249,125 @@ class Clone(Continuing):
             self._committer.take_equal(expected)
         return self._publisher.push(branch, self._committer.tip, expected=expected, lease=lease)
 
+    def adopt(self, commit: str, *, reference: str | None = None, packed: Packed | None = None) -> Adopted:
+        """Bring what a commit changed onto the files, by a three-way merge. Nothing is committed.
 
-def open_clone(  # noqa: PLR0913  each is a fact of the run, given by name
-    url: str,
-    *,
-    branch: str | None,
-    credential: Callable[[], GitCredential | None],
-    parent: Path,
-    with_git: bool,
-    identity: Identity,
-    clock: Clock | None = None,
-    cancelled: Callable[[], bool] = lambda: False,
-    mirror: Path | None = None,
-    run: str = "",
-    note: Callable[[str], None] = lambda _text: None,
-) -> Clone:
-    """Clone one branch of a repository, shallow, into a new folder.
+        The files are as if tools had written the change: give `paths` to `commit`, which leaves out what it
+        leaves out of any change. To be called before anything is changed or committed here.
 
-    Args:
-        url: a URL without a password, `user@host:path`, or a local path.
-        branch: the branch, or None for the remote's default.
-        credential: asked for whenever the remote is contacted.
-        parent: where the new folder is made.
-        with_git: give the files a repository of their own, for the model's commands.
-        identity: author and committer of what is committed.
-        clock: dates the commits; the machine's clock by default.
-        cancelled: asked while the remote is contacted; True ends that at once.
-        mirror: a folder of this user for mirrors of remotes, which make the next clone cheaper; None for
-            none. With one or without, the clone is the same.
-        run: the run's id; it is written down beside the files.
-        note: takes one line that a person may want to know, such as why a mirror was not used.
+        Args:
+            commit: has one parent, with which it is compared.
+            reference: the full name on the remote of what leads to the commit, itself or its child. None:
+                the server is asked for the commit by its id, which not every server gives.
+            packed: what `pack_wip` made of it; then no reference is needed.
 
-    Raises:
-        EmptyRepositoryError: the repository has no commit.
-        WorkspaceError: anything else that goes wrong, said in one line.
-    """
-    if not identity.name.strip(" .,:;<>\"\\'") or not identity.email.strip():
-        raise WorkspaceError("git needs a name and an e-mail address for commits")
-    remote = replace(parse_remote(url, credential), cancelled=cancelled)
-    clock = clock or SystemClock()
-    doing = f"cannot clone {remote.shown}"
-    with ExitStack() as undo, storage_errors(doing):
-        parent.mkdir(parents=True, exist_ok=True)
-        owner = new_owned_folder(parent.resolve(), run, address_key(remote.url))
-        undo.callback(owner.remove)
-        folder = owner.folder
-        base = None
-        if mirror is not None:
-            mirrors = Mirrors(mirror, clock=clock, depth=DEPTH_COMMITS, note=note)
-            base = mirrors.clone(folder, remote, branch, doing, partial(first_fetch, folder, doing=doing))
-        base = base or first_fetch(folder, remote, branch, doing)
-        configure(folder / "host.git", sha256=len(base[1]) > _SHA1_DIGITS)
-        if with_git:
-            create_model_repository(folder / "host.git", folder / "tree", *base, identity)
-        owner.complete(*base)
-        undo.pop_all()
-        return assemble(owner, base, remote, identity, clock)
+        Raises:
+            WorkspaceError: it cannot be read, or it has a path that leaves the work tree or enters `.git`.
+        """
+        return self._adopter.adopt(commit, reference, packed)
 
+    def adopt_branch(self, branch: str) -> Adopted:
+        """Continue a branch that has commits of others: the files become what it and the base make together.
 
-def assemble(owner: Owner, base: tuple[str, str], remote: Remote, identity: Identity, clock: Clock) -> Clone:
-    """The clone in a folder that is complete, from its parts.
+        The next `commit` has the branch's head and the base as parents, so that its push rewrites nothing:
+        `push(branch, expected=adopted.tip)`. Checks of that commit look at what differs from the merge,
+        thus not at what people committed. Call it first; `adopt` may follow.
 
-    Args:
-        owner: holds the folder.
-        base: the branch and the commit that were cloned.
-        remote: where they came from.
-        identity: author and committer of what is committed.
-        clock: dates the commits.
-    """
-    folder, host = owner.folder, owner.folder / "host.git"
-    files = HostGit(folder, host, folder / "tree")
-    return Clone(owner, base, files, Committer(files, base[1], identity, clock), remote)
+        Raises:
+            WorkspaceError: there is no such branch, it left the base too far away to be sure, or it has a
+                path that leaves the work tree or enters `.git`.
+        """
+        return self._adopter.adopt_branch(branch, self._branches)
+
+    def branch_state(
+        self, branch: str, author_email: str, *, known_bases: Collection[str] = ()
+    ) -> BranchState | None:
+        """What a branch of the remote has on top of the base; None where there is no such branch.
+
+        Args:
+            branch: its name.
+            author_email: ours. Author and committer of our own commit both have it.
+            known_bases: commits that the caller knows to have been the base's head, for a base that was
+                rewritten since.
+
+        Raises:
+            WorkspaceError: the branch cannot be read.
+        """
+        return self._branches.state(branch, author_email, known_bases)
+
+    def message_of(self, commit: str) -> str:
+        """The message of a commit that is here, such as `BranchState.tip`.
+
+        Raises:
+            WorkspaceError: git failed.
+        """
+        return self._branches.message(commit)
+
+    def save_wip(  # noqa: PLR0913  each is a fact of the save, given by name
+        self,
+        key: str,
+        pages: Mapping[str, bytes],
+        *,
+        touched: set[str],
+        include_commands: bool,
+        expected: str | None,
+        saved_at: datetime,
+        stamp: str,
+        find_secrets: Callable[[str], list[str]] = lambda _diff: [],
+        lease: Fence | None = None,
+    ) -> SavedWork:
+        """Push everything that was changed since the base, committed or not, to the task's hidden reference.
+
+        It is no proposal: only secrets are looked for, and a file that adds one is left out and named.
+        Nothing of the clone changes.
+
+        Args:
+            key: the task's.
+            pages: what is to be known about the work, by plain names, at most 20 MiB together. They are
+                public where the repository is: secrets are the caller's to take out.
+            touched: as for `commit`.
+            include_commands: as for `commit`.
+            expected: the commit that the reference must have, or None where it must not exist.
+            saved_at: the time.
+            stamp: a text that no other save has, such as the run and a number.
+            find_secrets: names the places at which a diff adds secrets; see `Screen`.
+            lease: ours on the task; it is moved in the same push.
+
+        Raises:
+            ClaimLostError: the task is somebody else's by now; nothing was pushed.
+            PushRejectedError: the reference is not where it was expected, or the server does not want it.
+            RemoteUnavailableError: no answer.
+            WorkspaceError: git failed, a page cannot be saved, or there is no such key.
+        """
+        return self._saver.save(
+            key,
+            pages,
+            touched=touched,
+            include_commands=include_commands,
+            expected=expected,
+            saved_at=saved_at,
+            stamp=stamp,
+            find_secrets=find_secrets,
+            lease=lease,
+        )
+
+    def pack_wip(
+        self,
+        key: str,
+        *,
+        touched: set[str],
+        include_commands: bool,
+        find_secrets: Callable[[str], list[str]] = lambda _diff: [],
+    ) -> Packed:
+        """What `save_wip` would push, without the remote, for `adopt` in a clone that is made later.
+
+        Raises:
+            WorkspaceError: git failed.
+        """
+        return self._saver.pack(
+            key,
+            touched=touched,
+            include_commands=include_commands,
+            find_secrets=find_secrets,
+            onto=self.base_commit,
+        )

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.base import CommitOutcome, Staged
 from orchestrator.bot.git.failures import printable, storage_errors
-from orchestrator.bot.git.merging import commit_of, with_markers
-from orchestrator.bot.git.message import clean_message
-from orchestrator.bot.git.screening import Screening, binary_patch, diff
-from orchestrator.bot.git.staging import COMMITTING, Stager
+from orchestrator.bot.git.objects import commit_of, with_markers
+from orchestrator.bot.git.staging import COMMITTING, Screening, Stager, binary_patch, diff
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 
 if TYPE_CHECKING:
@@ -21,6 +20,30 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.hostgit import HostGit
     from orchestrator.core.changes import FileChange
     from orchestrator.core.clock import Clock
+
+_MOST_CHARACTERS = 20_000
+_MOST_TRAILER_CHARACTERS = 4_000
+_DEFAULT = "Change files"
+# A line `Key: value`, and lines that begin with a blank and continue it:
+# https://git-scm.com/docs/git-interpret-trailers
+_TRAILERS = re.compile(r"(?:[A-Za-z0-9-]+:[ \t]*\S[^\n]*(?:\n[ \t]+\S[^\n]*)*(?:\n|$))+")
+# Where git takes the message to be over: what follows would hide the trailers.
+_ENDS = re.compile(r"^(?=---\s|---$|# -+ >8 -+$)", re.MULTILINE)
+
+
+def clean_message(text: str) -> str:
+    """The message with a line feed at its end, without NUL, at most 20,000 characters.
+
+    What is too long loses the end of its text, and keeps the trailers.
+    """
+    plain = text.replace("\0", "").replace("\r\n", "\n").strip() or _DEFAULT
+    plain = _ENDS.sub(" ", plain)
+    body, blank, last = plain.rpartition("\n\n")
+    if blank and len(last) <= _MOST_TRAILER_CHARACTERS and _TRAILERS.fullmatch(last):
+        room = _MOST_CHARACTERS - len(last) - 2
+        return f"{body[:room].rstrip()}\n\n{last}\n"
+    return f"{plain[:_MOST_CHARACTERS].rstrip()}\n"
+
 
 _MOST_SHOWN_PATHS = 3
 _STAGED = "index.commit"

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.base import LeftOut, Packed, SavedWork
-from orchestrator.bot.git.changes import differences
 from orchestrator.bot.git.failures import printable
-from orchestrator.bot.git.merging import commit_of, tree_of
-from orchestrator.bot.git.names import is_commit_id
-from orchestrator.bot.git.screening import diff, held_paths
-from orchestrator.bot.git.staging import Stager
+from orchestrator.bot.git.objects import commit_of, differences, tree_of
+from orchestrator.bot.git.remote import is_commit_id
+from orchestrator.bot.git.staging import Stager, diff, held_paths
 from orchestrator.bot.git.swap import Answer, Update, push_updates
 from orchestrator.bot.git.wip import checked_pages, wip_message, wip_ref
 from orchestrator.core.changes import FileChange

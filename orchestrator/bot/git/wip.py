@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.git.failures import printable
 from orchestrator.bot.git.hostgit import HostGit
-from orchestrator.bot.git.names import is_commit_id, plain_key
+from orchestrator.bot.git.remote import is_commit_id, plain_key
 from orchestrator.bot.git.swap import Update
 from orchestrator.core.errors import WorkspaceError
 

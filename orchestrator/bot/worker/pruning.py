@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import CLAIMS
-from orchestrator.bot.coordination.tombstones import is_old, remove_tombstones
+from orchestrator.bot.coordination.claims import is_old, remove_tombstones
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, key_of
 from orchestrator.bot.forge.base import PullRequestState
 from orchestrator.bot.git.wip import wip_ref
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from orchestrator.bot.coordination.claims import ClaimRecord
+    from orchestrator.bot.coordination.claim_record import ClaimRecord
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.forge.base import Forge, PullRequest
 

@@ -6,7 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.coordination.claims import RETRY, ClaimRecord
+from orchestrator.bot.coordination.claim_record import ClaimRecord
+from orchestrator.bot.coordination.claims import RETRY
 from orchestrator.bot.cycle.earlier import Earlier, State, read_kept, read_pages
 from orchestrator.bot.cycle.let_go import ERROR, words_digest
 from orchestrator.bot.cycle.question import asked_at

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from orchestrator.bot.coordination.claims import ClaimRecord, Claims, LeaseTimes
+    from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
+    from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.forge.base import PullRequest
     from orchestrator.bot.git.wip import Wip

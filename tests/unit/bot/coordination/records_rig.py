@@ -7,7 +7,8 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.coordination.claims import Claims, Lease, LeaseTimes
+from orchestrator.bot.coordination.claim_record import LeaseTimes
+from orchestrator.bot.coordination.claims import Claims, Lease
 from orchestrator.bot.coordination.records import Records
 from orchestrator.core.clock import ManualClock
 from tests.unit.bot.git.rig import git
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from orchestrator.bot.coordination.claims import ClaimRecord
-    from orchestrator.bot.git.credential import GitCredential
+    from orchestrator.bot.coordination.claim_record import ClaimRecord
+    from orchestrator.bot.git.remote import GitCredential
 
 REF = "refs/pullwright/claims/issue-12"
 TASK = "issue-12"

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from orchestrator.bot.coordination.claim_record import ClaimRecord, claim_message, claim_ref, parse_claim
 from orchestrator.bot.coordination.claims import Lease
 from orchestrator.bot.coordination.records import Record
-from orchestrator.bot.git.credential import GitCredential
 from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.remote import GitCredential
 from orchestrator.bot.git.swap import Update
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import (

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.coordination.records import Record, Records
-from orchestrator.bot.git.credential import GitCredential
-from orchestrator.bot.git.sweep import sweep
+from orchestrator.bot.git.folders import sweep
+from orchestrator.bot.git.remote import GitCredential
 from orchestrator.core.errors import PushRejectedError, RemoteUnavailableError, WorkspaceError
 from tests.unit.bot.coordination.records_rig import LOST, REF, Naps, bare, broken_git, opened, put
 from tests.unit.bot.git.rig import git

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.git.disarm import disarm
+from orchestrator.bot.git.folders import disarm
 from orchestrator.core.git_names import is_git_name
 from tests.unit.bot.git.rig import clone, git, make_source, write
 
@@ -130,7 +130,7 @@ def test_a_git_far_below(tmp_path: Path) -> None:
 _AS_ANYONE = """
 import os, sys
 from pathlib import Path
-from orchestrator.bot.git.disarm import disarm
+from orchestrator.bot.git.folders import disarm
 if os.geteuid() == 0:
     os.setuid(65534)
 tree = Path(sys.argv[1], "tree")

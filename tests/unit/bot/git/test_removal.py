@@ -5,7 +5,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.git.removal import remove_folder
+from orchestrator.bot.git.folders import remove_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _AS_ANYONE = """
 import os, sys
 from pathlib import Path
-from orchestrator.bot.git.removal import remove_folder
+from orchestrator.bot.git.folders import remove_folder
 if os.geteuid() == 0:
     os.setuid(65534)
 folder = Path(sys.argv[1], "mine")

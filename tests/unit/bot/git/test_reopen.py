@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.git.reopen import reopen_clone
-from orchestrator.bot.git.sweep import sweep
+from orchestrator.bot.git.folders import sweep
+from orchestrator.bot.git.opening import reopen_clone
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import WorkspaceError
 from tests.unit.bot.git.rig import US, clone, git, make_source, write

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.git.owner import hold_again, new_owned_folder
-from orchestrator.bot.git.sweep import sweep
+from orchestrator.bot.git.folders import hold_again, new_owned_folder, sweep
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import WorkspaceError
 from tests.unit.bot.git.rig import clone, git, write

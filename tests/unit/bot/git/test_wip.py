@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.bot.coordination.claim_record import LeaseTimes
-from orchestrator.bot.coordination.claims import Claims
-from orchestrator.bot.coordination.lease import Lease
+from orchestrator.bot.coordination.claims import Claims, Lease
 from orchestrator.bot.coordination.records import Record, Records
 from orchestrator.bot.git.base import LeftOut
 from orchestrator.bot.git.wip import (
@@ -325,7 +324,7 @@ def test_the_claim_moves_with_the_work(source: Path, tmp_path: Path, records: Re
 
 
 def test_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from orchestrator.bot.git.credential import GitCredential
+    from orchestrator.bot.git.remote import GitCredential
 
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with GitHub(tmp_path / "hub") as hub:

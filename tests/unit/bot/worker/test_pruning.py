@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.coordination.lease import Lease
-from orchestrator.bot.coordination.tombstones import KEPT_DAYS, remove_tombstones
+from orchestrator.bot.coordination.claims import KEPT_DAYS, Lease, remove_tombstones
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.bot.forge.base import Issue, Proposal, PullRequest, PullRequestState
 from orchestrator.bot.forge.memory import MemoryForge

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.coordination.lease import Lease
+from orchestrator.bot.coordination.claims import Lease
 from orchestrator.bot.cycle.tasks import Task, from_text
 from orchestrator.bot.forge.memory import MemoryForge
 from orchestrator.bot.git.wip import wip_ref
