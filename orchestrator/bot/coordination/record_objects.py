@@ -270,7 +270,7 @@ def fetch(git: HostGit, remote: Remote, commits: Sequence[str], most_bytes: int)
         WorkspaceError: it failed, or was too much.
     """
     doing = f"cannot read the records of {remote.shown}"
-    packs = (git.git_dir or git.folder) / "objects" / "pack"
+    packs = git.git_dir / "objects" / "pack"
     growth = _Growth(packs, most_bytes, remote.cancelled)
     try:
         result = git.attempt(

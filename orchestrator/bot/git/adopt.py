@@ -152,8 +152,6 @@ class Adopter:
     """
 
     def __init__(self, files: HostGit, committer: Committer, remote: Remote, base: str) -> None:
-        if files.git_dir is None or files.work_tree is None:
-            raise WorkspaceError("a clone needs a git directory and a work tree")
         self._files = files
         self._git = files.without_tree()
         self._committer = committer

@@ -14,7 +14,6 @@ from orchestrator.core.errors import PushRejectedError, WorkspaceError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-    from pathlib import Path
 
     from orchestrator.bot.git.hostgit import GitResult, HostGit
     from orchestrator.bot.git.remote import Remote
@@ -59,7 +58,7 @@ def fetch(git: HostGit, remote: Remote, wanted: Mapping[str, str], depth: int, *
 
 def shallow_commits(git: HostGit) -> set[str]:
     """Commits whose parents are not here."""
-    path = _shallow_file(git)
+    path = git.git_dir / "shallow"
     with storage_errors("cannot read the clone"):
         return set(path.read_text("ascii").split()) if path.exists() else set()
 
@@ -89,7 +88,7 @@ def _has_parents(git: HostGit, commit: str, doing: str) -> bool:
 
 
 def _write_shallow(git: HostGit, commits: set[str], doing: str) -> None:
-    path = _shallow_file(git)
+    path = git.git_dir / "shallow"
     scratch = path.with_name("shallow.new")
     with storage_errors(doing):
         scratch.write_text("".join(f"{commit}\n" for commit in sorted(commits)), "ascii")
@@ -100,14 +99,9 @@ def _write_shallow(git: HostGit, commits: set[str], doing: str) -> None:
             path.unlink(missing_ok=True)
 
 
-def _shallow_file(git: HostGit) -> Path:
-    if git.git_dir is None:
-        raise WorkspaceError("a clone needs a git directory")
-    return git.git_dir / "shallow"
-
-
 _BRANCH = "refs/pullwright/fetched/branch"
 _BASE = "refs/pullwright/fetched/base"
+_TIP = "refs/pullwright/remote-tip"
 # The first is enough for one commit on top of one that the clone has. A branch that is further from its
 # base than the last is for people.
 _FIRST_DEPTH_COMMITS = 2
@@ -116,7 +110,7 @@ _MOST_LISTED = 1000
 
 
 class Branches:
-    """Reads branches of the remote.
+    """Branches of the remote.
 
     Args:
         git: git on our objects.
@@ -128,6 +122,7 @@ class Branches:
         self._git = git
         self._remote = remote
         self._base_branch, self._base = base
+        self._pushed: dict[str, str] = {}
 
     def state(self, branch: str, email: str, known_bases: Collection[str]) -> BranchState | None:
         """See `Clone.branch_state`."""
@@ -180,6 +175,79 @@ class Branches:
         )
         return shown.decode("utf-8", "replace").strip()
 
+    def remote_tip(self, branch: str) -> RemoteTip | None:
+        """See `Clone.remote_tip`."""
+        plain_branch(branch)
+        doing = f"cannot read branch {branch} of {self._remote.shown}"
+        commit = self._remote_commit(branch, doing)
+        if commit is None:
+            return None
+        known = self._git.attempt("cat-file", "-e", f"{commit}^{{commit}}", doing=doing)
+        if known.status != 0:
+            # Depth 1: the branch may have left the history before the commits that this clone has.
+            options = ("--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules")
+            wanted = f"+refs/heads/{branch}:{_TIP}"
+            self._git.run("fetch", *options, "--", self._remote.url, wanted, doing=doing, remote=self._remote)
+            commit = self._git.run("rev-parse", _TIP, doing=doing).decode("ascii").strip()
+        line = self._git.run(
+            *("log", "-1", "--no-walk", "--encoding=UTF-8", "--format=%ce%x00%cn", commit), doing=doing
+        )
+        email, _, name = line.decode("utf-8", "replace").rstrip("\n").partition("\0")
+        return RemoteTip(commit, email, name)
+
+    def push(self, branch: str, commit: str, *, expected: str | None, lease: Fence | None = None) -> str:
+        """See `Clone.push`."""
+        plain_branch(branch)
+        if branch == self._base_branch:
+            message = f"the change goes to a branch of its own, never to {branch}, its base"
+            raise PushRejectedError(message)
+        old = expected if expected is not None else self._pushed.get(branch, "")
+        if old and not is_commit_id(old):
+            message = f"{printable(old)!r} is not a commit id"
+            raise WorkspaceError(message)
+        doing = f"cannot push {branch} to {self._remote.shown}"
+        update = Update(f"refs/heads/{branch}", old or None, commit)
+        if lease is None:
+            self._push_alone(branch, update, doing)
+            found = self._remote_commit(branch, doing)
+        else:
+            found = lease.push(self._git, update, doing=doing)
+        if found != commit:
+            message = f"{doing}: the remote holds {found or 'nothing'} instead of {commit}"
+            raise PushRejectedError(message)
+        self._pushed[branch] = commit
+        return commit
+
+    def _push_alone(self, branch: str, update: Update, doing: str) -> None:
+        result = self._git.attempt(
+            *("push", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no"),
+            *(f"--force-with-lease={update.ref}:{update.old or ''}", "--", self._remote.url),
+            f"{update.new}:{update.ref}",
+            doing=doing,
+            remote=self._remote,
+        )
+        if result.status != 0:
+            self._require_arrived(branch, update.new or "", result, doing)
+
+    def _require_arrived(self, branch: str, commit: str, result: GitResult, doing: str) -> None:
+        """A push that failed may have arrived: an earlier try, or a connection cut after the server's work."""
+        with suppress(WorkspaceError):
+            if self._remote_commit(branch, doing) == commit:
+                return
+        raise push_error(result, doing)
+
+    def _remote_commit(self, branch: str, doing: str) -> str | None:
+        reference = f"refs/heads/{branch}"
+        output = self._git.run(
+            "ls-remote", "--", self._remote.url, reference, doing=doing, remote=self._remote
+        )
+        # The pattern also matches longer names that end in it.
+        for line in output.decode("utf-8", "surrogateescape").splitlines():
+            commit, _, name = line.partition("\t")
+            if name == reference:
+                return commit
+        return None
+
     def _fetch(self, branch: str, depth: int, doing: str, *, base: bool = False) -> str | None:
         """The branch's head, or None where there is no such branch."""
         wanted = {f"refs/heads/{branch}": _BRANCH}
@@ -218,99 +286,3 @@ def _state(  # noqa: PLR0913  one finding, fact by fact
         and {listed[0].committer_email, listed[0].author_email} == {email}
     )
     return BranchState(tip, listed, ours, begins != base, complete)
-
-
-_TIP_REFERENCE = "refs/pullwright/remote-tip"
-
-
-class Publisher:
-    """Branches of the remote.
-
-    Args:
-        git: git on our objects.
-        remote: where to push.
-        base_branch: the branch that is never pushed to.
-
-    Attributes:
-        pushed: the last commit that was pushed, or None.
-    """
-
-    def __init__(self, git: HostGit, remote: Remote, base_branch: str) -> None:
-        self._git = git
-        self._remote = remote
-        self._base_branch = base_branch
-        self._pushed: dict[str, str] = {}
-        self.pushed: str | None = None
-
-    def remote_tip(self, branch: str) -> RemoteTip | None:
-        """See `Clone.remote_tip`."""
-        plain_branch(branch)
-        doing = f"cannot read branch {branch} of {self._remote.shown}"
-        commit = self._remote_commit(branch, doing)
-        if commit is None:
-            return None
-        known = self._git.attempt("cat-file", "-e", f"{commit}^{{commit}}", doing=doing)
-        if known.status != 0:
-            # Depth 1: the branch may have left the history before the commits that this clone has.
-            options = ("--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules")
-            wanted = f"+refs/heads/{branch}:{_TIP_REFERENCE}"
-            self._git.run("fetch", *options, "--", self._remote.url, wanted, doing=doing, remote=self._remote)
-            commit = self._git.run("rev-parse", _TIP_REFERENCE, doing=doing).decode("ascii").strip()
-        line = self._git.run(
-            *("log", "-1", "--no-walk", "--encoding=UTF-8", "--format=%ce%x00%cn", commit), doing=doing
-        )
-        email, _, name = line.decode("utf-8", "replace").rstrip("\n").partition("\0")
-        return RemoteTip(commit, email, name)
-
-    def push(self, branch: str, commit: str, *, expected: str | None, lease: Fence | None = None) -> str:
-        """See `Clone.push`."""
-        plain_branch(branch)
-        if branch == self._base_branch:
-            message = f"the change goes to a branch of its own, never to {branch}, its base"
-            raise PushRejectedError(message)
-        old = expected if expected is not None else self._pushed.get(branch, "")
-        if old and not is_commit_id(old):
-            message = f"{printable(old)!r} is not a commit id"
-            raise WorkspaceError(message)
-        doing = f"cannot push {branch} to {self._remote.shown}"
-        update = Update(f"refs/heads/{branch}", old or None, commit)
-        if lease is None:
-            self._push_alone(branch, update, doing)
-            found = self._remote_commit(branch, doing)
-        else:
-            found = lease.push(self._git, update, doing=doing)
-        if found != commit:
-            message = f"{doing}: the remote holds {found or 'nothing'} instead of {commit}"
-            raise PushRejectedError(message)
-        self._pushed[branch] = self.pushed = commit
-        return commit
-
-    def _push_alone(self, branch: str, update: Update, doing: str) -> None:
-        result = self._git.attempt(
-            *("push", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no"),
-            *(f"--force-with-lease={update.ref}:{update.old or ''}", "--", self._remote.url),
-            f"{update.new}:{update.ref}",
-            doing=doing,
-            remote=self._remote,
-        )
-        if result.status != 0:
-            self._require_arrived(branch, update.new or "", result, doing)
-
-    def _require_arrived(self, branch: str, commit: str, result: GitResult, doing: str) -> None:
-        """A push that failed may have arrived: an earlier try, or a connection cut after the server's work."""
-        with suppress(WorkspaceError):
-            if self._remote_commit(branch, doing) == commit:
-                return
-        raise push_error(result, doing)
-
-    def _remote_commit(self, branch: str, doing: str) -> str | None:
-        reference = f"refs/heads/{branch}"
-        output = self._git.run(
-            "ls-remote", "--", self._remote.url, reference, doing=doing, remote=self._remote
-        )
-        # The pattern also matches longer names that end in it.
-        for line in output.decode("utf-8", "surrogateescape").splitlines():
-            commit, _, name = line.partition("\t")
-            if name == reference:
-                return commit
-        return None

@@ -166,12 +166,34 @@ class HostGit:
 
     def __init__(self, folder: Path, git_dir: Path | None = None, work_tree: Path | None = None) -> None:
         self.folder = folder
-        self.git_dir = git_dir
-        self.work_tree = work_tree
+        self._git_dir = git_dir
+        self._work_tree = work_tree
+
+    @property
+    def git_dir(self) -> Path:
+        """The git directory.
+
+        Raises:
+            WorkspaceError: there is none yet.
+        """
+        if self._git_dir is None:
+            raise WorkspaceError("git has no repository here")
+        return self._git_dir
+
+    @property
+    def work_tree(self) -> Path:
+        """The files.
+
+        Raises:
+            WorkspaceError: git is blind to them.
+        """
+        if self._work_tree is None:
+            raise WorkspaceError("git has no files here")
+        return self._work_tree
 
     def without_tree(self) -> HostGit:
         """Git on the same objects, blind to the work tree."""
-        return HostGit(self.folder, self.git_dir)
+        return HostGit(self.folder, self._git_dir)
 
     def run(
         self,
@@ -207,7 +229,7 @@ class HostGit:
         remote: Remote | None = None,
     ) -> GitResult:
         """Run a command that may fail. The arguments are those of `run`."""
-        environment = {**environment_for(self.git_dir, self.work_tree), **(variables or {})}
+        environment = {**environment_for(self._git_dir, self._work_tree), **(variables or {})}
         credential = remote.current_credential() if remote is not None else None
         with storage_errors(doing):
             if remote is not None:

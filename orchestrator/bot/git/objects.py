@@ -293,8 +293,6 @@ class Trees:
     """
 
     def __init__(self, git: HostGit) -> None:
-        if git.git_dir is None:
-            raise AssertionError("trees are made in a git directory")
         self._git = git.without_tree()
         self._git_dir = git.git_dir
         self._listed: dict[str, Mapping[str, str]] = {}

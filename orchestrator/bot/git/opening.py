@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.clone import Clone
-from orchestrator.bot.git.commit import Committer
 from orchestrator.bot.git.failures import error_for, main_line, storage_errors
 from orchestrator.bot.git.folders import address_key, hold_again, new_owned_folder
 from orchestrator.bot.git.hostgit import HostGit
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.bot.git.base import Identity
-    from orchestrator.bot.git.folders import Owner
     from orchestrator.bot.git.remote import GitCredential, Remote
     from orchestrator.core.clock import Clock
 
@@ -228,22 +226,7 @@ def open_clone(  # noqa: PLR0913  each is a fact of the run, given by name
             create_model_repository(folder / "host.git", folder / "tree", *base, identity)
         owner.complete(*base)
         undo.pop_all()
-        return _assemble(owner, base, remote, identity, clock)
-
-
-def _assemble(owner: Owner, base: tuple[str, str], remote: Remote, identity: Identity, clock: Clock) -> Clone:
-    """The clone in a folder that is complete, from its parts.
-
-    Args:
-        owner: holds the folder.
-        base: the branch and the commit that were cloned.
-        remote: where they came from.
-        identity: author and committer of what is committed.
-        clock: dates the commits.
-    """
-    folder, host = owner.folder, owner.folder / "host.git"
-    files = HostGit(folder, host, folder / "tree")
-    return Clone(owner, base, files, Committer(files, base[1], identity, clock), remote)
+        return Clone(owner, base, identity, clock, remote)
 
 
 def reopen_clone(  # noqa: PLR0913  each is a fact of the run, given by name
@@ -293,7 +276,7 @@ def reopen_clone(  # noqa: PLR0913  each is a fact of the run, given by name
                 raise WorkspaceError(message)
         base = (owner.facts.branch, owner.facts.commit)
         _repair(folder, *base, doing)
-        clone = _assemble(owner, base, remote, identity, clock)
+        clone = Clone(owner, base, identity, clock, remote)
         undo.pop_all()
         return clone
 

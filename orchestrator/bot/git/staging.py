@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.git.base import LeftOut
+from orchestrator.bot.git.base import CommitOutcome, LeftOut
 from orchestrator.bot.git.failures import error_for, main_line, storage_errors
 from orchestrator.bot.git.hostgit import decode_paths, encode_paths
 from orchestrator.bot.git.objects import DIFFERENCES, Contents, differences
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # GitHub refuses larger files: https://docs.github.com/en/repositories/working-with-files/managing-large-files
 _LARGEST_BYTES = 100 * 1024 * 1024
+# Of a new file that only commands made.
+_LARGE_BYTES = 1_000_000
 # A folder with more new files than this is build output or installed packages, however small each file is.
 _MOST_NEW_FILES = 500
 
@@ -54,12 +56,10 @@ class Selector:
     Attributes:
         tree: the work tree.
         index: what is tracked, path by path, with its mode.
-        large_limit_bytes: for new files that only commands made.
     """
 
     tree: Path
     index: Mapping[str, str]
-    large_limit_bytes: int
 
     def select(self, touched: set[str], by_commands: set[str]) -> Selection:
         """Judge every path once. Paths in both sets count as touched."""
@@ -127,7 +127,7 @@ class Selector:
         ):
             return "inside a nested repository"
         if stat.S_ISREG(status.st_mode):
-            limit = self.large_limit_bytes if command_only and not tracked else _LARGEST_BYTES
+            limit = _LARGE_BYTES if command_only and not tracked else _LARGEST_BYTES
             size = status.st_size
             return f"too large ({size:,} bytes, the limit is {limit:,})" if size > limit else None
         if stat.S_ISLNK(status.st_mode):
@@ -256,9 +256,7 @@ class Stager:
         # `XY path`: X is the index against HEAD, which is not asked here; Y is the files against the index.
         return {entry[3:].rstrip("/") for entry in decode_paths(output) if entry[1] != " "}
 
-    def stage(
-        self, index: Path, touched: set[str], *, include_commands: bool, large_limit_bytes: int
-    ) -> list[LeftOut]:
+    def stage(self, index: Path, touched: set[str], *, include_commands: bool) -> list[LeftOut]:
         """Stage the touched paths, and with `include_commands` all that changed.
 
         Returns:
@@ -267,7 +265,7 @@ class Stager:
         by_commands = self.changed(index) if include_commands else set[str]()
         tracked = self._tracked(index)
         with storage_errors(COMMITTING):
-            selection = Selector(self._tree, tracked, large_limit_bytes).select(touched, by_commands)
+            selection = Selector(self._tree, tracked).select(touched, by_commands)
         # What commands made and is ignored is not among the changes; what a tool wrote may be.
         ignored = self._ignored([path for path in selection.add if path not in tracked], index)
         selection.add = [path for path in selection.add if path not in ignored]
@@ -384,21 +382,16 @@ _MOST_PATCH_BYTES = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """What `Screening.run` found; the attributes are those of `CommitOutcome`.
+    """What `Screening.run` found.
 
     Attributes:
         tree: what may be committed.
-        diff: what it changes since the base, where it was made and is the one that people are shown.
+        outcome: as it is without a commit.
+        diff: what the tree changes since the base, where it was made and is the one that people are shown.
     """
 
     tree: str
-    files: list[str]
-    changes: tuple[FileChange, ...]
-    held: list[LeftOut]
-    notes: list[str] = field(default_factory=list)
-    held_back: list[str] = field(default_factory=list)
-    held_patch: bytes = b""
-    refused: str | None = None
+    outcome: CommitOutcome
     diff: bytes | None = None
 
 
@@ -422,16 +415,17 @@ class Screening:
     screen: Screen
     known: tuple[str, tuple[FileChange, ...]] | None = None
 
-    def run(self, index: Path) -> Screened:
+    def run(self, index: Path, left_out: list[LeftOut]) -> Screened:
         """Judge what is staged, and take out of the index what is held.
 
         Raises:
             WorkspaceError: git failed, or the index still has what is held.
         """
         staged = tree = self.stager.write_tree(index)
+        outcome = CommitOutcome(None, [], left_out, [])
         if self.known is not None and self.known[0] == tree:
             changes = self.known[1]
-            return Screened(tree, [], changes, [], refused=self.screen.refuse(changes))
+            return Screened(tree, replace(outcome, changes=changes, refused=self.screen.refuse(changes)))
         new = differences(self.git, self.tip, staged)
         whole = self._since_base(staged, new)
         # A held path goes back to what the tip or the base has; both are among these.
@@ -440,7 +434,6 @@ class Screening:
         aliases = Aliases({link: contents.target(object_id) for link, object_id in links.items()})
         judged = [contents.change(difference) for difference in new]
         held = held_paths(judged, lambda change: self._hold(change, aliases))
-        size = sum(_size(change) for change in judged if change.path in held)
         if held:
             self.stager.restore([difference for difference in new if difference.path in held], index)
             tree = self.stager.write_tree(index)
@@ -452,20 +445,27 @@ class Screening:
         changes = tuple(contents.change(difference) for difference in whole)
         waiting = [LeftOut(path, reason) for path, reason in sorted(held.items())]
         files = [difference.path for difference in new]
+        outcome = replace(outcome, files=files, changes=changes, held=waiting)
         # Before the search for secrets, which takes long where a change is very large.
         if (refused := self.screen.refuse(changes)) is not None:
-            return Screened(tree, files, changes, waiting, refused=refused)
-        notes = []
+            return Screened(tree, replace(outcome, refused=refused))
+        size = sum(_size(change) for change in judged if change.path in held)
+        return self._search(tree, staged, outcome, size)
+
+    def _search(self, tree: str, staged: str, outcome: CommitOutcome, held_bytes: int) -> Screened:
+        """Look for secrets in the change and in the patch of what is held, which is made here."""
         patch = b""
-        if size > _MOST_PATCH_BYTES:
-            notes.append(f"what waits for a person is {size:,} bytes, too many for a patch; none was made")
-        elif held:
+        if held_bytes > _MOST_PATCH_BYTES:
+            note = f"what waits for a person is {held_bytes:,} bytes, too many for a patch; none was made"
+            outcome.notes.append(note)
+        elif outcome.held:
             patch = binary_patch(self.git, tree, staged)
-        searched = diff(self.git, self.tip, tree, "--text") if files else b""
-        secrets = self._secrets(searched) if files else []
+        searched = diff(self.git, self.tip, tree, "--text") if outcome.files else b""
+        secrets = self._secrets(searched) if searched else []
         secrets += self._secrets(diff(self.git, tree, staged, "--text")) if patch else []
-        shown = searched if files and self.tip == self.base and _is_text(changes) else None
-        return Screened(tree, files, changes, waiting, notes, secrets, b"" if secrets else patch, None, shown)
+        is_shown = outcome.files and self.tip == self.base and _is_text(outcome.changes)
+        outcome = replace(outcome, held_back=secrets, held_patch=b"" if secrets else patch)
+        return Screened(tree, outcome, searched if is_shown else None)
 
     def _hold(self, change: FileChange, aliases: Aliases) -> str | None:
         """Why a change waits, under its own name or another that links of the repository give it."""

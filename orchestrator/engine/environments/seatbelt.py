@@ -31,7 +31,7 @@ _SYSTEM = (
     "/private/var/select", "/private/etc/ssl", "/private/etc/localtime", "/opt/homebrew/bin",
     "/opt/homebrew/Cellar", "/opt/homebrew/opt", "/opt/homebrew/lib",
 )  # fmt: skip
-# As `workspace` names and marks its folders: orchestrator/bot/git/owner.py.
+# As `bot/git/folders.py` names and marks its folders.
 _PREFIX = "pullwright-"
 _OWNER = "owner"
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

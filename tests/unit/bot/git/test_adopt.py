@@ -8,8 +8,8 @@ import pytest
 
 from orchestrator.bot.git.adopt import unsound
 from orchestrator.core.errors import WorkspaceError
+from tests.unit.bot.conftest import FILES
 from tests.unit.bot.coordination.records_rig import broken_git
-from tests.unit.bot.git.conftest import FILES
 from tests.unit.bot.git.plants import HOOKS, PLANTS, Field
 from tests.unit.bot.git.rig import clone, git, make_source, write
 from tests.unit.bot.git.smart_http import SmartHttp

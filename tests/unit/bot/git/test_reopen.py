@@ -17,7 +17,7 @@ from orchestrator.bot.git.opening import reopen_clone
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import WorkspaceError
 from tests.unit.bot.git.rig import US, clone, git, make_source, write
-from tests.unit.bot.git.test_sweep import dead, living
+from tests.unit.bot.git.test_folders import dead, living
 
 if TYPE_CHECKING:
     from collections.abc import Callable

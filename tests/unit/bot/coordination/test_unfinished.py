@@ -15,26 +15,29 @@ from hypothesis import strategies as st
 from orchestrator.bot.coordination.claim_record import LeaseTimes
 from orchestrator.bot.coordination.claims import Claims, Lease
 from orchestrator.bot.coordination.records import Record, Records
-from orchestrator.bot.git.base import LeftOut
-from orchestrator.bot.git.wip import (
+from orchestrator.bot.coordination.unfinished import (
     MOST_PAGES_BYTES,
     drop_wip,
     list_wip,
     load_wip,
     parse_wip,
+    save_wip,
     wip_message,
     wip_ref,
 )
+from orchestrator.bot.git.base import LeftOut
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ClaimLostError, PushRejectedError, WorkspaceError
 from tests.doubles.github.server import GitHub
+from tests.unit.bot.coordination.records_rig import NoClaim
 from tests.unit.bot.git.rig import clone, git, make_source, show, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from orchestrator.bot.git.base import SavedWork
+    from orchestrator.bot.coordination.unfinished import SavedWork
     from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.git.swap import Fence
 
 KEY = "issue-12"
 REF = "refs/pullwright/wip/issue-12"
@@ -60,9 +63,11 @@ def save(  # noqa: PLR0913  the defaults of a save
     pages: Mapping[str, bytes] | None = None,
     stamp: str = "run-1",
     include_commands: bool = False,
+    lease: Fence | None = None,
     **more: Any,
 ) -> SavedWork:
-    return opened.save_wip(
+    return save_wip(
+        opened,
         KEY,
         PAGES if pages is None else pages,
         touched=touched,
@@ -70,6 +75,7 @@ def save(  # noqa: PLR0913  the defaults of a save
         expected=expected,
         saved_at=AT,
         stamp=stamp,
+        lease=lease or NoClaim(opened.remote),
         **more,
     )
 
@@ -128,9 +134,9 @@ def test_compare_and_swap(source: Path, tmp_path: Path, records: Records) -> Non
         assert git(source, "rev-parse", REF) == two.commit
         # The answer was lost, and the same is pushed again.
         assert save(first, {"a"}, expected=one.commit, stamp="run-3") == two
-        assert not drop_wip(records, KEY, one.commit)
-        assert drop_wip(records, KEY, two.commit)
-        assert drop_wip(records, KEY, two.commit)
+        assert not drop_wip(records, KEY, one.commit, NoClaim(records.remote))
+        assert drop_wip(records, KEY, two.commit, NoClaim(records.remote))
+        assert drop_wip(records, KEY, two.commit, NoClaim(records.remote))
         assert load_wip(records, KEY) is None
         assert list_wip(records) == {}
 
@@ -213,7 +219,8 @@ def test_what_cannot_be_saved_is_said(
     key: str, pages: dict[str, bytes], expected: str | None, said: str, safe: Clone
 ) -> None:
     with pytest.raises(WorkspaceError, match=said):
-        safe.save_wip(
+        save_wip(
+            safe,
             key,
             pages,
             touched=set(),
@@ -221,6 +228,7 @@ def test_what_cannot_be_saved_is_said(
             expected=expected,
             saved_at=AT,
             stamp="run",
+            lease=NoClaim(safe.remote),
         )
 
 
@@ -341,7 +349,7 @@ def test_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 loaded = load_wip(records, KEY)
                 assert loaded is not None
                 assert loaded.pages == PAGES
-                assert drop_wip(records, KEY, saved.commit)
+                assert drop_wip(records, KEY, saved.commit, NoClaim(records.remote))
         assert git(repo.path, "for-each-ref", "refs/pullwright") == ""
 
 
@@ -408,7 +416,7 @@ def test_hostile_references(source: Path, records: Records) -> None:
     found = load_wip(records, KEY)
     assert found is not None
     assert found.fault
-    assert drop_wip(records, KEY, commit)
+    assert drop_wip(records, KEY, commit, NoClaim(records.remote))
 
 
 # Anything that was edited comes back byte for byte.
@@ -476,17 +484,13 @@ def fill_beside_git(source: Path, files: Mapping[str, bytes | str | tuple[bytes]
     git(source, "commit", "-q", "--allow-empty", "-m", "before")
 
 
-@pytest.mark.parametrize("claimed", [True, False])
 def test_a_server_that_moves_nothing_backwards_gets_the_newer_work_all_the_same(
-    source: Path, tmp_path: Path, records: Records, *, claimed: bool
+    source: Path, tmp_path: Path, records: Records
 ) -> None:
     git(source, "config", "receive.denyNonFastForwards", "true")
-    lease = None
-    if claimed:
-        clock = ManualClock()
-        taken = Claims(records, "host", clock, LeaseTimes(), lambda: os.urandom(4).hex()).take(KEY, "run-1")
-        assert isinstance(taken, Lease)
-        lease = taken
+    clock = ManualClock()
+    lease = Claims(records, "host", clock, LeaseTimes(), lambda: os.urandom(4).hex()).take(KEY, "run-1")
+    assert isinstance(lease, Lease)
     with clone(source, tmp_path / "runs") as first:
         write(first.tree, {"a": "1"})
         one = save(first, {"a"}, lease=lease)
