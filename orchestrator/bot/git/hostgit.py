@@ -18,7 +18,7 @@ from orchestrator.bot.git.remote import write_helper
 from orchestrator.core.errors import GitMissingError, WorkspaceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from git import Git
 
@@ -102,17 +102,13 @@ OPTIONS = tuple(word for setting in _SETTINGS for word in ("-c", setting))
 
 def environment_for(git_dir: Path | None, work_tree: Path | None) -> dict[str, str]:
     """The environment of a command on a git directory, and on the files that belong to it."""
-    environment = {**_VARIABLES, "PATH": _absolute_path()}
+    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    environment = {**kept, **_VARIABLES, "PATH": _absolute_path()}
     if git_dir is not None:
         environment["GIT_DIR"] = str(git_dir)
     if work_tree is not None:
         environment["GIT_WORK_TREE"] = str(work_tree)
     return environment
-
-
-def dropped_variables(environment: Container[str]) -> list[str]:
-    """The variables of this process that git must not see; those of `environment` are set anew."""
-    return [name for name in os.environ if name not in _KEPT_VARIABLES and name not in environment]
 
 
 def network_variables(remote: Remote) -> dict[str, str]:
@@ -257,31 +253,31 @@ def _execute(  # noqa: PLR0913, PLR0917  one command, fact by fact
     doing: str,
     cancelled: Callable[[], bool],
 ) -> GitResult:
-    path = environment["PATH"]
-    program = shutil.which("git", path=path)
-    env_program = shutil.which("env", path=path)
-    if program is None or env_program is None:
+    program = shutil.which("git", path=environment["PATH"])
+    if program is None:
         raise GitMissingError("no git program was found; install git (https://git-scm.com) and run again")
-    # GitPython adds to the environment of this process and cannot take away from it. `env` can, and then
-    # becomes git: only names of variables are in its arguments.
-    dropped = dropped_variables(environment)
-    command = [env_program, *(word for name in dropped for word in ("-u", name))]
     # Without a work tree nothing reads the attributes that lie in it: they could hide a change from a diff.
     bare = ("-c", "core.bare=true") if "GIT_DIR" in environment and "GIT_WORK_TREE" not in environment else ()
-    command += [program, *OPTIONS, *bare, *arguments]
+    command = [program, *OPTIONS, *bare, *arguments]
+    holder = _gitpython().AutoInterrupt
     # A file and no pipe: `communicate` writes into a pipe only in its first call, so that git would wait for
     # ever for the rest where that call was not given the processor within its time.
     with TemporaryFile(dir=folder) as source:
         source.write(stdin)
         source.seek(0)
-        process = _gitpython(str(folder)).execute(
+        # GitPython's own `execute` adds to the environment of this process and cannot take away from it. Here
+        # the environment is given whole; GitPython then ends the program if it is forgotten.
+        running = subprocess.Popen(  # noqa: S603  git itself, found on an absolute path
             command,
-            istream=source,
-            as_process=True,
+            stdin=source,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=folder,
             env=environment,
             # Ctrl+C in the terminal is for this program, which may still want its push to end well.
             start_new_session=True,
         )
+        process = holder(running, command)
     try:
         stdout, stderr = _wait(process, doing, cancelled)
     finally:
@@ -304,8 +300,8 @@ def _wait(process: Git.AutoInterrupt, doing: str, cancelled: Callable[[], bool])
     raise WorkspaceError(message)
 
 
-def _gitpython(folder: str) -> Git:
-    """GitPython for a folder, loaded at the first use."""
+def _gitpython() -> type[Git]:
+    """GitPython, loaded at the first use."""
     with _LOADING:
         before = {name: os.environ.get(name) for name in _LOADING_VARIABLES}
         os.environ.update(_LOADING_VARIABLES)
@@ -317,7 +313,7 @@ def _gitpython(folder: str) -> Git:
                     del os.environ[name]
                 else:
                     os.environ[name] = value
-    return Git(folder)
+    return Git
 
 
 def _end(process: Git.AutoInterrupt) -> None:
