@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.bot.git.failures import printable
 from orchestrator.bot.git.remote import plain_key
@@ -23,7 +23,7 @@ _YEARS = range(2020, 9000)
 def _imaginable(moment: datetime) -> datetime:
     if moment.year not in _YEARS:
         raise ValueError("it is no time of a claim")
-    return moment
+    return moment.astimezone(UTC)
 
 
 _Moment = Annotated[AwareDatetime, AfterValidator(_imaginable)]
@@ -161,37 +161,15 @@ def claim_message(record: ClaimRecord) -> str:
     """The commit message of a claim."""
     what = "held" if record.state == "held" else f"released ({record.outcome})"
     line = f"pullwright: {record.task} {what} by {record.owner}/{record.run}, number {record.number}"
-    fields = {
-        "version": _VERSION,
-        "task": record.task,
-        "state": record.state,
-        "owner": record.owner,
-        "run": record.run,
-        "number": record.number,
-        "taken_at": record.taken_at.isoformat(),
-        "renewed_at": record.renewed_at.isoformat(),
-        "expires_at": record.expires_at.isoformat(),
-        "outcome": record.outcome,
-        "pull": record.pull,
-        "spent": spent_fields(record.spent),
-        "nonce": record.nonce,
-    }
-    return f"{printable(line)}\n\n{json.dumps(fields, indent=1)}\n"
-
-
-def spent_fields(spent: Spent) -> dict[str, Any]:
-    """What was spent, for JSON."""
-    return {"usd": spent.usd, "tokens": spent.tokens, "minutes": spent.minutes, "rounds": spent.rounds}
+    fields = {"version": _VERSION, **asdict(record)}
+    del fields["fault"]
+    return f"{printable(line)}\n\n{json.dumps(fields, indent=1, default=datetime.isoformat)}\n"
 
 
 def parse_claim(task: str, record: Record) -> ClaimRecord:
     """What a record says of a task. One that cannot be read counts as held, until a person releases it."""
     if record.fault is not None:
         return _unreadable(task, record.fault)
-    from pydantic import ValidationError
-
-    from orchestrator.bot.coordination.claim_record import ClaimForm
-
     try:
         form = ClaimForm.model_validate_json(record.message.partition("\n")[2])
     except ValidationError as error:
@@ -200,20 +178,8 @@ def parse_claim(task: str, record: Record) -> ClaimRecord:
         return _unreadable(task, f"{where or 'its message'}: {first['msg']}")
     if form.task != task:
         return _unreadable(task, "it is about another task")
-    return ClaimRecord(
-        task,
-        form.state,
-        form.owner,
-        form.run,
-        form.number,
-        form.taken_at.astimezone(UTC),
-        form.renewed_at.astimezone(UTC),
-        form.expires_at.astimezone(UTC),
-        form.outcome,
-        form.pull,
-        Spent(form.spent.usd, form.spent.tokens, form.spent.minutes, form.spent.rounds),
-        form.nonce,
-    )
+    fields = form.model_dump(exclude={"version"})
+    return ClaimRecord(**fields | {"spent": Spent(**fields["spent"])})
 
 
 def _unreadable(task: str, fault: str) -> ClaimRecord:

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Literal
 from orchestrator.bot.git.failures import error_for, printable, storage_errors
 from orchestrator.bot.git.folders import new_owned_folder
 from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.objects import Header, look_up, read_objects
 from orchestrator.bot.git.remote import is_commit_id
 from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from orchestrator.bot.git.folders import Owner
@@ -190,34 +191,12 @@ _FETCHED_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
-    """What is known of an object before it is read. `size` in bytes."""
-
-    kind: str
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
 class Text:
     """A commit's first parent and its message; or why it cannot be read."""
 
     parent: str | None = None
     message: str = ""
     fault: str | None = None
-
-
-def look(git: HostGit, names: Sequence[str]) -> dict[str, Header]:
-    """Kind and size of those objects that are here, by the names that were asked for."""
-    if not names:
-        return {}
-    stdin = "".join(f"{name}\n" for name in names).encode("ascii")
-    output = git.run("cat-file", "--batch-check", doing=_READING, stdin=stdin).decode("ascii", "replace")
-    found = {}
-    for name, line in zip(names, output.splitlines(), strict=True):
-        words = line.split(" ")
-        if len(words) == 3 and words[2].isdecimal():  # noqa: PLR2004  id, kind, size
-            found[name] = Header(words[1], int(words[2]))
-    return found
 
 
 def fetch_all(
@@ -308,7 +287,7 @@ def read_texts(git: HostGit, known: Mapping[str, Header], most_bytes: int) -> di
         if header.kind != "commit" or header.size > most_bytes
     }
     commits = [name for name in known if name not in texts]
-    for name, raw in zip(commits, _contents(git, commits), strict=True):
+    for name, raw in zip(commits, read_objects(git, commits, doing=_READING), strict=True):
         head, _, message = raw.partition(b"\n\n")
         parents = [line[7:] for line in head.split(b"\n") if line.startswith(b"parent ")]
         parent = parents[0].decode("ascii", "replace") if parents else None
@@ -323,7 +302,7 @@ def read_pages(git: HostGit, commit: str, most_bytes: int) -> dict[str, bytes]:
         WorkspaceError: there are too many, they are too large, or they are no plain files.
     """
     tree = f"{commit}^{{tree}}"
-    header = look(git, [tree]).get(tree)
+    header = look_up(git, [tree], doing=_READING).get(tree)
     if header is None or header.size > _MOST_TREE_BYTES:
         raise WorkspaceError("its tree is missing or too large")
     names, ids = [], []
@@ -333,25 +312,12 @@ def read_pages(git: HostGit, commit: str, most_bytes: int) -> dict[str, bytes]:
             raise WorkspaceError("its tree has more than plain files")
         names.append(name)
         ids.append(entry.removeprefix(f"{_FILE} "))
-    known = look(git, ids)
+    known = look_up(git, ids, doing=_READING)
     if len(names) > _MOST_PAGES or sum(known[one].size for one in ids if one in known) > most_bytes:
         raise WorkspaceError("its pages are too many or too large")
     if any(one not in known or known[one].kind != "blob" for one in ids):
         raise WorkspaceError("a page is missing")
-    return dict(zip(names, _contents(git, ids), strict=True))
-
-
-def _contents(git: HostGit, ids: Iterable[str]) -> list[bytes]:
-    """What is in objects that are all here."""
-    stdin = "".join(f"{one}\n" for one in ids).encode("ascii")
-    rest = git.run("cat-file", "--batch", doing=_READING, stdin=stdin) if stdin else b""
-    found = []
-    while rest:
-        head, _, rest = rest.partition(b"\n")
-        size = int(head.rpartition(b" ")[2])
-        found.append(rest[:size])
-        rest = rest[size + 1 :]
-    return found
+    return dict(zip(names, read_objects(git, ids, doing=_READING), strict=True))
 
 
 def _fault(header: Header, most_bytes: int) -> str:

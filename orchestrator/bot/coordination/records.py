@@ -13,12 +13,12 @@ from orchestrator.bot.coordination.record_objects import (
     Scratch,
     fetch_all,
     kind_of,
-    look,
     read_pages,
     read_texts,
     write_record,
 )
 from orchestrator.bot.git.failures import printable
+from orchestrator.bot.git.objects import look_up
 from orchestrator.bot.git.remote import is_commit_id, parse_remote
 from orchestrator.bot.git.swap import HIDDEN, Answer, Tries, Update, push_updates
 from orchestrator.core.clock import SystemClock
@@ -152,13 +152,13 @@ class Records:
         wanted = sorted(set(found.values()))
         if not wanted:
             return {}
-        git = self._scratch(wanted[0])
+        git, doing = self._scratch(wanted[0]), f"cannot read the records of {self.remote.shown}"
         with self._fetching:
-            here = look(git, wanted)
+            here = look_up(git, wanted, doing=doing)
             missing = [commit for commit in wanted if commit not in here]
             most = _MOST_PAGES_BYTES if pages else _MOST_RECORD_BYTES
             faults = fetch_all(git, self.remote, missing, most, self.tries)
-            here |= look(git, missing)
+            here |= look_up(git, missing, doing=doing)
             texts = read_texts(git, here, _MOST_COMMIT_BYTES)
         records = {}
         for ref, commit in found.items():

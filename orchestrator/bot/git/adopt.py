@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.git.base import Adopted
 from orchestrator.bot.git.branches import fetch, is_here, parents
 from orchestrator.bot.git.failures import printable, storage_errors
-from orchestrator.bot.git.objects import Contents, Merged, differences, merge_trees, tree_of, with_markers
+from orchestrator.bot.git.objects import (
+    Contents,
+    Merged,
+    differences,
+    list_entries,
+    merge_trees,
+    tree_of,
+    with_markers,
+)
 from orchestrator.bot.git.remote import is_commit_id
 from orchestrator.bot.git.staging import Stager, folders_above, link_stays
 from orchestrator.bot.git.swap import HIDDEN
@@ -47,20 +55,13 @@ def require_sound(git: HostGit, old: str, new: Iterable[str], *, doing: str, rem
         WorkspaceError: it names the first entry that may not be there.
     """
     trees = set(new) - {old}
-    known = unsound(list_entries(git, old)) if trees else set()
-    found = {fault for tree in trees for fault in unsound(list_entries(git, tree)) - known}
+    known = unsound(list_entries(git, old, doing=_READING)) if trees else set()
+    found = {fault for tree in trees for fault in unsound(list_entries(git, tree, doing=_READING)) - known}
     found = found or {fault for tree in trees for fault in _links_that_leave(git, old, tree)}
     if found:
         path, reason = min(found)
         message = f"{doing}: {printable(path)!r} {reason}{remedy}"
         raise WorkspaceError(message)
-
-
-def list_entries(git: HostGit, tree: str) -> list[tuple[str, str]]:
-    """Mode and path of every entry that is no folder, in git's order, as the tree has them."""
-    output = git.run("ls-tree", "-r", "-z", "--full-tree", tree, doing=_READING)
-    lines = (os.fsdecode(line).partition("\t") for line in output.split(b"\0")[:-1])
-    return [(fields.partition(" ")[0], path) for fields, _, path in lines]
 
 
 def unsound(entries: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
@@ -317,7 +318,7 @@ class Adopter:
         )
 
     def _links(self, tree: str) -> list[str]:
-        return [path for mode, path in list_entries(self._git, tree) if mode == LINK_MODE]
+        return [path for mode, path in list_entries(self._git, tree, doing=_DOING) if mode == LINK_MODE]
 
 
 def _require_reference(git: HostGit, reference: str) -> None:

@@ -81,9 +81,13 @@ class Contents:
     def __init__(self, git: HostGit, listed: Iterable[Difference], links: Iterable[str] = ()) -> None:
         entries = {entry for difference in listed for entry in (difference.old, difference.new) if entry}
         blobs = sorted({entry.object_id for entry in entries if entry.mode != SUBMODULE_MODE} | set(links))
-        self._sizes = _sizes(git, blobs) if blobs else {}
+        known = look_up(git, blobs, doing=_READING)
+        if any(blob not in known or known[blob].kind != "blob" for blob in blobs):
+            message = f"{_READING}: a file's content is missing"
+            raise WorkspaceError(message)
+        self._sizes = {blob: header.size for blob, header in known.items()}
         wanted = _affordable(self._sizes)
-        self._contents = _contents(git, wanted) if wanted else {}
+        self._contents = dict(zip(wanted, read_objects(git, wanted, doing=_READING), strict=True))
 
     def change(self, difference: Difference) -> FileChange:
         """The difference with what both versions hold; None for what is over 1 MB, or over 100 MB together."""
@@ -112,36 +116,78 @@ def _affordable(sizes: dict[str, int]) -> list[str]:
     return chosen
 
 
-def _sizes(git: HostGit, blobs: list[str]) -> dict[str, int]:
-    """Read lines of `<object> blob <size>`."""
-    output = git.run("cat-file", "--batch-check", doing=_READING, stdin=_lines(blobs))
-    sizes = {}
-    for line in output.decode("ascii").splitlines():
-        blob, _, about = line.partition(" ")
-        kind, _, size = about.partition(" ")
-        if kind != "blob":
-            message = f"{_READING}: a file's content is missing"
-            raise WorkspaceError(message)
-        sizes[blob] = int(size)
-    return sizes
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What is known of an object before it is read. `size` in bytes."""
+
+    kind: str
+    size: int
 
 
-def _contents(git: HostGit, blobs: list[str]) -> dict[str, bytes]:
-    """Read `<object> blob <size>NL<content>NL`, one after another."""
-    output = git.run("cat-file", "--batch", doing=_READING, stdin=_lines(blobs))
-    contents = {}
+def look_up(git: HostGit, names: Sequence[str], *, doing: str) -> dict[str, Header]:
+    """Kind and size of those objects that are here, by the names that were asked for."""
+    if not names:
+        return {}
+    output = git.run("cat-file", "--batch-check", doing=doing, stdin=_lines(names)).decode("ascii", "replace")
+    found = {}
+    for name, line in zip(names, output.splitlines(), strict=True):
+        words = line.split(" ")
+        if len(words) == 3 and words[2].isdecimal():  # noqa: PLR2004  id, kind, size
+            found[name] = Header(words[1], int(words[2]))
+    return found
+
+
+def read_objects(git: HostGit, names: Sequence[str], *, doing: str) -> list[bytes]:
+    """What is in objects that are all here, read with one program."""
+    output = git.run("cat-file", "--batch", doing=doing, stdin=_lines(names)) if names else b""
+    contents = []
     position = 0
+    # `<object> <kind> <size>NL<content>NL`, one after another
     while position < len(output):
         end = output.index(b"\n", position)
-        blob, _, size = output[position:end].decode("ascii").split()
-        start, position = end + 1, end + 2 + int(size)
-        contents[blob] = output[start : position - 1]
+        size = int(output[position:end].rpartition(b" ")[2])
+        start, position = end + 1, end + 2 + size
+        contents.append(output[start : position - 1])
     return contents
 
 
-def _lines(blobs: list[str]) -> bytes:
-    return "".join(f"{blob}\n" for blob in blobs).encode("ascii")
+def _lines(names: Iterable[str]) -> bytes:
+    return "".join(f"{name}\n" for name in names).encode("ascii")
 
+
+def list_entries(git: HostGit, tree: str, *, doing: str) -> list[tuple[str, str]]:
+    """Git's mode and the path of every entry that is no folder, in git's order, as the tree has them."""
+    output = git.run("ls-tree", "-r", "-z", "--full-tree", tree, doing=doing)
+    # `<mode> <kind> <object>TAB<path>NUL`
+    lines = (os.fsdecode(line).partition("\t") for line in output.split(b"\0")[:-1])
+    return [(fields.partition(" ")[0], path) for fields, _, path in lines]
+
+
+def change_index(git: HostGit, index: Path, wanted: Iterable[Difference], *, doing: str) -> None:
+    """Give an index the new entry of each difference; where there is none, the path goes.
+
+    Raises:
+        WorkspaceError: git does not take one of the paths, or it is a file and a folder at once.
+    """
+    lines = []
+    for found in wanted:
+        # `<mode> <object>TAB<path>NUL`; mode 0 removes the path
+        digits = len(found.old.object_id) if found.old is not None else 0
+        head = f"{found.new.mode} {found.new.object_id}" if found.new is not None else f"0 {'0' * digits}"
+        lines.append(head.encode("ascii") + b"\t" + os.fsencode(found.path) + b"\0")
+    # Without --replace, which would make room for an entry by removing others.
+    result = git.attempt(
+        *("update-index", "-z", "--index-info"),
+        doing=doing,
+        stdin=b"".join(lines),
+        variables={"GIT_INDEX_FILE": str(index)},
+    )
+    if result.status != 0 or IGNORING in result.stderr:
+        raise error_for(result.stderr, doing)
+
+
+IGNORING = "Ignoring path"
+"""What `update-index` prints, without failing, about a name that some system takes for `.git`."""
 
 _KINDS: dict[bytes, FileKind] = {b"120000": "link", b"160000": "submodule"}
 
@@ -205,7 +251,8 @@ class Merged:
 
 def tree_of(git: HostGit, name: str) -> str:
     """The id of a commit's or a tree's tree."""
-    return git.run("rev-parse", "--verify", f"{name}^{{tree}}", doing=_MERGING).decode("ascii").strip()
+    words = ("rev-parse", "--verify", "--end-of-options", f"{name}^{{tree}}")
+    return git.run(*words, doing=_READING).decode("ascii").strip()
 
 
 def commit_of(git: HostGit, tree: str, parents: Sequence[str], message: str) -> str:
@@ -277,7 +324,6 @@ def with_markers(git: HostGit, tree: str, paths: Iterable[str]) -> list[str]:
 
 
 _DOING = "cannot make the files of a test run"
-_IGNORING = "Ignoring path"
 
 
 class Trees:
@@ -299,21 +345,13 @@ class Trees:
 
     def tree_of(self, commit: str) -> str:
         """The id of a commit's tree; of a tree, its own."""
-        return (
-            self._git.run(
-                "rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{tree}}", doing=_DOING
-            )
-            .decode("ascii")
-            .strip()
-        )
+        return tree_of(self._git, commit)
 
     def entries(self, tree: str) -> Mapping[str, str]:
         """Git's mode of each path in a tree: `100644`, `100755`, `120000` for a link, `160000` for a submodule."""
         if tree not in self._listed:
-            listed = self._git.run("ls-tree", "-r", "-z", "--full-tree", tree, doing=_DOING)
-            # `<mode> <kind> <object>TAB<path>NUL`
-            lines = (line.partition(b"\t") for line in listed.split(b"\0") if line)
-            self._listed[tree] = {os.fsdecode(path): head[:6].decode("ascii") for head, _, path in lines}
+            entries = list_entries(self._git, tree, doing=_DOING)
+            self._listed[tree] = {path: mode for mode, path in entries}
         return self._listed[tree]
 
     def text(self, tree: str, path: str, *, most_bytes: int) -> str | None:
@@ -359,27 +397,23 @@ class Trees:
         if not taken:
             return self.tree_of(onto)
         # What goes makes room for what comes.
-        return self._changed(onto, map(_line, sorted(taken, key=lambda found: found.new is not None)))
+        return self._changed(onto, sorted(taken, key=lambda found: found.new is not None))
 
     def replaced(self, tree: str, contents: Mapping[str, bytes]) -> str:
         """The tree with other content in some of its files."""
-        lines = []
+        changed = []
         for path, content in contents.items():
             words = ("hash-object", "-w", "--no-filters", "--stdin")
-            blob = self._git.run(*words, doing=_DOING, stdin=content).strip()
-            mode = self.entries(tree)[path].encode("ascii")
-            lines.append(b"%s %s\t%s\0" % (mode, blob, os.fsencode(path)))
-        return self._changed(tree, lines) if lines else tree
+            blob = self._git.run(*words, doing=_DOING, stdin=content).decode("ascii").strip()
+            changed.append(Difference(path, None, Entry(self.entries(tree)[path], blob)))
+        return self._changed(tree, changed) if changed else tree
 
-    def _changed(self, tree: str, lines: Iterable[bytes]) -> str:
-        """The tree after these lines for an index."""
-        on = {"GIT_INDEX_FILE": str(self._index())}
+    def _changed(self, tree: str, wanted: Iterable[Difference]) -> str:
+        """The tree with the new entries."""
+        index = self._index()
+        on = {"GIT_INDEX_FILE": str(index)}
         self._git.run("read-tree", tree, doing=_DOING, variables=on)
-        result = self._git.attempt(
-            *("update-index", "-z", "--index-info"), doing=_DOING, stdin=b"".join(lines), variables=on
-        )
-        if result.status != 0 or _IGNORING in result.stderr:
-            raise error_for(result.stderr, _DOING)
+        change_index(self._git, index, wanted, doing=_DOING)
         return self._git.run("write-tree", doing=_DOING, variables=on).decode("ascii").strip()
 
     def export(self, tree: str, folder: Path) -> None:
@@ -414,12 +448,3 @@ def _remove_links_out(folder: Path, links: Iterable[str]) -> None:
         if target != root and not target.startswith(f"{root}/"):
             with suppress(FileNotFoundError):
                 os.unlink(link)  # noqa: PTH108  a name
-
-
-def _line(found: Difference) -> bytes:
-    """A line of `<mode> <object>TAB<path>NUL`; mode 0 removes the path."""
-    entry = found.new
-    some = found.new or found.old
-    digits = len(some.object_id) if some else 0
-    head = f"{entry.mode} {entry.object_id}" if entry else f"0 {'0' * digits}"
-    return head.encode("ascii") + b"\t" + os.fsencode(found.path) + b"\0"

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.git.base import CommitOutcome, LeftOut
 from orchestrator.bot.git.failures import error_for, main_line, storage_errors
 from orchestrator.bot.git.hostgit import decode_paths, encode_paths
-from orchestrator.bot.git.objects import DIFFERENCES, Contents, differences
+from orchestrator.bot.git.objects import (
+    DIFFERENCES,
+    IGNORING,
+    Contents,
+    Difference,
+    change_index,
+    differences,
+)
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
 from orchestrator.core.errors import DiskFullError, WorkspaceError
 from orchestrator.core.git_names import is_git_name
@@ -23,13 +30,15 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.git.base import Screen
     from orchestrator.bot.git.hostgit import HostGit
-    from orchestrator.bot.git.objects import Difference
     from orchestrator.core.changes import FileChange
 
 # GitHub refuses larger files: https://docs.github.com/en/repositories/working-with-files/managing-large-files
 _LARGEST_BYTES = 100 * 1024 * 1024
 # Of a new file that only commands made.
 _LARGE_BYTES = 1_000_000
+_DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short", *DIFFERENCES)
+# A patch is read by people; looking for secrets in a larger one would take many seconds.
+_MOST_PATCH_BYTES = 10_000_000
 # A folder with more new files than this is build output or installed packages, however small each file is.
 _MOST_NEW_FILES = 500
 
@@ -222,8 +231,6 @@ class Aliases:
 
 
 COMMITTING = "cannot commit"
-# What `update-index` prints, without failing, about a name that some system takes for `.git`.
-_IGNORING = "Ignoring path"
 
 
 class Stager:
@@ -286,16 +293,10 @@ class Stager:
         Raises:
             WorkspaceError: git does not take one of the paths, or it is a file and a folder at once.
         """
-        # Without --replace, which would make room for an entry by removing others. With the files, as all that
-        # writes an index: git looks again at those that changed in the moment in which it was written.
-        result = self._files.attempt(
-            *("update-index", "-z", "--index-info"),
-            doing=COMMITTING,
-            stdin=b"".join(_index_line(difference) for difference in listed),
-            variables=_on(index),
-        )
-        if result.status != 0 or _IGNORING in result.stderr:
-            raise error_for(result.stderr, COMMITTING)
+        # With the files, as all that writes an index: git looks again at those that changed in the moment in
+        # which it was written.
+        before = [Difference(found.path, found.new, found.old) for found in listed]
+        change_index(self._files, index, before, doing=COMMITTING)
 
     def _tracked(self, index: Path) -> dict[str, str]:
         """Paths of the index with their modes, from lines `<mode> <object> <stage>TAB<path>`."""
@@ -343,7 +344,7 @@ class Stager:
                 stdin=encode_paths(paths),
                 variables=_on(index),
             )
-            if result.status == 0 and _IGNORING not in result.stderr:
+            if result.status == 0 and IGNORING not in result.stderr:
                 continue
             if result.status == 0:
                 taken = self._tracked(index)
@@ -363,21 +364,6 @@ class Stager:
 
 def _on(index: Path) -> dict[str, str]:
     return {"GIT_INDEX_FILE": str(index)}
-
-
-def _index_line(difference: Difference) -> bytes:
-    """A line of `<mode> <object>TAB<path>`; mode 0 removes the path."""
-    old, new = difference.old, difference.new
-    if old is not None:
-        entry = f"{old.mode} {old.object_id}"
-    else:
-        entry = f"0 {'0' * len(new.object_id) if new is not None else ''}"
-    return entry.encode("ascii") + b"\t" + os.fsencode(difference.path) + b"\0"
-
-
-_DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short", *DIFFERENCES)
-# A patch is read by people; looking for secrets in a larger one would take many seconds.
-_MOST_PATCH_BYTES = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
