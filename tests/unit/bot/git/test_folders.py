@@ -21,6 +21,7 @@ from orchestrator.bot.git.folders import disarm, hold_again, new_owned_folder, r
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.git_names import is_git_name
+from tests.tables import table
 from tests.unit.bot.git.rig import clone, git, make_source, write
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def test_a_missing_folder_is_no_error(tmp_path: Path) -> None:
 _HOLDER = """
 import sys
 from pathlib import Path
+from tests.tables import table
 from tests.unit.bot.git.rig import clone, write
 
 source, parent, manner = sys.argv[1:]
@@ -357,7 +359,7 @@ def test_names_that_some_file_system_takes_for_git(name: str, tmp_path: Path) ->
     assert found == {"tree", "tree/kept.txt", "tree/deep"}
 
 
-@pytest.mark.parametrize(
+@table(
     "name", [".github", ".gitignore", "git", ".gitmodules", "x.git", "git~x", "..git", "agit~1", ".git-x", ""]
 )
 def test_other_names_stay(name: str) -> None:
