@@ -254,17 +254,8 @@ def fetch(git: HostGit, remote: Remote, commits: Sequence[str], most_bytes: int)
     try:
         result = git.attempt(
             # Always a pack: what came of a fetch can be told from what was written here meanwhile.
-            *(
-                "-c",
-                "fetch.unpackLimit=1",
-                "fetch",
-                "--quiet",
-                "--depth=1",
-                "--no-tags",
-                "--no-recurse-submodules",
-                "--",
-                remote.url,
-            ),
+            *("-c", "fetch.unpackLimit=1", "fetch", "--quiet", "--depth=1", "--no-tags"),
+            *("--no-recurse-submodules", "--", remote.url),
             *commits,
             doing=doing,
             remote=replace(remote, cancelled=growth),

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.base import BranchCommit, BranchState, RemoteTip
 from orchestrator.bot.git.failures import error_for, printable, storage_errors
 from orchestrator.bot.git.remote import is_commit_id, plain_branch
-from orchestrator.bot.git.swap import Update, push_error
+from orchestrator.bot.git.swap import Answer, Update, push_updates
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from orchestrator.bot.git.hostgit import GitResult, HostGit
+    from orchestrator.bot.git.hostgit import HostGit
     from orchestrator.bot.git.remote import Remote
     from orchestrator.bot.git.swap import Fence
 
@@ -179,7 +178,7 @@ class Branches:
         """See `Clone.remote_tip`."""
         plain_branch(branch)
         doing = f"cannot read branch {branch} of {self._remote.shown}"
-        commit = self._remote_commit(branch, doing)
+        commit = self._remote_commit(f"refs/heads/{branch}", doing)
         if commit is None:
             return None
         known = self._git.attempt("cat-file", "-e", f"{commit}^{{commit}}", doing=doing)
@@ -208,8 +207,7 @@ class Branches:
         doing = f"cannot push {branch} to {self._remote.shown}"
         update = Update(f"refs/heads/{branch}", old or None, commit)
         if lease is None:
-            self._push_alone(branch, update, doing)
-            found = self._remote_commit(branch, doing)
+            found = self._push_alone(update, doing)
         else:
             found = lease.push(self._git, update, doing=doing)
         if found != commit:
@@ -218,26 +216,20 @@ class Branches:
         self._pushed[branch] = commit
         return commit
 
-    def _push_alone(self, branch: str, update: Update, doing: str) -> None:
-        result = self._git.attempt(
-            *("push", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no"),
-            *(f"--force-with-lease={update.ref}:{update.old or ''}", "--", self._remote.url),
-            f"{update.new}:{update.ref}",
-            doing=doing,
-            remote=self._remote,
-        )
-        if result.status != 0:
-            self._require_arrived(branch, update.new or "", result, doing)
+    def _push_alone(self, update: Update, doing: str) -> str | None:
+        """Push, and read back: what failed may have arrived, by an earlier try or before the connection was cut."""
+        pushed = push_updates(self._git, self._remote, [update], doing=doing)
+        try:
+            found = self._remote_commit(update.ref, doing)
+        except WorkspaceError:
+            if pushed.answer is Answer.MOVED:
+                raise
+            raise pushed.error from None
+        if pushed.answer is not Answer.MOVED and found != update.new:
+            raise pushed.error
+        return found
 
-    def _require_arrived(self, branch: str, commit: str, result: GitResult, doing: str) -> None:
-        """A push that failed may have arrived: an earlier try, or a connection cut after the server's work."""
-        with suppress(WorkspaceError):
-            if self._remote_commit(branch, doing) == commit:
-                return
-        raise push_error(result, doing)
-
-    def _remote_commit(self, branch: str, doing: str) -> str | None:
-        reference = f"refs/heads/{branch}"
+    def _remote_commit(self, reference: str, doing: str) -> str | None:
         output = self._git.run(
             "ls-remote", "--", self._remote.url, reference, doing=doing, remote=self._remote
         )

@@ -383,14 +383,8 @@ class Committer:
 
     def _commit_tree(self, tree: str, message: str) -> str:
         date = f"@{int(self._clock.now().timestamp())} +0000"
-        variables = {
-            "GIT_AUTHOR_NAME": self._identity.name,
-            "GIT_AUTHOR_EMAIL": self._identity.email,
-            "GIT_AUTHOR_DATE": date,
-            "GIT_COMMITTER_NAME": self._identity.name,
-            "GIT_COMMITTER_EMAIL": self._identity.email,
-            "GIT_COMMITTER_DATE": date,
-        }
+        facts = (("NAME", self._identity.name), ("EMAIL", self._identity.email), ("DATE", date))
+        variables = {f"GIT_{role}_{fact}": value for role in ("AUTHOR", "COMMITTER") for fact, value in facts}
         parents = [word for parent in self.parents for word in ("-p", parent)]
         stdin = clean_message(message).encode("utf-8", "replace")
         made = self.git.run("commit-tree", tree, *parents, doing=COMMITTING, stdin=stdin, variables=variables)

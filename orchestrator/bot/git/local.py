@@ -36,26 +36,14 @@ def create_repository(path: Path, files: Mapping[str, str], message: str, identi
         WorkspaceError: git is missing or failed, or there is no space.
     """
     doing = f"cannot create a repository at {path}"
-    who = {
-        "GIT_AUTHOR_NAME": identity.name,
-        "GIT_AUTHOR_EMAIL": identity.email,
-        "GIT_COMMITTER_NAME": identity.name,
-        "GIT_COMMITTER_EMAIL": identity.email,
-    }
+    facts = (("NAME", identity.name), ("EMAIL", identity.email))
+    who = {f"GIT_{role}_{fact}": value for role in ("AUTHOR", "COMMITTER") for fact, value in facts}
     with storage_errors(doing), tempfile.TemporaryDirectory(prefix="pullwright-") as folder:
         path.mkdir(parents=True)
         tree = Path(folder)
         start = HostGit(tree)
-        start.run(
-            "init",
-            "--quiet",
-            "--template=",
-            "--bare",
-            f"--initial-branch={_BRANCH}",
-            "--",
-            str(path),
-            doing=doing,
-        )
+        words = ("init", "--quiet", "--template=", "--bare", f"--initial-branch={_BRANCH}")
+        start.run(*words, "--", str(path), doing=doing)
         for name, text in files.items():
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             (tree / name).write_text(text, encoding="utf-8")

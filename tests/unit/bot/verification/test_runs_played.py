@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from orchestrator.bot.git.objects import Trees
-
     from orchestrator.core.changes import FileChange
     from tests.unit.bot.verification.rig import Bench, Play
 
