@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 class Lease:
     """A claim of ours. Safe for use by several threads: one of them renews it while another one pushes.
 
+    Every method may raise the errors of `Claims`, and `ClaimLostError` where it says so.
+
     Args:
         records: the hidden references of the remote.
         commit: what the claim's reference has now.
@@ -92,8 +94,6 @@ class Lease:
 
         Raises:
             ClaimLostError: another worker, or a person, moved the claim.
-            RemoteUnavailableError: no answer, after several tries; it may be tried again.
-            PushRejectedError: the server does not want it.
         """
         with self._lock:
             self._move(lambda: self._renewed(spent))
@@ -107,8 +107,6 @@ class Lease:
 
         Raises:
             ClaimLostError: another worker, or a person, moved the claim.
-            RemoteUnavailableError: no answer, after several tries; it may be tried again.
-            PushRejectedError: the server does not want it.
         """
         with self._lock:
             self._require_held()
@@ -132,7 +130,6 @@ class Lease:
 
         Raises:
             RemoteUnavailableError: no answer, after several tries; the claim expires by itself.
-            PushRejectedError: the server does not want it.
         """
 
         def tombstone() -> ClaimRecord:
@@ -301,6 +298,9 @@ _BY_A_PERSON = "a person"
 class Claims:
     """The claims on the tasks of one repository.
 
+    Every method may raise `RemoteUnavailableError`, where there is no answer after several tries,
+    `PushRejectedError`, where the server does not want it, and `WorkspaceError`.
+
     Args:
         records: the hidden references of the remote.
         owner: names this machine for people; one word.
@@ -348,8 +348,6 @@ class Claims:
         Raises:
             RemoteUnavailableError: no answer, after several tries. If the claim arrived after all, the same
                 run gets it at the next call, and others when it has expired.
-            PushRejectedError: the server does not want it.
-            WorkspaceError: the key is none, or git failed.
         """
         ref = claim_ref(task)
         for _ in range(_MOST_LOOKS):
@@ -374,10 +372,6 @@ class Claims:
 
         Args:
             seen: what `Records.list` said just now of the claims, among others; None asks.
-
-        Raises:
-            RemoteUnavailableError: no answer, after several tries.
-            WorkspaceError: the remote refused.
         """
         tips = self._records.list(CLAIMS) if seen is None else seen
         found = {task: commit for ref, commit in sorted(tips.items()) if (task := _task_of(ref)) is not None}
@@ -406,8 +400,6 @@ class Claims:
 
         Raises:
             PushRejectedError: somebody else moved it meanwhile, or the server does not want it.
-            RemoteUnavailableError: no answer, after several tries.
-            WorkspaceError: the key is none, or git failed.
         """
         for _ in range(_MOST_LOOKS):
             found, before = self._read(task)
@@ -415,13 +407,7 @@ class Claims:
                 return None
             if shown is not None and (shown.run, shown.number) != (before.run, before.number):
                 break
-            now = self._clock.now()
-            # A record that cannot be read tells no number and no cost: both begin anew.
-            record = replace(before, run=before.run or _BY_A_PERSON, number=max(before.number, 1))
-            record = replace(record, state="released", outcome=reason, nonce=self._nonce(), fault=None)
-            record = replace(record, renewed_at=now, expires_at=now)
-            commit = self._records.commit(claim_message(record), found)
-            if self._records.swap(claim_ref(task), found, commit):
+            if self._write_released(task, found, before, reason):
                 return before
             # Its holder's heartbeat was in between, and a person releases a holder, not a heartbeat.
             shown = shown or before
@@ -442,8 +428,6 @@ class Claims:
 
         Raises:
             PushRejectedError: the claim changes faster than it can be read, or the server does not want it.
-            RemoteUnavailableError: no answer, after several tries.
-            WorkspaceError: the key is none, or git failed.
         """
         for _ in range(_MOST_LOOKS):
             found, before = self._read(task)
@@ -451,14 +435,28 @@ class Claims:
             if before is not None and not (before.is_free(now, self._times) or _is_dead(before, dead_runs)):
                 return before
             record = before or ClaimRecord(task, "released", self._owner, _BY_A_PERSON, 1, now, now, now)
-            record = replace(record, run=record.run or _BY_A_PERSON, number=max(record.number, 1))
-            record = replace(record, state="released", outcome=RETRY, nonce=self._nonce(), fault=None)
-            record = replace(record, renewed_at=now, expires_at=now)
-            commit = self._records.commit(claim_message(record), found)
-            if self._records.swap(claim_ref(task), found, commit):
+            if self._write_released(task, found, record, RETRY):
                 return None
         message = f"the claim on {task} changes faster than it can be read"
         raise PushRejectedError(message)
+
+    def _write_released(self, task: str, found: str | None, record: ClaimRecord, outcome: str) -> bool:
+        """Write what a person says, if the claim is where it was. An unreadable record begins anew."""
+        now = self._clock.now()
+        released = replace(
+            record,
+            run=record.run or _BY_A_PERSON,
+            number=max(record.number, 1),
+            state="released",
+            outcome=outcome,
+            renewed_at=now,
+            expires_at=now,
+            nonce=self._nonce(),
+            fault=None,
+        )
+        return self._records.swap(
+            claim_ref(task), found, self._records.commit(claim_message(released), found)
+        )
 
     def _read_all(self, found: Mapping[str, str]) -> dict[str, ClaimRecord]:
         """What the claims of some tasks say, each at its commit."""

@@ -67,7 +67,8 @@ class Records:
     """The hidden references of one remote. Safe for use by several threads.
 
     Nothing is contacted and nothing written before the first use. Network failures are tried again a few
-    times; what is raised after that is `RemoteUnavailableError`.
+    times; what is raised after that is `RemoteUnavailableError`. Other failures of git
+    are `WorkspaceError`.
 
     Args:
         folder: where a scratch folder for git is made; only this user should be able to enter it.
@@ -125,30 +126,19 @@ class Records:
         """References and their commits: all below a prefix that ends in `/`, else the one of that name.
 
         Raises:
-            RemoteUnavailableError: no answer, after several tries.
             WorkspaceError: the remote refused, or a name is none of ours.
         """
         return self.tips([_checked(prefix) for prefix in prefixes])
 
     def read(self, where: str, *, pages: bool = False) -> Record | None:
-        """The record at a reference, or None where there is none; or a commit by its id.
-
-        Raises:
-            RemoteUnavailableError: no answer, after several tries.
-            WorkspaceError: the remote refused.
-        """
+        """The record at a reference, or None where there is none; or a commit by its id."""
         if is_commit_id(where):
             return self.read_all({"": where}, pages=pages)[""]
         found = self.list(where)
         return self.read_all(found, pages=pages).get(where)
 
     def read_all(self, found: Mapping[str, str], *, pages: bool = False) -> dict[str, Record]:
-        """The records of what `list` gave, fetched together.
-
-        Raises:
-            RemoteUnavailableError: no answer, after several tries.
-            WorkspaceError: the remote refused.
-        """
+        """The records of what `list` gave, fetched together."""
         wanted = sorted(set(found.values()))
         if not wanted:
             return {}

@@ -118,7 +118,6 @@ def save_wip(  # noqa: PLR0913  each is a fact of the save, given by name
     Raises:
         ClaimLostError: the task is somebody else's by now; nothing was pushed.
         PushRejectedError: the reference is not where it was expected, or the server does not want it.
-        RemoteUnavailableError: no answer.
         WorkspaceError: git failed, a page cannot be saved, or there is no such key.
     """
     ref, size = wip_ref(key), sum(map(len, pages.values()))
@@ -200,10 +199,6 @@ def load_wip(records: Records, key: str, seen: Mapping[str, str] | None = None) 
         key: the task's.
         seen: what `Records.list` said of the reference, among others; None asks. Where what it names cannot
             be read, it may have been replaced, and is asked for as well.
-
-    Raises:
-        RemoteUnavailableError: no answer, after several tries.
-        WorkspaceError: the remote refused, or the key is none.
     """
     ref = wip_ref(key)
     found = (records.list(ref) if seen is None else seen).get(ref)
@@ -216,12 +211,7 @@ def load_wip(records: Records, key: str, seen: Mapping[str, str] | None = None) 
 
 
 def list_wip(records: Records) -> dict[str, str]:
-    """The keys of all tasks with unfinished work, each with the commit that its reference has.
-
-    Raises:
-        RemoteUnavailableError: no answer, after several tries.
-        WorkspaceError: the remote refused.
-    """
+    """The keys of all tasks with unfinished work, each with the commit that its reference has."""
     found = {ref.removeprefix(WORK): commit for ref, commit in records.list(WORK).items()}
     return {key: commit for key, commit in found.items() if is_key(key)}
 
@@ -240,8 +230,6 @@ def drop_wip(records: Records, key: str, expected: str, lease: Fence) -> bool:
 
     Raises:
         ClaimLostError: the task is somebody else's by now.
-        RemoteUnavailableError: no answer, after several tries.
-        WorkspaceError: the remote refused.
     """
     ref = wip_ref(key)
     found = records.list(ref).get(ref)

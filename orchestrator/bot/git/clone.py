@@ -185,26 +185,15 @@ class Clone(Committer):
             author_email: ours. Author and committer of our own commit both have it.
             known_bases: commits that the caller knows to have been the base's head, for a base that was
                 rewritten since.
-
-        Raises:
-            WorkspaceError: the branch cannot be read.
         """
         return self._branches.state(branch, author_email, known_bases)
 
     def message_of(self, commit: str) -> str:
-        """The message of a commit that is here, such as `BranchState.tip`.
-
-        Raises:
-            WorkspaceError: git failed.
-        """
+        """The message of a commit that is here, such as `BranchState.tip`."""
         return self._branches.message(commit)
 
     def pack(self, snapshot: Snapshot) -> Packed:
-        """A snapshot without the remote, for `adopt` in a clone that is made later.
-
-        Raises:
-            WorkspaceError: git failed.
-        """
+        """A snapshot without the remote, for `adopt` in a clone that is made later."""
         onto, pack = self.base_commit, b""
         if snapshot.commit is not None:
             wanted = f"{snapshot.commit}\n^{onto}\n".encode("ascii")

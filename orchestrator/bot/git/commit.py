@@ -55,6 +55,8 @@ _MOST_SEARCHED = 1000
 class Committer:
     """The head of what is committed, and the ways to move it.
 
+    Every method may raise `WorkspaceError`: git failed, or the work tree is gone.
+
     Args:
         files: git on our objects and the work tree.
         base: the commit to begin with.
@@ -176,19 +178,12 @@ class Committer:
             include_commands: commands ran, so commit too what the work tree shows as changed. Commits that
                 a command made in `tree/.git` are not looked at: their files are in the work tree.
             screen: what every commit passes; None lets everything through.
-
-        Raises:
-            WorkspaceError: git failed, or the work tree is gone.
         """
         staged = self.stage(touched, include_commands=include_commands, screen=screen)
         return self.commit_staged(staged, message)
 
     def stage(self, touched: set[str], *, include_commands: bool, screen: Screen | None = None) -> Staged:
-        """What `commit` would commit now; the arguments are its. For `commit_staged`; nothing is committed.
-
-        Raises:
-            WorkspaceError: git failed, or the work tree is gone.
-        """
+        """What `commit` would commit now; the arguments are its. For `commit_staged`; nothing is committed."""
         self._require_tree()
         index = self._scratch_index(_STAGED)
         wanted = touched | self.conflicts
@@ -211,11 +206,7 @@ class Committer:
         return staged
 
     def commit_staged(self, staged: Staged, message: str) -> CommitOutcome:
-        """Commit what was staged last, whatever the files are by now.
-
-        Raises:
-            WorkspaceError: git failed.
-        """
+        """Commit what was staged last, whatever the files are by now."""
         if not staged.is_new:
             return replace(staged.outcome, files=[])
         if self._staged is None or self._staged[0] is not staged:
@@ -273,11 +264,7 @@ class Committer:
         return names.encode() + binary_patch(self.git, since, tree)
 
     def changed_tree(self, touched: set[str], *, include_commands: bool) -> str:
-        """Git's id of the files as they are now, screened by nothing. Takes the paths that `commit` would take.
-
-        Raises:
-            WorkspaceError: git failed, or the work tree is gone.
-        """
+        """Git's id of the files as they are now, screened by nothing. Takes the paths that `commit` would take."""
         return self._staged_tree(touched, include_commands=include_commands)[0]
 
     def _staged_tree(self, touched: set[str], *, include_commands: bool) -> tuple[str, list[LeftOut]]:
@@ -310,9 +297,6 @@ class Committer:
             include_commands: as for `commit`.
             find_secrets: names the places at which a diff adds secrets; see `Screen`.
             leave_out: why a path is left out, or None.
-
-        Raises:
-            WorkspaceError: git failed, or the work tree is gone.
         """
         tree, left_out = self._staged_tree(touched, include_commands=include_commands)
         tree, unwanted = self._without(tree, leave_out) if leave_out else (tree, [])
