@@ -95,7 +95,6 @@ class ClaimRecord:
     """Who works on a task, or what became of it.
 
     Attributes:
-        task: its key.
         state: `held`, or `released` by the one who held it or by a person.
         owner: the machine and person, as a word.
         run: the run on that machine.

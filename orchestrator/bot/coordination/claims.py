@@ -37,11 +37,9 @@ class Lease:
     Every method may raise the errors of `Claims`, and `ClaimLostError` where it says so.
 
     Args:
-        records: the hidden references of the remote.
         commit: what the claim's reference has now.
         record: what that commit says.
         previous: the claim before it, or None.
-        clock: tells the time.
         times: how long it holds.
         nonce: makes a text that was never made before.
 
@@ -302,9 +300,7 @@ class Claims:
     `PushRejectedError`, where the server does not want it, and `WorkspaceError`.
 
     Args:
-        records: the hidden references of the remote.
         owner: names this machine for people; one word.
-        clock: tells the time.
         times: how long a claim holds.
         nonce: makes a text that was never made before, on any machine.
     """
@@ -419,10 +415,6 @@ class Claims:
 
         What the task has cost so far, and its pull request, stay on the record.
 
-        Args:
-            task: its key.
-            dead_runs: runs that are known to be dead.
-
         Returns:
             The claim of whoever has the task now; None where it was written down.
 
@@ -534,18 +526,11 @@ def is_old(record: ClaimRecord, now: datetime) -> bool:
 
 
 def remove_tombstones(records: Records, found: Mapping[str, str]) -> bool:
-    """Remove the claims of some tasks, in one push, if each is still where it was seen.
+    """Remove the claims of some tasks as `remove_records` does, by the commit of each task's claim.
 
-    Args:
-        records: the hidden references of the remote.
-        found: the commit of each task's claim.
-
-    Returns:
-        Whether all of them are gone. False: somebody has taken one of the tasks meanwhile, or there was no
-        answer; then it may be tried again later.
-
-    Raises:
-        WorkspaceError: git could not try.
+    With the tombstone goes the task's number, and the next claim begins with 1 again. That lets nobody in:
+    no push is accepted for a number, only for the commit that the claim has, which was made once. Who held
+    the task before expects a commit that is not there any more.
     """
     doing = f"cannot remove old claims of {records.remote.shown}"
     return remove_records(records, {claim_ref(task): commit for task, commit in found.items()}, doing)

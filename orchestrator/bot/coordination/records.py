@@ -73,10 +73,7 @@ class Records:
     Args:
         folder: where a scratch folder for git is made; only this user should be able to enter it.
         url: a URL without a password, `user@host:path`, or a local path.
-        credential: asked for whenever the remote is contacted.
-        clock: dates the commits.
         sleep: waits that many seconds between tries; may be interrupted by raising.
-        cancelled: asked while the remote is contacted; True ends that at once.
 
     Attributes:
         remote: the address, checked.

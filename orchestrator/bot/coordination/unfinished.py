@@ -41,7 +41,6 @@ class Wip:
     """Unfinished work as the remote has it. Anybody who can push may have written it.
 
     Attributes:
-        key: the task's.
         commit: what the reference has: what the next save or drop expects.
         work: the commit for `Clone.adopt`, with `wip_ref(key)` as its reference; None if no file changed.
         base: the commit that the work is on top of.

@@ -143,14 +143,7 @@ _DEPTH_COMMITS = 3
 
 
 class Adopter:
-    """Brings changes onto the files, which nobody has changed yet.
-
-    Args:
-        files: git on our objects and the work tree.
-        committer: makes the next commit.
-        remote: where earlier work is.
-        base: the commit that was cloned.
-    """
+    """Brings changes onto the files, which nobody has changed yet."""
 
     def __init__(self, files: HostGit, committer: Committer, remote: Remote, base: str) -> None:
         self._files = files

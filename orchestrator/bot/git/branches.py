@@ -109,13 +109,7 @@ _MOST_LISTED = 1000
 
 
 class Branches:
-    """Branches of the remote.
-
-    Args:
-        git: git on our objects.
-        remote: where they are.
-        base: the branch that was cloned, and its commit then.
-    """
+    """Branches of the remote."""
 
     def __init__(self, git: HostGit, remote: Remote, base: tuple[str, str]) -> None:
         self._git = git

@@ -45,7 +45,6 @@ class Clone(Committer):
         base_commit: the commit that was cloned.
         base_branch: its branch.
         trees: the trees of its objects, for runs of tests.
-        remote: where it came from.
     """
 
     def __init__(

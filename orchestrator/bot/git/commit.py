@@ -58,10 +58,8 @@ class Committer:
     Every method may raise `WorkspaceError`: git failed, or the work tree is gone.
 
     Args:
-        files: git on our objects and the work tree.
         base: the commit to begin with.
         identity: author and committer.
-        clock: dates the commits.
 
     Attributes:
         tip: the last commit made here, or the base, or the branch's head that was joined.
@@ -75,7 +73,6 @@ class Committer:
         index: the file with what the head has.
         fresh: nothing was committed here yet.
         tree: the files.
-        git: git on our objects, blind to the files.
     """
 
     def __init__(

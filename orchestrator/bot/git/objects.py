@@ -70,7 +70,6 @@ class Contents:
     """What entries hold, read with two git processes however many they are.
 
     Args:
-        git: git on our objects.
         listed: the differences whose entries may be asked for.
         links: ids of links whose targets may be asked for as well.
 
@@ -195,15 +194,14 @@ _KINDS: dict[bytes, FileKind] = {b"120000": "link", b"160000": "submodule"}
 def tracked_files(git: HostGit, commit: str) -> list[TrackedFile]:
     """Every entry of a commit, sorted by path."""
     output = git.run("ls-tree", "-r", "-z", "-l", "--full-tree", commit, doing="cannot list the files")
-    return sorted(map(_tracked_file, output.split(b"\0")[:-1]), key=lambda file: file.path)
-
-
-def _tracked_file(line: bytes) -> TrackedFile:
-    """Read `<mode> <type> <object> <size>TAB<path>`."""
-    fields, _, path = line.partition(b"\t")
-    mode, _, _, size = fields.split()
-    kind = _KINDS.get(mode, "file")
-    return TrackedFile(os.fsdecode(path), 0 if size == b"-" else int(size), kind)
+    found = []
+    for line in output.split(b"\0")[:-1]:
+        # `<mode> <type> <object> <size>TAB<path>`
+        fields, _, path = line.partition(b"\t")
+        mode, _, _, size = fields.split()
+        kind = _KINDS.get(mode, "file")
+        found.append(TrackedFile(os.fsdecode(path), 0 if size == b"-" else int(size), kind))
+    return sorted(found, key=lambda file: file.path)
 
 
 def recent_commits(git: HostGit, commit: str, count: int) -> list[CommitLine]:
@@ -330,9 +328,6 @@ class Trees:
     """Reads and makes trees in a git directory that only this program writes. Runs nothing of the repository's.
 
     Not safe for use by several threads at once.
-
-    Args:
-        git: git on those objects.
 
     Raises:
         WorkspaceError: git failed, in every method.

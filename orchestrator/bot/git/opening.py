@@ -60,7 +60,12 @@ _MODEL_CONFIGURATION = """[core]
 
 
 def create_model_repository(host: Path, tree: Path, branch: str, commit: str, identity: Identity) -> None:
-    """Make `tree/.git` with the history of the clone, and without any remote, URL or credential."""
+    """Make `tree/.git` with the history of the clone, and without any remote, URL or credential.
+
+    It belongs to the model's commands, which may change all of it, so this program never runs git on it.
+    What they change in the files is committed from the files. A command that runs where theirs do asks for
+    the messages of their commits, which are a text like any other of theirs.
+    """
     own = tree / ".git"
     own.mkdir()
     # Copies and not hard links: the model may write into its own files, and ours must stay as they are.

@@ -63,7 +63,6 @@ class Selector:
     """Sorts changed paths into a `Selection`.
 
     Attributes:
-        tree: the work tree.
         index: what is tracked, path by path, with its mode.
     """
 
@@ -236,10 +235,6 @@ COMMITTING = "cannot commit"
 class Stager:
     """Brings changes of the work tree into an index file.
 
-    Args:
-        files: git on our objects and the work tree.
-        tree: the work tree.
-
     Attributes:
         links: the links of the index that was read last, with their objects.
         taken: the paths that the index has which was staged into last.
@@ -386,7 +381,6 @@ class Screening:
     """The checks between staging and committing.
 
     Attributes:
-        git: git on our objects.
         stager: writes the index.
         base: where the pull request begins.
         tip: what is committed already.
