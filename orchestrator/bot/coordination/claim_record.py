@@ -14,7 +14,7 @@ from orchestrator.bot.git.remote import plain_key
 from orchestrator.core.spent import Spent
 
 if TYPE_CHECKING:
-    from orchestrator.bot.coordination.records import Record
+    from orchestrator.bot.coordination.records import RemoteRecord
 
 # Years in which adding days or changing the zone is possible, and a claim is imaginable.
 _YEARS = range(2020, 9000)
@@ -165,7 +165,7 @@ def claim_message(record: ClaimRecord) -> str:
     return f"{printable(line)}\n\n{json.dumps(fields, indent=1, default=datetime.isoformat)}\n"
 
 
-def parse_claim(task: str, record: Record) -> ClaimRecord:
+def parse_claim(task: str, record: RemoteRecord) -> ClaimRecord:
     """What a record says of a task. One that cannot be read counts as held, until a person releases it."""
     if record.fault is not None:
         return _unreadable(task, record.fault)

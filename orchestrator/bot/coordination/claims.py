@@ -17,7 +17,7 @@ from orchestrator.bot.coordination.claim_record import (
     parse_claim,
 )
 from orchestrator.bot.git.hostgit import HostGit
-from orchestrator.bot.git.swap import Answer, Update, push_updates
+from orchestrator.bot.git.swap import PushAnswer, Update, push_updates
 from orchestrator.core.errors import ClaimLostError, PushRejectedError, WorkspaceError
 from orchestrator.core.spent import Spent
 
@@ -193,9 +193,9 @@ class Lease:
                     self._move(lambda: self._renewed(None))
                     updates = [update]
                 pushed = push_updates(git, self._records.remote, updates, doing=doing, objects=folders)
-                if pushed.answer is Answer.NOT_ATOMIC:
+                if pushed.answer is PushAnswer.NOT_ATOMIC:
                     atomic = False
-                elif pushed.answer is Answer.MOVED:
+                elif pushed.answer is PushAnswer.MOVED:
                     tips = self._records.tips([self._ref, update.ref], tries)
                     if commit is None:
                         # Between the two pushes somebody may have moved the claim.
@@ -555,6 +555,6 @@ def remove_records(records: Records, found: Mapping[str, str], doing: str) -> bo
     place = records.objects.parent
     updates = [Update(ref, commit, None) for ref, commit in found.items()]
     pushed = push_updates(HostGit(place.parent, place), records.remote, updates, doing=doing)
-    if pushed.answer is Answer.NOT_ATOMIC:
+    if pushed.answer is PushAnswer.NOT_ATOMIC:
         return all(records.delete(update.ref, update.old or "") for update in updates)
-    return pushed.answer is Answer.MOVED
+    return pushed.answer is PushAnswer.MOVED

@@ -37,7 +37,7 @@ _CONFIGURATIONS: dict[IdKind, str] = {
 }
 
 
-class Scratch:
+class ScratchRepository:
     """Safe for use by several threads. What a process that is killed leaves is swept as a clone is.
 
     Args:
@@ -96,7 +96,7 @@ def _make(path: Path, kind: IdKind) -> None:
     (path / "config").write_text(_CONFIGURATIONS[kind], "ascii")
 
 
-def kind_of(commit: str) -> IdKind:
+def id_kind(commit: str) -> IdKind:
     """What kind of id it is, by its length."""
     return "sha256" if len(commit) > _SHA1_CHARACTERS else "sha1"
 
@@ -191,7 +191,7 @@ _FETCHED_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class CommitText:
     """A commit's first parent and its message; or why it cannot be read."""
 
     parent: str | None = None
@@ -220,7 +220,7 @@ def _fetch_some(
     pauses = tries()
     while True:
         try:
-            fetch(git, remote, commits, most_bytes)
+            _fetch(git, remote, commits, most_bytes)
         except RemoteUnavailableError as error:
             pauses.wait(error)
         except WorkspaceError as error:
@@ -236,7 +236,7 @@ def _fetch_some(
             return {}
 
 
-def fetch(git: HostGit, remote: Remote, commits: Sequence[str], most_bytes: int) -> None:
+def _fetch(git: HostGit, remote: Remote, commits: Sequence[str], most_bytes: int) -> None:
     """Fetch commits by their ids, without their history.
 
     Args:
@@ -270,10 +270,10 @@ def fetch(git: HostGit, remote: Remote, commits: Sequence[str], most_bytes: int)
         raise error_for(result.stderr, doing)
 
 
-def read_texts(git: HostGit, known: Mapping[str, Header], most_bytes: int) -> dict[str, Text]:
+def read_texts(git: HostGit, known: Mapping[str, Header], most_bytes: int) -> dict[str, CommitText]:
     """The messages of the objects that are commits of at most that size; a fault for the others."""
     texts = {
-        name: Text(fault=_fault(header, most_bytes))
+        name: CommitText(fault=_fault(header, most_bytes))
         for name, header in known.items()
         if header.kind != "commit" or header.size > most_bytes
     }
@@ -282,11 +282,11 @@ def read_texts(git: HostGit, known: Mapping[str, Header], most_bytes: int) -> di
         head, _, message = raw.partition(b"\n\n")
         parents = [line[7:] for line in head.split(b"\n") if line.startswith(b"parent ")]
         parent = parents[0].decode("ascii", "replace") if parents else None
-        texts[name] = Text(parent, message.decode("utf-8", "replace"))
+        texts[name] = CommitText(parent, message.decode("utf-8", "replace"))
     return texts
 
 
-def read_pages(git: HostGit, commit: str, most_bytes: int) -> dict[str, bytes]:
+def read_record_pages(git: HostGit, commit: str, most_bytes: int) -> dict[str, bytes]:
     """The plain files at the top of a commit's tree.
 
     Raises:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Self
 
 from orchestrator.bot.coordination.record_objects import (
     GIT_DIR,
-    Scratch,
+    ScratchRepository,
     fetch_all,
-    kind_of,
-    read_pages,
+    id_kind,
+    read_record_pages,
     read_texts,
     write_record,
 )
 from orchestrator.bot.git.failures import printable
 from orchestrator.bot.git.objects import look_up
 from orchestrator.bot.git.remote import is_commit_id, parse_remote
-from orchestrator.bot.git.swap import HIDDEN, Answer, Tries, Update, push_updates
+from orchestrator.bot.git.swap import HIDDEN, PushAnswer, Tries, Update, push_updates
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.remote import GitCredential
     from orchestrator.core.clock import Clock
 
-__all__ = ["HIDDEN", "Record", "Records"]
+__all__ = ["HIDDEN", "Records", "RemoteRecord"]
 
 _REF = re.compile(r"refs/pullwright/(?:[A-Za-z0-9][A-Za-z0-9._-]*/?)*")
 _MOST_COMMIT_BYTES = 64 * 1024
@@ -43,7 +43,7 @@ _MOST_PAGES_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RemoteRecord:
     """A commit on a hidden reference. Anybody who can push may have written it.
 
     Attributes:
@@ -93,7 +93,7 @@ class Records:
         cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
         self.remote = replace(parse_remote(url, credential), cancelled=cancelled)
-        self._objects = Scratch(folder)
+        self._objects = ScratchRepository(folder)
         self._clock = clock or SystemClock()
         self._sleep = sleep
         # Git writes down what is shallow, and lets only one at a time do that.
@@ -127,14 +127,14 @@ class Records:
         """
         return self.tips([_checked(prefix) for prefix in prefixes])
 
-    def read(self, where: str, *, pages: bool = False) -> Record | None:
+    def read(self, where: str, *, pages: bool = False) -> RemoteRecord | None:
         """The record at a reference, or None where there is none; or a commit by its id."""
         if is_commit_id(where):
             return self.read_all({"": where}, pages=pages)[""]
         found = self.list(where)
         return self.read_all(found, pages=pages).get(where)
 
-    def read_all(self, found: Mapping[str, str], *, pages: bool = False) -> dict[str, Record]:
+    def read_all(self, found: Mapping[str, str], *, pages: bool = False) -> dict[str, RemoteRecord]:
         """The records of what `list` gave, fetched together."""
         wanted = sorted(set(found.values()))
         if not wanted:
@@ -151,7 +151,7 @@ class Records:
         for ref, commit in found.items():
             text = texts.get(commit)
             fault = faults.get(commit, "it is not there") if text is None else text.fault
-            record = Record(ref, commit, fault=fault)
+            record = RemoteRecord(ref, commit, fault=fault)
             if text is not None and fault is None:
                 record = replace(record, parent=text.parent, message=text.message)
                 record = _with_pages(git, record) if pages else record
@@ -200,9 +200,9 @@ class Records:
         while True:
             git = self._scratch(old)
             pushed = push_updates(git, self.remote, [Update(ref, old, new)], doing=doing, objects=objects)
-            if pushed.answer is Answer.MOVED:
+            if pushed.answer is PushAnswer.MOVED:
                 return True
-            if pushed.answer is Answer.STALE and first:
+            if pushed.answer is PushAnswer.STALE and first:
                 return False
             first = False
             tries.before_looking(pushed.error)
@@ -257,7 +257,7 @@ class Records:
             known: an id of the remote; empty where any kind will do; None to find the kind out first.
         """
         if known:
-            self._kind = kind_of(known)
+            self._kind = id_kind(known)
         elif self._kind is None and known is None:
             self._kind = self._find_kind()
         return self._objects.git(self._kind or "sha1")
@@ -265,7 +265,7 @@ class Records:
     def _find_kind(self) -> IdKind:
         # An id at HEAD may be missing, where HEAD names a branch that is not there. Any other will do.
         seen = self._ask(("HEAD",), self.tries()) or self._ask((), self.tries())
-        return kind_of(seen.partition(b"\t")[0].decode("ascii", "replace"))
+        return id_kind(seen.partition(b"\t")[0].decode("ascii", "replace"))
 
 
 def _checked(ref: str) -> str:
@@ -280,8 +280,8 @@ def _checked(ref: str) -> str:
     return ref
 
 
-def _with_pages(git: HostGit, record: Record) -> Record:
+def _with_pages(git: HostGit, record: RemoteRecord) -> RemoteRecord:
     try:
-        return replace(record, pages=read_pages(git, record.commit, _MOST_PAGES_BYTES))
+        return replace(record, pages=read_record_pages(git, record.commit, _MOST_PAGES_BYTES))
     except WorkspaceError as error:
-        return Record(record.ref, record.commit, fault=str(error))
+        return RemoteRecord(record.ref, record.commit, fault=str(error))

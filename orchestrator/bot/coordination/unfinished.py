@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.coordination.record_objects import kind_of, write_record
+from orchestrator.bot.coordination.record_objects import id_kind, write_record
 from orchestrator.bot.git.failures import printable
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.remote import is_commit_id, plain_key
@@ -17,7 +17,7 @@ from orchestrator.core.errors import PushRejectedError, WorkspaceError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from orchestrator.bot.coordination.records import Record, Records
+    from orchestrator.bot.coordination.records import Records, RemoteRecord
     from orchestrator.bot.git.base import LeftOut, Snapshot
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.git.swap import Fence
@@ -141,7 +141,7 @@ def save_wip(  # noqa: PLR0913  each is a fact of the save, given by name
         message = wip_message(key, made.commit, made.start, saved_at, stamp)
         parent = made.commit or made.start
         objects = clone.git.git_dir / "objects"
-        record = write_record(objects, kind_of(parent), message, parent, pages, saved_at)
+        record = write_record(objects, id_kind(parent), message, parent, pages, saved_at)
         _push(clone.git, Update(ref, expected, record), lease, doing)
         return SavedWork(ref, record, made.commit, made.left_out)
 
@@ -239,7 +239,7 @@ def drop_wip(records: Records, key: str, expected: str, lease: Fence) -> bool:
     return lease.push(HostGit(place.parent, place), Update(ref, expected, None), doing=doing) is None
 
 
-def parse_wip(key: str, record: Record) -> Wip:
+def parse_wip(key: str, record: RemoteRecord) -> Wip:
     """What a record says, as far as it agrees with its own commit; else why it is not believed."""
     try:
         return _read(key, record)
@@ -247,7 +247,7 @@ def parse_wip(key: str, record: Record) -> Wip:
         return Wip(key, record.commit, fault=printable(str(error)))
 
 
-def _read(key: str, record: Record) -> Wip:
+def _read(key: str, record: RemoteRecord) -> Wip:
     """As `parse_wip`. Raises ValueError, with the reason."""
     if record.fault is not None:
         raise ValueError(record.fault)

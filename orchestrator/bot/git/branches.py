@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.git.base import BranchCommit, BranchState, RemoteTip
 from orchestrator.bot.git.failures import error_for, printable, storage_errors
 from orchestrator.bot.git.remote import is_commit_id, plain_branch
-from orchestrator.bot.git.swap import Answer, Update, push_updates
+from orchestrator.bot.git.swap import PushAnswer, Update, push_updates
 from orchestrator.core.errors import PushRejectedError, WorkspaceError
 
 if TYPE_CHECKING:
@@ -216,10 +216,10 @@ class Branches:
         try:
             found = self._remote_commit(update.ref, doing)
         except WorkspaceError:
-            if pushed.answer is Answer.MOVED:
+            if pushed.answer is PushAnswer.MOVED:
                 raise
             raise pushed.error from None
-        if pushed.answer is not Answer.MOVED and found != update.new:
+        if pushed.answer is not PushAnswer.MOVED and found != update.new:
             raise pushed.error
         return found
 

@@ -90,7 +90,7 @@ _TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class OwnerFacts:
     """What the owner's file says. `branch` and `commit` are empty until the clone is complete."""
 
     run: str = ""
@@ -113,7 +113,7 @@ class Owner:
         kept: the folder is to stay.
     """
 
-    def __init__(self, folder: Path, handle: int, facts: Facts, *, kept: bool) -> None:
+    def __init__(self, folder: Path, handle: int, facts: OwnerFacts, *, kept: bool) -> None:
         self.folder = folder
         self.facts = facts
         self.kept = kept
@@ -170,14 +170,14 @@ def new_owned_folder(parent: Path, run: str, address: str) -> Owner:
     """
     for _ in range(_TRIES):
         folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent))
-        owner = _hold_new(folder, Facts(run, address))
+        owner = _hold_new(folder, OwnerFacts(run, address))
         if owner is not None:
             return owner
     message = f"cannot hold a folder in {parent}: something removes it at once"
     raise WorkspaceError(message)
 
 
-def _hold_new(folder: Path, facts: Facts) -> Owner | None:
+def _hold_new(folder: Path, facts: OwnerFacts) -> Owner | None:
     """None where a sweeper was faster: then the folder is its own."""
     try:
         handle = os.open(folder / OWNER_FILE, _NEW, _PRIVATE_FILE)
@@ -238,7 +238,7 @@ def _line(fields: dict[str, str]) -> bytes:
     return f"{json.dumps(fields)}\n".encode("ascii")
 
 
-def _facts(text: bytes) -> Facts:
+def _facts(text: bytes) -> OwnerFacts:
     """What the lines say, those that are whole."""
     found: dict[str, str] = {}
     for line in text.splitlines():
@@ -251,7 +251,7 @@ def _facts(text: bytes) -> Facts:
     branch, commit = found.get("branch", ""), found.get("commit", "")
     if not is_branch_name(branch) or not is_commit_id(commit):
         branch = commit = ""
-    return Facts(found.get("run", ""), found.get("address", ""), branch, commit)
+    return OwnerFacts(found.get("run", ""), found.get("address", ""), branch, commit)
 
 
 # What `tempfile.mkdtemp` makes of our prefixes: those of clones and scratch folders, and `pw-` of the

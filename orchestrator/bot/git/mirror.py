@@ -41,7 +41,7 @@ class Tip:
     is_default: bool
 
 
-def ask(git: HostGit, remote: Remote, branch: str | None, doing: str) -> Tip | None:
+def ask_remote(git: HostGit, remote: Remote, branch: str | None, doing: str) -> Tip | None:
     """What the remote says about the branch; None where a clone will have something to say about it."""
     wanted = () if branch is None else (_HEADS + plain_branch(branch),)
     result = git.attempt(
@@ -175,7 +175,7 @@ class Mirrors:
                 return None
             if path is None:
                 return None
-            tip = ask(HostGit(folder), remote, branch, doing)
+            tip = ask_remote(HostGit(folder), remote, branch, doing)
             if tip is None:
                 return None
             try:

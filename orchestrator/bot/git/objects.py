@@ -29,7 +29,7 @@ _READING = "cannot read what changed"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TreeEntry:
     """What a tree has at a path: git's mode and the object's id."""
 
     mode: str
@@ -41,8 +41,8 @@ class Difference:
     """A path at which two trees differ. An entry that is not there is None."""
 
     path: str
-    old: Entry | None
-    new: Entry | None
+    old: TreeEntry | None
+    new: TreeEntry | None
 
 
 def differences(git: HostGit, old: str, new: str) -> list[Difference]:
@@ -62,8 +62,8 @@ def differences(git: HostGit, old: str, new: str) -> list[Difference]:
     return sorted(found, key=lambda difference: difference.path)
 
 
-def _entry(mode: str, object_id: str) -> Entry | None:
-    return None if mode == _GONE_MODE else Entry(mode, object_id)
+def _entry(mode: str, object_id: str) -> TreeEntry | None:
+    return None if mode == _GONE_MODE else TreeEntry(mode, object_id)
 
 
 class Contents:
@@ -96,7 +96,7 @@ class Contents:
         """What a link says; empty where it is too long for any system."""
         return self._contents.get(link) or b""
 
-    def _version(self, entry: Entry | None) -> FileVersion | None:
+    def _version(self, entry: TreeEntry | None) -> FileVersion | None:
         if entry is None:
             return None
         if entry.mode == SUBMODULE_MODE:
@@ -401,7 +401,7 @@ class Trees:
         for path, content in contents.items():
             words = ("hash-object", "-w", "--no-filters", "--stdin")
             blob = self._git.run(*words, doing=_DOING, stdin=content).decode("ascii").strip()
-            changed.append(Difference(path, None, Entry(self.entries(tree)[path], blob)))
+            changed.append(Difference(path, None, TreeEntry(self.entries(tree)[path], blob)))
         return self._changed(tree, changed) if changed else tree
 
     def _changed(self, tree: str, wanted: Iterable[Difference]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.coordination.claim_record import LeaseTimes
 from orchestrator.bot.coordination.claims import Claims, Lease
 from orchestrator.bot.coordination.records import Records
-from orchestrator.bot.git.swap import Answer, Update, push_updates
+from orchestrator.bot.git.swap import PushAnswer, Update, push_updates
 from orchestrator.core.clock import ManualClock
 from tests.unit.bot.git.rig import git
 
@@ -140,7 +140,7 @@ class NoClaim:
         pushed = push_updates(git, self._remote, [update], doing=doing, objects=objects)
         with Records(git.folder, self._remote.url, self._remote.credential, sleep=Naps()) as records:
             found = records.list(update.ref).get(update.ref)
-        if found != update.new and pushed.answer is not Answer.MOVED:
+        if found != update.new and pushed.answer is not PushAnswer.MOVED:
             raise pushed.error
         return found
 

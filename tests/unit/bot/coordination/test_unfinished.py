@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from orchestrator.bot.coordination.claim_record import LeaseTimes
 from orchestrator.bot.coordination.claims import Claims, Lease
-from orchestrator.bot.coordination.records import Record, Records
+from orchestrator.bot.coordination.records import Records, RemoteRecord
 from orchestrator.bot.coordination.unfinished import (
     MOST_PAGES_BYTES,
     drop_wip,
@@ -361,8 +361,10 @@ NO_COMMITS: tuple[object, ...] = (OTHER, "x", 1, [], "HEAD", "--all")
 NO_BASES: tuple[object, ...] = (ID, None, "main", {}, "")
 
 
-def record(fields: object, *, parent: str | None = ID, pages: Mapping[str, bytes] | None = None) -> Record:
-    return Record(REF, "3" * 40, parent, f"line\n\n{json.dumps(fields)}", pages or {})
+def record(
+    fields: object, *, parent: str | None = ID, pages: Mapping[str, bytes] | None = None
+) -> RemoteRecord:
+    return RemoteRecord(REF, "3" * 40, parent, f"line\n\n{json.dumps(fields)}", pages or {})
 
 
 GOOD = {"version": 1, "key": KEY, "work": ID, "base": OTHER, "saved_at": AT.isoformat(), "stamp": "x"}
@@ -394,17 +396,17 @@ def test_a_record_that_is_believed() -> None:
     assert parse_wip(KEY, record(GOOD, parent=OTHER)).fault
     assert parse_wip(KEY, record({**GOOD, "work": None}, parent=OTHER)).fault is None
     assert parse_wip(KEY, record(GOOD, pages={"a": bytes(MOST_PAGES_BYTES + 1)})).fault
-    assert parse_wip(KEY, Record(REF, ID, fault="it is a tag and no commit")).fault
+    assert parse_wip(KEY, RemoteRecord(REF, ID, fault="it is a tag and no commit")).fault
     message = wip_message(KEY, ID, OTHER, AT, "x")
-    assert parse_wip(KEY, Record(REF, OTHER, ID, message)).saved_at == AT
+    assert parse_wip(KEY, RemoteRecord(REF, OTHER, ID, message)).saved_at == AT
 
 
 @given(
     st.text() | st.binary().map(lambda text: text.decode("utf-8", "replace")) | st.just("\n" + "[" * 100_000)
 )
 def test_any_message_is_read(text: str) -> None:
-    assert parse_wip(KEY, Record(REF, ID, OTHER, text)).fault
-    assert parse_wip(KEY, Record(REF, ID, OTHER, f"x\n{text}")).fault
+    assert parse_wip(KEY, RemoteRecord(REF, ID, OTHER, text)).fault
+    assert parse_wip(KEY, RemoteRecord(REF, ID, OTHER, f"x\n{text}")).fault
 
 
 def test_hostile_references(source: Path, records: Records) -> None:
