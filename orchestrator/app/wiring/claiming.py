@@ -9,9 +9,10 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.coordination.claims import Claims, LeaseTimes
+from orchestrator.bot.coordination.claim_record import LeaseTimes
+from orchestrator.bot.coordination.claims import Claims
 from orchestrator.bot.coordination.records import Records
-from orchestrator.bot.git.owner import address_key
+from orchestrator.bot.git.folders import address_key
 from orchestrator.bot.journal.kept import KeptWork
 from orchestrator.core.errors import ForgeUnavailableError, RemoteUnavailableError
 

@@ -12,8 +12,7 @@ from orchestrator.app.wiring.toolbox import choose_contract, cycle_profile, prof
 from orchestrator.bot.cycle.parts import CycleParts, Manner
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.git.base import Identity
-from orchestrator.bot.git.clone import open_clone
-from orchestrator.bot.git.reopen import reopen_clone
+from orchestrator.bot.git.opening import open_clone, reopen_clone
 from orchestrator.core.events import Warned
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.session.limits import Limits

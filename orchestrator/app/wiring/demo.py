@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.wiring.model import ChosenModel
 from orchestrator.bot.git.base import Identity
-from orchestrator.bot.git.create import create_repository
+from orchestrator.bot.git.local import create_repository
 from orchestrator.bot.journal.folders import new_run_id
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.engine.models.base import Response

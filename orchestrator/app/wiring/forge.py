@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.forge.github import GitHubAuth
     from orchestrator.bot.forge.local import LocalForge
-    from orchestrator.bot.git.credential import GitCredential
+    from orchestrator.bot.git.remote import GitCredential
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
 
@@ -92,7 +92,7 @@ def commands_for(site: Site, loaded: Loaded) -> Commands:
 
 def _on_github(place: OnGitHub, known: HostCredential, around: Around) -> Site:
     from orchestrator.bot.forge.github import GitHubForge, Patience
-    from orchestrator.bot.git.credential import GitCredential
+    from orchestrator.bot.git.remote import GitCredential
 
     def on_wait(seconds: float, reason: str) -> None:
         around.emit(WaitStarted(seconds, reason))

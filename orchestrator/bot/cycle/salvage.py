@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.coordination.unfinished import drop_wip, save_wip, wip_subject
 from orchestrator.bot.cycle.earlier import files_to_keep, pages_of, trimmed_events
 from orchestrator.bot.cycle.result import Outcome, outcome_of
-from orchestrator.bot.git.wip import drop_wip
 from orchestrator.bot.policy.outgoing import places_of_secrets
 from orchestrator.core.cycle_events import WorkSaved
 from orchestrator.core.errors import ClaimLostError, JournalError, WorkspaceError
@@ -119,14 +119,14 @@ class _Saving:
                 self.kept.remove(self._key)
                 return
         try:
-            packed = act.clone.pack_wip(
-                self._key,
-                touched=set(act.ledger.touched),
+            made = act.clone.snapshot(
+                set(act.ledger.touched),
+                wip_subject(self._key),
                 include_commands=act.ledger.shell_used,
                 find_secrets=self._secrets,
             )
             replaces = self.earlier.commit if self.earlier else None
-            self.kept.write(self._key, files_to_keep(packed, pages, replaces))
+            self.kept.write(self._key, files_to_keep(act.clone.pack(made), pages, replaces))
         except (JournalError, WorkspaceError) as failure:
             parts.emit(Warned(f"the next cycle will not go on with the work: {failure}"))
         else:
@@ -134,7 +134,8 @@ class _Saving:
 
     def _push(self, pages: Mapping[str, bytes]) -> None:
         act, parts = self.act, self.parts
-        saved = act.clone.save_wip(
+        saved = save_wip(
+            act.clone,
             self._key,
             pages,
             touched=set(act.ledger.touched),

@@ -8,11 +8,11 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import CLAIMS, claim_ref
+from orchestrator.bot.coordination.unfinished import WORK, wip_ref
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS
 from orchestrator.bot.git.failures import printable
-from orchestrator.bot.git.names import in_the_way, is_commit_id
+from orchestrator.bot.git.remote import in_the_way, is_commit_id
 from orchestrator.bot.git.swap import HIDDEN
-from orchestrator.bot.git.wip import WORK, wip_ref
 from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, RemoteRefusedError
 from orchestrator.core.git_names import is_branch_name
 

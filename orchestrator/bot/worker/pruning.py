@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import CLAIMS
-from orchestrator.bot.coordination.tombstones import is_old, remove_tombstones
+from orchestrator.bot.coordination.claims import is_old, remove_tombstones
+from orchestrator.bot.coordination.unfinished import wip_ref
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, key_of
 from orchestrator.bot.forge.base import PullRequestState
-from orchestrator.bot.git.wip import wip_ref
 from orchestrator.core.errors import ForgeError, ForgeNotFoundError, WorkspaceError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from orchestrator.bot.coordination.claims import ClaimRecord
+    from orchestrator.bot.coordination.claim_record import ClaimRecord
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.forge.base import Forge, PullRequest
 

@@ -6,12 +6,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.coordination.claims import RETRY, ClaimRecord
+from orchestrator.bot.coordination.claim_record import ClaimRecord
+from orchestrator.bot.coordination.claims import RETRY
+from orchestrator.bot.coordination.unfinished import list_wip, load_wip, wip_ref
 from orchestrator.bot.cycle.earlier import Earlier, State, read_kept, read_pages
 from orchestrator.bot.cycle.let_go import ERROR, words_digest
 from orchestrator.bot.cycle.question import asked_at
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Remark, TaskKind
-from orchestrator.bot.git.wip import list_wip, load_wip, wip_ref
 from orchestrator.bot.worker.answers import find_answer, spelled_out
 from orchestrator.bot.worker.manners import RETRY_LABEL
 from orchestrator.bot.worker.naming import HEADS, OUR_BRANCHES, RemoteNames, ours_only, patterns

@@ -10,7 +10,7 @@ from pathlib import Path
 from orchestrator.core.errors import ToolError
 from orchestrator.core.locks import try_lock
 
-# As `workspace` names and marks its folders: orchestrator/bot/git/owner.py.
+# As `bot/git/folders.py` names and marks its folders.
 _PREFIX = "pullwright-"
 _OWNER = "owner"
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -20,7 +20,8 @@ from orchestrator.app.doctor.doctor_findings import (
     run,
 )
 from orchestrator.app.doctor.doctor_machine import writable
-from orchestrator.bot.coordination.claims import Claims, Lease, LeaseTimes
+from orchestrator.bot.coordination.claim_record import LeaseTimes
+from orchestrator.bot.coordination.claims import Claims, Lease
 from orchestrator.bot.coordination.records import Records
 from orchestrator.bot.journal.folders import Home, create_run_folder
 from orchestrator.bot.journal.open_runs import hold

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.coordination.lease import Lease
+from orchestrator.bot.coordination.claims import Lease
+from orchestrator.bot.coordination.unfinished import wip_ref
 from orchestrator.bot.cycle.tasks import Task, from_text
 from orchestrator.bot.forge.memory import MemoryForge
-from orchestrator.bot.git.wip import wip_ref
 from orchestrator.bot.journal.kept import KeptWork
 from orchestrator.bot.worker.taking import Taker
 from orchestrator.core.spent import Spent

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.bot.git.sweep import sweep
+from orchestrator.bot.git.folders import sweep
 from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.engine.environments.command import Command
 from orchestrator.engine.environments.confinement import Limits, Place, SandboxOptions

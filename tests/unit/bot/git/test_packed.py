@@ -30,7 +30,8 @@ def packed(source: Path, tmp_path: Path) -> Packed:
     with clone(source, tmp_path / "first") as opened:
         write(opened.tree, {"calc.py": FIXED, "new.bin": BINARY})
         (opened.tree / "old.txt").unlink()
-        return opened.pack_wip("issue-1", touched={"calc.py", "new.bin", "old.txt"}, include_commands=False)
+        touched = {"calc.py", "new.bin", "old.txt"}
+        return opened.pack(opened.snapshot(touched, "work", include_commands=False))
 
 
 def test_it_is_in_the_files_of_a_later_clone(source: Path, tmp_path: Path) -> None:
@@ -85,19 +86,20 @@ def test_a_damaged_pack_is_an_error(source: Path, tmp_path: Path) -> None:
 def test_files_with_secrets_are_not_in_it(source: Path, tmp_path: Path) -> None:
     with clone(source, tmp_path / "first") as opened:
         write(opened.tree, {"calc.py": FIXED, "key.txt": "hush\n"})
-        work = opened.pack_wip(
-            "issue-1",
-            touched={"calc.py", "key.txt"},
+        made = opened.snapshot(
+            {"calc.py", "key.txt"},
+            "work",
             include_commands=False,
             find_secrets=lambda diff: ["key.txt"] if "hush" in diff else [],
         )
+        work = opened.pack(made)
     with clone(source, tmp_path / "second") as opened:
         assert opened.adopt(work.work or "", packed=work).paths == {"calc.py"}
 
 
 def test_nothing_changed_is_no_work(source: Path, tmp_path: Path) -> None:
     with clone(source, tmp_path / "first") as opened:
-        assert opened.pack_wip("issue-1", touched=set(), include_commands=False).work is None
+        assert opened.pack(opened.snapshot(set(), "work", include_commands=False)).work is None
 
 
 def test_the_same_commit_made_again_is_not_pushed_over_the_first(source: Path, tmp_path: Path) -> None:

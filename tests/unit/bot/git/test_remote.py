@@ -7,8 +7,8 @@ from pathlib import PurePosixPath
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.bot.git.names import is_commit_id
-from orchestrator.bot.git.selection import link_stays
+from orchestrator.bot.git.remote import is_commit_id
+from orchestrator.bot.git.staging import link_stays
 from orchestrator.core.git_names import is_branch_name
 from tests.tables import table
 

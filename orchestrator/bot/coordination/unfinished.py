@@ -1,23 +1,25 @@
-"""Unfinished work on the remote, at `refs/pullwright/wip/<key>`: pages about it, and below them the work itself."""
+"""Unfinished work on the remote, at `refs/pullwright/wip/<key>`: a record with pages, on top of the changed files."""
 
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.bot.coordination.record_objects import id_kind, write_record
 from orchestrator.bot.git.failures import printable
 from orchestrator.bot.git.hostgit import HostGit
-from orchestrator.bot.git.names import is_commit_id, plain_key
+from orchestrator.bot.git.remote import is_commit_id, plain_key
 from orchestrator.bot.git.swap import Update
-from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.errors import PushRejectedError, WorkspaceError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from orchestrator.bot.coordination.records import Record, Records
+    from orchestrator.bot.coordination.records import Records, RemoteRecord
+    from orchestrator.bot.git.base import LeftOut, Snapshot
+    from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.git.swap import Fence
 
 WORK = "refs/pullwright/wip/"
@@ -25,7 +27,10 @@ MOST_PAGES_BYTES = 20 * 1024 * 1024
 """Of all pages of one piece of work together."""
 
 _VERSION = 1
-_PAGE = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_SAVING = "cannot save unfinished work"
+# GitHub takes no change to these, on any reference, from a token that may not edit workflows.
+_WORKFLOWS = ".github/workflows/"
+_NO_WORKFLOWS = "the token may not edit workflows"
 _LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 # Years of which every time can be brought into every zone.
 _YEARS = range(2020, 9000)
@@ -36,7 +41,6 @@ class Wip:
     """Unfinished work as the remote has it. Anybody who can push may have written it.
 
     Attributes:
-        key: the task's.
         commit: what the reference has: what the next save or drop expects.
         work: the commit for `Clone.adopt`, with `wip_ref(key)` as its reference; None if no file changed.
         base: the commit that the work is on top of.
@@ -63,23 +67,114 @@ def wip_ref(key: str) -> str:
     return WORK + plain_key(key)
 
 
-def checked_pages(pages: Mapping[str, bytes]) -> Mapping[str, bytes]:
-    """The pages, if they can be saved.
+@dataclass(frozen=True, slots=True)
+class SavedWork:
+    """Unfinished work as it was saved.
+
+    Attributes:
+        ref: the reference that has it.
+        commit: its id there: what the next save or drop expects.
+        work: the commit with the changed files, or None where none was changed.
+        left_out: what was changed and is not in it.
+    """
+
+    ref: str
+    commit: str
+    work: str | None
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def save_wip(  # noqa: PLR0913  each is a fact of the save, given by name
+    clone: Clone,
+    key: str,
+    pages: Mapping[str, bytes],
+    *,
+    touched: set[str],
+    include_commands: bool,
+    expected: str | None,
+    saved_at: datetime,
+    stamp: str,
+    lease: Fence,
+    find_secrets: Callable[[str], list[str]] = lambda _diff: [],
+) -> SavedWork:
+    """Push everything that was changed since the base, committed or not, to the task's hidden reference.
+
+    A file that adds a secret is left out and named. The clone does not change.
+
+    Args:
+        clone: has the changes.
+        key: the task's.
+        pages: what is to be known about the work, by plain names, at most 20 MiB together. They are
+            public where the repository is: the caller takes secrets out.
+        touched: as for `Clone.commit`.
+        include_commands: as for `Clone.commit`.
+        expected: the commit that the reference must have, or None where it must not exist.
+        saved_at: the time.
+        stamp: a text that no other save has, such as the run and a number.
+        lease: ours on the task; it is moved in the same push.
+        find_secrets: names the places at which a diff adds secrets; see `Screen`.
 
     Raises:
-        WorkspaceError: a name is not plain, or they are too large together.
+        ClaimLostError: the task is somebody else's by now; nothing was pushed.
+        PushRejectedError: the reference is not where it was expected, or the server does not want it.
+        WorkspaceError: git failed, a page cannot be saved, or there is no such key.
     """
-    size = sum(map(len, pages.values()))
+    ref, size = wip_ref(key), sum(map(len, pages.values()))
     if size > MOST_PAGES_BYTES:
-        message = (
-            f"cannot save unfinished work: its pages have {size:,} bytes, more than {MOST_PAGES_BYTES:,}"
-        )
+        message = f"{_SAVING}: its pages have {size:,} bytes, more than {MOST_PAGES_BYTES:,}"
         raise WorkspaceError(message)
-    for name in pages:
-        if not _PAGE.fullmatch(name):
-            message = f"cannot save unfinished work: {printable(name)!r} cannot be the name of a page"
-            raise WorkspaceError(message)
-    return pages
+    if expected is not None and not is_commit_id(expected):
+        message = f"{_SAVING}: {printable(expected)!r} is not a commit id"
+        raise WorkspaceError(message)
+    doing = f"{_SAVING} at {ref} of {clone.remote.shown}"
+
+    def snapshot(leave_out: Callable[[str], str | None]) -> Snapshot:
+        return clone.snapshot(
+            touched,
+            wip_subject(key),
+            include_commands=include_commands,
+            find_secrets=find_secrets,
+            leave_out=leave_out,
+        )
+
+    def push(made: Snapshot) -> SavedWork:
+        message = wip_message(key, made.commit, made.start, saved_at, stamp)
+        parent = made.commit or made.start
+        objects = clone.git.git_dir / "objects"
+        record = write_record(objects, id_kind(parent), message, parent, pages, saved_at)
+        _push(clone.git, Update(ref, expected, record), lease, doing)
+        return SavedWork(ref, record, made.commit, made.left_out)
+
+    made = snapshot(lambda _path: None)
+    try:
+        return push(made)
+    except PushRejectedError as error:
+        if "workflow" not in str(error).lower():
+            raise
+        fewer = snapshot(lambda path: _NO_WORKFLOWS if path.startswith(_WORKFLOWS) else None)
+        if fewer == made:
+            raise
+        return push(fewer)
+
+
+def _push(git: HostGit, update: Update, lease: Fence, doing: str) -> None:
+    """Move the reference, and read back what is there."""
+    try:
+        found = lease.push(git, update, doing=doing)
+    except PushRejectedError as error:
+        # Where the server moves nothing backwards; the clone has the work until both are done.
+        if update.old is None or "non-fast-forward" not in str(error):
+            raise
+        lease.push(git, Update(update.ref, update.old, None), doing=doing)
+        found = lease.push(git, Update(update.ref, None, update.new), doing=doing)
+    if found != update.new:
+        message = f"{doing}: the remote holds {found or 'nothing'} instead of {update.new}"
+        raise PushRejectedError(message)
+
+
+def wip_subject(key: str) -> str:
+    """The message of the commit with the changed files."""
+    return f"Unfinished work on {key}"
 
 
 def wip_message(key: str, work: str | None, base: str, saved_at: datetime, stamp: str) -> str:
@@ -103,10 +198,6 @@ def load_wip(records: Records, key: str, seen: Mapping[str, str] | None = None) 
         key: the task's.
         seen: what `Records.list` said of the reference, among others; None asks. Where what it names cannot
             be read, it may have been replaced, and is asked for as well.
-
-    Raises:
-        RemoteUnavailableError: no answer, after several tries.
-        WorkspaceError: the remote refused, or the key is none.
     """
     ref = wip_ref(key)
     found = (records.list(ref) if seen is None else seen).get(ref)
@@ -119,17 +210,12 @@ def load_wip(records: Records, key: str, seen: Mapping[str, str] | None = None) 
 
 
 def list_wip(records: Records) -> dict[str, str]:
-    """The keys of all tasks with unfinished work, each with the commit that its reference has.
-
-    Raises:
-        RemoteUnavailableError: no answer, after several tries.
-        WorkspaceError: the remote refused.
-    """
+    """The keys of all tasks with unfinished work, each with the commit that its reference has."""
     found = {ref.removeprefix(WORK): commit for ref, commit in records.list(WORK).items()}
     return {key: commit for key, commit in found.items() if is_key(key)}
 
 
-def drop_wip(records: Records, key: str, expected: str, lease: Fence | None = None) -> bool:
+def drop_wip(records: Records, key: str, expected: str, lease: Fence) -> bool:
     """Remove the unfinished work of a task, if it is still what the caller knows.
 
     Args:
@@ -143,21 +229,17 @@ def drop_wip(records: Records, key: str, expected: str, lease: Fence | None = No
 
     Raises:
         ClaimLostError: the task is somebody else's by now.
-        RemoteUnavailableError: no answer, after several tries.
-        WorkspaceError: the remote refused.
     """
     ref = wip_ref(key)
     found = records.list(ref).get(ref)
     if found != expected:
         return found is None
-    if lease is None:
-        return records.delete(ref, expected)
     place = records.objects.parent
     doing = f"cannot drop the unfinished work on {key} of {records.remote.shown}"
     return lease.push(HostGit(place.parent, place), Update(ref, expected, None), doing=doing) is None
 
 
-def parse_wip(key: str, record: Record) -> Wip:
+def parse_wip(key: str, record: RemoteRecord) -> Wip:
     """What a record says, as far as it agrees with its own commit; else why it is not believed."""
     try:
         return _read(key, record)
@@ -165,7 +247,7 @@ def parse_wip(key: str, record: Record) -> Wip:
         return Wip(key, record.commit, fault=printable(str(error)))
 
 
-def _read(key: str, record: Record) -> Wip:
+def _read(key: str, record: RemoteRecord) -> Wip:
     """As `parse_wip`. Raises ValueError, with the reason."""
     if record.fault is not None:
         raise ValueError(record.fault)

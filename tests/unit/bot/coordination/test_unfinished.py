@@ -13,30 +13,32 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.bot.coordination.claim_record import LeaseTimes
-from orchestrator.bot.coordination.claims import Claims
-from orchestrator.bot.coordination.lease import Lease
-from orchestrator.bot.coordination.records import Record, Records
-from orchestrator.bot.git.base import LeftOut
-from orchestrator.bot.git.wip import (
+from orchestrator.bot.coordination.claims import Claims, Lease
+from orchestrator.bot.coordination.records import Records, RemoteRecord
+from orchestrator.bot.coordination.unfinished import (
     MOST_PAGES_BYTES,
     drop_wip,
     list_wip,
     load_wip,
     parse_wip,
+    save_wip,
     wip_message,
     wip_ref,
 )
+from orchestrator.bot.git.base import LeftOut
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ClaimLostError, PushRejectedError, WorkspaceError
 from tests.doubles.github.server import GitHub
 from tests.tables import table
+from tests.unit.bot.coordination.records_rig import NoClaim
 from tests.unit.bot.git.rig import clone, git, make_source, show, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from orchestrator.bot.git.base import SavedWork
+    from orchestrator.bot.coordination.unfinished import SavedWork
     from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.git.swap import Fence
 
 KEY = "issue-12"
 REF = "refs/pullwright/wip/issue-12"
@@ -62,9 +64,11 @@ def save(  # noqa: PLR0913  the defaults of a save
     pages: Mapping[str, bytes] | None = None,
     stamp: str = "run-1",
     include_commands: bool = False,
+    lease: Fence | None = None,
     **more: Any,
 ) -> SavedWork:
-    return opened.save_wip(
+    return save_wip(
+        opened,
         KEY,
         PAGES if pages is None else pages,
         touched=touched,
@@ -72,6 +76,7 @@ def save(  # noqa: PLR0913  the defaults of a save
         expected=expected,
         saved_at=AT,
         stamp=stamp,
+        lease=lease or NoClaim(opened.remote),
         **more,
     )
 
@@ -130,9 +135,9 @@ def test_compare_and_swap(source: Path, tmp_path: Path, records: Records) -> Non
         assert git(source, "rev-parse", REF) == two.commit
         # The answer was lost, and the same is pushed again.
         assert save(first, {"a"}, expected=one.commit, stamp="run-3") == two
-        assert not drop_wip(records, KEY, one.commit)
-        assert drop_wip(records, KEY, two.commit)
-        assert drop_wip(records, KEY, two.commit)
+        assert not drop_wip(records, KEY, one.commit, NoClaim(records.remote))
+        assert drop_wip(records, KEY, two.commit, NoClaim(records.remote))
+        assert drop_wip(records, KEY, two.commit, NoClaim(records.remote))
         assert load_wip(records, KEY) is None
         assert list_wip(records) == {}
 
@@ -215,7 +220,8 @@ def test_what_cannot_be_saved_is_said(
     key: str, pages: dict[str, bytes], expected: str | None, said: str, safe: Clone
 ) -> None:
     with pytest.raises(WorkspaceError, match=said):
-        safe.save_wip(
+        save_wip(
+            safe,
             key,
             pages,
             touched=set(),
@@ -223,6 +229,7 @@ def test_what_cannot_be_saved_is_said(
             expected=expected,
             saved_at=AT,
             stamp="run",
+            lease=NoClaim(safe.remote),
         )
 
 
@@ -326,7 +333,7 @@ def test_the_claim_moves_with_the_work(source: Path, tmp_path: Path, records: Re
 
 
 def test_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from orchestrator.bot.git.credential import GitCredential
+    from orchestrator.bot.git.remote import GitCredential
 
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with GitHub(tmp_path / "hub") as hub:
@@ -343,7 +350,7 @@ def test_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 loaded = load_wip(records, KEY)
                 assert loaded is not None
                 assert loaded.pages == PAGES
-                assert drop_wip(records, KEY, saved.commit)
+                assert drop_wip(records, KEY, saved.commit, NoClaim(records.remote))
         assert git(repo.path, "for-each-ref", "refs/pullwright") == ""
 
 
@@ -354,8 +361,10 @@ NO_COMMITS: tuple[object, ...] = (OTHER, "x", 1, [], "HEAD", "--all")
 NO_BASES: tuple[object, ...] = (ID, None, "main", {}, "")
 
 
-def record(fields: object, *, parent: str | None = ID, pages: Mapping[str, bytes] | None = None) -> Record:
-    return Record(REF, "3" * 40, parent, f"line\n\n{json.dumps(fields)}", pages or {})
+def record(
+    fields: object, *, parent: str | None = ID, pages: Mapping[str, bytes] | None = None
+) -> RemoteRecord:
+    return RemoteRecord(REF, "3" * 40, parent, f"line\n\n{json.dumps(fields)}", pages or {})
 
 
 GOOD = {"version": 1, "key": KEY, "work": ID, "base": OTHER, "saved_at": AT.isoformat(), "stamp": "x"}
@@ -387,17 +396,17 @@ def test_a_record_that_is_believed() -> None:
     assert parse_wip(KEY, record(GOOD, parent=OTHER)).fault
     assert parse_wip(KEY, record({**GOOD, "work": None}, parent=OTHER)).fault is None
     assert parse_wip(KEY, record(GOOD, pages={"a": bytes(MOST_PAGES_BYTES + 1)})).fault
-    assert parse_wip(KEY, Record(REF, ID, fault="it is a tag and no commit")).fault
+    assert parse_wip(KEY, RemoteRecord(REF, ID, fault="it is a tag and no commit")).fault
     message = wip_message(KEY, ID, OTHER, AT, "x")
-    assert parse_wip(KEY, Record(REF, OTHER, ID, message)).saved_at == AT
+    assert parse_wip(KEY, RemoteRecord(REF, OTHER, ID, message)).saved_at == AT
 
 
 @given(
     st.text() | st.binary().map(lambda text: text.decode("utf-8", "replace")) | st.just("\n" + "[" * 100_000)
 )
 def test_any_message_is_read(text: str) -> None:
-    assert parse_wip(KEY, Record(REF, ID, OTHER, text)).fault
-    assert parse_wip(KEY, Record(REF, ID, OTHER, f"x\n{text}")).fault
+    assert parse_wip(KEY, RemoteRecord(REF, ID, OTHER, text)).fault
+    assert parse_wip(KEY, RemoteRecord(REF, ID, OTHER, f"x\n{text}")).fault
 
 
 def test_hostile_references(source: Path, records: Records) -> None:
@@ -410,7 +419,7 @@ def test_hostile_references(source: Path, records: Records) -> None:
     found = load_wip(records, KEY)
     assert found is not None
     assert found.fault
-    assert drop_wip(records, KEY, commit)
+    assert drop_wip(records, KEY, commit, NoClaim(records.remote))
 
 
 # Anything that was edited comes back byte for byte.
@@ -478,17 +487,13 @@ def fill_beside_git(source: Path, files: Mapping[str, bytes | str | tuple[bytes]
     git(source, "commit", "-q", "--allow-empty", "-m", "before")
 
 
-@pytest.mark.parametrize("claimed", [True, False])
 def test_a_server_that_moves_nothing_backwards_gets_the_newer_work_all_the_same(
-    source: Path, tmp_path: Path, records: Records, *, claimed: bool
+    source: Path, tmp_path: Path, records: Records
 ) -> None:
     git(source, "config", "receive.denyNonFastForwards", "true")
-    lease = None
-    if claimed:
-        clock = ManualClock()
-        taken = Claims(records, "host", clock, LeaseTimes(), lambda: os.urandom(4).hex()).take(KEY, "run-1")
-        assert isinstance(taken, Lease)
-        lease = taken
+    clock = ManualClock()
+    lease = Claims(records, "host", clock, LeaseTimes(), lambda: os.urandom(4).hex()).take(KEY, "run-1")
+    assert isinstance(lease, Lease)
     with clone(source, tmp_path / "runs") as first:
         write(first.tree, {"a": "1"})
         one = save(first, {"a"}, lease=lease)

@@ -1,4 +1,4 @@
-"""What dead processes leave is swept; what lives, is kept or is somebody else's is not."""
+"""The folder of a clone: what is removed, swept after a death, and made harmless for a person who runs git in it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -16,18 +17,73 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.git.owner import hold_again, new_owned_folder
-from orchestrator.bot.git.sweep import sweep
+from orchestrator.bot.git.folders import disarm, hold_again, new_owned_folder, remove_folder, sweep
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import WorkspaceError
-from tests.unit.bot.git.rig import clone, git, write
+from orchestrator.core.git_names import is_git_name
+from tests.tables import table
+from tests.unit.bot.git.rig import clone, git, make_source, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_REMOVE_AS_ANYONE = """
+import os, sys
+from pathlib import Path
+from orchestrator.bot.git.folders import remove_folder
+if os.geteuid() == 0:
+    os.setuid(65534)
+folder = Path(sys.argv[1], "mine")
+(folder / "closed" / "inner").mkdir(parents=True)
+(folder / "closed" / "inner" / "file").write_text("x")
+(folder / "closed" / "inner" / "file").chmod(0o400)
+(folder / "closed" / "inner").chmod(0o000)
+(folder / "closed").chmod(0o500)
+folder.chmod(0o500)
+remove_folder(folder)
+"""
+
+
+def test_read_only_folders() -> None:
+    # Root may remove anything, so another user has to try, where it may enter each folder above.
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o777)
+        subprocess.run([sys.executable, "-c", _REMOVE_AS_ANYONE, name], check=True, cwd="/")
+        assert list(Path(name).iterdir()) == []
+
+
+def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "kept").write_text("x")
+    (tmp_path / "clone").mkdir()
+    (tmp_path / "clone" / "link").symlink_to(tmp_path / "outside")
+    remove_folder(tmp_path / "clone")
+    assert (tmp_path / "outside" / "kept").exists()
+    assert not (tmp_path / "clone").exists()
+
+
+def test_very_deep_folders(tmp_path: Path) -> None:
+    folder = tmp_path / "clone"
+    folder.mkdir()
+    descriptor = os.open(folder, os.O_RDONLY)
+    for _ in range(1100):
+        os.mkdir("d", dir_fd=descriptor)
+        inner = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = inner
+    os.close(descriptor)
+    remove_folder(folder)
+    assert not folder.exists()
+
+
+def test_a_missing_folder_is_no_error(tmp_path: Path) -> None:
+    remove_folder(tmp_path / "never")
+
+
 _HOLDER = """
 import sys
 from pathlib import Path
+from tests.tables import table
 from tests.unit.bot.git.rig import clone, write
 
 source, parent, manner = sys.argv[1:]
@@ -285,3 +341,141 @@ def test_the_clone_of_a_run_that_is_over_and_a_folder_of_no_run_go_at_once(tmp_p
         owner = new_owned_folder(tmp_path, run, "")
         owner.release()
         assert sweep(tmp_path, is_over=bool) == [owner.folder]
+
+
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+SPELLINGS = (
+    *(".git", ".GIT", ".gIt", ".git.", ".git ", ".git. .", ".git::$INDEX_ALLOCATION", "git~1", "GIT~2"),
+    *(".g\u200cit", "\ufeff.git", ".gi\u0307t", ".g\u0131t", "\uff0egit", ".\u202egit"),
+)
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_names_that_some_file_system_takes_for_git(name: str, tmp_path: Path) -> None:
+    assert is_git_name(name)
+    write(tmp_path, {f"tree/deep/{name}/config": "x", f"tree/{name}": "gitdir: x", "tree/kept.txt": "x"})
+    disarm(tmp_path / "tree", tmp_path)
+    found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")}
+    assert found == {"tree", "tree/kept.txt", "tree/deep"}
+
+
+@table(
+    "name", [".github", ".gitignore", "git", ".gitmodules", "x.git", "git~x", "..git", "agit~1", ".git-x", ""]
+)
+def test_other_names_stay(name: str) -> None:
+    assert not is_git_name(name)
+
+
+def hostile(tmp_path: Path, marker: Path) -> Path:
+    """A repository in which every plain command runs a program."""
+    script = tmp_path / "trap.sh"
+    script.write_text(f"#!/bin/sh\ntouch {marker}\n")
+    script.chmod(0o755)
+    folder = make_source(tmp_path / "hostile", {"x.txt": "x"})
+    git(folder, "config", "core.fsmonitor", str(script))
+    git(folder, "config", "diff.external", str(script))
+    return folder
+
+
+def test_git_runs_nothing_in_a_kept_clone(source: Path, tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    trap = hostile(tmp_path, marker)
+    with clone(source, tmp_path / "runs", with_git=True) as opened:
+        tree = opened.tree
+        (tree / ".git" / "config").write_bytes((trap / ".git" / "config").read_bytes())
+        (tree / "linked").mkdir()
+        (tree / "linked" / ".git").symlink_to(trap / ".git")
+        write(tree, {"file/.git": f"gitdir: {trap / '.git'}\n"})
+        (trap / ".git").rename(tmp_path / "kept-aside")
+        for name in ("bare", "closed/bare"):
+            (tree / name).parent.mkdir(exist_ok=True)
+            subprocess.run(["cp", "-r", str(tmp_path / "kept-aside"), str(tree / name)], check=True)
+            git(tree / name, "config", "core.worktree", str(tree))
+        (tmp_path / "kept-aside").rename(trap / ".git")
+        (tree / "common").mkdir()
+        write(tree, {"common/HEAD": "ref: refs/heads/main\n", "common/commondir": "../bare\n"})
+        write(tree, {"work.txt": "the only copy\n"})
+        folders = [tree / name for name in (".", "linked", "file", "bare", "closed/bare", "common")]
+        for folder in folders:
+            marker.unlink(missing_ok=True)
+            run_git(folder)
+            assert marker.exists(), f"the trap in {folder.name} does not work"
+        marker.unlink()
+        (tree / "closed" / "bare").chmod(0o500)
+        (tree / "closed").chmod(0o000)
+        opened.keep()
+    for folder in folders:
+        run_git(folder)
+    assert not marker.exists()
+    assert (tree / "work.txt").read_text() == "the only copy\n"
+    assert (trap / ".git" / "config").exists()
+    assert sorted(path.name for path in (tree / "bare").iterdir() if "HEAD" in path.name) == ["HEAD.disarmed"]
+
+
+def run_git(folder: Path) -> None:
+    for command in (["status"], ["diff"], ["diff", EMPTY_TREE, "HEAD"]):
+        subprocess.run(["git", *command], cwd=folder, check=False, capture_output=True)
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    write(tmp_path, {"outside/.git/config": "x", "outside/HEAD": "x", "outside/refs/x": "x", "tree/a": "x"})
+    (tmp_path / "tree" / "link").symlink_to(tmp_path / "outside")
+    disarm(tmp_path / "tree", tmp_path)
+    (tmp_path / "second").symlink_to(tmp_path / "outside")
+    disarm(tmp_path / "second", tmp_path)
+    disarm(tmp_path / "missing", tmp_path)
+    assert (tmp_path / "outside/.git/config").exists()
+    assert (tmp_path / "outside/HEAD").exists()
+
+
+def test_a_file_called_head_is_work_like_any_other(tmp_path: Path) -> None:
+    write(tmp_path, {"tree/HEAD": "x", "tree/config": "x", "tree/bare/HEAD": "1", "tree/bare/refs/x": "x"})
+    write(tmp_path, {"tree/bare/HEAD.disarmed": "in the way"})
+    disarm(tmp_path / "tree", tmp_path)
+    assert (tmp_path / "tree/HEAD").exists()
+    assert (tmp_path / "tree/bare/HEAD.disarmed").read_text() == "in the way"
+    assert (tmp_path / "tree/bare/HEAD.disarmed-").read_text() == "1"
+
+
+def test_a_git_far_below(tmp_path: Path) -> None:
+    folder = tmp_path / "tree"
+    folder.mkdir()
+    descriptor = os.open(folder, os.O_RDONLY)
+    for name in ("d" * 200,) * 1100:
+        os.mkdir(name, dir_fd=descriptor)
+        inner = os.open(name, os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = inner
+    os.mkdir(".git", dir_fd=descriptor)
+    os.close(descriptor)
+    disarm(folder, tmp_path)
+    names = [name for _, folders, _ in os.walk(folder) for name in folders]
+    assert set(names) == {"d" * 200}
+    assert len(names) <= 101
+
+
+_AS_ANYONE = """
+import os, sys
+from pathlib import Path
+from orchestrator.bot.git.folders import disarm
+if os.geteuid() == 0:
+    os.setuid(65534)
+tree = Path(sys.argv[1], "tree")
+(tree / "closed" / ".git" / "inner").mkdir(parents=True)
+(tree / "closed" / "work").write_text("x")
+(tree / "closed" / ".git" / "inner").chmod(0o000)
+(tree / "closed" / ".git").chmod(0o000)
+(tree / "closed").chmod(0o000)
+tree.chmod(0o500)
+disarm(tree, Path(sys.argv[1]))
+"""
+
+
+def test_closed_folders_are_opened() -> None:
+    # Root needs no rights, so another user has to try, where it may enter each folder above.
+    with tempfile.TemporaryDirectory() as name:
+        shared = Path(name)
+        shared.chmod(0o777)
+        subprocess.run([sys.executable, "-c", _AS_ANYONE, name], check=True, cwd="/")
+        found = {path.relative_to(shared).as_posix() for path in shared.rglob("*")}
+    assert found == {"tree", "tree/closed", "tree/closed/work"}
