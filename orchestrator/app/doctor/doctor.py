@@ -21,7 +21,7 @@ from orchestrator.app.doctor.doctor_findings import (
 )
 from orchestrator.app.doctor.doctor_machine import commands, earlier, machine
 from orchestrator.app.wiring.around import Around
-from orchestrator.app.wiring.claiming import new_nonce
+from orchestrator.app.wiring.cycle_parts import new_nonce
 from orchestrator.app.wiring.forge import choose_site, credential_for
 from orchestrator.app.wiring.place import OnDisk, label_of, parse_place
 from orchestrator.bot.forge.base import TokenKind

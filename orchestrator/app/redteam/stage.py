@@ -82,9 +82,9 @@ class _Staged(Program):
         """As they are for a user, and then changed."""
         return self.change(super().parts(run, folder, settings))
 
-    def tightened(self, pulse: Callable[[], str]) -> tuple[Settings, list[str]]:
+    def tightened(self, text: str | None) -> tuple[Settings, list[str]]:
         """As for a user, unless this defence is away."""
-        return super().tightened(pulse) if self.is_tightened else (self.settings, [])
+        return super().tightened(text if self.is_tightened else None)
 
 
 async def play(attack: Attack, user: Configured, drawn: Drawn, off: Collection[Defence] = ()) -> Evidence:

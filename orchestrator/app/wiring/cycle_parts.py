@@ -1,77 +1,289 @@
-"""The rooms' objects of one cycle, made for the settings that hold in it."""
+"""The objects of one cycle, made for the settings that hold in it."""
 
 from __future__ import annotations
 
+import re
+import secrets
+import socket
+import sys
+import tempfile
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.app.wiring.claiming import kept_work
-from orchestrator.app.wiring.guards import rules_in_words, runs_commands, told_of_refusals
+from orchestrator.app.wiring.guards import as_lines, rules_in_words, runs_commands, told_of_refusals
 from orchestrator.app.wiring.testing import make_verifier
 from orchestrator.app.wiring.toolbox import choose_contract, cycle_profile, profile_name
+from orchestrator.bot.coordination.budget import Caps, CycleBudget, RepositoryLedger, ScopeCaps
+from orchestrator.bot.coordination.claims import Claims, LeaseTimes
+from orchestrator.bot.coordination.records import Records
+from orchestrator.bot.cycle.claim import Taker
 from orchestrator.bot.cycle.parts import CycleParts, Manner
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.clone import open_clone
+from orchestrator.bot.git.owner import address_key
 from orchestrator.bot.git.reopen import reopen_clone
+from orchestrator.bot.journal.kept import KeptWork
+from orchestrator.bot.worker.admission import Admission
+from orchestrator.bot.worker.backlog import Backlog, Wanted
+from orchestrator.bot.worker.manners import Manners
+from orchestrator.bot.worker.reading import screen_answers
+from orchestrator.bot.worker.recovery import Recovery
+from orchestrator.bot.worker.remains import Remains
+from orchestrator.core.cycle_events import CycleStarted
+from orchestrator.core.errors import ForgeUnavailableError, RemoteUnavailableError
 from orchestrator.core.events import Warned
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.session.limits import Limits
+from orchestrator.engine.session.worst_case import MIN_REPLY_TOKENS, Need
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable, Mapping
 
     from orchestrator.app.config import Settings
+    from orchestrator.app.wiring.forge import Site
+    from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.program import Program
-    from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.cycle.guards import Guards
+    from orchestrator.bot.cycle.parts import Stop
     from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.journal.folders import Home
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.spent import Spent
     from orchestrator.engine.environments.base import ExecutionEnvironment
 
+LEAST_INPUT_TOKENS = 1_000
+"""The shortest first request is longer: its system prompt, the tools and the task."""
 
-def make_parts(
-    program: Program, run: str, folder: Path, settings: Settings, records: Records | None
-) -> CycleParts:
-    """What the cycle `run` works with, under these settings. Nothing is opened or contacted.
+_SECONDS_A_MINUTE = 60.0
+_BEATS_A_LEASE = 4
+_SKEW_SECONDS = 600.0
+_NONCE_BYTES = 8
+_OWNER_CHARACTERS = 60
+
+
+def first_event(program: Program, run: str) -> CycleStarted:
+    """What is known of a cycle before it begins."""
+    settings, chosen = program.settings, program.chosen
+    return CycleStarted(
+        run,
+        program.repository,
+        chosen.model.name,
+        choose_contract(settings).name,
+        rules_in_words(settings, program.sandbox),
+        profile_name(settings, chosen),
+        program.site.origin,
+    )
+
+
+def make_parts(program: Program, run: str, folder: Path, settings: Settings) -> CycleParts:
+    """What the cycle `run` works with, under these settings.
 
     Args:
         program: what outlives the cycle.
         run: its name.
         folder: the run's.
         settings: the program's, or stricter ones.
-        records: the hidden refs, if they are open already.
+
+    Raises:
+        ForgeError: the address of the repository could not be asked.
     """
-    profile = profile_name(settings, program.chosen)
+    profile, chosen, guards = profile_name(settings, program.chosen), program.chosen, program.guards(settings)
+    records = program.hidden_refs()
+    ledger = RepositoryLedger(records, program.clock, new_nonce) if records else None
+    budget = CycleBudget(program.home, program.clock, scope_caps(settings), ledger)
+    least = smallest_request(settings, chosen)
+    taker = recovery = None
+    if records is not None:
+        claims = make_claims(records, owner_name(program.environ), program.settings, program.clock)
+        taker = _make_taker(program, run, settings, claims, records, partial(budget.why_not, needs=least))
+        recovery = _make_recovery(program, run, claims, records)
     return CycleParts(
         run=run,
         folder=folder,
         repository=program.repository,
-        origin=program.site.origin,
         forge=program.site.forge,
-        model=program.chosen.model,
+        model=chosen.model,
         contract=choose_contract(settings),
         open_clone=partial(_open_clone, program, run),
         environment=partial(_environment, program),
-        profile=partial(
-            cycle_profile, profile, program.chosen, dangerous=runs_commands(settings), web=program.web
-        ),
-        guards=program.guards(settings),
-        rules=rules_in_words(settings, program.sandbox),
+        profile=partial(cycle_profile, profile, chosen, dangerous=runs_commands(settings), web=program.web),
+        guards=guards,
         profile_name=profile,
         limits=Limits(settings.max_rounds, settings.max_tokens, settings.max_usd, settings.max_minutes),
-        price=program.chosen.price,
-        reply_tokens=program.chosen.reply_tokens,
+        price=chosen.price,
+        reply_tokens=chosen.reply_tokens,
         manner=_manner(program, settings),
         records=records,
         kept=kept_work(program.home, records) if records else None,
         clock=program.clock,
         emit=program.relay,
         stop=program.stop,
+        tasks=_make_backlog(program, settings, guards, taker),
+        taker=taker,
+        recovery=recovery,
+        budget=budget,
+        least=least,
         verifier=partial(make_verifier, program, settings) if settings.test_command else None,
-        recorded_tests=program.chosen.tests,
+        recorded_tests=chosen.tests,
     )
 
 
-def reopen(program: Program, folder: Path) -> Clone:
+def _make_backlog(program: Program, settings: Settings, guards: Guards, taker: Taker | None) -> Backlog:
+    manners = Manners(
+        settings.max_open_prs,
+        settings.max_prs_per_day,
+        sys.maxsize if program.site.is_local else settings.max_unreviewed,
+        settings.review_rounds,
+        settings.quiet_minutes,
+    )
+    made = partial(
+        Backlog,
+        program.site.forge,
+        program.wanted,
+        settings.label,
+        program.attempted,
+        allow_actors=settings.allow_actor,
+        comments_policy=settings.comments,
+        clean=as_lines(guards.words, guards.redact),
+        clean_name=as_lines(guards.names, guards.redact),
+        manners=manners,
+        commands=program.commands,
+        has_conflict=program.site.forge.has_conflict,
+        clock=program.clock,
+        idle=program.idle,
+    )
+    if taker is None:
+        return made()
+    return made(in_flight=taker.held_by_others, asked_again=taker.asked_again, unfinished=taker.unfinished)
+
+
+def _make_taker(  # noqa: PLR0913, PLR0917  what outlives the cycle, then what it has
+    program: Program,
+    run: str,
+    settings: Settings,
+    claims: Claims,
+    records: Records,
+    spent_up: Callable[[Spent], str | None],
+) -> Taker:
+    forge, guards = program.site.forge, program.guards(settings)
+    return Taker(
+        records,
+        claims,
+        forge,
+        run,
+        (),
+        named=program.wanted != Wanted(),
+        may=Admission(forge, settings.label, settings.allow_actor).may,
+        clean=screen_answers(
+            as_lines(guards.words, guards.redact), as_lines(guards.names, guards.redact), program.relay
+        ),
+        spent_up=spent_up,
+        kept=kept_work(program.home, records),
+        tell=lambda text: program.relay(Warned(text)),
+        commands=program.commands,
+        answer=program.answer,
+        base=settings.base,
+        author_email=settings.author_email,
+    )
+
+
+def _make_recovery(program: Program, run: str, claims: Claims, records: Records) -> Recovery:
+    temporary = Path(tempfile.gettempdir())
+    remains = Remains(
+        records,
+        kept_work(program.home, records),
+        partial(_reopen, program),
+        partial(_open_clone, program, run, temporary),
+        run,
+        program.clock,
+        program.relay,
+        program.redactor.redact,
+        program.redactor.holds_secret,
+    )
+    return Recovery(
+        program.home,
+        program.repository,
+        program.site.forge,
+        temporary,
+        records,
+        claims,
+        remains,
+        program.clock,
+        program.relay,
+        program.redactor.redact,
+    )
+
+
+def scope_caps(settings: Settings) -> ScopeCaps:
+    """What `--max-usd`, `--max-tokens-per-day` and their kin say."""
+
+    def caps(suffix: str) -> Caps:
+        return Caps(
+            *(getattr(settings, f"max_{what}{suffix}") for what in ("usd", "tokens", "minutes", "rounds"))
+        )
+
+    return ScopeCaps(caps(""), caps("_per_task"), caps("_per_day"), caps("_per_repo"))
+
+
+def smallest_request(settings: Settings, chosen: ChosenModel) -> Caps:
+    """What a first request may cost at most, if it is as small as can be: with less left, none is worth a clone."""
+    reply = min(settings.max_output_tokens or chosen.reply_tokens, MIN_REPLY_TOKENS)
+    need = Need(LEAST_INPUT_TOKENS, reply, chosen.price)
+    return Caps(need.usd(reply), LEAST_INPUT_TOKENS + reply, rounds=1)
+
+
+def lease_times(settings: Settings) -> LeaseTimes:
+    """How long claims hold. Clocks may differ by ten minutes, or by half of a lease that is shorter."""
+    lease = settings.claim_minutes * _SECONDS_A_MINUTE
+    return LeaseTimes(lease, lease / _BEATS_A_LEASE, min(_SKEW_SECONDS, lease / 2))
+
+
+def owner_name(environ: Mapping[str, str]) -> str:
+    """One word for people who look at claims: the job of a workflow, or this machine."""
+    job = environ.get("GITHUB_RUN_ID", "")
+    name = f"actions-{job}" if environ.get("GITHUB_ACTIONS") == "true" and job else socket.gethostname()
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:_OWNER_CHARACTERS].strip("-.") or "worker"
+
+
+def open_hidden_refs(site: Site, clock: Clock, stop: Stop) -> Records:
+    """The hidden refs of a site's repository. Nothing is contacted before the first use."""
+
+    def sleep(seconds: float) -> None:
+        try:
+            stop.sleep(seconds)
+        except ForgeUnavailableError as error:  # what saves work counts on the errors of a workspace
+            raise RemoteUnavailableError("interrupted while waiting for the repository") from error
+
+    return Records(
+        Path(tempfile.gettempdir()),
+        site.source().url,
+        site.credential,
+        clock=clock,
+        sleep=sleep,
+        cancelled=stop.now,
+    )
+
+
+def kept_work(home: Home, records: Records) -> KeptWork:
+    """What this machine has of the repository's unfinished work, by the address that the remote has."""
+    return KeptWork(home.unfinished / address_key(records.remote.url))
+
+
+def new_nonce() -> str:
+    """A text that was never made before, on any machine."""
+    return secrets.token_hex(_NONCE_BYTES)
+
+
+def make_claims(
+    records: Records, owner: str, settings: Settings, clock: Clock, nonce: Callable[[], str] = new_nonce
+) -> Claims:
+    """The claims among them."""
+    return Claims(records, owner, clock, lease_times(settings), nonce)
+
+
+def _reopen(program: Program, folder: Path) -> Clone:
     """The clone that a dead process left in a folder.
 
     Raises:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.app.config import LOCAL_FILE, tightened
-from orchestrator.app.wiring.claiming import open_hidden_refs
-from orchestrator.app.wiring.cycle_parts import make_parts
-from orchestrator.app.wiring.one_cycle import OneCycle
+from orchestrator.app.wiring.cycle_parts import first_event, make_parts, open_hidden_refs
 from orchestrator.app.wiring.relay import Recorder
 from orchestrator.bot.cycle.cycle import run_cycle
+from orchestrator.bot.cycle.house import RulesFile
+from orchestrator.bot.cycle.parts import CycleStart
 from orchestrator.bot.cycle.result import Outcome
 from orchestrator.bot.journal.folders import create_run_folder, new_run_id
 from orchestrator.bot.journal.open_runs import hold
@@ -23,7 +24,7 @@ from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.events import Warned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from orchestrator.app.config import Settings
@@ -80,7 +81,7 @@ class Program:
     idle: Idle = field(default_factory=Idle)
     _records: Records | None = None
     _cycles: int = 0
-    _rules: tuple[str, Settings, list[str]] | None = None
+    _rules_file: RulesFile | None = None
 
     async def cycle(self) -> CycleResult:
         """Run one cycle with a journal of its own, on a clone of its own."""
@@ -93,9 +94,7 @@ class Program:
         ):
             recorder = Recorder(journal, self.relay.always, self.stop)
             self.relay.listen(recorder)
-            cycle = OneCycle(self, run, folder)
-            result = await run_cycle(cycle.parts(), cycle.choose, cycle.tighten)
-            await cycle.settle(result)
+            result = await run_cycle(self.start(run, folder))
         await self._tidy()
         if recorder.error and result.outcome is Outcome.INTERRUPTED:
             result.outcome, result.error, result.cause = Outcome.FAILED, str(recorder.error), recorder.error
@@ -131,22 +130,30 @@ class Program:
             self._records = open_hidden_refs(self.site, self.clock, self.stop)
         return self._records
 
-    def tightened(self, pulse: Callable[[], str]) -> tuple[Settings, list[str]]:
-        """The settings as the repository's own file, on its default branch, makes them stricter, and notes on it.
+    def start(self, run: str, folder: Path) -> CycleStart:
+        """What the cycle `run` begins with. Nothing is contacted."""
+        if self._rules_file is None:
+            self._rules_file = RulesFile(self.site.forge, LOCAL_FILE)
+        return CycleStart(
+            run,
+            self.site.forge,
+            self.relay,
+            self.stop,
+            first_event(self, run),
+            self._rules_file,
+            partial(self._parts_under, run, folder),
+        )
 
-        While nothing has changed on the forge, which `pulse` tells, the file is not read again.
+    def _parts_under(self, run: str, folder: Path, text: str | None) -> tuple[CycleParts, Sequence[str]]:
+        settings, notes = self.tightened(text)
+        return self.parts(run, folder, settings), notes
 
-        Raises:
-            ForgeError: it could not be read.
-        """
-        now = pulse()
-        if self._rules is None or self._rules[0] != now:
-            text = self.site.forge.read_file(LOCAL_FILE)
-            where = f"{LOCAL_FILE} of {self.repository}"
-            rules, notes = (self.settings, []) if text is None else tightened(self.settings, text, where)
-            self._rules = now, rules, notes
-        return self._rules[1], self._rules[2]
+    def tightened(self, text: str | None) -> tuple[Settings, list[str]]:
+        """The settings, as strict as the text of the repository's own file says, and notes on it."""
+        if text is None:
+            return self.settings, []
+        return tightened(self.settings, text, f"{LOCAL_FILE} of {self.repository}")
 
     def parts(self, run: str, folder: Path, settings: Settings) -> CycleParts:
         """What the cycle `run` works with, under these settings."""
-        return make_parts(self, run, folder, settings, self._records)
+        return make_parts(self, run, folder, settings)

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.config import ApiKeys, load
 from orchestrator.app.wiring.around import Around
-from orchestrator.app.wiring.claiming import kept_work, lease_times, make_claims, open_hidden_refs, owner_name
+from orchestrator.app.wiring.cycle_parts import (
+    kept_work,
+    lease_times,
+    make_claims,
+    open_hidden_refs,
+    owner_name,
+)
 from orchestrator.app.wiring.forge import choose_site, commands_for
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import HOME_VARIABLE, Home

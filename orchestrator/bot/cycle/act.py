@@ -32,8 +32,9 @@ from orchestrator.engine.session.session import Session
 from orchestrator.engine.tools.base import Ledger
 
 if TYPE_CHECKING:
+    from orchestrator.bot.cycle.claim import Choice
     from orchestrator.bot.cycle.earlier import Earlier
-    from orchestrator.bot.cycle.parts import Choice, CycleParts
+    from orchestrator.bot.cycle.parts import CycleParts
     from orchestrator.bot.cycle.result import CycleResult
     from orchestrator.bot.git.base import TrackedFile
     from orchestrator.bot.git.clone import Clone

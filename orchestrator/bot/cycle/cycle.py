@@ -1,4 +1,4 @@
-"""One cycle, top to bottom: choose a task, clone, plan and act, propose, finish."""
+"""One cycle, top to bottom: claim a task, clone, plan and act, verify, propose, finish."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.act import Act
+from orchestrator.bot.cycle.claim import Choice, claim_task
 from orchestrator.bot.cycle.hold import Hold
-from orchestrator.bot.cycle.let_go import let_go, take_over
-from orchestrator.bot.cycle.parts import Choice
+from orchestrator.bot.cycle.let_go import let_go, settle, take_over
 from orchestrator.bot.cycle.question import post_question
 from orchestrator.bot.cycle.result import CycleResult, Outcome, outcome_of
 from orchestrator.bot.cycle.salvage import keep_work
 from orchestrator.core.cycle_events import (
     Cloned,
     CycleEnded,
-    CycleStarted,
     ForgeUsed,
     Phase,
     PhaseEntered,
     TaskTaken,
 )
+from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import BadReplyError, PullwrightError, WorkspaceError
 from orchestrator.core.events import Warned
 from orchestrator.core.spent import Spent
@@ -35,7 +35,7 @@ from orchestrator.engine.session.loop import EndKind, SessionEnd
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orchestrator.bot.cycle.parts import Choose, CycleParts, Tighten
+    from orchestrator.bot.cycle.parts import CycleParts, CycleStart
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.git.clone import Clone
 
@@ -43,25 +43,22 @@ _WORDS_CHARS = 300
 _NO_TASK_WORDS = ("no task", "no_task", "no eligible", "no open task", "no more task", "nothing to do")
 
 
-async def _as_they_are(parts: CycleParts) -> CycleParts:
-    return parts
-
-
-async def run_cycle(parts: CycleParts, choose: Choose, tighten: Tighten = _as_they_are) -> CycleResult:
+async def run_cycle(start: CycleStart) -> CycleResult:
     """Run one cycle. Whatever happens, there is a result, and work that was paid for is kept."""
-    result = CycleResult(parts.run)
-    before = parts.forge.traffic()
-    started = (parts.repository, parts.model.name, parts.contract.name, parts.rules, parts.profile_name)
-    parts.emit(CycleStarted(parts.run, *started, parts.origin))
-    choice = Choice(None)
+    result = CycleResult(start.run)
+    before = start.forge.traffic()
+    start.emit(start.event)
+    parts, claimed = None, Choice(None)
     try:
-        parts = await tighten(parts)
+        pulse = await asyncio.to_thread(start.forge.pulse)
+        parts = await _under_repository_rules(start, pulse)
         parts.emit(PhaseEntered(Phase.CHOOSE))
-        choice = await choose()
-        parts = replace(parts, limits=choice.limits or parts.limits)
-        await _story(parts, choice, result)
+        await _recover(parts)
+        claimed = await claim_task(parts, pulse)
+        parts = replace(parts, limits=claimed.limits or parts.limits)
+        await _story(parts, claimed, result)
     except asyncio.CancelledError:
-        if not parts.stop.requested:
+        if not start.stop.requested:
             raise
         result.outcome = Outcome.INTERRUPTED
     except PullwrightError as error:
@@ -69,14 +66,32 @@ async def run_cycle(parts: CycleParts, choose: Choose, tighten: Tighten = _as_th
     except Exception as error:  # noqa: BLE001  border: a defect ends this cycle, not the worker
         result.outcome, result.cause = Outcome.FAILED, error
         result.error = f"internal error, please report it: {type(error).__name__}: {error}"
-        parts.emit(Warned("".join(traceback.format_exception(error))))
+        start.emit(Warned("".join(traceback.format_exception(error))))
     finally:
-        await let_go(parts, choice, result)
-        result.requests = parts.forge.traffic() - before
+        if parts is not None:
+            await let_go(parts, claimed, result)
+            await settle(parts, result)
+        result.requests = start.forge.traffic() - before
     if result.requests.requests:
-        parts.emit(ForgeUsed(**asdict(result.requests)))
-    parts.emit(CycleEnded(result.to_json()))
+        start.emit(ForgeUsed(**asdict(result.requests)))
+    start.emit(CycleEnded(result.to_json()))
     return result
+
+
+async def _under_repository_rules(start: CycleStart, pulse: str) -> CycleParts:
+    """What to work with, as strict as the repository's own rules on its default branch are."""
+    text = await asyncio.to_thread(start.rules_file.text, pulse)
+    # Opens the hidden refs, and so asks the forge for the address: an outage is a result of the cycle.
+    parts, notes = await asyncio.to_thread(start.parts, text)
+    for note in notes:
+        parts.emit(Guarded(Defence.INSTRUCTIONS, note))
+    return parts
+
+
+async def _recover(parts: CycleParts) -> None:
+    """Save what runs killed here have left; their claims are free."""
+    if parts.recovery is not None and parts.taker is not None:
+        parts.taker.dead_runs = await asyncio.to_thread(parts.recovery.recover)
 
 
 async def _story(parts: CycleParts, choice: Choice, result: CycleResult) -> None:

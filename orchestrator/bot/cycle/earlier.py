@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from orchestrator.core.events import Event
     from orchestrator.engine.session.history import Turn
 
+MOST_ATTEMPTS = 3
+"""Cycles on one task that a limit or an error ended, until a person has to say something."""
 STATE_PAGE = "state.json"
 SESSION_PAGE = "session.jsonl"
 QUESTION = "question"

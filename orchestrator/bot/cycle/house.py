@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from orchestrator.bot.cycle.parts import Manner
+    from orchestrator.bot.forge.base import Forge
 
 _MOST_BYTES = 64_000
 # https://docs.github.com/repositories/managing-your-repositorys-settings-and-features/customizing-your-repository/about-code-owners
@@ -73,3 +74,29 @@ async def read_house(
         codeowners=await text(owners) or "",
         starts_no_checks=manner.starts_no_checks,
     )
+
+
+class RulesFile:
+    """The repository's own rules for the program, read again only when something has changed on the forge.
+
+    Args:
+        forge: the repository's.
+        path: the file, on the default branch.
+    """
+
+    def __init__(self, forge: Forge, path: str) -> None:
+        self._forge, self._path = forge, path
+        self._read: tuple[str, str | None] | None = None
+
+    def text(self, pulse: str) -> str | None:
+        """Its text; None where there is none.
+
+        Args:
+            pulse: `Forge.pulse`, as it is now.
+
+        Raises:
+            ForgeError: it could not be read.
+        """
+        if self._read is None or self._read[0] != pulse:
+            self._read = pulse, self._forge.read_file(self._path)
+        return self._read[1]

@@ -24,7 +24,8 @@ from orchestrator.core.prompts import render
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.bot.cycle.parts import Choice, CycleParts
+    from orchestrator.bot.cycle.claim import Choice
+    from orchestrator.bot.cycle.parts import CycleParts
     from orchestrator.bot.cycle.result import CycleResult
     from orchestrator.bot.cycle.tasks import Task
 
@@ -97,6 +98,17 @@ async def let_go(parts: CycleParts, choice: Choice, result: CycleResult) -> None
             parts.emit(Warned(f"the claim on {task.key} was not released, and expires by itself: {error}"))
         if (number := task.number) is not None and not lease.lost:
             await _on_forge(parts, lambda: parts.forge.remove_label(number, WORKING_LABEL))
+
+
+async def settle(parts: CycleParts, result: CycleResult) -> None:
+    """Note for other machines what the cycle has cost, and for this one whether the task goes on. It does not raise."""
+    try:
+        with parts.stop.saving():
+            await parts.budget.close(result.run or "", result.spent)
+    except WorkspaceError as error:
+        parts.emit(Warned(f"what the cycle has cost was not written down for other machines: {error}"))
+    if result.outcome is Outcome.PAUSED:
+        parts.tasks.put_back()
 
 
 async def _note_round(parts: CycleParts, task: Task, result: CycleResult) -> None:

@@ -19,6 +19,7 @@ CHOICE = re.compile(r"^(?P<number>[1-9])\. (?P<text>\S.*)$", re.MULTILINE)
 """A choice below a question, as `ask_question` writes it."""
 
 _KEY_DIGITS = 8
+_OURS = re.compile(r"<!-- pullwright:[^\n]* -->")
 
 
 async def post_question(parts: CycleParts, task: Task, question: str) -> str | None:
@@ -53,3 +54,9 @@ def asked_at(task: Task) -> int | None:
 def question_key(task: Task, question: str) -> str:
     """The same for the same question on a task. Another one is a comment of its own, so that people hear of it."""
     return f"{task.key}-{hashlib.sha256(question.encode()).hexdigest()[:_KEY_DIGITS]}"
+
+
+def is_ours(body: str) -> bool:
+    """Whether it ends with our marker. Somebody who answers may quote it, and says more after it."""
+    lines = body.strip().splitlines()
+    return bool(lines) and _OURS.fullmatch(lines[-1].strip()) is not None

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.coordination.claims import Lease
     from orchestrator.bot.cycle.act import Act
+    from orchestrator.bot.cycle.claim import Choice
     from orchestrator.bot.cycle.earlier import Earlier
-    from orchestrator.bot.cycle.parts import Choice, CycleParts
+    from orchestrator.bot.cycle.parts import CycleParts
     from orchestrator.bot.cycle.result import CycleResult
     from orchestrator.bot.journal.kept import KeptWork
 

@@ -19,6 +19,8 @@ BRANCH_FOLDERS = ("pullwright/", "pullwright-tasks/")
 then git can make none below it. By all of them our pull requests are known, whatever the remote has by now."""
 REBASE_LABEL = "pullwright:rebase"
 """On an open pull request: bring it onto its base, whoever committed to it."""
+RETRY_LABEL = "pullwright:retry"
+"""On an issue or on a closed pull request: that it was closed unmerged is no "no" any more."""
 _SLUG_CHARACTERS = 40
 _TITLE_CHARACTERS = 120
 _KEY_DIGITS = 8

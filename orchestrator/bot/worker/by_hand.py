@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.coordination.claim_record import claim_ref
 from orchestrator.bot.coordination.tombstones import remove_records
 from orchestrator.bot.cycle.earlier import read_kept
+from orchestrator.bot.cycle.remote_names import HEADS, OUR_BRANCHES
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Task, checklist, from_text, key_of
 from orchestrator.bot.forge.base import PullRequestState, TokenKind
 from orchestrator.bot.git.wip import load_wip, wip_ref
-from orchestrator.bot.worker.naming import HEADS, OUR_BRANCHES
 from orchestrator.bot.worker.reading import BACKLOG_FILES
 from orchestrator.bot.worker.task_states import AsOf, Kind, TaskState, list_states, state_of
 from orchestrator.core.errors import ConfigurationError, ForgeError, ForgeNotFoundError, PushRejectedError

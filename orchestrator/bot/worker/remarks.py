@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from orchestrator.bot.cycle.question import is_ours
 from orchestrator.bot.cycle.tasks import Remark
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ CommentsPolicy: TypeAlias = Literal["none", "writers", "quoted"]
 MOST_REMARKS = 50
 MOST_CHARACTERS = 20_000
 """Of all remarks together."""
-_OURS = re.compile(r"<!-- pullwright:[^\n]* -->")
 
 
 def choose_remarks(
@@ -56,9 +55,3 @@ def choose_remarks(
             kept[at] = Remark(comment.author, shown, trusted)
             left -= len(shown)
     return tuple(kept[at] for at in sorted(kept))
-
-
-def is_ours(body: str) -> bool:
-    """Whether it ends with our marker. Somebody who answers may quote it, and says more after it."""
-    lines = body.strip().splitlines()
-    return bool(lines) and _OURS.fullmatch(lines[-1].strip()) is not None

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import CLAIMS
 from orchestrator.bot.coordination.claims import RETRY
-from orchestrator.bot.cycle.earlier import State, read_pages
-from orchestrator.bot.cycle.tasks import key_of
+from orchestrator.bot.cycle.earlier import MOST_ATTEMPTS, State, read_pages
+from orchestrator.bot.cycle.tasks import RETRY_LABEL, key_of
 from orchestrator.bot.forge.base import PullRequestState
 from orchestrator.bot.git.wip import WORK, is_key, load_wip
-from orchestrator.bot.worker.manners import RETRY_LABEL, has_label
+from orchestrator.bot.worker.manners import has_label
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.forge.base import PullRequest
     from orchestrator.bot.git.wip import Wip
     from orchestrator.core.commands import Commands
-
-MOST_ATTEMPTS = 3
-"""Cycles on one task that a limit or an error ended, until a person has to say something."""
 
 
 class Kind(StrEnum):

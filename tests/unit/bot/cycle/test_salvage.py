@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.bot.cycle.parts import Choice
+from orchestrator.bot.cycle.claim import Choice
 from orchestrator.bot.cycle.result import CycleResult
 from orchestrator.bot.cycle.salvage import keep_work
 from orchestrator.core.events import Event, Warned

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.lease import Lease
+from orchestrator.bot.cycle.claim import Taker
 from orchestrator.bot.cycle.tasks import Task, from_text
 from orchestrator.bot.forge.memory import MemoryForge
 from orchestrator.bot.git.wip import wip_ref
 from orchestrator.bot.journal.kept import KeptWork
-from orchestrator.bot.worker.taking import Taker
 from orchestrator.core.spent import Spent
 from tests.unit.bot.coordination.records_rig import Worker, bare, logged_git, put
 from tests.unit.bot.git.rig import git

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from orchestrator.bot.cycle.claim import find_answer, spelled_out
 from orchestrator.bot.cycle.tasks import Remark
 from orchestrator.bot.forge.base import Comment
-from orchestrator.bot.worker.answers import find_answer, spelled_out
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
 QUESTION = "Floats too?\n\n1. Yes, with rounding\n2. No"

@@ -9,13 +9,12 @@ import pytest
 
 from orchestrator.bot.coordination.lease import Lease
 from orchestrator.bot.coordination.tombstones import KEPT_DAYS, remove_tombstones
+from orchestrator.bot.cycle.claim import MOST_AT_ONCE, Pruning, Taker
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.bot.forge.base import Issue, Proposal, PullRequest, PullRequestState
 from orchestrator.bot.forge.memory import MemoryForge
 from orchestrator.bot.git.wip import wip_ref
 from orchestrator.bot.journal.kept import KeptWork
-from orchestrator.bot.worker.pruning import MOST_AT_ONCE, Pruning
-from orchestrator.bot.worker.taking import Taker
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ClaimLostError, ForgeUnavailableError
 from tests.unit.bot.coordination.records_rig import Worker, bare, put

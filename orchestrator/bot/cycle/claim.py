@@ -1,34 +1,192 @@
-"""Takes a task: waits for nobody, claims it, and finds what an unfinished cycle on it left."""
+"""Claim: the first step of a cycle. A task is taken that nobody else has, with what an earlier cycle on it left."""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import re
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
+from orchestrator.bot.coordination.budget import Refused
+from orchestrator.bot.coordination.claim_record import CLAIMS
 from orchestrator.bot.coordination.claims import RETRY, ClaimRecord
-from orchestrator.bot.cycle.earlier import Earlier, State, read_kept, read_pages
+from orchestrator.bot.coordination.tombstones import is_old, remove_tombstones
+from orchestrator.bot.cycle.earlier import MOST_ATTEMPTS, Earlier, State, read_kept, read_pages
 from orchestrator.bot.cycle.let_go import ERROR, words_digest
-from orchestrator.bot.cycle.question import asked_at
-from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Remark, TaskKind
+from orchestrator.bot.cycle.question import CHOICE, asked_at, is_ours
+from orchestrator.bot.cycle.remote_names import HEADS, OUR_BRANCHES, RemoteNames, ours_only, patterns
+from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, RETRY_LABEL, Remark, TaskKind, key_of
+from orchestrator.bot.forge.base import PullRequestState
 from orchestrator.bot.git.wip import list_wip, load_wip, wip_ref
-from orchestrator.bot.worker.answers import find_answer, spelled_out
-from orchestrator.bot.worker.manners import RETRY_LABEL
-from orchestrator.bot.worker.naming import HEADS, OUR_BRANCHES, RemoteNames, ours_only, patterns
-from orchestrator.bot.worker.pruning import Pruning
-from orchestrator.bot.worker.task_states import MOST_ATTEMPTS
 from orchestrator.core.commands import Commands
-from orchestrator.core.errors import ForgePermissionError, WorkspaceError
+from orchestrator.core.errors import ForgeError, ForgeNotFoundError, ForgePermissionError, WorkspaceError
+from orchestrator.core.spent import Spent
+from orchestrator.engine.session.limits import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from orchestrator.bot.coordination.claims import Claims, Lease
     from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.cycle.parts import CycleParts
     from orchestrator.bot.cycle.tasks import Task
-    from orchestrator.bot.forge.base import Forge
+    from orchestrator.bot.forge.base import Comment, Forge, PullRequest
     from orchestrator.bot.journal.kept import KeptWork
-    from orchestrator.core.spent import Spent
+    from orchestrator.core.events import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The task to do, or the reason why there is none.
+
+    Attributes:
+        lease: the claim on the task; None in a dry run.
+        earlier: what an unfinished cycle on the task left.
+        spent_before: what the task has cost in its cycles so far.
+        limits: what the cycle may spend; None leaves what its parts say.
+        after_claim: what is to be done on the forge now that the task is ours; each may raise `ForgeError`.
+        wake_at: without a task: when there may be one again though nothing changes; None if not.
+    """
+
+    task: Task | None
+    reason: str = ""
+    lease: Lease | None = None
+    earlier: Earlier | None = None
+    limits: Limits | None = None
+    spent_before: Spent = Spent()  # noqa: RUF009  a frozen value
+    after_claim: tuple[Callable[[], object], ...] = ()
+    wake_at: datetime | None = None
+
+
+class Candidate(Protocol):
+    """A task that nothing speaks against, as far as was known when it was read."""
+
+    @property
+    def task(self) -> Task:
+        """The task."""
+
+    @property
+    def after(self) -> tuple[Callable[[], object], ...]:
+        """What to do on the forge once the task is claimed; each may raise `ForgeError`."""
+
+
+class TaskSource(Protocol):
+    """Where tasks come from. It blocks: use it in a thread."""
+
+    def candidates(self, pulse: str) -> Iterator[Any]:
+        """The tasks that may be claimed (`Candidate`), the best first.
+
+        Args:
+            pulse: `Forge.pulse`, as it is now.
+
+        Raises:
+            ConfigurationError: the issue that the person named is closed.
+            ForgeError: the forge failed, or does not tell who may write.
+        """
+
+    def confirm(self, candidate: Any, lease: Lease) -> Candidate | str:
+        """The candidate as it is now that it is claimed, or why it is not to be done any more."""
+
+    def pass_over(self, reason: str) -> None:
+        """Another worker has it, or it was done meanwhile: `reason`, which may be empty."""
+
+    def begin(self, candidate: Any) -> None:
+        """It is ours: this process does not choose it again."""
+
+    def put_back(self) -> None:
+        """The task that was begun last may be chosen again: it was not worked on, or is to go on later."""
+
+    def why_none(self) -> Choice:
+        """Why there is no task, after all candidates.
+
+        Raises:
+            ForgeError: the forge does not let us see whether there is one.
+        """
+
+    def notices(self) -> list[Event]:
+        """What is to be told of the tasks that were read since the last call."""
+
+
+async def claim_task(parts: CycleParts, pulse: str) -> Choice:
+    """Claim the next task, and reserve what may be spent on it. Without one the result says why.
+
+    Raises:
+        PullwrightError: the forge or the remote failed.
+    """
+    choice = await _chosen(parts, pulse)
+    if choice.task is None:
+        return choice
+    previous = choice.lease.previous if choice.lease else None
+    before = previous.spent if previous else Spent()
+    try:
+        granted = await parts.budget.open(parts.folder, before, parts.emit, parts.least)
+    except BaseException:
+        await _give_back(parts, choice)
+        raise
+    if isinstance(granted, Refused):
+        await _give_back(parts, choice)
+        return Choice(None, f"{choice.task.key}: {granted.reason}", wake_at=granted.until)
+    caps = granted.caps
+    return replace(
+        choice, spent_before=before, limits=Limits(caps.rounds, caps.tokens, caps.usd, caps.minutes)
+    )
+
+
+async def _chosen(parts: CycleParts, pulse: str) -> Choice:
+    """Choose in a thread. One that is cancelled is waited for: it may have claimed a task."""
+    choosing = asyncio.create_task(asyncio.to_thread(claim_next, parts.tasks, parts.taker, pulse))
+    try:
+        return await asyncio.shield(choosing)
+    except asyncio.CancelledError:
+        await asyncio.wait([choosing])
+        if not choosing.cancelled() and choosing.exception() is None:
+            await _give_back(parts, choosing.result())
+        raise
+    finally:
+        # Told from here: listeners do not expect to be called by another thread.
+        for event in parts.tasks.notices():
+            parts.emit(event)
+
+
+async def _give_back(parts: CycleParts, choice: Choice) -> None:
+    """Leave task and claim as they were found."""
+    parts.tasks.put_back()
+    if choice.lease is not None:
+        with parts.stop.saving(), suppress(WorkspaceError):  # else it expires by itself
+            await asyncio.to_thread(choice.lease.give_back)
+
+
+def claim_next(tasks: TaskSource, taker: Taker | None, pulse: str) -> Choice:
+    """The first task that can be claimed; without a taker, the first. What was read before the claim is read again.
+
+    Raises:
+        PullwrightError: the forge or the remote failed.
+    """
+    for candidate in tasks.candidates(pulse):
+        if taker is None:
+            tasks.begin(candidate)
+            return Choice(candidate.task, after_claim=candidate.after)
+        lease = taker.take(candidate.task)
+        if isinstance(lease, str):
+            tasks.pass_over(lease)
+            continue
+        confirmed: Candidate | str = ""
+        try:
+            confirmed = tasks.confirm(candidate, lease)
+        finally:
+            if isinstance(confirmed, str):
+                with suppress(WorkspaceError):  # it expires by itself
+                    lease.give_back()
+        if isinstance(confirmed, str):
+            tasks.pass_over(confirmed)
+            continue
+        tasks.begin(confirmed)
+        task = taker.with_branch(confirmed.task)
+        return Choice(task, lease=lease, earlier=taker.earlier.get(task.key), after_claim=confirmed.after)
+    return tasks.why_none()
 
 
 @dataclass(slots=True)
@@ -145,6 +303,13 @@ class Taker:
         listed, self._listed = [record for record in self._listed if record.task != task.key], ()
         Pruning(self.records, self.forge, self.run).prune(listed, seen, taken.record.taken_at)
         return taken
+
+    def with_branch(self, task: Task) -> Task:
+        """A task that was taken, with a branch for which the remote has room."""
+        named = self.named_tasks.get(task.key)
+        if named is None:
+            return task
+        return replace(task, branch_folder=named.branch_folder, branch_suffix=named.branch_suffix)
 
     def _look(self) -> Mapping[str, str]:
         """Claims, unfinished work and our branches, asked for together with all names that matter here."""
@@ -345,3 +510,115 @@ def _branches(task: Task, seen: Mapping[str, str]) -> dict[str, str]:
         for ref, commit in seen.items()
         if ref.startswith(HEADS) and task.has_branch(branch := ref.removeprefix(HEADS))
     }
+
+
+_MOST_ANSWER_CHARACTERS = 10_000
+_CHOSEN_NUMBER = re.compile(
+    r"\s*(?:option |choice )?\(?#?(?P<number>[1-9])[.):]?(?:\s+(?P<rest>\S.*))?", re.DOTALL | re.IGNORECASE
+)
+
+
+def find_answer(
+    comments: Sequence[Comment],
+    question: str,
+    question_url: str,
+    may: Callable[[str], bool],
+    clean: Callable[[str, str], str],
+) -> Remark | None:
+    """The first comment after the question by somebody who may write; None while there is none.
+
+    Its text as it is now is the answer. Whoever takes it stores it, so that later edits change nothing.
+
+    Args:
+        comments: of the issue, oldest first.
+        question: as it was asked, with its numbered choices.
+        question_url: where its comment is. Words in a comment alone would not do: anybody can write them.
+        may: whether somebody may cause work.
+        clean: a text without what people do not see; told who wrote it.
+    """
+    asked = next((comment for comment in comments if comment.url == question_url), None)
+    if asked is None:
+        return None
+    for comment in comments:
+        later = (comment.created_at, comment.id) > (asked.created_at, asked.id)
+        if not later or is_ours(comment.body) or not may(comment.author):
+            continue
+        words = clean(comment.body, comment.author).strip()[:_MOST_ANSWER_CHARACTERS]
+        if words:
+            return Remark(comment.author, spelled_out(words, question), trusted=True)
+    return None
+
+
+def spelled_out(words: str, question: str) -> str:
+    """An answer that names a choice by its number, with the choice's text."""
+    choices = {found["number"]: found["text"] for found in CHOICE.finditer(question)}
+    named = _CHOSEN_NUMBER.fullmatch(words.strip())
+    if named is None or named["number"] not in choices:
+        return words
+    chosen = f"{named['number']}. {choices[named['number']]}"
+    return f"{chosen}\n\n{named['rest'].strip()}" if named["rest"] else chosen
+
+
+MOST_AT_ONCE = 5
+"""Tombstones that a cycle looks at. Each may cost a request for its issue."""
+
+_ISSUE = "issue-"
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """Looks at the tombstones of one repository.
+
+    Attributes:
+        records: the hidden references.
+        forge: tells which issues and pull requests are open.
+        run: each run looks at others of them.
+    """
+
+    records: Records
+    forge: Forge
+    run: str
+
+    def prune(self, claims: Sequence[ClaimRecord], seen: Mapping[str, str], now: datetime) -> list[str]:
+        """Remove some old tombstones. It does not raise: the next cycle may do what this one could not.
+
+        Args:
+            claims: all claims.
+            seen: what `Records.list` said of all claims and all unfinished work.
+            now: the time, UTC.
+
+        Returns:
+            The tasks whose tombstones are gone.
+        """
+        old = [record for record in claims if is_old(record, now) and wip_ref(record.task) not in seen]
+        if not old:
+            return []
+        with suppress(ForgeError, WorkspaceError):
+            pulls = self.forge.our_pull_requests(BRANCH_FOLDERS)
+            over = [
+                record.task
+                for record in sorted(old, key=self._turn)[:MOST_AT_ONCE]
+                if self._is_over(record, pulls)
+            ]
+            if remove_tombstones(self.records, {task: seen[CLAIMS + task] for task in over}):
+                return over
+        return []
+
+    def _turn(self, record: ClaimRecord) -> bytes:
+        return hashlib.sha256(f"{self.run} {record.task}".encode()).digest()
+
+    def _is_over(self, record: ClaimRecord, pulls: Sequence[PullRequest]) -> bool:
+        """Whether the forge knows that nothing of the task is open, so that the tombstone need not say so."""
+        ours = [pull for pull in pulls if (key_of(pull.branch) or ("",))[0] == record.task]
+        if any(pull.state is PullRequestState.OPEN for pull in ours):
+            return False
+        if record.pull is not None and record.pull not in {pull.number for pull in ours}:
+            return False
+        number = record.task.removeprefix(_ISSUE)
+        if number != record.task and number.isdecimal():
+            try:
+                return not self.forge.issue(int(number)).is_open
+            except ForgeNotFoundError:  # it may be hidden from this token
+                return False
+        # An item or a text is nowhere closed. That it was proposed keeps it from being done again.
+        return bool(ours)

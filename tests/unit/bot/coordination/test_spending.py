@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.app.config import load
-from orchestrator.app.wiring.spending import scope_caps
-from orchestrator.bot.journal.folders import Home, create_run_folder
-from orchestrator.bot.journal.open_runs import hold
-from orchestrator.bot.journal.spent import spend_lock
-from orchestrator.bot.journal.writer import JournalWriter
-from orchestrator.bot.worker.ledger import RepositoryLedger
-from orchestrator.bot.worker.spending import (
+from orchestrator.app.wiring.cycle_parts import scope_caps
+from orchestrator.bot.coordination.budget import (
     Caps,
+    CycleBudget,
     Granted,
-    Purse,
     Refused,
+    RepositoryLedger,
     ScopeCaps,
     least,
     left,
     midnight,
     nothing_left,
 )
+from orchestrator.bot.journal.folders import Home, create_run_folder
+from orchestrator.bot.journal.open_runs import hold
+from orchestrator.bot.journal.spent import spend_lock
+from orchestrator.bot.journal.writer import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Reserved
 from orchestrator.core.errors import JournalError
@@ -120,16 +120,16 @@ class Machine:
         run = f"{self.clock.now():%Y%m%d-%H%M%S}-{next(_COUNT):06x}"
         return Cycle(self, run, self.purse())
 
-    def purse(self) -> Purse:
+    def purse(self) -> CycleBudget:
         ledger = None
         if self.remote:
             records = opened(self.remote, self.folder)
             ledger = RepositoryLedger(records, self.clock, lambda: f"n{next(_COUNT)}")
-        return Purse(self.home, self.clock, self.caps, ledger)
+        return CycleBudget(self.home, self.clock, self.caps, ledger)
 
 
 class Cycle:
-    def __init__(self, machine: Machine, run: str, purse: Purse) -> None:
+    def __init__(self, machine: Machine, run: str, purse: CycleBudget) -> None:
         self.run, self.purse = run, purse
         self.folder = create_run_folder(machine.home, run)
         self.held = ExitStack()
