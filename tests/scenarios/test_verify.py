@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.app.wiring.build import Errand, build_program
-from orchestrator.app.wiring.program import Program
+from orchestrator.app.wiring.program import Errand, Program, build_program
 from orchestrator.bot.cycle.parts import Stop, no_wait
 from orchestrator.bot.cycle.tasks import REBASE_LABEL
 from orchestrator.bot.cycle.verify import tell_runs

@@ -97,7 +97,7 @@ def comment(repository: str, number: int, body: str, clock: Clock) -> str:
         ForgeError: the forge did not take it.
     """
     from orchestrator.app.config import ApiKeys, load
-    from orchestrator.app.wiring.around import Around
+    from orchestrator.app.wiring.context import Around
     from orchestrator.app.wiring.forge import choose_site
     from orchestrator.bot.cycle.parts import Stop
     from orchestrator.bot.journal.folders import Home

@@ -20,10 +20,9 @@ from orchestrator.app.doctor.doctor_findings import (
     warning,
 )
 from orchestrator.app.doctor.doctor_machine import commands, earlier, machine
-from orchestrator.app.wiring.around import Around
-from orchestrator.app.wiring.cycle_parts import new_nonce
-from orchestrator.app.wiring.forge import choose_site, credential_for
-from orchestrator.app.wiring.place import OnDisk, label_of, parse_place
+from orchestrator.app.wiring.context import Around
+from orchestrator.app.wiring.forge import OnDisk, choose_site, credential_for, label_of, parse_place
+from orchestrator.app.wiring.tasks import new_nonce
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.clock import SystemClock

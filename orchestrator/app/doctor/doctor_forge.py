@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-    from orchestrator.app.wiring.around import Around
+    from orchestrator.app.wiring.context import Around
     from orchestrator.app.wiring.forge import HostCredential
     from orchestrator.bot.forge.github_rest import RestForge
     from orchestrator.bot.forge.github_survey import RepositoryFacts

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.app.config import Settings
-    from orchestrator.app.wiring.around import Around
+    from orchestrator.app.wiring.context import Around
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
 

@@ -18,8 +18,14 @@ from orchestrator.app.doctor.doctor_findings import (
     skipped,
     warning,
 )
-from orchestrator.app.wiring.model import CAPS_IN_USD, Connection, connected
-from orchestrator.app.wiring.naming import KEY_OF, first_named, stand_in_named
+from orchestrator.app.wiring.model import (
+    CAPS_IN_USD,
+    KEY_OF,
+    Connection,
+    connected,
+    first_named,
+    stand_in_named,
+)
 from orchestrator.bot.journal.reader import find_run
 from orchestrator.core.errors import (
     AuthenticationError,
@@ -38,8 +44,8 @@ from orchestrator.engine.models.wire import host_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from orchestrator.app.wiring.around import Around
-    from orchestrator.app.wiring.naming import Addressed
+    from orchestrator.app.wiring.context import Around
+    from orchestrator.app.wiring.model import Addressed
     from orchestrator.engine.models.presence import Presence
 
 _LIST_SECONDS = 8.0

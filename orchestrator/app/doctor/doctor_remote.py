@@ -16,8 +16,7 @@ from orchestrator.app.doctor.doctor_findings import (
     warning,
 )
 from orchestrator.app.doctor.doctor_grants import fix_for
-from orchestrator.app.wiring.cycle_parts import open_hidden_refs, owner_name
-from orchestrator.app.wiring.tasks import make_by_hand
+from orchestrator.app.wiring.tasks import make_by_hand, open_hidden_refs, owner_name
 from orchestrator.bot.coordination.records import HIDDEN
 from orchestrator.bot.cycle.remote_names import RemoteNames, patterns
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS
@@ -30,9 +29,8 @@ from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, W
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from orchestrator.app.wiring.around import Around
-    from orchestrator.app.wiring.forge import Site
-    from orchestrator.app.wiring.place import OnDisk
+    from orchestrator.app.wiring.context import Around
+    from orchestrator.app.wiring.forge import OnDisk, Site
     from orchestrator.bot.coordination.records import Records
 
 REF = f"{HIDDEN}doctor"

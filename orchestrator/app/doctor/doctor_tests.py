@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from orchestrator.app.config import Settings
-    from orchestrator.app.wiring.around import Around
+    from orchestrator.app.wiring.context import Around
     from orchestrator.app.wiring.forge import Site
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.verification.base import RunResult

@@ -1,30 +1,25 @@
-"""The objects of one cycle, made for the settings that hold in it."""
+"""The objects of one cycle, made for the settings that hold in it: tools, tasks, claims, budget, clone."""
 
 from __future__ import annotations
 
-import re
-import secrets
-import socket
 import sys
 import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.app.wiring.guards import as_lines, rules_in_words, runs_commands, told_of_refusals
+from orchestrator.app.wiring.library import tools_for
+from orchestrator.app.wiring.tasks import kept_work, make_claims, new_nonce, owner_name
 from orchestrator.app.wiring.testing import make_verifier
-from orchestrator.app.wiring.toolbox import choose_contract, cycle_profile, profile_name
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, RepositoryLedger, ScopeCaps
-from orchestrator.bot.coordination.claims import Claims, LeaseTimes
-from orchestrator.bot.coordination.records import Records
 from orchestrator.bot.cycle.claim import Taker
 from orchestrator.bot.cycle.parts import CycleParts, Manner
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.clone import open_clone
-from orchestrator.bot.git.owner import address_key
 from orchestrator.bot.git.reopen import reopen_clone
-from orchestrator.bot.journal.kept import KeptWork
 from orchestrator.bot.worker.admission import Admission
 from orchestrator.bot.worker.backlog import Backlog, Wanted
 from orchestrator.bot.worker.manners import Manners
@@ -32,35 +27,49 @@ from orchestrator.bot.worker.reading import screen_answers
 from orchestrator.bot.worker.recovery import Recovery
 from orchestrator.bot.worker.remains import Remains
 from orchestrator.core.cycle_events import CycleStarted
-from orchestrator.core.errors import ForgeUnavailableError, RemoteUnavailableError
 from orchestrator.core.events import Warned
+from orchestrator.core.prompts import render
+from orchestrator.engine.contracts.json_plan import JsonPlan
+from orchestrator.engine.contracts.native import Native, SingleStep
 from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.models.catalog import Provider, facts
+from orchestrator.engine.models.known_models import family_of, thinks
+from orchestrator.engine.profiles.anthropic import anthropic
+from orchestrator.engine.profiles.gemini import gemini
+from orchestrator.engine.profiles.minimal import minimal
+from orchestrator.engine.profiles.openai import openai
+from orchestrator.engine.profiles.planner import planner
+from orchestrator.engine.profiles.small import small
 from orchestrator.engine.session.limits import Limits
 from orchestrator.engine.session.worst_case import MIN_REPLY_TOKENS, Need
+from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
+from orchestrator.engine.tools.edit import edit_file
+from orchestrator.engine.tools.files import read_file, write_file
+from orchestrator.engine.tools.registry import ToolRegistry
+from orchestrator.engine.tools.search import glob, grep, list_dir
+from orchestrator.engine.tools.shell import run_shell_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from orchestrator.app.config import Settings
-    from orchestrator.app.wiring.forge import Site
     from orchestrator.app.wiring.model import ChosenModel
     from orchestrator.app.wiring.program import Program
+    from orchestrator.bot.coordination.claims import Claims
+    from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.guards import Guards
-    from orchestrator.bot.cycle.parts import Stop
+    from orchestrator.bot.cycle.parts import MayFinish, Propose, RunTests
     from orchestrator.bot.git.clone import Clone
-    from orchestrator.bot.journal.folders import Home
-    from orchestrator.core.clock import Clock
     from orchestrator.core.spent import Spent
+    from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import ExecutionEnvironment
+    from orchestrator.engine.profiles.base import Profile
+    from orchestrator.engine.tools.base import Tool
+    from orchestrator.engine.web.base import WebAccess
+
 
 LEAST_INPUT_TOKENS = 1_000
 """The shortest first request is longer: its system prompt, the tools and the task."""
-
-_SECONDS_A_MINUTE = 60.0
-_BEATS_A_LEASE = 4
-_SKEW_SECONDS = 600.0
-_NONCE_BYTES = 8
-_OWNER_CHARACTERS = 60
 
 
 def first_event(program: Program, run: str) -> CycleStarted:
@@ -234,55 +243,6 @@ def smallest_request(settings: Settings, chosen: ChosenModel) -> Caps:
     return Caps(need.usd(reply), LEAST_INPUT_TOKENS + reply, rounds=1)
 
 
-def lease_times(settings: Settings) -> LeaseTimes:
-    """How long claims hold. Clocks may differ by ten minutes, or by half of a lease that is shorter."""
-    lease = settings.claim_minutes * _SECONDS_A_MINUTE
-    return LeaseTimes(lease, lease / _BEATS_A_LEASE, min(_SKEW_SECONDS, lease / 2))
-
-
-def owner_name(environ: Mapping[str, str]) -> str:
-    """One word for people who look at claims: the job of a workflow, or this machine."""
-    job = environ.get("GITHUB_RUN_ID", "")
-    name = f"actions-{job}" if environ.get("GITHUB_ACTIONS") == "true" and job else socket.gethostname()
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:_OWNER_CHARACTERS].strip("-.") or "worker"
-
-
-def open_hidden_refs(site: Site, clock: Clock, stop: Stop) -> Records:
-    """The hidden refs of a site's repository. Nothing is contacted before the first use."""
-
-    def sleep(seconds: float) -> None:
-        try:
-            stop.sleep(seconds)
-        except ForgeUnavailableError as error:  # what saves work counts on the errors of a workspace
-            raise RemoteUnavailableError("interrupted while waiting for the repository") from error
-
-    return Records(
-        Path(tempfile.gettempdir()),
-        site.source().url,
-        site.credential,
-        clock=clock,
-        sleep=sleep,
-        cancelled=stop.now,
-    )
-
-
-def kept_work(home: Home, records: Records) -> KeptWork:
-    """What this machine has of the repository's unfinished work, by the address that the remote has."""
-    return KeptWork(home.unfinished / address_key(records.remote.url))
-
-
-def new_nonce() -> str:
-    """A text that was never made before, on any machine."""
-    return secrets.token_hex(_NONCE_BYTES)
-
-
-def make_claims(
-    records: Records, owner: str, settings: Settings, clock: Clock, nonce: Callable[[], str] = new_nonce
-) -> Claims:
-    """The claims among them."""
-    return Claims(records, owner, clock, lease_times(settings), nonce)
-
-
 def _reopen(program: Program, folder: Path) -> Clone:
     """The clone that a dead process left in a folder.
 
@@ -350,3 +310,87 @@ def _environment(program: Program, tree: Path, submodules: list[str]) -> Executi
         on_refused=told_of_refusals(program.relay),
         own_repository=True,
     )
+
+
+_VENDORS: dict[str, Callable[..., Profile]] = {
+    "openai": openai,
+    "anthropic": anthropic,
+    "gemini": gemini,
+    "minimal": minimal,
+}
+_FAMILY_OF_PROVIDER = {
+    Provider.OPENAI_RESPONSES: "openai",
+    Provider.ANTHROPIC: "anthropic",
+    Provider.GEMINI: "gemini",
+}
+
+
+def choose_contract(settings: Settings) -> Contract:
+    """The contract that the settings name. A cycle's session ends by `finish`, also one call a step."""
+    match settings.contract:
+        case "native":
+            return Native()
+        case "single-step":
+            return SingleStep(ends_by="finish")
+        case _:
+            return JsonPlan()
+
+
+def profile_name(settings: Settings, chosen: ChosenModel) -> str:
+    """The profile that the settings name, or the one that suits contract and model.
+
+    A model that is known to be small has a profile of its own. Else one JSON plan goes with the planner, one call a step with the one-step profile, function calling
+    with the profile of the model's vendor; models of nobody that is known get the planner's tools.
+    """
+    if settings.profile:
+        return settings.profile
+    if chosen.is_small:
+        return "small"
+    if settings.contract == "json-plan" or chosen.ref is None:
+        return "planner"
+    if settings.contract == "single-step":
+        return "minimal"
+    return family_of(chosen.ref.name) or _FAMILY_OF_PROVIDER.get(chosen.ref.provider, "planner")
+
+
+def cycle_profile(  # noqa: PLR0913  what the user chose, then what the cycle brings
+    name: str,
+    chosen: ChosenModel,
+    propose: Propose,
+    may_finish: MayFinish,
+    tests: RunTests | None = None,
+    *,
+    dangerous: bool,
+    web: WebAccess | None = None,
+) -> Profile:
+    """A profile with the tools by which a cycle gets somewhere, and with the words about its job.
+
+    Without `tests` no tool runs them.
+    """
+    online = tools_for(name, web) if web else ()
+    running = () if tests is None else (run_tests(tests),)
+    proposing = create_pull_request(propose, is_timed=tests is None)
+    controls = (*running, proposing, ask_question(), finish(may_finish))
+    if name == "planner":
+        profile = planner(ToolRegistry.unchecked((*_planner_tools(), *online, *controls)))
+    elif name == "small":
+        able = (proposing, finish(may_finish))  # nobody could answer what it would ask
+        thinking = chosen.ref is not None and thinks(chosen.ref.name)
+        profile = small(ToolRegistry.unchecked((*_small_tools(), *online, *able)), thinks=thinking)
+    else:
+        profile = _VENDORS[name](web=online, custom=controls, dangerous=dangerous)
+        profile = replace(profile, base_prompt=f"{profile.base_prompt}\n\n{render('cycle/role')}")
+    if chosen.ref is None:
+        return profile
+    known = facts(chosen.api_url, chosen.ref.name)
+    known = replace(known, reasoning=chosen.reasoning, streaming=chosen.streaming)
+    return profile.for_model(chosen.model, known)
+
+
+def _small_tools() -> tuple[Tool, ...]:
+    whole, part = write_file("small/write_file", keeps_tail=True), edit_file("small/edit_file")
+    return (whole, read_file(), part, run_shell_command())
+
+
+def _planner_tools() -> tuple[Tool, ...]:
+    return (read_file(), list_dir(), grep(), glob(), edit_file(), write_file(), run_shell_command())

@@ -9,10 +9,9 @@ import pytest
 
 from orchestrator.app.config import ApiKeys, load
 from orchestrator.app.doctor.doctor import diagnose
-from orchestrator.app.wiring.around import Around
-from orchestrator.app.wiring.cycle_parts import open_hidden_refs
-from orchestrator.app.wiring.forge import choose_site, credential_for
-from orchestrator.app.wiring.place import parse_place
+from orchestrator.app.wiring.context import Around
+from orchestrator.app.wiring.forge import choose_site, credential_for, parse_place
+from orchestrator.app.wiring.tasks import open_hidden_refs
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.forge.github import GitHubApp, GitHubToken
 from orchestrator.bot.journal.folders import Home
