@@ -26,8 +26,8 @@ from orchestrator.app.wiring.library import choose_web
 from orchestrator.app.wiring.model import ChosenModel, choose_model
 from orchestrator.app.wiring.tasks import open_hidden_refs
 from orchestrator.bot.cycle.cycle import run_cycle
-from orchestrator.bot.cycle.house import RulesFile
 from orchestrator.bot.cycle.parts import CycleStart, Stop
+from orchestrator.bot.cycle.repository_rules import RulesFile
 from orchestrator.bot.cycle.result import Outcome
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.create import create_repository

@@ -6,19 +6,15 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.cycle.bring import Brought, bring
-from orchestrator.bot.cycle.earlier import State, begun_proposal, conversation
-from orchestrator.bot.cycle.ending import Ending
-from orchestrator.bot.cycle.evidence import Evidence
-from orchestrator.bot.cycle.house import House, read_house
-from orchestrator.bot.cycle.model_commits import ModelCommits
-from orchestrator.bot.cycle.opening import Opening
+from orchestrator.bot.cycle.briefing import Opening
+from orchestrator.bot.cycle.evidence import Evidence, ModelCommits
+from orchestrator.bot.cycle.guards import Sight
 from orchestrator.bot.cycle.parts import Attempt
-from orchestrator.bot.cycle.pending import Pending
 from orchestrator.bot.cycle.propose import Proposer, UnfitWordsError, as_result
+from orchestrator.bot.cycle.repository_rules import House, read_house
 from orchestrator.bot.cycle.result import in_words
-from orchestrator.bot.cycle.sight import Sight
 from orchestrator.bot.cycle.tasks import TaskKind
+from orchestrator.bot.cycle.unfinished import Brought, State, begun_proposal, bring, conversation, prints
 from orchestrator.bot.cycle.verify import Verification
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Resumed
 from orchestrator.core.errors import ConfigurationError, ToolError
@@ -32,16 +28,19 @@ from orchestrator.engine.session.session import Session
 from orchestrator.engine.tools.base import Ledger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from orchestrator.bot.cycle.claim import Choice
-    from orchestrator.bot.cycle.earlier import Earlier
     from orchestrator.bot.cycle.parts import CycleParts
     from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.cycle.unfinished import Earlier
     from orchestrator.bot.git.base import TrackedFile
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.verification.base import Verifier
     from orchestrator.core.events import Event
     from orchestrator.core.messages import ToolDefinition
     from orchestrator.engine.profiles.base import Profile
+
 
 _SECONDS_A_MINUTE = 60.0
 _TITLE_CHARS = 70
@@ -370,3 +369,97 @@ class Act:
             if self._phase is not Phase.ACT:
                 self._emit(PhaseEntered(Phase.ACT))
         self._parts.emit(event)
+
+
+class Ending:
+    """Asks once each: of a model that only says something, and of one that calls `finish`.
+
+    Args:
+        pending: what is not proposed.
+        sight: shows it.
+        result: the cycle's, for the pull request.
+        is_last: whether this is the last turn that the session can have.
+    """
+
+    def __init__(
+        self, pending: Pending, sight: Sight, result: CycleResult, is_last: Callable[[], bool]
+    ) -> None:
+        self._pending, self._sight, self._result, self._is_last = pending, sight, result, is_last
+        self._reminded = False
+        self._finish_refused = False
+
+    async def may_end(self, _text: str) -> str | None:
+        """Nobody reads what the model only says: tell it so once, unless all is proposed."""
+        pending = await asyncio.to_thread(self._pending.paths)
+        if self._reminded or (self._result.pull_request and not pending):
+            return None
+        self._reminded = True
+        return render("cycle/nobody_reads", paths=self._sight.paths(pending))
+
+    async def is_done(self) -> bool:
+        """Whether the pull request is open and has all changes: then nothing is left that a model must say."""
+        return self._result.pull_request is not None and not await asyncio.to_thread(self._pending.paths)
+
+    async def may_finish(self, _reason: str) -> str | None:
+        """Refuse the first `finish` that would leave changes unproposed."""
+        pending = await asyncio.to_thread(self._pending.paths)
+        if not pending or self._finish_refused or self._is_last():
+            return None
+        self._finish_refused = True
+        return render("agent/finish_refused", paths=self._sight.paths(pending))
+
+
+class Pending:
+    """Compares the clone with what is proposed.
+
+    Attributes:
+        brought: what was on the clone before the session began.
+    """
+
+    def __init__(self, clone: Clone, ledger: Ledger, proposer: Proposer, *, dry_run: bool) -> None:
+        self._clone, self._ledger, self._proposer, self._dry_run = clone, ledger, proposer, dry_run
+        self.brought = Brought()
+        self._is_closed = False
+        self._left: tuple[set[str], bytes] | None = None
+
+    def close(self) -> None:
+        """Nothing changes any more: from now on `left` is looked for once."""
+        self._is_closed = True
+
+    def paths(self) -> set[str]:
+        """What was changed and not committed, by path."""
+        return self._mine(self._clone.changed_paths())
+
+    def _mine(self, changed: set[str]) -> set[str]:
+        mine = changed if self._ledger.shell_used else changed & self._ledger.touched
+        return {path for path in mine - self._proposer.left_out if not self._is_proposed(path)}
+
+    def left(self) -> tuple[set[str], bytes]:
+        """What is not proposed, by path, and as a patch.
+
+        The patch also has what waits for a person; that of a dry run only what would not be proposed.
+
+        Raises:
+            WorkspaceError: the files cannot be read.
+        """
+        if self._left is not None:
+            return self._left
+        changed = self._clone.changed_paths()
+        paths = self._mine(changed)
+        is_proposed = self._dry_run or (self.brought.is_proposed and not self._proposer.is_committed)
+        patch = b""
+        if paths or not is_proposed:
+            patch = self._clone.pending_patch(
+                set(self._ledger.touched),
+                include_commands=self._ledger.shell_used,
+                pushed=self._proposer.has_pull_request,
+                changed=changed,
+            )
+        if self._is_closed:
+            self._left = paths, patch
+        return paths, patch
+
+    def _is_proposed(self, path: str) -> bool:
+        """Whether a file is as the pull request has had it since before this cycle."""
+        seen = self.brought.prints
+        return path in seen and prints(self._clone.tree, [path])[path] == seen[path]

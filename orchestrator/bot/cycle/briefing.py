@@ -1,21 +1,38 @@
-"""The first message of a session: the task, the repository's map, and the files most likely concerned."""
+"""The first message of a session: the task, the files that matter to it, and a map of all files."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from orchestrator.bot.cycle.documents import repository_map, size_words
-from orchestrator.bot.cycle.library import NAMES, Library, Page, most_likely, pages_within
+from orchestrator.bot.cycle.library import (
+    NAMES,
+    Library,
+    Page,
+    most_likely,
+    pages_within,
+    repository_map,
+    size_words,
+)
+from orchestrator.core.defences import Defence, Guarded
+from orchestrator.core.messages import Message
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.fence import fenced, one_line
 from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT
+from orchestrator.engine.tools.base import Order
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from orchestrator.bot.cycle.documents import TrackedFile
+    from orchestrator.bot.cycle.parts import Attempt
+    from orchestrator.bot.cycle.tasks import Task
+    from orchestrator.bot.cycle.unfinished import Brought, Earlier
+    from orchestrator.bot.git.base import TrackedFile
+    from orchestrator.engine.environments.base import ExecutionEnvironment
+    from orchestrator.engine.profiles.base import Profile
+
 
 INSTRUCTIONS_BYTES = 32 * 1024
 _MAP_CHARS = 8_000
@@ -25,46 +42,6 @@ _LEAST_TASK_CHARS = 2_000
 _SUBJECT_CHARS = 100
 _TITLE_CHARS = 300
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-
-
-class TaskWords(Protocol):
-    """What a task says."""
-
-    @property
-    def title(self) -> str:
-        """One line."""
-
-    @property
-    def body(self) -> str:
-        """The rest, other people's words; may be empty."""
-
-    @property
-    def source(self) -> str:
-        """`issue`, `text`, or the path of the file that lists the task."""
-
-    @property
-    def number(self) -> int | None:
-        """The issue's number, if it is one."""
-
-    @property
-    def remarks(self) -> Sequence[RemarkWords]:
-        """What people said about it, oldest first."""
-
-
-class RemarkWords(Protocol):
-    """A comment on a task."""
-
-    @property
-    def author(self) -> str:
-        """Who wrote it."""
-
-    @property
-    def text(self) -> str:
-        """Their words."""
-
-    @property
-    def trusted(self) -> bool:
-        """Whether they may write to the repository."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +54,7 @@ class Briefing:
 
 async def first_message(  # noqa: PLR0913  all by name
     *,
-    task: TaskWords,
+    task: Task,
     files: Sequence[TrackedFile],
     read: Callable[[str, int], Awaitable[bytes]],
     commits: Sequence[tuple[str, str]],
@@ -198,7 +175,7 @@ def _instructions_limit(limit_bytes: int) -> str:
     return "32KB" if limit_bytes == INSTRUCTIONS_BYTES else size_words(limit_bytes)
 
 
-def _task_text(task: TaskWords, limit: int) -> str:
+def _task_text(task: Task, limit: int) -> str:
     title = one_line(task.title, limit=_TITLE_CHARS, keep="`")
     body = _CONTROL.sub("", task.body.replace("\r\n", "\n")).strip()
     text = title if not body or body == task.title.strip() else f"{title}\n\n{body}"
@@ -207,8 +184,77 @@ def _task_text(task: TaskWords, limit: int) -> str:
     return f"{text[:limit]}\n[{len(text) - limit} more characters are not shown]"
 
 
-if TYPE_CHECKING:
-    from orchestrator.bot.cycle.tasks import Task
+_RECENT_COMMITS = 8
+_OTHER_BASE = "instruction files count from the default branch only, so those of this branch are plain files"
 
-    def _conforms(task: Task) -> TaskWords:
-        return task
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Writes them for one session.
+
+    Attributes:
+        files: those that git tracks.
+    """
+
+    attempt: Attempt
+    files: Sequence[TrackedFile]
+    environment: ExecutionEnvironment
+
+    async def brief(self, profile: Profile, brought: Brought, tests: str) -> Message:
+        """All that a model needs that knows nothing yet; `tests` is what it is told of the project's tests.
+
+        Raises:
+            PullwrightError: the forge or git failed.
+        """
+        parts = self.attempt.parts
+        commits = await asyncio.to_thread(self.attempt.clone.recent_commits, _RECENT_COMMITS)
+        briefing = await first_message(
+            task=self.attempt.task,
+            files=self.files,
+            read=lambda path, limit: self.environment.read_file(path, max_bytes=limit),
+            visible=self.attempt.sight.text,
+            commits=[(line.commit[:8], self.attempt.sight.words(line.subject)) for line in commits],
+            budget=parts.manner.context_characters,
+            documents=await self._documents(profile, brought),
+            looks_only=not any(
+                parts.guards.shows(tool) and (tool.dangerous or tool.order is Order.ALONE)
+                for tool in profile.tools
+            ),
+            brought=brought.paths,
+            conflicts=brought.conflicts,
+            tests=tests,
+            brief=profile.is_brief,
+        )
+        self.attempt.ledger.shown |= briefing.shown
+        text = briefing.text
+        if parts.limits.rounds == 1:
+            text = f"{text}\n\n{render('agent/last_round')}"
+        return Message.user(text)
+
+    def go_on(self, earlier: Earlier, brought: Brought) -> Message:
+        """What has changed since the conversation that the model has before it."""
+        answer = earlier.answer
+        text = render(
+            "cycle/resumed",
+            why=earlier.state.why,
+            answer=answer,
+            answer_block=fenced(answer.text) if answer else "",
+            paths=[f"`{path}`" for path in self.attempt.sight.paths(brought.paths)],
+            conflicts=[f"`{path}`" for path in self.attempt.sight.paths(brought.conflicts)],
+            base_moved=brought.base_moved,
+            files_lost=earlier.state.files_lost,
+        )
+        return Message.user(text)
+
+    async def _documents(self, profile: Profile, brought: Brought) -> Sequence[str]:
+        """The names of files that instruct; none where they are not the default branch's."""
+        is_other = self.attempt.parts.manner.other_base and not await asyncio.to_thread(
+            self._is_on_default_branch
+        )
+        if is_other or brought.joined:
+            self.attempt.emit(Guarded(Defence.INSTRUCTIONS, _OTHER_BASE))
+            return ()
+        return profile.documents
+
+    def _is_on_default_branch(self) -> bool:
+        return self.attempt.parts.forge.repository().default_branch == self.attempt.clone.base_branch

@@ -13,11 +13,19 @@ from orchestrator.bot.coordination.budget import Refused
 from orchestrator.bot.coordination.claim_record import CLAIMS
 from orchestrator.bot.coordination.claims import RETRY, ClaimRecord
 from orchestrator.bot.coordination.tombstones import is_old, remove_tombstones
-from orchestrator.bot.cycle.earlier import MOST_ATTEMPTS, Earlier, State, read_kept, read_pages
-from orchestrator.bot.cycle.let_go import ERROR, words_digest
-from orchestrator.bot.cycle.question import CHOICE, asked_at, is_ours
+from orchestrator.bot.cycle.held_claim import ERROR, words_digest
 from orchestrator.bot.cycle.remote_names import HEADS, OUR_BRANCHES, RemoteNames, ours_only, patterns
-from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, RETRY_LABEL, Remark, TaskKind, key_of
+from orchestrator.bot.cycle.tasks import (
+    BRANCH_FOLDERS,
+    CHOICE,
+    RETRY_LABEL,
+    Remark,
+    TaskKind,
+    asked_at,
+    is_ours,
+    key_of,
+)
+from orchestrator.bot.cycle.unfinished import MOST_ATTEMPTS, Earlier, State, read_kept, read_pages
 from orchestrator.bot.forge.base import PullRequestState
 from orchestrator.bot.git.wip import list_wip, load_wip, wip_ref
 from orchestrator.core.commands import Commands

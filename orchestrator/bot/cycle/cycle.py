@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.act import Act
 from orchestrator.bot.cycle.claim import Choice, claim_task
-from orchestrator.bot.cycle.hold import Hold
-from orchestrator.bot.cycle.let_go import let_go, settle, take_over
-from orchestrator.bot.cycle.question import post_question
+from orchestrator.bot.cycle.held_claim import Hold, let_go, settle, take_over
 from orchestrator.bot.cycle.result import CycleResult, Outcome, outcome_of
-from orchestrator.bot.cycle.salvage import keep_work
+from orchestrator.bot.cycle.tasks import post_question
+from orchestrator.bot.cycle.unfinished import keep_work
 from orchestrator.core.cycle_events import (
     Cloned,
     CycleEnded,

@@ -18,11 +18,9 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.budget import Caps, CycleBudget
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.claim import Taker, TaskSource
-    from orchestrator.bot.cycle.etiquette import Trailer
-    from orchestrator.bot.cycle.guards import Guards
-    from orchestrator.bot.cycle.house import RulesFile
+    from orchestrator.bot.cycle.guards import Guards, Sight
+    from orchestrator.bot.cycle.repository_rules import RulesFile, Trailer
     from orchestrator.bot.cycle.result import CycleResult
-    from orchestrator.bot.cycle.sight import Sight
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.cycle.verify import RecordedTests
     from orchestrator.bot.forge.base import Forge

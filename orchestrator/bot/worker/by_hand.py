@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import claim_ref
 from orchestrator.bot.coordination.tombstones import remove_records
-from orchestrator.bot.cycle.earlier import read_kept
 from orchestrator.bot.cycle.remote_names import HEADS, OUR_BRANCHES
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Task, checklist, from_text, key_of
+from orchestrator.bot.cycle.unfinished import read_kept
 from orchestrator.bot.forge.base import PullRequestState, TokenKind
 from orchestrator.bot.git.wip import load_wip, wip_ref
 from orchestrator.bot.worker.reading import BACKLOG_FILES
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.coordination.claims import ClaimRecord, Claims, LeaseTimes
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.cycle.earlier import State
+    from orchestrator.bot.cycle.unfinished import State
     from orchestrator.bot.forge.base import Forge, PullRequest
     from orchestrator.bot.journal.kept import KeptWork
     from orchestrator.core.clock import Clock

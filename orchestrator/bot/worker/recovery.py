@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.coordination.claims import ClaimRecord, Lease
-from orchestrator.bot.cycle.let_go import WORKING_LABEL
+from orchestrator.bot.cycle.held_claim import WORKING_LABEL
 from orchestrator.bot.cycle.result import Outcome
 from orchestrator.bot.git.sweep import sweep
 from orchestrator.bot.git.wip import drop_wip, load_wip

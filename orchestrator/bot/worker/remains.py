@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.cycle.earlier import (
+from orchestrator.bot.cycle.result import Outcome
+from orchestrator.bot.cycle.unfinished import (
+    PATCH_NAME,
     State,
     conversation,
     files_to_keep,
     pages_of,
     read_pages,
     trimmed_events,
+    write_private,
 )
-from orchestrator.bot.cycle.result import Outcome
-from orchestrator.bot.cycle.salvage import PATCH_NAME, write_private
 from orchestrator.bot.git.wip import load_wip, wip_ref
 from orchestrator.bot.policy.outgoing import places_of_secrets
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from orchestrator.bot.cycle.question import is_ours
-from orchestrator.bot.cycle.tasks import Remark
+from orchestrator.bot.cycle.tasks import Remark, is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import CLAIMS
 from orchestrator.bot.coordination.claims import RETRY
-from orchestrator.bot.cycle.earlier import MOST_ATTEMPTS, State, read_pages
 from orchestrator.bot.cycle.tasks import RETRY_LABEL, key_of
+from orchestrator.bot.cycle.unfinished import MOST_ATTEMPTS, State, read_pages
 from orchestrator.bot.forge.base import PullRequestState
 from orchestrator.bot.git.wip import WORK, is_key, load_wip
 from orchestrator.bot.worker.manners import has_label

@@ -7,7 +7,8 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from orchestrator.bot.cycle.earlier import (
+from orchestrator.bot.cycle.tasks import Task, TaskKind
+from orchestrator.bot.cycle.unfinished import (
     SESSION_PAGE,
     STATE_PAGE,
     BegunProposal,
@@ -19,7 +20,6 @@ from orchestrator.bot.cycle.earlier import (
     read_kept,
     read_pages,
 )
-from orchestrator.bot.cycle.tasks import Task, TaskKind
 from orchestrator.bot.git.base import Packed
 from orchestrator.core.cycle_events import Proposed, Proposing
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.bot.cycle.etiquette import Etiquette, owners_of, read_etiquette, texts_to_read
+from orchestrator.bot.cycle.repository_rules import Etiquette, owners_of, read_etiquette, texts_to_read
 
 
 def read(text: str, *paths: str) -> Etiquette:

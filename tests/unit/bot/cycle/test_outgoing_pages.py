@@ -8,10 +8,10 @@ from itertools import product
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.bot.cycle.attach import quoted
 from orchestrator.bot.cycle.evidence import Command
+from orchestrator.bot.cycle.propose import quoted
+from orchestrator.bot.cycle.repository_rules import fill_template
 from orchestrator.bot.cycle.tasks import Task
-from orchestrator.bot.cycle.template import fill_template
 from orchestrator.bot.forge.comment_sections import MARKER, composed, sections_of, with_section
 from orchestrator.bot.policy.wording import Wording
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, Change, RunKind, RunResult, Runs

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.bot.cycle.claim import Choice
 from orchestrator.bot.cycle.result import CycleResult
-from orchestrator.bot.cycle.salvage import keep_work
+from orchestrator.bot.cycle.unfinished import keep_work
 from orchestrator.core.events import Event, Warned
 
 

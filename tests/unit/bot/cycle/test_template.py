@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.bot.cycle.template import fill_template, find_template
+from orchestrator.bot.cycle.repository_rules import fill_template, find_template
 
 TEMPLATE = """<!-- Thanks! Please fill this in. -->
 ## Checklist

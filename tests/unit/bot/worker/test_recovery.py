@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.coordination.lease import Lease
-from orchestrator.bot.cycle.earlier import State, conversation, pages_of, read_pages
+from orchestrator.bot.cycle.unfinished import State, conversation, pages_of, read_pages
 from orchestrator.bot.git.reopen import reopen_clone
 from orchestrator.bot.git.wip import load_wip
 from orchestrator.bot.journal.folders import create_run_folder

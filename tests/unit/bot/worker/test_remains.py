@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.cycle.earlier import State, conversation, pages_of, read_pages
+from orchestrator.bot.cycle.unfinished import State, conversation, pages_of, read_pages
 from orchestrator.bot.git.wip import load_wip
 from orchestrator.bot.journal.open_runs import is_open
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, QuestionAsked, Resumed
