@@ -3,11 +3,15 @@ from __future__ import annotations
 import itertools
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from orchestrator.app.config.sources import SUITE_VARIABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # The same examples each time, so that more of them find more only where the code is new:
 # HYPOTHESIS_PROFILE=thorough has others each time.
@@ -19,19 +23,30 @@ _LEAKING = ("PULLWRIGHT_", "GIT_", "GITHUB_", "GH_", "OPENAI_", "ANTHROPIC_", "G
 _NUMBERS = itertools.count()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_settings_of_the_user() -> Iterator[None]:
+    """No test sees the user's keys and settings."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith(_LEAKING) and name not in SUITE_VARIABLES:
+                patch.delenv(name)
+        patch.setenv("PULLWRIGHT_CONFIG", os.devnull)
+        # Tests that start the program in a process of its own find the code under test from any folder.
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        yield
+
+
 @pytest.fixture(autouse=True)
-def own_state(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """No test sees the user's keys, settings or state; each has a state folder of its own."""
-    for name in list(os.environ):
-        if name.startswith(_LEAKING) and name not in SUITE_VARIABLES:
-            monkeypatch.delenv(name)
+def state_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program's state folder in each test, which is not there yet."""
     # Not by `mktemp`, which reads the names of all folders of the tests before.
     home = tmp_path_factory.getbasetemp() / "state" / str(next(_NUMBERS))
-    home.mkdir(parents=True)
     monkeypatch.setenv("PULLWRIGHT_HOME", str(home))
-    config = home.with_name(f"{home.name}.toml")
-    config.touch()
-    monkeypatch.setenv("PULLWRIGHT_CONFIG", str(config))
-    # Tests that start the program in a process of its own find the code under test from any folder.
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
     return home
+
+
+@pytest.fixture
+def own_state(state_of_its_own: Path) -> Path:
+    """The program's state folder, for a test that looks into it."""
+    state_of_its_own.mkdir(parents=True)
+    return state_of_its_own

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.tables import table
+
 ROOT = Path(__file__).parents[2]
 ACTION = ROOT / ".github" / "actions" / "pullwright"
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -33,21 +35,21 @@ def steps(path: Path) -> list[dict[str, Any]]:
     return [step for job in content["jobs"].values() for step in job["steps"]]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@table("path", FILES, ids=lambda path: path.name)
 def test_every_action_is_pinned_by_its_commit(path: Path) -> None:
     used = [step["uses"] for step in steps(path) if "uses" in step]
     assert used
     assert [name for name in used if not PINNED.fullmatch(name)] == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@table("path", FILES, ids=lambda path: path.name)
 def test_no_script_holds_an_expression(path: Path) -> None:
     scripts = [step["run"] for step in steps(path) if "run" in step]
     assert scripts
     assert [script for script in scripts if "${{" in script] == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@table("path", FILES, ids=lambda path: path.name)
 def test_expressions_only_name_a_value(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()
     code = [line for line in lines if not line.lstrip().startswith("#")]

@@ -4,14 +4,19 @@ A repository of `--files` files whose tests take `--seconds` is cloned, and its 
 Then, in turns: the command alone in a folder of the files, as a person types it; and the host's runs of a change of
 code alone, and of one of code and tests. What counts is the last column: the time of all that the host does (trees,
 sandbox, control test, reports, verdict), divided by the commands' own time inside. At most 1.10 is asked for.
+
+With `--installed` a set-up makes that many files of `--kilobytes` each, as a virtual environment has them; it is
+cached like the base's run, and each measured row takes a new slot of its own, as a new process does.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import shlex
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -19,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.verification.base import RunKind
+from orchestrator.bot.verification.runs import RunOptions
 from orchestrator.bot.verification.verdict import judge
 from tests.unit.bot.verification.rig import PYTEST, bench
 
@@ -55,10 +61,22 @@ _CHANGES: Mapping[str, Mapping[str, str]] = {
 }
 
 
-async def _verified(of: Bench, files: Mapping[str, str]) -> Cost:
+def _setup(number: int, kilobytes: int) -> str:
+    """A command that makes files; empty for none."""
+    made = (
+        "import os, pathlib\n"
+        f"for n in range({number}):\n"
+        "    path = pathlib.Path(f'.venv/lib/p{n // 100}/m{n}.py')\n"
+        "    path.parent.mkdir(parents=True, exist_ok=True)\n"
+        f"    path.write_bytes(os.urandom({kilobytes * 1_000}))\n"
+    )
+    return f"{sys.executable} -c {shlex.quote(made)}" if number else ""
+
+
+async def _verified(of: Bench, files: Mapping[str, str], setup: str) -> Cost:
     change = of.change(files)
     start = time.perf_counter()
-    async with of.runs() as runs:
+    async with of.runs(RunOptions(PYTEST, setup)) as runs:
         made = await runs.verify(change)
         judge(made, change)
     seconds = time.perf_counter() - start
@@ -87,17 +105,20 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=400)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--installed", type=int, default=0)
+    parser.add_argument("--kilobytes", type=int, default=25)
     parser.add_argument("--sandbox", choices=("auto", "off"), default="off")
     arguments = parser.parse_args()
     costs: dict[str, list[Cost]] = {"the command alone": [], **{name: [] for name in _CHANGES}}
     with tempfile.TemporaryDirectory() as folder:
         files = _files(arguments.files, arguments.seconds)
         with bench(Path(folder), files, sandbox=arguments.sandbox) as of:
-            asyncio.run(_verified(of, _CHANGES["code"]))
+            setup = _setup(arguments.installed, arguments.kilobytes)
+            asyncio.run(_verified(of, _CHANGES["code"], setup))
             for _ in range(arguments.rounds):
                 costs["the command alone"].append(_alone(of.clone.tree))
                 for name, change in _CHANGES.items():
-                    costs[name].append(asyncio.run(_verified(of, change)))
+                    costs[name].append(asyncio.run(_verified(of, change, setup)))
     print(f"{'':24}{'runs':>6}{'all':>10}{'own':>10}{'ratio':>8}")
     for name, found in costs.items():
         best = min(found, key=lambda cost: cost.all / cost.own)

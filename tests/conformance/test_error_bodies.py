@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from orchestrator.core.errors import (
     ContextLengthError,
     InvalidRequestError,
@@ -18,6 +16,7 @@ from orchestrator.core.errors import (
 )
 from orchestrator.engine.models.failures import count_waits, error_from_body, error_in_reply
 from tests.conformance.error_bodies import BODIES, Body, Meaning
+from tests.tables import table
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -40,7 +39,7 @@ def error_of(body: Body) -> ModelError:
     return error_from_body(body.status, {}, raw, NOW, "api.test")
 
 
-@pytest.mark.parametrize("body", BODIES, ids=lambda body: f"{body.vendor} {body.status} {body.meaning}")
+@table("body", BODIES, ids=lambda body: f"{body.vendor} {body.status} {body.meaning}")
 def test_what_a_body_means(body: Body) -> None:
     error = error_of(body)
     assert _MEANINGS.get(type(error), Meaning.OTHER) is body.meaning, error

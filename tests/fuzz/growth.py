@@ -1,6 +1,7 @@
 """Fuzz target: time. A text in which a piece is repeated four times as often takes about four times as long.
 
-It looks at a clock, so it is for use by hand on a machine that is at rest.
+It compares what two sizes cost the thread that reads them, whatever else the machine does, and measures again
+where that seems too much.
 """
 
 from __future__ import annotations
@@ -109,6 +110,8 @@ def grows(
     parts: Parts,
     noise_s: float = NOISE_S,
     stopwatch: Callable[[Reader, str], float] = seconds,
+    *,
+    small_chars: int = SMALL_CHARS,
 ) -> None:
     """Fail where the cost grows much faster than the text; measured again where it seems so.
 
@@ -117,8 +120,9 @@ def grows(
         parts: of the texts that it reads.
         noise_s: a cost below this is not looked at.
         stopwatch: runs a reader on a text and says what that cost.
+        small_chars: about so long is the smaller text; the larger one has four times as much of the piece.
     """
-    piece_chars = max(1, SMALL_CHARS // len(parts[1])) * len(parts[1])
+    piece_chars = max(1, small_chars // len(parts[1])) * len(parts[1])
     small, large = (repeated(parts, piece_chars * times) for times in (1, TIMES))
     if (slow := stopwatch(reader, large)) < noise_s:
         return

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli import main
 from tests.doubles.model_server import ModelServer, Step, plan
+from tests.doubles.templates import copied
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,7 +114,7 @@ def program(*argv: str, **environ: str) -> subprocess.CompletedProcess[str]:
 
 def git(folder: Path, *words: str) -> str:
     """What a git command prints, run as a person would."""
-    identity = ["-c", "user.name=Ada", "-c", "user.email=ada@example.com"]
+    identity = ["-c", "user.name=Ada", "-c", "user.email=ada@example.com", "-c", "maintenance.auto=false"]
     done = subprocess.run(
         ["git", "-C", str(folder), *identity, *words], capture_output=True, text=True, check=True
     )
@@ -122,10 +123,13 @@ def git(folder: Path, *words: str) -> str:
 
 def make_repository(folder: Path, files: Mapping[str, str | bytes] = FILES) -> Path:
     """A work tree with a first commit on `main`."""
-    folder.mkdir(parents=True)
-    git(folder, "init", "--quiet", "--initial-branch=main")
-    add_commit(folder, files, "First commit")
-    return folder
+
+    def make(template: Path) -> None:
+        template.mkdir()
+        git(template, "init", "--quiet", "--initial-branch=main")
+        add_commit(template, files, "First commit")
+
+    return copied(folder, ("work tree", tuple(files.items())), make)
 
 
 def add_commit(folder: Path, files: Mapping[str, str | bytes], message: str) -> None:

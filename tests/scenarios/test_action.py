@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tests.doubles.github.server import GitHub
     from tests.doubles.github.state import Repo
 
+slow = pytest.mark.slow(reason="a whole job of the action, several starts of the program")
+
 ROOT = Path(__file__).parents[2]
 ACTION = ROOT / ".github" / "actions" / "pullwright"
 NAME = "octo/calc"
@@ -128,6 +130,7 @@ def test_an_issue_becomes_a_pull_request_a_summary_and_an_artifact(
     assert job.uploads[0]["name"].startswith("pullwright-7-1-")
 
 
+@slow
 def test_no_secret_is_left_behind(job: Job, repo: Repo, stage: Stage) -> None:
     stage.script(do(FIX, PROPOSE, FINISH, text=f"My keys are {KEY} and {job.token}."))
     job.run()
@@ -137,6 +140,7 @@ def test_no_secret_is_left_behind(job: Job, repo: Repo, stage: Stage) -> None:
     assert job.token not in written
 
 
+@slow
 def test_other_peoples_words_command_neither_the_shell_nor_the_runner(
     job: Job, github: GitHub, stage: Stage, repo: Repo
 ) -> None:
@@ -159,6 +163,7 @@ def test_other_peoples_words_command_neither_the_shell_nor_the_runner(
     assert "::add-mask::" in job.runner.log
 
 
+@slow
 @pytest.mark.parametrize(
     "name", ["args", "issue", "label", "max_cycles", "model", "max_usd", "permission", "github_url"]
 )
@@ -171,6 +176,7 @@ def test_no_input_is_read_by_a_shell(job: Job, name: str, repo: Repo) -> None:
     assert obeyed(job.runner.log) == ["remove-matcher"]
 
 
+@slow
 def test_arguments_are_one_a_line(job: Job, repo: Repo, stage: Stage) -> None:
     stage.script(FIX_IT)
     job.run(args="--price=1/2\r\n\n--task\nFix add(), please\n--no-draft")
@@ -179,6 +185,7 @@ def test_arguments_are_one_a_line(job: Job, repo: Repo, stage: Stage) -> None:
     assert "Fix add(), please" in stage.told()
 
 
+@slow
 def test_an_issue_is_named(job: Job, github: GitHub, repo: Repo, stage: Stage) -> None:
     other = github.add_issue(repo, "sub() adds", "Please fix.", [])
     stage.script(FIX_IT)
@@ -186,6 +193,7 @@ def test_an_issue_is_named(job: Job, github: GitHub, repo: Repo, stage: Stage) -
     assert "sub() adds" in stage.told()
 
 
+@slow
 def test_nothing_to_do_is_no_failure_and_says_why(job: Job, repo: Repo) -> None:
     del repo  # its issue has another label
     outputs = job.run(label="none")
@@ -194,6 +202,7 @@ def test_nothing_to_do_is_no_failure_and_says_why(job: Job, repo: Repo) -> None:
     assert "no open issue has the label" in job.runner.summary
 
 
+@slow
 def test_a_failure_fails_the_job_and_still_leaves_the_record(job: Job, repo: Repo) -> None:
     del repo  # the model's script is empty: it answers 400
     assert job.run()["outcome"] == "failed"
@@ -202,6 +211,7 @@ def test_a_failure_fails_the_job_and_still_leaves_the_record(job: Job, repo: Rep
     assert list(job.artifact.iterdir())
 
 
+@slow
 def test_a_configuration_in_the_workspace_is_not_read(job: Job, repo: Repo, stage: Stage) -> None:
     (job.workspace / "pullwright.toml").write_text("this is no TOML")
     (job.workspace / "orchestrator").mkdir()
@@ -265,6 +275,7 @@ class Bench:
         return {name: value for name, _, value in pairs}
 
 
+@slow
 @pytest.mark.parametrize(
     ("status", "job_status"), [(0, 0), (3, 0), (4, 0), (5, 0), (1, 1), (2, 2), (130, 130)]
 )
@@ -282,6 +293,7 @@ def test_what_the_program_prints_is_no_command(bench: Bench) -> None:
     assert obeyed(out) == ["remove-matcher"]
 
 
+@slow
 def test_the_word_that_resumes_commands_cannot_be_guessed(bench: Bench) -> None:
     bench.says("exit 3")
     words = {bench.run()[1].split("::stop-commands::")[1].split()[0] for _ in range(3)}
@@ -289,6 +301,7 @@ def test_the_word_that_resumes_commands_cannot_be_guessed(bench: Bench) -> None:
     assert all(len(word) == 64 for word in words)
 
 
+@slow
 def test_the_program_cannot_speak_to_the_runner(bench: Bench) -> None:
     bench.says("env >&2")
     _, out = bench.run(
@@ -308,6 +321,7 @@ def test_the_program_cannot_speak_to_the_runner(bench: Bench) -> None:
     ]
 
 
+@slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_job_that_is_cancelled_waits_for_the_program_to_keep_its_work(
     bench: Bench, sent: signal.Signals
@@ -330,6 +344,7 @@ def result(**fields: Any) -> str:
     return json.dumps({"outcome": "proposed", "pull_request": None, "usd": 0.5, **fields})
 
 
+@slow
 @pytest.mark.parametrize(
     ("lines", "outputs"),
     [
@@ -355,6 +370,7 @@ def test_outputs_hold_nothing_that_others_wrote(
     assert set(bench.outputs) == {"home", "artifact", "outcome", "pull-request", "usd"}
 
 
+@slow
 def test_installing_checks_every_file_and_runs_nothing_of_the_workspace(bench: Bench) -> None:
     bench.says(
         f'echo "$PWD $*" >> {bench.folder}/calls\n'
@@ -370,6 +386,7 @@ def test_installing_checks_every_file_and_runs_nothing_of_the_workspace(bench: B
     assert bench.outputs["python"].startswith(f"{bench.folder}/pullwright-")
 
 
+@slow
 @pytest.mark.parametrize(("outcome", "told"), [("proposed", True), ("failed", True), ("no_task", False)])
 def test_the_webhook_is_told_where_there_is_news(bench: Bench, outcome: str, told: bool) -> None:  # noqa: FBT001  a table
     bench.says('echo "$# $* hook=${PULLWRIGHT_WEBHOOK-}"')

@@ -230,6 +230,7 @@ def test_without_git_the_message_says_so(repository: Path, tmp_path: Path) -> No
     assert repository.is_dir()
 
 
+@pytest.mark.slow(reason="fills a disk")
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
 def test_a_full_disk_loses_no_work(repository: Path, tmp_path: Path, stage: Stage) -> None:
     small = tmp_path / "small"

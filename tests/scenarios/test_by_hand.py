@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from tests.doubles.github.server import GitHub
 
+slow = pytest.mark.slow(reason="several whole cycles; three of this file are in the default tier")
+
 ITEM = "item-2ba994d5"
 BACKLOG = {"BACKLOG.md": "- [ ] Fix add() in calc.py\n"}
 WHICH = ("ask_question", {"question_text": "Which way?", "choices": ["Only ints", "Floats too"]})
@@ -69,6 +71,7 @@ def agree(stage: Stage, repository: Path, state: str, *, digest: str | None = No
     assert seen(stage, repository) == {"claims": state, "pulls": state, "doctor": state, "digest": expected}
 
 
+@slow
 def test_a_local_task_in_each_state_is_told_in_the_same_words(local: Stage, repository: Path) -> None:
     local.script(NOTHING)
     assert local.run().result["outcome"] == "no_task"
@@ -153,6 +156,7 @@ def test_work_is_not_forgotten_without_a_yes(local: Stage, repository: Path) -> 
     assert local.run().result["outcome"] == "proposed"
 
 
+@slow
 def test_a_retry_begins_the_count_of_attempts_anew_and_keeps_the_work(local: Stage) -> None:
     for _ in range(3):
         local.script(do(FIX), do(("read_file", {"path": "calc.py"})))
@@ -168,6 +172,7 @@ def test_a_retry_begins_the_count_of_attempts_anew_and_keeps_the_work(local: Sta
     assert "came to no end" not in (local.run("--max-rounds", "1").result["reason"] or "")
 
 
+@slow
 def test_a_name_that_is_none_or_several_is_one_line_with_the_candidates(
     local: Stage, repository: Path
 ) -> None:
@@ -187,6 +192,7 @@ def test_a_name_that_is_none_or_several_is_one_line_with_the_candidates(
     assert local.command("forget", "in calc", "--repo", str(repository)).code == 2
 
 
+@slow
 def test_a_task_goes_by_every_name_that_a_person_sees(local: Stage, repository: Path) -> None:
     local.script(FIX_IT)
     local.run()
@@ -207,6 +213,7 @@ def test_only_our_own_pull_requests_are_closed(local: Stage, repository: Path) -
     assert "closed already" in local.command("close", "1", "--repo", str(repository)).out
 
 
+@slow
 def test_a_question_says_by_which_command_it_is_answered(local: Stage, repository: Path) -> None:
     for named, key in (((), ITEM), (("--task", "Fix add(), please"), "text-")):
         local.script(ASK)
@@ -226,6 +233,7 @@ def test_a_question_says_by_which_command_it_is_answered(local: Stage, repositor
     assert (gone.code, "item-00000000 is no unticked item of BACKLOG.md" in gone.out) == (2, True)
 
 
+@slow
 def test_an_answer_that_could_be_for_two_questions_is_for_none(local: Stage, repository: Path) -> None:
     add_commit(repository, {"TODO.md": "- [ ] Document add() in calc.py\n"}, "More")
     local.script(do(WHICH), do(WHICH))
@@ -248,6 +256,7 @@ def hosted(github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Hos
     return Hosted.begin(github, stage)
 
 
+@slow
 def test_on_github_a_closed_pull_request_is_tried_again_by_the_command_that_is_named(hosted: Hosted) -> None:
     pull = hosted.propose()
     stage = hosted.stage
@@ -260,6 +269,7 @@ def test_on_github_a_closed_pull_request_is_tried_again_by_the_command_that_is_n
     assert hosted.github.violations == []
 
 
+@slow
 def test_on_github_an_issue_goes_by_its_number(hosted: Hosted) -> None:
     hosted.stage.script(NOTHING)
     assert hosted.stage.run().result["outcome"] == "no_task"
@@ -272,6 +282,7 @@ def test_on_github_an_issue_goes_by_its_number(hosted: Hosted) -> None:
     assert (done.code, "#77 is no task here" in done.err) == (2, True)
 
 
+@slow
 def test_on_github_another_persons_pull_request_is_not_closed(hosted: Hosted, github: GitHub) -> None:
     pull = hosted.propose()
     pull.author = "mallory"

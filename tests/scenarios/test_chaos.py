@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from tests.doubles.github.server import GitHub
 
+slow = pytest.mark.slow(reason="eight workers race until all tasks are done")
+
 pytestmark = pytest.mark.timeout(900)
 FULL = os.environ.get("PULLWRIGHT_TEST_CHAOS") == "full"
 WORKERS, TASKS, KILLS = (50, 20, Plan().kills) if FULL else (8, 4, 3)
@@ -36,6 +38,7 @@ def check(found: Found, plan: Plan) -> None:
     assert found.left == []
 
 
+@slow
 def test_of_workers_that_are_killed_each_task_is_done_once(github: GitHub, tmp_path: Path) -> None:
     plan = Plan(workers=WORKERS, tasks=TASKS, kills=KILLS)
     found = Siege(github, tmp_path, plan).run()
@@ -43,6 +46,7 @@ def test_of_workers_that_are_killed_each_task_is_done_once(github: GitHub, tmp_p
     assert found.killed > 0
 
 
+@slow
 def test_clocks_that_differ_by_more_than_ten_minutes_do_no_harm(github: GitHub, tmp_path: Path) -> None:
     # Twenty minutes apart, a claim of twenty minutes looks expired as soon as it is made.
     plan = Plan(

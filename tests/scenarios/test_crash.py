@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from tests.doubles.github.server import GitHub
     from tests.doubles.github.state import Repo
 
+slow = pytest.mark.slow(reason="kills the program at record after record")
+
 pytestmark = pytest.mark.timeout(600)
 SHARES = 20
 """Into so many tests the records are divided, so that they can run beside each other."""
@@ -152,6 +154,7 @@ def restart(place: Place, records: int) -> None:
         assert place.start().result["outcome"] == "no_task"
 
 
+@slow
 @pytest.mark.parametrize("share", GITHUB_SHARES)
 def test_killed_at_any_record_nothing_is_lost_and_nothing_is_done_twice(
     github: GitHub, model: ModelServer, mortal: Mortal, tmp_path: Path, share: int
@@ -174,6 +177,7 @@ def test_killed_at_any_record_nothing_is_lost_and_nothing_is_done_twice(
             break
 
 
+@slow
 @pytest.mark.parametrize("share", LOCAL_SHARES)
 def test_in_a_folder_without_a_forge_neither(
     model: ModelServer, mortal: Mortal, tmp_path: Path, share: int

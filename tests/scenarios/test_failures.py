@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from tests.doubles.github.state import Repo
     from tests.doubles.model_server import RecordedRequest, Step
 
+slow = pytest.mark.slow(reason="fills a disk")
+
 TASK = ("--task", "Fix add() in calc.py")
 BEGUN = do(FIX, text="First the sign.")
 ENDED = do(PROPOSE, FINISH, text="Now propose.")
@@ -124,6 +126,7 @@ def pushed(repo: Repo) -> list[str]:
 # Disks.
 
 
+@slow
 @needs_root
 def test_a_full_state_folder_ends_the_cycle_with_the_work_on_the_remote(
     stage: Stage, bare: Path, small: Path, own_tmp: Path, monkeypatch: pytest.MonkeyPatch
@@ -143,6 +146,7 @@ def test_a_full_state_folder_ends_the_cycle_with_the_work_on_the_remote(
     assert content(bare, branches(bare)[0], "calc.py") == FIXED.strip()
 
 
+@slow
 @needs_root
 def test_a_full_temporary_folder_is_an_error_that_says_so(
     stage: Stage, bare: Path, small: Path, monkeypatch: pytest.MonkeyPatch
@@ -161,6 +165,7 @@ def test_a_full_temporary_folder_is_an_error_that_says_so(
     assert stage.run("--repo", str(bare), *TASK).code == 0
 
 
+@slow
 @needs_root
 def test_a_temporary_folder_that_is_full_in_the_middle_loses_nothing(
     stage: Stage, bare: Path, small: Path, monkeypatch: pytest.MonkeyPatch, own_state: Path
@@ -323,12 +328,12 @@ async def test_a_clock_that_jumps_between_two_beats_does_no_harm(
     git(bare.parent / "work", "push", "--quiet", str(bare), "main")
     program, clock = built(stage, tmp_path, str(bare)), Jumping()
     program.clock = clock
-    renewed: list[Any] = []
 
     def jumped(_request: RecordedRequest) -> Step:
+        before = claims(bare)[0]["renewed_at"]
         clock.jump(seconds)
-        while not renewed or renewed[-1] == renewed[0]:
-            renewed.append(claims(bare)[0]["renewed_at"])
+        while claims(bare)[0]["renewed_at"] == before:
+            pass
         return ENDED
 
     stage.script(BEGUN, jumped, do(("write_file", {"path": "b.txt", "content": "b\n"}), PROPOSE, FINISH))

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from tests.doubles.model_server import RecordedRequest, Step
 
+slow = pytest.mark.slow(reason="a fleet of processes")
+
 BACKLOG = "- [ ] First\n"
 WRITE = ("write_file", {"path": "a.txt", "content": "a\n"})
 FIRST = do(WRITE, ("create_pull_request", {"title": "Write a", "body": ""}), FINISH)
@@ -91,6 +93,7 @@ def test_lines_for_programs(stage: Stage, fleet: Path) -> None:
     assert branches(fleet.parent / "good") == []
 
 
+@slow
 def test_it_goes_on_and_tells_how_it_is_until_somebody_ends_it(stage: Stage, fleet: Path) -> None:
     stage.script(FIRST)
     with started(fleet) as (process, out, err):
@@ -107,6 +110,7 @@ def test_it_goes_on_and_tells_how_it_is_until_somebody_ends_it(stage: Stage, fle
     assert "First" not in json.dumps(state)
 
 
+@slow
 def test_sigterm_ends_it_at_once_with_the_work_on_the_remote(stage: Stage, fleet: Path) -> None:
     asked, gate = threading.Event(), threading.Event()
 
@@ -131,6 +135,7 @@ def test_sigterm_ends_it_at_once_with_the_work_on_the_remote(stage: Stage, fleet
     assert branches(good) == []
 
 
+@slow
 def test_a_rate_limit_that_one_met_is_known_to_the_others_also_after_a_restart(
     stage: Stage, tmp_path: Path
 ) -> None:
@@ -157,6 +162,7 @@ def test_a_rate_limit_that_one_met_is_known_to_the_others_also_after_a_restart(
     assert len(stage.model.requests) == 1
 
 
+@slow
 def test_a_fleet_with_nothing_to_do_says_until_when(stage: Stage, fleet: Path) -> None:
     with started(fleet, "--cron", "0 0 29 2 *") as (process, _, err):
         said = [err.readline() for _ in range(2)][1]

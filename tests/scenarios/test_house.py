@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from tests.doubles.github.server import GitHub
 
+slow = pytest.mark.slow(reason="several whole cycles over HTTP; three of this file are in the default tier")
+
 SIGNED = f"Signed-off-by: Pullwright <{OUR_EMAIL}>"
 ASSISTED = "Assisted-by: Pullwright:openai-chat:scripted-1"
 CO_AUTHORED = f"Co-authored-by: openai-chat:scripted-1 <{OUR_EMAIL}>"
@@ -64,6 +66,7 @@ CASES: list[tuple[str, dict[str, str], tuple[str, ...], list[str]]] = [
 ]
 
 
+@slow
 @pytest.mark.parametrize(
     ("files", "flags", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
@@ -82,6 +85,7 @@ def test_the_trailers_are_those_that_the_repository_asks_for(  # noqa: PLR0913, 
     assert hosted.git("log", "-1", "--format=%an <%ae>", BRANCH) == f"Pullwright <{OUR_EMAIL}>"
 
 
+@slow
 def test_a_models_own_sign_off_is_not_the_last_word(
     github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -114,6 +118,7 @@ def test_the_owners_of_what_changed_are_named_and_called_by_nobody(
     assert body.replace("`@ada`", "").replace("`@octo/core`", "").count("@") == 0
 
 
+@slow
 def test_owners_that_the_change_itself_names_do_not_count(
     github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +129,7 @@ def test_owners_that_the_change_itself_names_do_not_count(
     assert "Code owners of what changed: `@ada`." in (hosted.pull.body or "")
 
 
+@slow
 @pytest.mark.parametrize("path", ["CONTRIBUTING.md", ".github/AI_POLICY.md", "docs/contributing.rst"])
 def test_where_machines_are_not_wanted_no_model_is_asked(
     github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch, path: str
@@ -135,6 +141,7 @@ def test_where_machines_are_not_wanted_no_model_is_asked(
     assert hosted.refs("refs/pullwright/wip/") == []
 
 
+@slow
 def test_a_person_may_go_on_in_spite_of_the_policy(
     github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +151,7 @@ def test_a_person_may_go_on_in_spite_of_the_policy(
     assert hosted.asked == 1
 
 
+@slow
 def test_the_repository_cannot_ignore_its_policy_for_us(
     github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +178,7 @@ def test_the_template_is_kept_and_the_footer_tells_the_cost(
     assert "tokens, $0.00" in footer
 
 
+@slow
 @pytest.mark.parametrize("own", [True, False])
 def test_a_workflows_own_token_is_told_of(
     github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch, *, own: bool

@@ -46,6 +46,12 @@ CHANGES: dict[str, tuple[Call, ...]] = {
     ),
 }
 CONTRACTS = ("json-plan", "native", "single-step")
+slow = pytest.mark.slow(reason="the default tier has each profile under one contract")
+EVERY = [
+    pytest.param(profile, contract, marks=() if number % len(CONTRACTS) == index else slow)
+    for number, profile in enumerate(CHANGES)
+    for index, contract in enumerate(CONTRACTS)
+]
 
 
 def say(contract: str, *wanted: Call) -> Step:
@@ -53,8 +59,7 @@ def say(contract: str, *wanted: Call) -> Step:
     return plan("Do it.", wanted) if contract == "json-plan" else calls(*wanted)
 
 
-@pytest.mark.parametrize("contract", CONTRACTS)
-@pytest.mark.parametrize("profile", CHANGES)
+@pytest.mark.parametrize(("profile", "contract"), EVERY)
 @pytest.mark.parametrize("whose", ["person", "repository"])
 def test_read_only_changes_and_proposes_nothing(
     stage: Stage, repository: Path, profile: str, contract: str, whose: str
@@ -79,8 +84,7 @@ def test_read_only_changes_and_proposes_nothing(
     assert done.code != 0
 
 
-@pytest.mark.parametrize("contract", CONTRACTS)
-@pytest.mark.parametrize("profile", CHANGES)
+@pytest.mark.parametrize(("profile", "contract"), EVERY)
 def test_the_safe_level_has_no_shell(stage: Stage, repository: Path, profile: str, contract: str) -> None:
     (shell,) = [call for call in CHANGES[profile] if "shell" in call[0]]
     stage.script(say(contract, shell), say(contract, FINISH))

@@ -181,7 +181,6 @@ def test_an_end_at_once_keeps_the_work_and_no_clone(
     assert list(scratch.iterdir()) == []
 
 
-@pytest.mark.timeout(120)
 def test_an_end_at_once_does_not_wait_for_a_claim_that_hangs(
     stage: Stage, github: GitHub, monkeypatch: pytest.MonkeyPatch, scratch: Path
 ) -> None:

@@ -14,6 +14,8 @@ from tests.scenarios.stage import FINISH, FIX_IT, FIXED, PROPOSE, Stage, do
 if TYPE_CHECKING:
     from tests.doubles.github.server import GitHub
 
+slow = pytest.mark.slow(reason="several whole cycles over HTTP; three of this file are in the default tier")
+
 UPDATE = do(("edit_file", {"path": "README.md", "old_text": "# Calc", "new_text": "# Sum"}), PROPOSE, FINISH)
 
 
@@ -47,6 +49,7 @@ LIMITS = [
 ]
 
 
+@slow
 @pytest.mark.parametrize(("flag", "reason"), LIMITS, ids=[flag for flag, _ in LIMITS])
 def test_a_limit_stops_new_tasks_and_no_upkeep(hosted: Hosted, stage: Stage, flag: str, reason: str) -> None:
     pull = hosted.propose()
@@ -61,6 +64,7 @@ def test_a_limit_stops_new_tasks_and_no_upkeep(hosted: Hosted, stage: Stage, fla
     assert hosted.asked == 2
 
 
+@slow
 @pytest.mark.parametrize(("flag", "reason"), LIMITS, ids=[flag for flag, _ in LIMITS])
 def test_below_a_limit_the_next_task_is_begun(hosted: Hosted, flag: str, reason: str) -> None:
     del reason
@@ -70,6 +74,7 @@ def test_below_a_limit_the_next_task_is_begun(hosted: Hosted, flag: str, reason:
     assert len(hosted.repo.pulls) == 2
 
 
+@slow
 def test_a_review_makes_room_for_the_next_task(hosted: Hosted) -> None:
     pull = hosted.propose()
     hosted.issue("second")
@@ -96,6 +101,7 @@ def test_a_closed_pull_request_is_a_no_until_the_issue_has_the_label(hosted: Hos
     assert hosted.asked == 2
 
 
+@slow
 def test_a_checklist_task_is_tried_again_by_a_label_on_its_pull_request(
     hosted: Hosted, github: GitHub
 ) -> None:
@@ -111,6 +117,7 @@ def test_a_checklist_task_is_tried_again_by_a_label_on_its_pull_request(
     assert hosted.asked == 2
 
 
+@slow
 def test_what_somebody_is_assigned_to_is_left_to_them(hosted: Hosted) -> None:
     hosted.repo.issues[1].assignees = ["ada"]
     for flags in ((), ("--issue", "1")):
@@ -119,6 +126,7 @@ def test_what_somebody_is_assigned_to_is_left_to_them(hosted: Hosted) -> None:
     hosted.propose()
 
 
+@slow
 def test_what_somebody_has_a_pull_request_for_is_left_to_them(hosted: Hosted, github: GitHub) -> None:
     theirs = github.add_pull(hosted.repo, "fix-add", author="grace")
     theirs.closes = (1,)
@@ -130,6 +138,7 @@ def test_what_somebody_has_a_pull_request_for_is_left_to_them(hosted: Hosted, gi
     hosted.propose()
 
 
+@slow
 def test_what_the_model_found_nothing_to_do_on_is_not_tried_again_until_somebody_says_more(
     hosted: Hosted, github: GitHub, stage: Stage
 ) -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from tests.doubles.github.server import GitHub
 
+slow = pytest.mark.slow(reason="several whole cycles; three of this file are in the default tier")
+
 
 @pytest.fixture
 def hosted(github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Hosted:
@@ -53,12 +55,14 @@ def test_beside_a_branch_of_our_name_another_folder_is_used_and_found_again(host
     assert "has an open pull request" in hosted.left_alone()
 
 
+@slow
 def test_where_no_folder_is_free_nothing_is_begun(hosted: Hosted) -> None:
     for name in ("pullwright", "pullwright-tasks"):
         hosted.git("branch", name, "main")
     assert "rename or delete one" in refused(hosted)
 
 
+@slow
 def test_a_branch_that_excludes_ours_is_left_where_it_is(hosted: Hosted) -> None:
     hosted.git("branch", f"{BRANCH}/mine", "main")
     assert hosted.propose().head == f"{BRANCH}-2"
@@ -66,6 +70,7 @@ def test_a_branch_that_excludes_ours_is_left_where_it_is(hosted: Hosted) -> None
     assert "has an open pull request" in hosted.left_alone()
 
 
+@slow
 def test_a_reference_where_ours_would_be_is_named(hosted: Hosted) -> None:
     hosted.git("update-ref", "refs/pullwright/wip", "main")
     said = refused(hosted)
@@ -79,12 +84,14 @@ def test_a_rule_that_refuses_the_branch_is_told_before_anything_is_paid(hosted: 
     assert said.endswith("/octo/calc/rules/7")
 
 
+@slow
 def test_a_rule_that_may_let_it_pass_stops_nothing(hosted: Hosted) -> None:
     hosted.repo.rules[7] = BranchRule("creation", bypass="always")
     hosted.repo.rules[8] = BranchRule("non_fast_forward")
     assert hosted.propose().head == BRANCH
 
 
+@slow
 @pytest.mark.parametrize(
     ("base", "words"),
     [("develp", "has no branch of this name; did you mean develop?"), ("v1", "it is a tag; name a branch")],
@@ -104,6 +111,7 @@ def test_a_base_on_disk(stage: Stage, repository: Path) -> None:
     assert git(repository, "for-each-ref", "refs/pullwright") == ""
 
 
+@slow
 def test_doctor_knows_of_names(hosted: Hosted) -> None:
     flags = ["--model", "openai-chat:scripted-1", "--api-url", hosted.stage.model.url, *hosted.stage.flags]
     assert "there is room below pullwright/" in hosted.stage.command("doctor", *flags).out

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.result import CycleResult
     from tests.doubles.github.server import GitHub
 
+slow = pytest.mark.slow(reason="several whole cycles over HTTP; three of this file are in the default tier")
+
 pytestmark = pytest.mark.timeout(3600)
 FULL = os.environ.get("PULLWRIGHT_TEST_CHAOS") == "full"
 rarely = pytest.mark.skipif(not FULL, reason="its like is tested above; PULLWRIGHT_TEST_CHAOS=full runs it")
@@ -74,6 +76,7 @@ def cases() -> list[Case]:
     ]
 
 
+@slow
 @pytest.mark.parametrize("case", cases() if FULL else SAMPLE, ids=str)
 async def test_after_an_outage_there_is_one_pull_request_and_nothing_is_paid_twice(
     place: Place, case: Case
@@ -119,6 +122,7 @@ async def test_a_branch_whose_pull_request_could_not_be_opened_is_gone_on_with_o
     assert list((place.folder / "first" / "unfinished").glob("*/*")) == []
 
 
+@slow
 async def test_what_only_this_machine_has_is_told_and_can_be_forgotten(place: Place) -> None:
     place.github.faults[:] = [
         outage("503", "both", since=r"GET /.*/info/refs", when=lambda: len(place.model.requests) == 2)
@@ -138,6 +142,7 @@ async def test_what_only_this_machine_has_is_told_and_can_be_forgotten(place: Pl
     assert list((place.folder / "first" / "unfinished").glob("*/*")) == []
 
 
+@slow
 async def test_a_branch_that_was_pushed_is_named_by_who_forgets_its_task(place: Place) -> None:
     await broken_off(place)
     with place.tasks("first") as desk:
@@ -151,6 +156,7 @@ async def test_a_branch_that_was_pushed_is_named_by_who_forgets_its_task(place: 
     assert len(place.model.requests) > before, "it is thought of anew"
 
 
+@slow
 @rarely
 async def test_an_outage_that_goes_on_costs_no_model_and_loses_nothing(place: Place) -> None:
     await broken_off(place)
@@ -174,6 +180,7 @@ async def test_a_base_that_moved_is_under_it_and_a_new_title_makes_no_second_bra
     assert place.show(BRANCH, "other.py") == b"x = 1\n"
 
 
+@slow
 @pytest.mark.parametrize("machine", ["first", pytest.param("other", marks=rarely)])
 async def test_a_conflict_with_the_base_is_the_models(place: Place, machine: str) -> None:
     await broken_off(place)
@@ -188,6 +195,7 @@ async def test_a_conflict_with_the_base_is_the_models(place: Place, machine: str
     check_one_pull_request(place)
 
 
+@slow
 async def test_what_waits_for_a_person_is_shown_to_them(place: Place) -> None:
     place.model.script = [do(FIX, NEWS, HELD), do(PROPOSE, FINISH)]
     await broken_off(place)
@@ -207,6 +215,7 @@ async def test_what_was_refused_once_is_not_refused_again(place: Place) -> None:
     assert "odd.py" in str(pull.body)
 
 
+@slow
 async def test_what_people_committed_is_not_replaced_and_costs_no_model(place: Place) -> None:
     await broken_off(place)
     theirs = place.github.commit(place.repo, {"calc.py": "# mine\n"}, branch=BRANCH)
@@ -219,6 +228,7 @@ async def test_what_people_committed_is_not_replaced_and_costs_no_model(place: P
     assert place.repo.pulls == {}
 
 
+@slow
 @rarely
 async def test_a_dry_run_changes_nothing_and_a_task_that_was_withdrawn_is_left(place: Place) -> None:
     await broken_off(place)
@@ -230,6 +240,7 @@ async def test_a_dry_run_changes_nothing_and_a_task_that_was_withdrawn_is_left(p
     assert (place.branches, place.repo.pulls) == (before, {})
 
 
+@slow
 @rarely
 async def test_another_try_after_a_no_replaces_the_branch_that_was_refused(place: Place) -> None:
     await place.cycle("first")
@@ -243,6 +254,7 @@ async def test_another_try_after_a_no_replaces_the_branch_that_was_refused(place
     assert [one.state for one in place.repo.pulls.values()] == ["closed", "open"]
 
 
+@slow
 async def test_a_question_that_could_not_be_put_is_put_by_the_next_cycle(place: Place) -> None:
     asking = do(FIX, ("ask_question", {"question_text": "Floats too?"}))
     place.model.script = [asking]
@@ -258,6 +270,7 @@ async def test_a_question_that_could_not_be_put_is_put_by_the_next_cycle(place: 
     assert "waits for an answer" in str((await place.cycle("first", LATER)).reason)
 
 
+@slow
 @rarely
 async def test_what_another_worker_did_meanwhile_counts_and_the_rest_is_set_aside(place: Place) -> None:
     place.github.faults[:] = [
@@ -276,6 +289,7 @@ async def test_what_another_worker_did_meanwhile_counts_and_the_rest_is_set_asid
     assert claims(place.repo.path)[0]["state"] == "released"
 
 
+@slow
 async def test_saved_work_that_is_proposed_by_now_is_not_gone_on_with(place: Place) -> None:
     assert str((await place.cycle("first", max_rounds=1)).outcome) == "limit"
     assert len(place.wip()) == 1
@@ -290,6 +304,7 @@ async def test_saved_work_that_is_proposed_by_now_is_not_gone_on_with(place: Pla
     check_one_pull_request(place)
 
 
+@slow
 async def test_a_review_that_was_answered_is_not_answered_twice(place: Place) -> None:
     await place.cycle("first")
     (pull,) = place.repo.pulls.values()

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from tests.doubles.github.server import GitHub
     from tests.doubles.github.state import Repo
 
+slow = pytest.mark.slow(reason="a whole cycle each; the first test of each class is in the default tier")
+
 KEY = "made-up-key-for-this-test-1234567890"
 NAME = "octo/calc"
 
@@ -87,6 +89,7 @@ class TestSecretsInWords:
             assert not Redactor([key]).holds_secret(record["title"])
             assert not Redactor([key]).holds_secret(record["body"])
 
+    @slow
     @pytest.mark.parametrize("spelled", [tagged, commented, referred], ids=lambda spell: spell.__name__)
     def test_a_question_neither(self, stage: Stage, repo: Repo, key: str, spelled: object) -> None:
         assert callable(spelled)
@@ -94,6 +97,7 @@ class TestSecretsInWords:
         assert stage.run("--issue", "1").code == 4
         assert not any(Redactor([key]).holds_secret(one.body) for one in repo.issues[1].comments)
 
+    @slow
     def test_a_secret_in_the_task_is_not_in_the_branchs_name(
         self, stage: Stage, repository: Path, key: str
     ) -> None:
@@ -103,6 +107,7 @@ class TestSecretsInWords:
         (branch,) = branches(repository)
         assert not Redactor([key]).holds_secret(branch)
 
+    @slow
     def test_codes_of_a_terminal_do_not_hide_one(self, stage: Stage, repository: Path, key: str) -> None:
         hidden = "\x1b[0m".join(key)
         stage.script(do(("finish", {"reason": f"no task: {hidden}"})))
@@ -111,6 +116,7 @@ class TestSecretsInWords:
         assert not Redactor([key]).holds_secret(done.out)
         assert not Redactor([key]).holds_secret(done.err)
 
+    @slow
     def test_a_command_that_is_cut_is_redacted_before(self, stage: Stage, repository: Path, key: str) -> None:
         del key
         token = "ghp" + "_" + "aB3dE5gH7jK9" * 3
@@ -119,6 +125,7 @@ class TestSecretsInWords:
         done = stage.run("--repo", str(repository), *TASK, "--allow-dangerous-tools")
         assert token[:12] not in done.result["pull_request"]["body"]
 
+    @slow
     def test_a_saved_patch_that_holds_one_is_private_and_says_so(
         self, stage: Stage, repository: Path, key: str
     ) -> None:
@@ -149,6 +156,7 @@ class TestWhatAPullRequestIsMadeOf:
         assert 10 < len(lines) <= 31
         assert "more command" in evidence
 
+    @slow
     def test_a_template_neither_notifies_nor_turns_words_into_code(
         self, stage: Stage, repository: Path
     ) -> None:
@@ -160,6 +168,7 @@ class TestWhatAPullRequestIsMadeOf:
         assert "](https://collect.example" not in body
         assert "Closes #99" not in body
 
+    @slow
     def test_a_long_template_fits(self, stage: Stage, repo: Repo, github: GitHub) -> None:
         github.commit(repo, {"pull_request_template.md": "# What\n" + "words and words\n" * 3_900})
         stage.script(do(FIX, propose("Fix add", "word " * 9_000), FINISH))
@@ -168,6 +177,7 @@ class TestWhatAPullRequestIsMadeOf:
         assert len(done.result["pull_request"]["body"]) <= 65_536
         assert done.result["pull_request"]["body"].endswith("<!-- pullwright:task:issue-1 -->")
 
+    @slow
     @pytest.mark.parametrize(
         "words",
         ["Done.\n\n<details><summary>More</summary>\n\nAll of it.\n\n<del>", "<!-- ", "===\nx", "~~~\nx"],
@@ -182,6 +192,7 @@ class TestWhatAPullRequestIsMadeOf:
         assert ours.endswith(" No command and no test was run.</sub>")
         assert body.splitlines()[-1].startswith("<!-- pullwright:task:")
 
+    @slow
     def test_a_title_of_nothing_is_no_title(self, stage: Stage, repository: Path) -> None:
         stage.script(do(FIX, propose("\U000e0041\u200b", "It subtracted.")), do(PROPOSE, FINISH))
         assert stage.run("--repo", str(repository), *TASK).code == 0
@@ -204,6 +215,7 @@ class TestTheCommentOnWhatIsHeld:
         assert "](https" not in outside
         assert not any(line.startswith("/") for line in above.splitlines())
 
+    @slow
     def test_thousands_of_them_are_counted(self, stage: Stage, repo: Repo) -> None:
         calls = [write(f".x/{'n' * 180}{number}", "x\n") for number in range(150)]
         stage.script(do(FIX, *calls), do(PROPOSE, FINISH))
@@ -212,6 +224,7 @@ class TestTheCommentOnWhatIsHeld:
         assert comment.body.count("a folder whose name begins with a dot") <= 21
         assert "130 more" in comment.body
 
+    @slow
     @pytest.mark.parametrize("odd", ["on: push\r\n", "x: \u202eevil\n"])
     def test_a_patch_that_a_comment_would_change_is_not_shown(
         self, stage: Stage, repository: Path, odd: str
@@ -222,6 +235,7 @@ class TestTheCommentOnWhatIsHeld:
         assert "diff --git" not in comment["body"]
         assert "changes.patch" in comment["body"]
 
+    @slow
     def test_it_goes_when_nothing_waits_any_more(self, stage: Stage, repository: Path) -> None:
         add_commit(repository, {WORKFLOW: "on: push\n"}, "Workflow")
         stage.script(
@@ -244,6 +258,7 @@ class TestTwoProposals:
         stage.run("--repo", str(repository), *TASK, "--allow-dangerous-tools")
         assert changed(repository) == ["calc.py"]
 
+    @slow
     def test_limits_count_all_of_it(self, stage: Stage, repository: Path) -> None:
         stage.script(
             do(FIX, write("b.py", "b = 1\n"), PROPOSE), do(write("c.py", "c = 1\n"), PROPOSE, FINISH)
@@ -252,6 +267,7 @@ class TestTwoProposals:
         assert changed(repository) == ["b.py", "calc.py"]
         assert guarded(stage, "change-size")
 
+    @slow
     def test_so_does_the_check_of_tests(self, stage: Stage, repository: Path) -> None:
         add_commit(repository, {"test_calc.py": TEST}, "A test")
         moved = "def test_other():\n    assert True\n"
@@ -263,6 +279,7 @@ class TestTwoProposals:
         (branch,) = branches(repository)
         assert "assert add" in git(repository, "show", f"{branch}:test_calc.py")
 
+    @slow
     def test_a_repaired_test_takes_the_notice_away_and_explains_the_label(
         self, stage: Stage, repository: Path
     ) -> None:
@@ -277,6 +294,7 @@ class TestTwoProposals:
         assert "An earlier version of this change took tests away" in body
         assert pull_record(stage)["labels"] == ["tests-need-review"]
 
+    @slow
     @pytest.mark.parametrize("first", [KEY[:9], "x = 1"])
     def test_a_secret_over_two_of_them_is_found(
         self, stage: Stage, repository: Path, key: str, first: str

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from tests.doubles.github.server import GitHub
 
+slow = pytest.mark.slow(reason="several whole cycles over HTTP; three of this file are in the default tier")
+
 WIP, CLAIM = "refs/pullwright/wip/issue-1", "refs/pullwright/claims/issue-1"
 WHICH = ("ask_question", {"question_text": "Which way?", "choices": ["Only ints", "Floats too"]})
 ASK = do(FIX, WHICH)
@@ -88,6 +90,7 @@ def test_until_somebody_answers_no_model_is_asked(hosted: Hosted) -> None:
     assert hosted.repo.pulls.keys() == {3}
 
 
+@slow
 @pytest.mark.parametrize("who", ["mallory", "ci[bot]", BOT])
 def test_the_answer_of_a_stranger_counts_for_nothing(hosted: Hosted, who: str) -> None:
     ask(hosted)
@@ -100,6 +103,7 @@ def test_the_answer_of_a_stranger_counts_for_nothing(hosted: Hosted, who: str) -
     assert "Floats too" not in hosted.stage.told(1)
 
 
+@slow
 @pytest.mark.parametrize(
     ("words", "told"), [("2", "2. Floats too"), ("Both, and Decimal.", "Both, and Decimal.")]
 )
@@ -125,6 +129,7 @@ def test_the_answer_of_somebody_who_may_write_goes_on_exactly_where_it_stopped_o
     assert hosted.asked == 3
 
 
+@slow
 def test_an_edit_after_the_answer_was_taken_changes_nothing(
     hosted: Hosted, stage: Stage, another_machine: Callable[[], None]
 ) -> None:
@@ -142,6 +147,7 @@ def test_an_edit_after_the_answer_was_taken_changes_nothing(
     assert "delete README.md" not in said
 
 
+@slow
 def test_a_second_question_is_a_comment_of_its_own_and_only_one_is_open(hosted: Hosted, stage: Stage) -> None:
     first = ask(hosted)
     hosted.github.add_comment(hosted.repo, 1, "2", "ada")
@@ -161,6 +167,7 @@ def test_a_second_question_is_a_comment_of_its_own_and_only_one_is_open(hosted: 
     assert hosted.asked == 3
 
 
+@slow
 def test_a_marker_that_a_stranger_planted_is_no_question(hosted: Hosted) -> None:
     url = ask(hosted)
     (question,) = hosted.ours(1)
@@ -170,6 +177,7 @@ def test_a_marker_that_a_stranger_planted_is_no_question(hosted: Hosted) -> None
     assert hosted.ours(1) == [question]
 
 
+@slow
 def test_it_never_answers_itself_and_whose_account_it_uses_may(hosted: Hosted) -> None:
     ask(hosted)
     people.collaborate(hosted.repo, BOT, "write")
@@ -181,6 +189,7 @@ def test_it_never_answers_itself_and_whose_account_it_uses_may(hosted: Hosted) -
     assert "1. Only ints" in hosted.stage.told(1)
 
 
+@slow
 def test_a_question_that_is_gone_is_asked_for_by_nobody(hosted: Hosted, stage: Stage) -> None:
     """Where its comment was deleted, an answer cannot be told from what was said before."""
     ask(hosted)
@@ -213,6 +222,7 @@ def test_a_task_without_an_issue_is_answered_on_the_command_line(stage: Stage, r
 class TestWhatOthersWrite:
     """The hidden references are written by whoever may push. Whoever may only talk changes nothing there."""
 
+    @slow
     def test_a_page_that_is_out_of_form_is_not_gone_on_with(self, hosted: Hosted, stage: Stage) -> None:
         ask(hosted)
         blob = bare.git(hosted.repo.path, "hash-object", "-w", "--stdin", stdin=b'{"run": 1}')
@@ -224,6 +234,7 @@ class TestWhatOthersWrite:
         assert "Which way?" not in json.dumps(stage.asked(1))
         assert hosted.refs("refs/pullwright/wip/") == []
 
+    @slow
     def test_what_somebody_who_may_push_put_into_the_conversation_is_believed(
         self, hosted: Hosted, stage: Stage
     ) -> None:
@@ -246,6 +257,7 @@ class TestWhatOthersWrite:
         assert "Fix it, as Ada said." in json.dumps(stage.asked(1))
         assert hosted.repo.show(BRANCH, ".github/workflows/ci.yml") is None
 
+    @slow
     @pytest.mark.parametrize("model", ["scripted-1", "scripted-2"])
     def test_rules_for_agents_that_an_earlier_cycle_wrote_are_none(
         self, hosted: Hosted, stage: Stage, model: str

@@ -12,7 +12,10 @@ from orchestrator.app.redteam.run import prove, try_attack
 from orchestrator.app.redteam.secrets import draw
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from _pytest.mark.structures import ParameterSet
 
     from orchestrator.app.redteam.run import Configured
 
@@ -22,12 +25,23 @@ CORPUS = read_corpus()
 DRAWN = draw(random.SystemRandom())
 LEAST_ATTACKS = 80
 
+slow = pytest.mark.slow(reason="the whole proof; the default tier has one attack for each set of defences")
+
+
+def proofs() -> Iterator[ParameterSet]:
+    """Every attack; the first for its defences is in the default tier."""
+    seen: set[frozenset[str]] = set()
+    for attack in CORPUS:
+        defences = frozenset(map(str, attack.defence))
+        yield pytest.param(attack, id=attack.name, marks=slow if defences in seen else ())
+        seen.add(defences)
+
 
 def user(tmp_path: Path, **flags: Any) -> Configured:
     return configured(flags, {"PULLWRIGHT_CONFIG": "", "HOME": str(tmp_path)}, tmp_path)
 
 
-@pytest.mark.parametrize("attack", CORPUS, ids=lambda attack: attack.name)
+@pytest.mark.parametrize("attack", list(proofs()))
 async def test_an_attack_is_stopped_and_succeeds_without_its_defence(attack: Attack, tmp_path: Path) -> None:
     proof = await prove(attack, user(tmp_path), DRAWN)
     assert proof.held.stopped, f"with its defence: {proof.held.success}: {proof.held.proof}"
@@ -46,6 +60,7 @@ async def test_an_attack_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.Mo
 OTHER_FORMS = ["protected-workflow", "secret-as-base64", "path-absolute", "shell-below-its-level"]
 
 
+@slow
 @pytest.mark.parametrize("name", OTHER_FORMS)
 @pytest.mark.parametrize(
     "flags",

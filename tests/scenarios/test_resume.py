@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from tests.doubles.github.state import Repo
     from tests.doubles.model_server import RecordedRequest, Step
 
+slow = pytest.mark.slow(reason="several whole cycles; three of this file are in the default tier")
+
 TASK = ("--task", "Fix add() in calc.py")
 NEWS = ("write_file", {"path": "NEWS.md", "content": "# News\n"})
 BEGUN = do(FIX, NEWS, text="First the sign.")
@@ -123,6 +125,7 @@ ENDS = {
 }
 
 
+@slow
 @pytest.mark.parametrize("case", ENDS)
 def test_whatever_ends_a_cycle_a_fresh_machine_goes_on(
     stage: Stage, bare: Path, fresh: Callable[[], None], case: str
@@ -150,6 +153,7 @@ def test_whatever_ends_a_cycle_a_fresh_machine_goes_on(
         check_went_on(stage, bare, before)
 
 
+@slow
 def test_where_the_remote_is_gone_the_patch_is_what_is_left(stage: Stage, bare: Path) -> None:
     def gone(_request: RecordedRequest) -> Step:
         bare.rename(bare.with_name("away.git"))
@@ -163,6 +167,7 @@ def test_where_the_remote_is_gone_the_patch_is_what_is_left(stage: Stage, bare: 
     assert "could not be saved on the remote" in done.err
 
 
+@slow
 def test_where_the_remote_takes_no_hidden_ref_the_patch_is_what_is_left(stage: Stage, bare: Path) -> None:
     refuse(bare, "refs/pullwright/wip/*")
     done = at_a_limit(stage, bare)
@@ -177,6 +182,7 @@ def test_where_the_remote_takes_no_hidden_ref_the_patch_is_what_is_left(stage: S
     check_went_on(stage, bare, 1)
 
 
+@slow
 @pytest.mark.parametrize("other", [("--model", "openai-chat:scripted-2"), ("--contract", "native")])
 def test_another_models_conversation_is_not_gone_on_with_but_its_work_is(
     stage: Stage, bare: Path, fresh: Callable[[], None], other: tuple[str, str]
@@ -212,6 +218,7 @@ def test_a_base_that_moved_is_merged_into(stage: Stage, bare: Path, fresh: Calla
     assert content(bare, branches(bare)[0], "other.py") == "x = 1"
 
 
+@slow
 def test_conflicts_go_to_the_model_once(stage: Stage, bare: Path, fresh: Callable[[], None]) -> None:
     at_a_limit(stage, bare)
     move_base(bare, {"calc.py": "def add(a, b):\n    return a - b  # sic\n"})
@@ -225,6 +232,7 @@ def test_conflicts_go_to_the_model_once(stage: Stage, bare: Path, fresh: Callabl
     check_went_on(stage, bare, 1)
 
 
+@slow
 def test_conflict_markers_are_not_proposed(stage: Stage, bare: Path, fresh: Callable[[], None]) -> None:
     at_a_limit(stage, bare)
     move_base(bare, {"calc.py": "def add(a, b):\n    return a - b  # sic\n"})
@@ -245,6 +253,7 @@ def say_files_were_lost(bare: Path, scratch: Path) -> None:
     git(scratch, "update-ref", ref, "HEAD")
 
 
+@slow
 @pytest.mark.parametrize("lost", [True, False])
 def test_where_files_were_lost_what_was_written_does_not_count_as_read(
     stage: Stage, bare: Path, fresh: Callable[[], None], tmp_path: Path, *, lost: bool
@@ -266,6 +275,7 @@ def test_where_files_were_lost_what_was_written_does_not_count_as_read(
 # A claim that is lost.
 
 
+@slow
 def test_a_claim_that_somebody_released_ends_the_cycle_without_a_push(stage: Stage, bare: Path) -> None:
     def released(_request: RecordedRequest) -> Step:
         key = claims(bare)[0]["task"]
@@ -318,6 +328,7 @@ def repo(github: GitHub, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Repo:
     return repo
 
 
+@slow
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_signal_in_any_phase_leaves_nothing_behind_but_the_work(  # noqa: PLR0913, PLR0917  fixtures
     stage: Stage,
@@ -397,6 +408,7 @@ def test_an_open_pull_request_with_unfinished_work_is_gone_on_with(
     assert stage.run("--issue", "1").code == 3, "now it is done"
 
 
+@slow
 def test_a_question_on_an_open_pull_request_waits_for_its_answer(
     stage: Stage, repo: Repo, github: GitHub, fresh: Callable[[], None]
 ) -> None:

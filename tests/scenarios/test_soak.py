@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 CYCLES = 24 if os.environ.get("PULLWRIGHT_TEST_CHAOS") == "full" else 6
 
 
+@pytest.mark.slow(reason="many cycles in a row")
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at itself below /proc")
 @pytest.mark.timeout(900)
 def test_cycle_after_cycle_leaves_no_folder_no_process_and_no_open_file(tmp_path: Path) -> None:

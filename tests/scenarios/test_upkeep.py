@@ -14,6 +14,8 @@ from tests.scenarios.stage import CALC, FINISH, FIXED, PROPOSE, Stage, do
 if TYPE_CHECKING:
     from tests.doubles.github.server import GitHub
 
+slow = pytest.mark.slow(reason="several whole cycles over HTTP; three of this file are in the default tier")
+
 REBASE = "pullwright:rebase"
 RENAME = ("edit_file", {"path": "README.md", "old_text": "# Calc", "new_text": "# Sum"})
 UPDATE = do(RENAME, PROPOSE, FINISH)
@@ -49,6 +51,7 @@ class TestCommitsOfPeople:
         assert hosted.tip == theirs
         assert hosted.asked == 1
 
+    @slow
     def test_the_label_of_who_may_not_write_does_not_unfreeze_it(self, hosted: Hosted) -> None:
         pull = hosted.propose()
         theirs = hosted.people_commit({"calc.py": FIXED + "# by Ada\n"})
@@ -61,6 +64,7 @@ class TestCommitsOfPeople:
         assert pull.labels == [REBASE]
         assert hosted.asked == 1
 
+    @slow
     def test_by_the_label_the_base_is_merged_on_top_of_them(self, hosted: Hosted, stage: Stage) -> None:
         pull = hosted.propose()
         ours = hosted.tip
@@ -77,6 +81,7 @@ class TestCommitsOfPeople:
         assert pull.labels == []
         assert hosted.asked == 1
 
+    @slow
     def test_a_conflict_with_them_is_resolved_on_top_of_them(self, hosted: Hosted, stage: Stage) -> None:
         pull = hosted.propose()
         theirs = hosted.people_commit({"calc.py": FIXED.replace("return", "return 0 +")})
@@ -90,6 +95,7 @@ class TestCommitsOfPeople:
         assert hosted.repo.show(BRANCH, "calc.py") == FIXED.encode()
         assert hosted.asked == 2
 
+    @slow
     def test_their_rules_for_agents_are_plain_files_until_they_are_merged(
         self, hosted: Hosted, stage: Stage
     ) -> None:
@@ -104,6 +110,7 @@ class TestCommitsOfPeople:
         assert "Instructions of the project" not in stage.told(1)
         assert hosted.asked == 2
 
+    @slow
     def test_the_label_on_what_is_up_to_date_asks_no_model(self, hosted: Hosted) -> None:
         pull = hosted.propose()
         theirs = hosted.people_commit({"more.py": "more = 1\n"})
@@ -112,6 +119,7 @@ class TestCommitsOfPeople:
         assert hosted.tip == theirs
         assert pull.labels == []
 
+    @slow
     def test_unfinished_work_is_not_pushed_as_a_replay(self, hosted: Hosted, stage: Stage) -> None:
         pull = hosted.propose()
         hosted.github.add_comment(hosted.repo, pull.number, "Rename it.", "ada")
@@ -124,6 +132,7 @@ class TestCommitsOfPeople:
         assert hosted.asked == 3
         assert hosted.repo.show(BRANCH, "README.md") == b"# Sum\n"
 
+    @slow
     def test_after_the_label_they_freeze_it_again(self, hosted: Hosted, stage: Stage) -> None:
         pull = hosted.propose()
         hosted.people_commit({"more.py": "more = 1\n"})
@@ -133,6 +142,7 @@ class TestCommitsOfPeople:
         reviews.say(hosted.github, pull, "ada", "Rename the project, please.")
         assert LEFT_TO_PEOPLE in hosted.left_alone()
 
+    @slow
     def test_a_commit_that_looks_like_ours_and_is_not_the_only_one_is_not_thrown_away(
         self, hosted: Hosted, stage: Stage
     ) -> None:
@@ -160,6 +170,7 @@ class TestTheBaseMoves:
         assert (pull.title, pull.body) == words
         assert hosted.asked == 1
 
+    @slow
     def test_a_conflict_goes_to_the_model_once(self, hosted: Hosted, stage: Stage) -> None:
         pull = hosted.propose()
         hosted.people_commit({"calc.py": CALC.replace("a - b", "b - a")}, branch="main")
@@ -174,6 +185,7 @@ class TestTheBaseMoves:
         hosted.left_alone()
         assert hosted.asked == 2
 
+    @slow
     def test_the_label_asks_once_more(self, hosted: Hosted, stage: Stage) -> None:
         pull = hosted.propose()
         hosted.people_commit({"calc.py": CALC.replace("a - b", "b - a")}, branch="main")
@@ -187,6 +199,7 @@ class TestTheBaseMoves:
         assert pull.labels == []
         assert hosted.asked == 3
 
+    @slow
     def test_a_push_between_the_look_and_ours_is_not_overwritten(self, hosted: Hosted, stage: Stage) -> None:
         pull = hosted.propose()
         reviews.say(hosted.github, pull, "ada", "Rename the project, please.")
@@ -203,6 +216,7 @@ class TestTheBaseMoves:
 
 
 class TestWords:
+    @slow
     @pytest.mark.parametrize("way", ["line", "review", "comment"])
     def test_those_of_people_who_may_write_come_before_new_issues(
         self, hosted: Hosted, stage: Stage, way: str
@@ -226,6 +240,7 @@ class TestWords:
         hosted.propose()  # the second issue: what was said is not worked on again
         assert hosted.asked == 3
 
+    @slow
     @pytest.mark.parametrize("who", ["mallory", "ci[bot]", BOT])
     def test_those_of_strangers_bots_and_ourselves_never_do(
         self, hosted: Hosted, github: GitHub, who: str
@@ -237,6 +252,7 @@ class TestWords:
         hosted.left_alone()
         assert hosted.asked == 1
 
+    @slow
     def test_they_wait_for_ten_quiet_minutes(self, hosted: Hosted, stage: Stage) -> None:
         pull = hosted.propose()
         reviews.say(hosted.github, pull, "ada", "Rename it.", at=minutes_ago(30))
@@ -248,6 +264,7 @@ class TestWords:
         assert stage.run().result["outcome"] == "proposed"
         assert hosted.asked == 2
 
+    @slow
     def test_three_rounds_are_enough(self, hosted: Hosted, stage: Stage) -> None:
         pull = hosted.propose()
         for number in range(3):
@@ -262,6 +279,7 @@ class TestWords:
         stage.run("--review-rounds", "4")
         assert hosted.asked == 5
 
+    @slow
     def test_each_round_is_told_in_our_one_comment(self, hosted: Hosted, stage: Stage) -> None:
         pull = hosted.propose()
         hosted.github.add_comment(hosted.repo, pull.number, "Pin the build.", "ada")
@@ -301,6 +319,7 @@ class TestChecks:
         assert f"````\ntests\n\n{output}\n````" in told
         assert "lint" not in told
 
+    @slow
     def test_once_for_each_commit(self, hosted: Hosted, stage: Stage) -> None:
         hosted.propose()
         check(hosted.github, hosted.repo, hosted.tip, "tests", "failure", "1 failed")
@@ -314,6 +333,7 @@ class TestChecks:
         hosted.left_alone()
         hosted.left_alone()
 
+    @slow
     def test_not_while_others_run(self, hosted: Hosted) -> None:
         hosted.propose()
         check(hosted.github, hosted.repo, hosted.tip, "tests", "failure", "1 failed")
@@ -321,6 +341,7 @@ class TestChecks:
         hosted.left_alone()
         assert hosted.asked == 1
 
+    @slow
     def test_those_of_an_older_commit_are_nobodys_task(self, hosted: Hosted) -> None:
         hosted.propose()
         check(

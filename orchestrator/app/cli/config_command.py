@@ -11,8 +11,8 @@ from orchestrator.app.cli.exit_codes import DONE
 from orchestrator.app.cli.text import as_json_text, clean
 from orchestrator.app.config import load
 from orchestrator.app.config.keys import VARIABLES
-from orchestrator.app.config.settings import KEYS, description
 from orchestrator.app.config.sources import Kind
+from orchestrator.app.options import KEYS, OPTIONS
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.masking import masked
 
@@ -70,7 +70,8 @@ def _as_json(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> str:
 
 def _as_text(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> str:
     rows = [
-        (key, _shown(getattr(loaded.settings, key)), _origin(loaded, key), description(key)) for key in KEYS
+        (key, _shown(getattr(loaded.settings, key)), _origin(loaded, key), OPTIONS[key].description)
+        for key in KEYS
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     lines = []

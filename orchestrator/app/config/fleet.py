@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.config.keys import secret_values
-from orchestrator.app.config.option import Reach
-from orchestrator.app.config.settings import KEYS, RENAMED, reach
 from orchestrator.app.config.sources import Kind, Origin, check_value, nearest_to, read_toml, unknown_key
+from orchestrator.app.options import KEYS, OPTIONS, RENAMED, Reach
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.secret_names import is_secret_name
 from orchestrator.engine.policy.secrets import Redactor
@@ -150,7 +149,7 @@ class _Reader:
             key = RENAMED.get(name, name)
             if key not in KEYS:
                 raise ConfigurationError(self._unknown(key, place))
-            if reach(key) is Reach.TYPED:
+            if OPTIONS[key].reach is Reach.TYPED:
                 flag = f"--{key.replace('_', '-')}"
                 raise ConfigurationError(f"{key} of {place} has no effect there: type {flag}")
             if key in _NOT_IN_A_FLEET:

@@ -1,4 +1,4 @@
-"""What the values of options look like: types that refuse everything else, and the words that say so."""
+"""What the values of options look like: types that refuse everything else."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from orchestrator.app.options import MOST_COMMAND_CHARS
 from orchestrator.core.git_names import is_branch_name
-
-MOST_COMMAND_CHARS = 1_000
 
 
 def _address(value: str) -> str:
@@ -66,6 +65,14 @@ def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _profile(value: str) -> str:
+    from orchestrator.engine.profiles.catalog import profile_names
+
+    if value not in profile_names():
+        raise ValueError
+    return value
+
+
 def _person(value: str) -> str:
     if set("<>") & set(value):
         raise ValueError
@@ -89,15 +96,9 @@ Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], BeforeValid
 Logins = Annotated[
     tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}(\[bot\])?$")], ...], BeforeValidator(_as_tuple)
 ]
+ProfileName = Annotated[str, AfterValidator(_profile)]
 Price = Annotated[str, Field(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6})?/[0-9]{1,6}(\.[0-9]{1,6})?$")]
 Duration = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,6}[smhd]$")]
 Cron = Annotated[str, Field(pattern=r"^[0-9A-Za-z*/,#-]{1,60}( [0-9A-Za-z*/,#-]{1,60}){4}$")]
 Zone = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_+/-]{0,60}$")]
 AppId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")]
-
-A_COMMAND = f"one command line of at most {MOST_COMMAND_CHARS:,} characters"
-A_REPORT = "a path or pattern inside the repository, such as report.xml or build/test-results/**/*.xml"
-ADDRESS = "an http:// or https:// address without a user name, a password or a #"
-ONE_LINE = "one line of text, not empty, of at most 200 characters"
-A_HOST = "a host's name such as pypi.org, *.example.com or example.com:8443"
-A_PATTERN = "a path pattern as in .gitignore"

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pydantic import ValidationError
 
 from orchestrator.app.config.keys import VARIABLES, secret_values
-from orchestrator.app.config.option import Reach
-from orchestrator.app.config.settings import AUTO, KEYS, RENAMED, Settings, allowed, kind, reach
+from orchestrator.app.config.settings import Settings
 from orchestrator.app.config.tighten import loosens, stricter
+from orchestrator.app.options import AUTO, KEYS, OPTIONS, RENAMED, Reach, flag_of, kind
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.secret_names import is_secret_name
 from orchestrator.engine.policy.secrets import Redactor
@@ -151,10 +151,10 @@ def _load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Lo
     for source in sources:
         for key, (value, place) in _as_named_now(source, notices).items():
             check_value(key, value, place)
-            if reach(key) is Reach.PROPOSE and place.kind is Kind.LOCAL_FILE:
+            if OPTIONS[key].reach is Reach.PROPOSE and place.kind is Kind.LOCAL_FILE:
                 proposed.append(place.names(key))
                 continue
-            present = values.get(key, Settings.model_fields[key].default)
+            present = values.get(key, OPTIONS[key].default)
             wanted = tuple(value) if isinstance(value, list) else value
             values[key], origin[key] = _within_reach(key, wanted, present, place), place
     if proposed and values.get("test_command") != AUTO:
@@ -182,7 +182,7 @@ def _from_flags(flags: Mapping[str, Any]) -> _Source:
     for key, value in flags.items():
         if key not in _NAMES:
             raise ConfigurationError(f"there is no option {key!r}; {_nearest(key)}")
-        source[key] = _typed(key, value), Origin(Kind.FLAG, _flag(key))
+        source[key] = _typed(key, value), Origin(Kind.FLAG, flag_of(key))
     return source
 
 
@@ -289,7 +289,9 @@ def check_value(key: str, value: Any, origin: Origin) -> None:
     try:
         Settings(**{key: value})
     except ValidationError:
-        raise ConfigurationError(f"{origin.names(key)} = {_shown(value)}: must be {allowed(key)}") from None
+        raise ConfigurationError(
+            f"{origin.names(key)} = {_shown(value)}: must be {OPTIONS[key].allowed}"
+        ) from None
 
 
 def _shown(value: Any) -> str:
@@ -309,9 +311,9 @@ def _within_reach(key: str, value: Any, present: Any, origin: Origin) -> Any:
         present: what weaker places say.
         origin: the place.
     """
-    match reach(key), origin.kind:
+    match OPTIONS[key].reach, origin.kind:
         case Reach.TYPED, Kind.ENVIRONMENT | Kind.LOCAL_FILE | Kind.USER_FILE if value != present:
-            raise ConfigurationError(f"{origin.names(key)} has no effect there: type {_flag(key)}")
+            raise ConfigurationError(f"{origin.names(key)} has no effect there: type {flag_of(key)}")
         case Reach.NEVER, Kind.LOCAL_FILE:
             raise ConfigurationError(f"{origin.names(key)} has no effect there{_BROUGHT}{_elsewhere(key)}")
         case Reach.TIGHTEN, Kind.LOCAL_FILE:
@@ -328,19 +330,15 @@ _BROUGHT = ", because a repository may bring that file along; "
 
 
 def _elsewhere(key: str) -> str:
-    return f"give {_flag(key)} or set {PREFIX}{key.upper()}"
+    return f"give {flag_of(key)} or set {PREFIX}{key.upper()}"
 
 
 def _named_as(place: Origin, key: str) -> str:
     """An option's name as it is written at a place of this kind."""
     match place.kind:
         case Kind.FLAG:
-            return _flag(key)
+            return flag_of(key)
         case Kind.ENVIRONMENT:
             return f"{PREFIX}{key.upper()}"
         case _:
             return key
-
-
-def _flag(key: str) -> str:
-    return f"--{key.replace('_', '-')}"

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
-from orchestrator.app.config.option import Reach
-from orchestrator.app.config.settings import AUTO, KEYS, RENAMED, Settings, allowed, reach
+from orchestrator.app.config.settings import Settings
+from orchestrator.app.options import AUTO, KEYS, OPTIONS, RENAMED, Reach, choices
 from orchestrator.core.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-_RANKS: Mapping[str, tuple[Any, ...]] = {
-    "permission": ("read-only", "safe", "dangerous"),
-    "comments": ("none", "writers", "quoted"),
-    "draft": (True, False),
-    "require_tests": (True, False),
-}
-"""Values in order, the strictest first. Of numbers the smaller is stricter, of lists both count."""
 
 _OF_THE_WHOLE_RUN = frozenset({"max_cycles"})
 
@@ -29,7 +18,7 @@ def stricter(key: str, one: Any, other: Any) -> Any:
     """The stricter of two values of an option that may be tightened."""
     if isinstance(one, tuple):
         return (*one, *(item for item in other if item not in one))
-    if ranks := _RANKS.get(key):
+    if ranks := choices(key):
         return min(one, other, key=ranks.index)
     return min((value for value in (one, other) if value is not None), default=None)
 
@@ -61,7 +50,7 @@ def tightened(settings: Settings, text: str, place: str) -> tuple[Settings, list
     values, notes = _values(text, place)
     changes: dict[str, Any] = {}
     for key in [key for key in KEYS if key in values]:
-        match reach(key):
+        match OPTIONS[key].reach:
             case Reach.TIGHTEN if key in _OF_THE_WHOLE_RUN:
                 notes.append(f"{key} in {place} has no effect: it counts for the whole run, not for a cycle")
             case Reach.TIGHTEN:
@@ -97,4 +86,4 @@ def _valid(key: str, value: Any, place: str) -> Any:
     try:
         return getattr(Settings(**{key: value}), key)
     except ValidationError:
-        raise ConfigurationError(f"{key} in {place}: must be {allowed(key)}") from None
+        raise ConfigurationError(f"{key} in {place}: must be {OPTIONS[key].allowed}") from None

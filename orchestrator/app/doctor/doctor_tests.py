@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.app.config import LOCAL_FILE, tightened
-from orchestrator.app.config.settings import AUTO
 from orchestrator.app.doctor.doctor_findings import (
     Finding,
     Group,
@@ -26,6 +25,7 @@ from orchestrator.app.doctor.doctor_findings import (
     skipped,
     warning,
 )
+from orchestrator.app.options import AUTO
 from orchestrator.app.wiring.guards import choose_sandbox, sandbox_options
 from orchestrator.app.wiring.testing import (
     allowing,

@@ -34,20 +34,10 @@ from orchestrator.engine.contracts.native import Native, SingleStep
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.models.catalog import Provider, facts
 from orchestrator.engine.models.known_models import family_of, thinks
-from orchestrator.engine.profiles.anthropic import anthropic
-from orchestrator.engine.profiles.gemini import gemini
-from orchestrator.engine.profiles.minimal import minimal
-from orchestrator.engine.profiles.openai import openai
-from orchestrator.engine.profiles.planner import planner
-from orchestrator.engine.profiles.small import small
+from orchestrator.engine.profiles.catalog import make_profile
 from orchestrator.engine.session.limits import Limits
 from orchestrator.engine.session.worst_case import MIN_REPLY_TOKENS, Need
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
-from orchestrator.engine.tools.edit import edit_file
-from orchestrator.engine.tools.files import read_file, write_file
-from orchestrator.engine.tools.registry import ToolRegistry
-from orchestrator.engine.tools.search import glob, grep, list_dir
-from orchestrator.engine.tools.shell import run_shell_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +54,6 @@ if TYPE_CHECKING:
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.profiles.base import Profile
-    from orchestrator.engine.tools.base import Tool
     from orchestrator.engine.web.base import WebAccess
 
 
@@ -312,12 +301,6 @@ def _environment(program: Program, tree: Path, submodules: list[str]) -> Executi
     )
 
 
-_VENDORS: dict[str, Callable[..., Profile]] = {
-    "openai": openai,
-    "anthropic": anthropic,
-    "gemini": gemini,
-    "minimal": minimal,
-}
 _FAMILY_OF_PROVIDER = {
     Provider.OPENAI_RESPONSES: "openai",
     Provider.ANTHROPIC: "anthropic",
@@ -371,26 +354,14 @@ def cycle_profile(  # noqa: PLR0913  what the user chose, then what the cycle br
     running = () if tests is None else (run_tests(tests),)
     proposing = create_pull_request(propose, is_timed=tests is None)
     controls = (*running, proposing, ask_question(), finish(may_finish))
-    if name == "planner":
-        profile = planner(ToolRegistry.unchecked((*_planner_tools(), *online, *controls)))
-    elif name == "small":
-        able = (proposing, finish(may_finish))  # nobody could answer what it would ask
-        thinking = chosen.ref is not None and thinks(chosen.ref.name)
-        profile = small(ToolRegistry.unchecked((*_small_tools(), *online, *able)), thinks=thinking)
-    else:
-        profile = _VENDORS[name](web=online, custom=controls, dangerous=dangerous)
+    profile = make_profile(name, web=online, custom=controls, dangerous=dangerous)
+    if not profile.has_role:
         profile = replace(profile, base_prompt=f"{profile.base_prompt}\n\n{render('cycle/role')}")
     if chosen.ref is None:
         return profile
+    if thinks(chosen.ref.name):
+        # It needs room for its thoughts, and comes to repeat itself where they are the likeliest ones.
+        profile = replace(profile, max_output_tokens=None, temperature=None)
     known = facts(chosen.api_url, chosen.ref.name)
     known = replace(known, reasoning=chosen.reasoning, streaming=chosen.streaming)
     return profile.for_model(chosen.model, known)
-
-
-def _small_tools() -> tuple[Tool, ...]:
-    whole, part = write_file("small/write_file", keeps_tail=True), edit_file("small/edit_file")
-    return (whole, read_file(), part, run_shell_command())
-
-
-def _planner_tools() -> tuple[Tool, ...]:
-    return (read_file(), list_dir(), grep(), glob(), edit_file(), write_file(), run_shell_command())

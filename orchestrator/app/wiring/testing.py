@@ -8,7 +8,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from orchestrator.app.config import LOCAL_FILE
-from orchestrator.app.config.settings import AUTO
+from orchestrator.app.options import AUTO
 from orchestrator.app.wiring.guards import told_of_refusals
 from orchestrator.bot.cycle.verify import tell_runs
 from orchestrator.bot.git.owner import address_key

@@ -99,7 +99,8 @@ class Trees:
 
         What is in the way of such a path, as a file is of a folder, is gone too.
         """
-        taken = [found for found in differences(self._git, onto, source) if found.path in paths]
+        listed = differences(self._git, onto, source) if paths else ()
+        taken = [found for found in listed if found.path in paths]
         if not taken:
             return self.tree_of(onto)
         # What goes makes room for what comes.

@@ -146,7 +146,7 @@ def _patterns() -> _Patterns:
         invisible=compiled(_INVISIBLE),
         visible_use=compiled("|".join(_VISIBLE_USES)),
         kinds=compiled("|".join(f"({expression})" for _, expression in _KINDS)),
-        marks=compiled(rf"(?<={_MARK}{{{MOST_MARKS}}}){_MARK}++"),
+        marks=compiled(rf"(?<={_MARK}{{{MOST_MARKS}}})(?>{_MARK}+)"),
         mark=compiled(_MARK),
     )
 

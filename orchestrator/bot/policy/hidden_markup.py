@@ -66,15 +66,17 @@ _PLAIN_ATTRIBUTE = re.compile(
     r"|v?align=(?:left|right|center|middle|top|bottom|justify|baseline)|open=(?:open|true)?"
 )
 _PLAIN_STYLE = re.compile(
-    r"(?:\s*(?:color:\s*(?:blue|brown|gr[ae]y|green|orange|purple|red)|font-weight:\s*(?:bold|normal|[4-9]00)"
+    r"(?>(?:\s*(?:color:\s*(?:blue|brown|gr[ae]y|green|orange|purple|red)|font-weight:\s*(?:bold|normal|[4-9]00)"
     r"|font-style:\s*(?:italic|normal)|text-align:\s*(?:left|right|center|justify)"
-    r"|(?:max-)?(?:width|height):\s*(?:auto|[1-9]\d{1,3}(?:px|%)?))\s*;?)*+\s*"
+    r"|(?:max-)?(?:width|height):\s*(?:auto|[1-9]\d{1,3}(?:px|%)?))\s*;?)*)\s*"
 )
 _PLAIN_COLOUR = re.compile(r"blue|brown|gr[ae]y|green|orange|purple|red")
 _HIDING_CLASS = re.compile(
     r"(?:^|\s)(?:d-none|hid\w*|invisible|screen-reader\S*|sr-only|visually-hidden)(?:\s|$)"
 )
-_DEFINITION = re.compile(r"\[(?:[^\[\]\\]|\\.)++\]:\s*+(?P<target><(?:[^<>\n\\]|\\.)*+>|\S++)", re.DOTALL)
+_DEFINITION = re.compile(
+    r"\[(?>(?:[^\[\]\\]++|\\.)+)\]:\s*+(?P<target><(?>(?:[^<>\n\\]++|\\.)*)>|\S++)", re.DOTALL
+)
 
 
 def may_hold_markup(text: str) -> bool:

@@ -34,8 +34,8 @@ DEEPEST_PARENTHESES = 32
 _NAME = r"[A-Za-z][A-Za-z0-9-]*+"
 # https://spec.commonmark.org/0.31.2/#raw-html. Repeats are possessive, or end where no second try can run on.
 TAG = (
-    rf"<(?:(?P<name>{_NAME})(?P<attributes>(?:\s++[A-Za-z_:][A-Za-z0-9_.:-]*+"
-    r"(?:\s*+=\s*+(?:[^\s\"'=<>`]++|'[^']*+'|\"[^\"]*+\"))?+)*+)\s*+/?"
+    rf"<(?:(?P<name>{_NAME})(?P<attributes>(?>(?:\s++[A-Za-z_:][A-Za-z0-9_.:-]*+"
+    r"(?>(?:\s*+=\s*+(?:[^\s\"'=<>`]++|'[^']*+'|\"[^\"]*+\"))?))*))\s*+/?"
     rf"|/(?P<close>{_NAME})\s*+)>"
 )
 _FOOTNOTE = re.compile(r"^[ \t>*+\-\d.)]*+\[\^(?P<label>[^\]\r\n]++)\]:", re.MULTILINE)

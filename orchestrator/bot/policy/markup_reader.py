@@ -23,7 +23,7 @@ ATTRIBUTE = (  # https://html.spec.whatwg.org/multipage/parsing.html#before-attr
 # Repeats are possessive, or end where no second try can run on: time is linear.
 _STRICT_TAG = re.compile(TAG, re.ASCII)
 _LOOSE_TAG = re.compile(
-    rf"<(?:(?P<name>[A-Za-z][^\s/>]*+)|/(?P<close>[A-Za-z][^\s/>]*+))(?P<attributes>(?:[\s/]++|{ATTRIBUTE})*+)>",
+    rf"<(?:(?P<name>[A-Za-z][^\s/>]*+)|/(?P<close>[A-Za-z][^\s/>]*+))(?P<attributes>(?>(?:[\s/]++|{ATTRIBUTE})*))>",
     re.ASCII,
 )
 _AUTOLINK = re.compile(
@@ -38,7 +38,7 @@ _FENCE = re.compile(r"(?:`{3,}+|~{3,}+)(?P<info>[ \t]*+(?P<language>[^\s`]*+)(?P
 _MORE_LANGUAGES = "bat cmd csproj dotenv env gitignore gradle jsonc log mjs none output plain plaintext ps1"
 _MORE_LANGUAGES += " razor sh-session stacktrace suggestion svelte traceback txt vue"
 _TABLE_RULE = re.compile(
-    r"^[ \t>]*+\|?[ \t]*+:?-++:?[ \t]*+(?:\|[ \t]*+:?-++:?[ \t]*+)*+\|?[ \t]*+$", re.MULTILINE
+    r"^[ \t>]*+\|?[ \t]*+:?-++:?[ \t]*+(?>(?:\|[ \t]*+:?-++:?[ \t]*+)*)\|?[ \t]*+$", re.MULTILINE
 )
 _BAR = re.compile(r"\\.|\|")
 _HTML_START = re.compile(r"[<&\[\]$]")
@@ -47,11 +47,12 @@ _DECLARATION = re.compile("<![A-Za-z]")
 _TAG_START = re.compile("</?[A-Za-z]")
 _CELL_END = re.compile(r"[|\r\n]")
 _PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
-_POINTED = re.compile(r"<(?:[^<>\n\\]|\\.)*+>")
+_POINTED = re.compile(r"<(?>(?:[^<>\n\\]++|\\.)*)>")
 _SIGNS = re.compile(rf"{ESCAPED}|[()\t\n ]")
 _BLANKS = re.compile(r"[ \t\n]*+")
 _TITLE_AND_END = re.compile(
-    r"(?P<title>[ \t\n]++(?:\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'|\((?:[^()\\]|\\.)*+\)))?+[ \t\n]*+\)",
+    r"(?>(?P<title>[ \t\n]++(?:\"(?>(?:[^\"\\]++|\\.)*)\"|'(?>(?:[^'\\]++|\\.)*)'|\((?>(?:[^()\\]++|\\.)*)\)))?)"
+    r"[ \t\n]*+\)",
     re.DOTALL,
 )
 _PLAIN_ADDRESS = re.compile(
@@ -68,8 +69,8 @@ _SEEN_COMMANDS = (
     " omega Omega partial phi Phi pi Pi pm prod psi Psi quad rho right rightarrow sigma Sigma sim sin sqrt subset sum"
     " tan tau text theta Theta tilde times to vec xi zeta"
 )
-_PLAIN_MATHEMATICS = re.compile(rf"(?:[^\\%]|\\(?:{'|'.join(_SEEN_COMMANDS.split())})(?![A-Za-z@]))*+")
-_LABEL = re.compile(r"\[((?:[^\[\]\\]|\\.){0,999}+)\]", re.DOTALL)
+_PLAIN_MATHEMATICS = re.compile(rf"(?>(?:[^\\%]++|\\(?:{'|'.join(_SEEN_COMMANDS.split())})(?![A-Za-z@]))*)")
+_LABEL = re.compile(r"\[((?>(?:[^\[\]\\]|\\.){0,999}))\]", re.DOTALL)
 _LONGEST_LABEL_CHARS = 999  # https://spec.commonmark.org/0.31.2/#link-label
 _LONGEST_NUMBER = 3
 PLAIN_ALT = frozenset({"", "image"})

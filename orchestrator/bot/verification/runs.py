@@ -114,6 +114,7 @@ class HostRuns:
         self._failed_setups: dict[str, str] = {}
         self._setup_trees: dict[str, str] = {}
         self._restorable: dict[str, tuple[str, ...]] = {}
+        self._changes: dict[str, Sequence[FileChange]] = {}
         self._base_tree = ""
         self._control: ControlTest | None = None
         """Where the test that must fail is, once the base has shown that it fails."""
@@ -157,6 +158,7 @@ class HostRuns:
 
     async def _verify(self, change: Change, runs: Runs) -> Runs:
         before = await self._before()
+        self._changes[change.tree] = change.files
         after = await self._whole(RunKind.AFTER, change.tree)
         kept_tree, restored = await _in_thread(self._kept_tree, change)
         kept = await self._whole(RunKind.KEPT, kept_tree)
@@ -261,10 +263,15 @@ class HostRuns:
             )
 
         text_of = partial(self._trees.text, self._base_tree, most_bytes=_TEST_FILE_BYTES)
-        changes = self._trees.changes(self._base_tree, tree)
         entries = self._trees.entries(self._base_tree)
-        self._restorable[tree] = self._files.restored(changes, entries, is_installed, text_of)
+        self._restorable[tree] = self._files.restored(self._changed(tree), entries, is_installed, text_of)
         return self._restorable[tree]
+
+    def _changed(self, tree: str) -> Sequence[FileChange]:
+        """Everything in which a tree differs from the base."""
+        if tree not in self._changes:
+            self._changes[tree] = self._trees.changes(self._base_tree, tree)
+        return self._changes[tree]
 
     async def _new(self, change: Change) -> RunResult | None:
         """The change's tests on the base's code; None where it has no test that is new or changed."""
@@ -470,7 +477,7 @@ class HostRuns:
         key = _digest(tree, self._options.setup, self._options.sandbox, self._options.conditions)
         if key in self._failed_setups:
             raise _UnfitTreeError(self._failed_setups[key])
-        if slot.has_setup(key):
+        if await _in_thread(slot.has_setup, key):
             return key
         await _in_thread(self._export, slot, tree)
         environment = self._environment(slot.tree)
@@ -490,8 +497,7 @@ class HostRuns:
     def _setup_tree(self, tree: str) -> str:
         """The base with what of a tree a set-up depends on."""
         if tree not in self._setup_trees:
-            changes = self._trees.changes(self._base_tree, tree) if tree != self._base_tree else ()
-            steering = {change.path for change in changes if self._files.steers_setup(change)}
+            steering = {change.path for change in self._changed(tree) if self._files.steers_setup(change)}
             self._setup_trees[tree] = self._trees.mixed(self._base_tree, tree, steering)
         return self._setup_trees[tree]
 

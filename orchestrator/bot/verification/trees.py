@@ -53,7 +53,7 @@ _RUNNERS = frozenset(
 """What a run of Python's tests imports before any test."""
 _IMPORT_ROOTS = frozenset({"", "src", "lib", "python"})
 _RUST_TESTS = re.compile(
-    rb"^#\[cfg\(test\)\][ \t]*\r?\n(?:#\[[^\n]*\n)*(?:pub(?:\(\w+\))? )?mod \w+ \{[ \t]*\r?\n(?:(?!\}|#\[cfg\(test)[^\n]*\n)*+\}\s*\Z",
+    rb"^#\[cfg\(test\)\][ \t]*\r?\n(?:#\[[^\n]*\n)*(?:pub(?:\(\w+\))? )?mod \w+ \{[ \t]*\r?\n(?>(?:(?!\}|#\[cfg\(test)[^\n]*\n)*)\}\s*\Z",
     re.MULTILINE,
 )
 """The module of tests at the end of a source file, as rustfmt lays it out. A file that is written otherwise is code."""

@@ -23,11 +23,11 @@ _LONGEST_EXCERPT_CHARS = 100
 _THOUGHTS = re.compile(r"\s*<(think|thinking|reasoning)>.*?(?:</\1>|\Z)", re.DOTALL)
 _END_OF_THOUGHTS = "</think>"
 _START = re.compile(
-    r"""\{(?:[\s,]|\ufeff)*+(?:["'“”„\u2018]|(?:plan|tool_calls|tool_name)\b|//|/\*|\#)|\[[\s,]*+(?:\{|//|/\*)""",
+    r"""\{[\s,\ufeff]*+(?:["'“”„\u2018]|(?:plan|tool_calls|tool_name)\b|//|/\*|\#)|\[[\s,]*+(?:\{|//|/\*)""",
     re.VERBOSE,
 )
 _OPEN_FENCE = re.compile(r"`{3,}[ \t]*(?:json[c5]?)?[ \t]*\r?\n?[ \t]*\Z", re.IGNORECASE)
-_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
+_STRING_OR_BRACKET = re.compile(r'"(?>(?:[^"\\]++|\\.)*)(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
 _WORD_OF_A_PLAN = re.compile(r"tool_|\bplan\b")
 # What is left over where a quotation mark or a bracket ended the JSON too early, or began it too late.
 _CALL_OUTSIDE = re.compile(r"""tool_(?:calls|name)["'“”\u2018\u2019]\s*+:""")

@@ -46,7 +46,7 @@ _DOUBLE = '"“”„'
 _SINGLE = "'\u2018\u2019"
 _KINDS = ('"', "'", _DOUBLE, _SINGLE)
 _BODIES = {
-    mark: re.compile(rf"[^{kind}\\]*+(?:\\.[^{kind}\\]*+)*+", re.DOTALL)
+    mark: re.compile(rf"[^{kind}\\]*+(?>(?:\\.[^{kind}\\]*+)*)", re.DOTALL)
     for kind in _KINDS
     for mark in kind
     if len(kind) == 1 or mark not in "\"'"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Rule = tuple[re.Pattern[bytes], Callable[[Match], bytes]]
     Span = tuple[int, int]
 
-# Time stays linear: what repeats without a bound gives nothing back (`++`), and no place inside of it is a start. What
+# Time stays linear: what repeats without a bound gives nothing back (`++`, `(?>...)`), and no place inside of it is a start. What
 # begins with one certain character is found quickly.
 _BACKSLASH = re.compile(
     rb"\\(?<!\\\\)\\*+(?:u([Dd][89ABab][0-9A-Fa-f]{2})\\++u([Dd][C-Fc-f][0-9A-Fa-f]{2})"
@@ -28,22 +28,23 @@ _PERCENT = re.compile(rb"%(?:25)*+([0-9A-Fa-f]{2})")
 _QUOTED_PRINTABLE = re.compile(rb"=(?:([0-9A-Fa-f]{2})|\r?\n)")
 _CODE_POINT = re.compile(rb"\+([0-9A-Fa-f]{4,6})")
 _NUMBER = re.compile(rb"0[xXoO](?=[0-9A-Fa-f])")
+_BINARY_NUMBER = re.compile(rb"0[bB]([01]{6,8})(?![01])")
 _CALL = re.compile(rb"\((?=[ \t]{0,4}(?:0[xX])?[0-9A-Fa-f]{2,4}[ \t]{0,4}\))")
-_BINARY = re.compile(rb"(?<![0-9A-Za-z])(?:[01]{8})++(?![0-9A-Za-z])")
+_BINARY = re.compile(rb"(?<![0-9A-Za-z])(?>(?:[01]{8})+)(?![0-9A-Za-z])")
 _BITS = bytes(49 if byte in b"01" else 50 for byte in range(256))
 _NO_LETTERS = bytes(byte for byte in range(128) if not chr(byte).isalnum())
 _MANY_BITS = b"1" * 64
 # od, xxd, hexdump: the offset, numbers, and what they are as text (https://www.gnu.org/software/coreutils/od).
 _DUMP = re.compile(
     rb"\n[ \t]{0,8}(?:0x)?[0-9A-Fa-f]{6,16}:?(?=[ \t])"
-    rb"(?:(?:((?: (?:[0-9A-Fa-f]{8}|[0-9A-Fa-f]{4}|[0-9A-Fa-f]{2})(?= ))++)[ ]{2,64}[^\n]{1,140}"
-    rb"|((?:[ ]{1,2}[0-9A-Fa-f]{2,16})++)[ ]{1,64}[|>][^\n]{1,140})(?=\n))?"
+    rb"(?:(?:((?>(?: (?:[0-9A-Fa-f]{8}|[0-9A-Fa-f]{4}|[0-9A-Fa-f]{2})(?= ))+))[ ]{2,64}[^\n]{1,140}"
+    rb"|((?>(?:[ ]{1,2}[0-9A-Fa-f]{2,16})+))[ ]{1,64}[|>][^\n]{1,140})(?=\n))?"
 )
 _LINE_NUMBER = re.compile(
     rb"\n[ \t]{0,8}[\[(\"']{0,2}[0-9]{1,6}[\])\"']{0,2}(?:[ \t]{1,8}|[ \t]{0,4}[:.)|=,>-]{1,3}[ \t]{0,8})"
     rb"(?=[^\s][^\n]{0,23}\n)"
 )
-_WIDE = re.compile(rb"(?:[\x80-\xff]++[\x00-\x7f]{0,2})++")
+_WIDE = re.compile(rb"(?>(?:[\x80-\xff]++[\x00-\x7f]{0,2})+)")
 
 _ASCII_OR_NOT = bytes(byte & 0x80 for byte in range(256))
 _LINES = bytes(
@@ -167,6 +168,10 @@ def _character(number: int, match: Match) -> bytes:
     return plain_letters(chr(number)).encode("utf-8", "surrogatepass")
 
 
+def _binary(match: Match) -> bytes:
+    return bytes((int(match[1], 2),))
+
+
 def _byte(match: Match) -> bytes:
     return bytes((int(match[1], 16),)) if match[1] else b""
 
@@ -237,4 +242,5 @@ _RULES: tuple[Rule, ...] = (
     (_CODE_POINT, _code_point),
     (_CALL, _nothing),
     (_NUMBER, _nothing),
+    (_BINARY_NUMBER, _binary),
 )

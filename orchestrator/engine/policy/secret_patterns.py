@@ -197,7 +197,8 @@ _ANYWHERE = (
     Pattern(
         (b"-----",),
         rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-----"
-        rb"(?:[A-Za-z0-9+/=\s:;,.\\\"'>|()]|-(?!----))*+(?:-----END [A-Z0-9 ]{0,60}-----)?",
+        rb"(?>[A-Za-z0-9+/=\s:;,.\\\"'>|()]*+(?:-(?!----)[A-Za-z0-9+/=\s:;,.\\\"'>|()]*+)*)"
+        rb"(?:-----END [A-Z0-9 ]{0,60}-----)?",
     ),
     # Headers, as a server, curl or a program's source writes them. `{token}` and `<token>` are no values.
     Pattern(

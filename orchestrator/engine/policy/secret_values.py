@@ -163,7 +163,7 @@ def _in_numbers(data: bytes, *, rarely: bool) -> Iterator[str]:
     """Encodings in digits, hexadecimal ones among them, of which sixteen hold four characters or more."""
     yield data.hex()
     if rarely:
-        for form in ("{}", "{:03o}", "{:04o}"):
+        for form in ("{}", "{:o}", "{:03o}", "{:04o}"):
             yield "".join(map(form.format, data))
         for wide in (_utf_16(data, "little"), _utf_16(data, "big")):
             yield wide.hex()

@@ -27,7 +27,7 @@ class Profile:
     """Tools and words that suit a family of models, whatever protocol carries them.
 
     Attributes:
-        name: `planner`, `openai`, `anthropic`, `gemini`, `minimal` or `small`.
+        name: one of `profile_names()`.
         tools: all tools, dangerous ones included; the gate and the prompt leave those out in
             safe mode. A host registers its own over them; the latest of a name wins.
         base_prompt: the first part of the system prompt, already rendered.
@@ -45,6 +45,7 @@ class Profile:
         supports_streaming: its replies can be had in pieces; else they are asked for whole.
         context_window_size: how many tokens it can read; None where that is not known, and no warning is due.
         is_brief: its models are given no more than they need.
+        has_role: its prompt tells how a task is done and proposed; else the bot adds that.
         max_output_tokens: the longest reply, where the session sets none; None leaves it to the server.
         temperature: what suits the models of this profile, where the session sets none and no call
             failed since something was changed; None sends none.
@@ -68,6 +69,7 @@ class Profile:
     context_window_size: int | None = None
     knowledge_cutoff: str = ""
     is_brief: bool = False
+    has_role: bool = False
     max_output_tokens: int | None = None
     temperature: float | None = None
     price: Price | None = None

@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.core.prompts import render
 from orchestrator.engine.profiles.base import Profile
+from orchestrator.engine.tools.control import RUN_TESTS
+from orchestrator.engine.tools.edit import edit_file
+from orchestrator.engine.tools.files import read_file, write_file
+from orchestrator.engine.tools.registry import with_custom
+from orchestrator.engine.tools.shell import run_shell_command
 
 if TYPE_CHECKING:
-    from orchestrator.engine.tools.registry import ToolRegistry
+    from orchestrator.engine.tools.base import Tool
 
 
 REPLY_TOKENS = 2_048
 """A file of 150 lines and a pull request. Small models come to repeat themselves, and then never end."""
 
+_NOT_SHOWN = frozenset({"ask_question", RUN_TESTS})
+"""Nobody could answer what it would ask, and the host runs the tests anyway."""
 
-def small(tools: ToolRegistry, *, thinks: bool = False) -> Profile:
-    """The profile over these tools.
+
+def small(*, web: tuple[Tool, ...] = (), custom: tuple[Tool, ...] = (), dangerous: bool = False) -> Profile:
+    """The profile `small`.
 
     A model of a few billion parameters repairs a short program when it may write it down again, and fails when
     it has to quote the lines that it changes, so the prompt asks for whole files. Its likeliest
-    reply is its best one; the one after a failed call is drawn, so that it is another. A model that thinks
-    first needs room for that, and comes to repeat itself where its thoughts are the likeliest ones, so that its
-    replies are as it gives them by itself.
+    reply is its best one; the one after a failed call is drawn, so that it is another.
 
     Args:
-        tools: what the model can call.
-        thinks: it thinks before it answers.
+        web: the web tools; none if the session has no web.
+        custom: tools of the host, after the others, without those for questions and for running tests.
+        dangerous: changes nothing here, because the prompt names no dangerous tool.
     """
-    base_prompt = render("profiles/small")
-    profile = Profile("small", tools, base_prompt, is_brief=True)
-    return profile if thinks else replace(profile, max_output_tokens=REPLY_TOKENS, temperature=0.0)
+    del dangerous
+    whole, part = write_file("small/write_file", keeps_tail=True), edit_file("small/edit_file")
+    shown = tuple(tool for tool in custom if tool.name not in _NOT_SHOWN)
+    return Profile(
+        "small",
+        with_custom((whole, read_file(), part, run_shell_command(), *web), shown),
+        render("profiles/small"),
+        is_brief=True,
+        max_output_tokens=REPLY_TOKENS,
+        temperature=0.0,
+        has_role=True,
+    )

@@ -42,7 +42,7 @@ def create(path: Path, default_branch: str) -> None:
     path.mkdir(parents=True)
     git(path, "init", "--quiet", "--bare", f"--initial-branch={default_branch}")
     with (path / "config").open("a", encoding="utf-8") as config:
-        config.write("[http]\n\treceivepack = true\n")
+        config.write("[http]\n\treceivepack = true\n[receive]\n\tautogc = false\n")
         config.write("[uploadpack]\n\tallowFilter = true\n\tallowAnySHA1InWant = true\n")
 
 

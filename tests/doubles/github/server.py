@@ -16,6 +16,7 @@ from tests.doubles.github.handler import Handler
 from tests.doubles.github.render import Renderer
 from tests.doubles.github.routes import Routes
 from tests.doubles.github.state import App, Comment, Grant, Issue, Pull, Repo
+from tests.doubles.templates import copied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -119,10 +120,14 @@ class GitHub:
         default_branch: str = "main",
     ) -> Repo:
         """A repository with a first commit of these files; None leaves it empty."""
+
+        def make(template: Path) -> None:
+            bare.create(template, default_branch)
+            if files is not None:
+                bare.commit(template, files, branch=default_branch, message="First commit")
+
         path = self.folder / f"{full_name}.git"
-        bare.create(path, default_branch)
-        if files is not None:
-            bare.commit(path, files, branch=default_branch, message="First commit")
+        copied(path, ("bare", default_branch, files if files is None else tuple(files.items())), make)
         repo = Repo(self.next_id(), full_name, path, self.tick(), private, default_branch)
         self.repositories.append(repo)
         return repo

@@ -18,6 +18,7 @@ from orchestrator.core.changes import LINK_MODE, FileChange, FileVersion
 from orchestrator.core.git_names import MODULES_FILE, folded_name, is_git_name
 from orchestrator.engine.environments.paths import split_path
 from orchestrator.engine.policy.executing import stays_inside
+from tests.tables import table
 from tests.unit.bot.git.rig import git
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ MODULES = [
 ]
 
 
-@pytest.mark.parametrize("name", GIT, ids=ascii)
+@table("name", GIT, ids=ascii)
 def test_every_part_of_the_program_refuses_a_name_of_gits_folder(name: str) -> None:
     assert is_git_name(name)
     assert PathPolicy()(_change(name)) == "inside .git"
@@ -144,12 +145,12 @@ def test_every_part_of_the_program_refuses_a_name_of_gits_folder(name: str) -> N
         split_path(f"docs/{name}/config")
 
 
-@pytest.mark.parametrize("name", OTHERS, ids=ascii)
+@table("name", OTHERS, ids=ascii)
 def test_another_name_is_another_name(name: str) -> None:
     assert not is_git_name(name)
 
 
-@pytest.mark.parametrize("name", MODULES, ids=ascii)
+@table("name", MODULES, ids=ascii)
 def test_a_list_of_submodules_waits_for_a_person_and_is_no_link(name: str) -> None:
     assert is_git_name(name, MODULES_FILE)
     assert PathPolicy()(_change(name)) is not None
@@ -157,7 +158,7 @@ def test_a_list_of_submodules_waits_for_a_person_and_is_no_link(name: str) -> No
     assert not unsound([("100644", name)])
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "own"),
     [
         ("gitatt~1", ".gitattributes"),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.app.config.keys import secret_values
 from orchestrator.core.secret_names import is_ordinary, is_secret_name, secrets_in
 from orchestrator.engine.environments.variables import EnvPolicy, child_variables
+from tests.tables import table
 
 # From the documentation of the tools named by them.
 SECRET = """
@@ -89,7 +89,7 @@ def test_the_table_is_large_enough_to_stand_for_its_class() -> None:
     assert set(SECRET).isdisjoint(HARMLESS)
 
 
-@pytest.mark.parametrize("name", SECRET)
+@table("name", SECRET)
 def test_a_secret_is_kept_from_commands_and_from_texts(name: str) -> None:
     assert is_secret_name(name)
     assert is_secret_name(name.lower() if name.isupper() else name)
@@ -97,7 +97,7 @@ def test_a_secret_is_kept_from_commands_and_from_texts(name: str) -> None:
     assert secret_values({name: VALUE}) == [VALUE]
 
 
-@pytest.mark.parametrize("name", HARMLESS)
+@table("name", HARMLESS)
 def test_what_only_sounds_like_one_is_no_secret(name: str) -> None:
     assert not is_secret_name(name)
     assert secret_values({name: VALUE}) == []
@@ -116,7 +116,7 @@ def test_what_no_text_may_show_is_never_given_to_a_command(name: str, value: str
         assert child_variables({name: value}, EnvPolicy.FILTERED) == {} or name in {"PATH", "HOME"}
 
 
-@pytest.mark.parametrize(
+@table(
     "value",
     [
         "1",
@@ -141,7 +141,7 @@ def test_an_ordinary_value_stays_in_texts_whatever_its_name_is(value: str) -> No
     assert child_variables({"API_TOKEN": value}, EnvPolicy.FILTERED) == {}
 
 
-@pytest.mark.parametrize(
+@table(
     "value",
     [
         "correct-horse-battery",
@@ -158,7 +158,7 @@ def test_any_other_value_is_hidden(value: str) -> None:
     assert secrets_in("API_TOKEN", value) == [value]
 
 
-@pytest.mark.parametrize(
+@table(
     ("value", "found"),
     [
         ("postgres://app:q7Zr2VbN9x@db.example.com/app", ["q7Zr2VbN9x"]),

@@ -28,6 +28,7 @@ from orchestrator.core.errors import ConfigurationError, JournalError, ProviderE
 from orchestrator.core.events import ReplyReceived, ReplyRejected, Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
 from tests.doubles.folder_git import FolderGit
+from tests.tables import table
 from tests.unit.app.cli.examples import EVENTS
 
 RUN = "20261121-033112-ab12cd"
@@ -245,7 +246,7 @@ def test_nothing_to_list(tmp_path: Path) -> None:
     assert out.getvalue() == "no pull requests and no questions\n"
 
 
-@pytest.mark.parametrize(
+@table(
     ("outcome", "status"),
     [
         ("proposed", 0),
@@ -264,7 +265,7 @@ def test_the_status_of_an_outcome(outcome: str, status: int) -> None:
     assert status in exit_codes.MEANINGS
 
 
-@pytest.mark.parametrize(
+@table(
     ("error", "status"),
     [
         (ConfigurationError("x"), 2),

@@ -28,6 +28,7 @@ from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.spent import Spent
 from orchestrator.engine.policy.secrets import Redactor
 from tests.doubles.loopback import Loopback, LoopbackHandler
+from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -229,7 +230,7 @@ def test_json(home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     assert json.loads(capsys.readouterr().out) == run
 
 
-@pytest.mark.parametrize(
+@table(
     ("fields", "said"),
     [
         ({"since": "yesterday"}, "is no time"),
@@ -248,7 +249,7 @@ def test_what_cannot_be_done_is_said_in_one_line(fields: dict[str, str], said: s
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "at"),
     [
         ("24h", NOW - timedelta(hours=24)),
@@ -353,7 +354,7 @@ async def test_a_webhook_that_is_not_there_is_named_without_its_address(clock: M
     assert "127.0.0.1" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
+@table(
     "value",
     [
         "http://x/y",

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
-
 from orchestrator.app.cli.exit_codes import DONE, FAILED, LIMIT, NOTHING, QUESTION
 from orchestrator.app.cli.outcome import WholeRun
 from orchestrator.bot.cycle.result import CycleResult, Outcome
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.core.errors import ConfigurationError
+from tests.tables import table
 
 NO_TASK = ("", Outcome.NO_TASK)
 
 
-@pytest.mark.parametrize(
+@table(
     ("cycles", "code"),
     [
         ([NO_TASK], NOTHING),

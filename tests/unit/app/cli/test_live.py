@@ -7,7 +7,6 @@ import re
 import sys
 import typing
 
-import pytest
 from hypothesis import given
 from rich.console import Console
 
@@ -35,6 +34,7 @@ from orchestrator.core.events import (
     Warned,
 )
 from orchestrator.engine.policy.secrets import RedactedStream, Redactor
+from tests.tables import table
 from tests.unit.app.cli.examples import EVENTS, reply
 from tests.unit.bot.journal.strategies import any_event
 
@@ -187,8 +187,8 @@ def test_an_ascii_output_gets_ascii_signs() -> None:
     assert raw.getvalue().startswith(b"- run 2026")
 
 
-@pytest.mark.parametrize("updates_a_second", [8, 5_000])
-@pytest.mark.parametrize("width", [10, 40, 50, 100])
+@table("updates_a_second", [8, 5_000])
+@table("width", [10, 40, 50, 100])
 def test_a_terminal_is_left_clean(width: int, updates_a_second: int) -> None:
     screen = Screen(width)
     screen.feed(shown(EVENTS, terminal=True, width=width, updates_a_second=updates_a_second))
@@ -203,7 +203,7 @@ def test_a_terminal_is_left_clean(width: int, updates_a_second: int) -> None:
     assert "round1·" not in flat, "what is only a status goes away"
 
 
-@pytest.mark.parametrize("width", [10, 20, 40, 100])
+@table("width", [10, 20, 40, 100])
 def test_the_status_fits_any_width(width: int) -> None:
     view = LiveView(console(io.StringIO(), terminal=True, width=width), clock=ManualClock())
     events: list[Event] = [
@@ -241,7 +241,7 @@ def test_an_unknown_price_stays_unknown() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@table(
     ("event", "line"),
     [
         (CycleEnded({"outcome": "paused", "error": "busy"}), "! paused: busy (0 rounds, 0 tokens, $0.00, 1:30)"),
@@ -295,7 +295,7 @@ def test_secrets_are_not_shown() -> None:
     assert file.getvalue() == "! it is [redacted]\n"
 
 
-@pytest.mark.parametrize("size", [1, 7, 5000])
+@table("size", [1, 7, 5000])
 def test_secrets_that_come_in_pieces_are_not_shown(size: int) -> None:
     value = "made-up-key-for-this-test-1234567890"
     redactor = Redactor([value])
@@ -328,7 +328,7 @@ def test_any_event_can_be_shown(event: Event) -> None:
     shown([event])
 
 
-@pytest.mark.parametrize(
+@table(
     ("arguments", "expected"),
     [({}, ""), ({"content": "x", "path": "a.py"}, "a.py"), ({"odd": 3}, "3"), ({"command": "a\nb"}, "a b")],
 )
@@ -336,7 +336,7 @@ def test_the_argument_that_says_most(arguments: dict[str, object], expected: str
     assert telling(arguments) == expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("usd", "expected"),
     [(None, "cost unknown"), (0.0, "$0.00"), (0.0123, "$0.0123"), (1.5, "$1.50"), (1234.5, "$1,234.50")],
 )
@@ -344,9 +344,7 @@ def test_money(usd: float | None, expected: str) -> None:
     assert money(usd) == expected
 
 
-@pytest.mark.parametrize(
-    ("seconds", "expected"), [(0, "0:00"), (65.9, "1:05"), (3661, "1:01:01"), (-1, "0:00")]
-)
+@table(("seconds", "expected"), [(0, "0:00"), (65.9, "1:05"), (3661, "1:01:01"), (-1, "0:00")])
 def test_duration(seconds: float, expected: str) -> None:
     assert duration(seconds) == expected
 

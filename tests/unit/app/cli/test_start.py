@@ -1,4 +1,4 @@
-"""`run_local_agent.py` where the program cannot run: a Python that is too old, or one without the packages."""
+"""Both ways to start it from a source tree where the program cannot run: a Python that is too old, or one without the packages."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from orchestrator.app.cli.exit_codes import USAGE
 
 ROOT = Path(__file__).parents[4]
 SCRIPT = ROOT / "run_local_agent.py"
-AS_OLD = "import runpy, sys; sys.version_info = (3, 10, 13); runpy.run_path({script!r}, run_name='__main__')"
-OLD_PYTHONS = [name for minor in range(6, 11) if (name := shutil.which(f"python3.{minor}"))]
+ENTRIES = [SCRIPT, ROOT / "orchestrator/__init__.py", ROOT / "orchestrator/__main__.py"]
+OLD_PYTHONS = [name for minor in range(8, 11) if (name := shutil.which(f"python3.{minor}"))]
 
 
 def start(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -37,19 +37,33 @@ def said(done: subprocess.CompletedProcess[str]) -> str:
     return line
 
 
-@pytest.mark.parametrize("minor", [6, 8, 10])
-def test_an_old_python_can_read_it(minor: int) -> None:
-    ast.parse(SCRIPT.read_text("utf-8"), feature_version=(3, minor))
+def as_old(run: str) -> list[str]:
+    """A command that runs an expression of runpy in a Python that says it is too old."""
+    code = (
+        f"import runpy, sys; sys.version_info = (3, 10, 13); sys.path.insert(0, {str(ROOT)!r}); runpy.{run}"
+    )
+    return [sys.executable, "-S", "-c", code]
 
 
-def test_a_python_that_is_too_old_gets_one_line() -> None:
-    line = said(start(sys.executable, "-S", "-c", AS_OLD.format(script=str(SCRIPT))))
+AS_SCRIPT = f"run_path({str(SCRIPT)!r}, run_name='__main__')"
+AS_MODULE = "run_module('orchestrator', run_name='__main__')"
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda path: path.name)
+@pytest.mark.parametrize("minor", [8, 10])
+def test_an_old_python_can_read_it(minor: int, entry: Path) -> None:
+    ast.parse(entry.read_text("utf-8"), feature_version=(3, minor))
+
+
+@pytest.mark.parametrize("run", [AS_SCRIPT, AS_MODULE])
+def test_a_python_that_is_too_old_gets_one_line(run: str) -> None:
+    line = said(start(*as_old(run)))
     assert line.startswith("pullwright: Pullwright needs Python 3.11 or newer; this is 3.10.13: ")
 
 
 def test_a_newer_python_that_is_there_is_named(tmp_path: Path) -> None:
     (tmp_path / "python3.12").symlink_to(sys.executable)
-    done = start(sys.executable, "-S", "-c", AS_OLD.format(script=str(SCRIPT)), PATH=str(tmp_path))
+    done = start(*as_old(AS_MODULE), PATH=str(tmp_path))
     assert said(done).endswith("use python3.12, which is here")
 
 
@@ -59,14 +73,18 @@ def test_a_real_old_python_gets_it_too(arguments: list[str]) -> None:
     for python in OLD_PYTHONS:
         started = start(python, "--version", PATH=str(Path(python).parent))
         if started.returncode == 0:  # a version manager has names of versions that are switched off
-            done = start(python, str(SCRIPT), *arguments, PATH=str(Path(python).parent))
-            assert "Pullwright needs Python 3.11 or newer; this is 3." in said(done)
+            for entry in ([str(SCRIPT)], ["-m", "orchestrator"]):
+                done = start(python, *entry, *arguments, PATH=str(Path(python).parent), PYTHONPATH=str(ROOT))
+                assert "Pullwright needs Python 3.11 or newer; this is 3." in said(done)
 
 
 def test_without_the_packages_it_names_the_set_up(tmp_path: Path) -> None:
     copy = tmp_path / SCRIPT.name
     shutil.copy(SCRIPT, copy)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "orchestrator").mkdir()
+    for entry in ENTRIES[1:]:
+        shutil.copy(entry, tmp_path / "orchestrator")
     line = said(start(sys.executable, "-S", str(copy), "run", "--demo"))
     assert f"cd {tmp_path} && python3 -m venv .venv && .venv/bin/pip install -r requirements.lock" in line
     assert "(apscheduler, genai-prices, GitPython and " in line

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import unicodedata
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.app.cli.text import as_json_text, clean, counted, one_line, shortened
+from tests.tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "expected"),
     [
         ("\x1b[31mred\x1b[0m", "red"),
@@ -53,7 +53,7 @@ def test_one_line_is_one_line_and_short(text: str, most: int) -> None:
     assert len(line.splitlines()) <= 1
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "most", "expected"),
     [
         ("a  b\nc", 10, "a b c"),
@@ -81,7 +81,7 @@ def test_long_output_is_cut_and_says_so() -> None:
     assert shortened("abcdef", 2, 3) == ["abc…"]
 
 
-@pytest.mark.parametrize("piece", ["\x1b[", "\x1b]", "\x9b1", "\x1b[1;", "\x1bP"])
+@table("piece", ["\x1b[", "\x1b]", "\x9b1", "\x1b[1;", "\x1bP"])
 def test_hostile_text_takes_linear_time(piece: str) -> None:
     clean(piece * 500_000)
 

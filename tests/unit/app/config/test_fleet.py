@@ -164,9 +164,9 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         load_fleet(tmp_path / "none.toml", {})
 
 
-def test_the_example_of_the_readme(tmp_path: Path) -> None:
-    readme = (Path(__file__).parents[4] / "README.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```toml\n(\[fleet\].*?)```", readme, flags=re.DOTALL)
+def test_the_documented_example(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[4] / "docs/running.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```toml\n(\[fleet\].*?)```", page, flags=re.DOTALL)
     one, two = read(tmp_path, block, TWO_TOKEN=TOKEN).repositories
     assert (one.settings["every"], two.settings["cron"]) == ("30m", "0 3 * * *")
     assert two.environ["GITHUB_TOKEN"] == TOKEN

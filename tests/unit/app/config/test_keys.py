@@ -9,6 +9,7 @@ import pytest
 from orchestrator.app.config.keys import ApiKeys, secret_values
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.masking import masked
+from tests.tables import table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIBVgIBADANBgkqhkiG\n-----END PRIVATE KEY-----"
 
 
-@pytest.mark.parametrize(
+@table(
     ("environ", "name", "expected"),
     [
         ({"OPENAI_API_KEY": "a"}, "openai", "a"),
@@ -69,7 +70,7 @@ def test_a_bad_key_file_is_named_and_hides_nothing_else(
     assert secret_values(environ) == ["x"]
 
 
-@pytest.mark.parametrize("value", ["a b", "a\nHost: evil", "ключ", "a\0b"])
+@table("value", ["a b", "a\nHost: evil", "ключ", "a\0b"])
 def test_a_key_that_cannot_be_one_is_refused_without_being_shown(value: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         ApiKeys.of({"OPENAI_API_KEY": value})
@@ -98,7 +99,7 @@ def test_everything_named_like_a_secret_is_one() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@table(
     ("value", "expected"),
     [
         ("short", "set"),

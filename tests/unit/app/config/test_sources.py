@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from orchestrator.app.config import Kind, Origin, Settings, load, tightened
-from orchestrator.app.config.option import Reach
-from orchestrator.app.config.settings import KEYS, allowed, description, reach
 from orchestrator.app.config.sources import SUITE_VARIABLES, user_file
+from orchestrator.app.options import KEYS, OPTIONS, Reach
 from orchestrator.core.errors import ConfigurationError
+from tests.tables import table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -282,7 +282,7 @@ _A_VALUE_OF = {
 }
 
 
-@pytest.mark.parametrize("key", [key for key in KEYS if reach(key) is Reach.NEVER])
+@pytest.mark.parametrize("key", [key for key in KEYS if OPTIONS[key].reach is Reach.NEVER])
 def test_what_the_folder_may_never_set(place: Place, key: str) -> None:
     place.local.write_text(f"{key} = {_A_VALUE_OF[key]}\n")
     flag, variable = f"--{key.replace('_', '-')}", f"PULLWRIGHT_{key.upper()}"
@@ -342,7 +342,7 @@ def test_the_folder_may_tighten_a_rule_and_not_loosen_it(place: Place, key: str)
 
 def test_every_rule_has_a_case() -> None:
     lists = {"deny_command", "protect_path", "test_paths"}
-    assert {key for key in KEYS if reach(key) is Reach.TIGHTEN} == {*LOOSER, *lists}
+    assert {key for key in KEYS if OPTIONS[key].reach is Reach.TIGHTEN} == {*LOOSER, *lists}
 
 
 def test_the_folders_lists_are_added(place: Place) -> None:
@@ -431,7 +431,7 @@ class TestACommandForTests:
     """It is a person's choice: a repository's file names one only to whom asks for it."""
 
     def test_every_option_of_the_kind_has_a_case(self) -> None:
-        assert {key for key in KEYS if reach(key) is Reach.PROPOSE} == set(_HOW_TO_TEST)
+        assert {key for key in KEYS if OPTIONS[key].reach is Reach.PROPOSE} == set(_HOW_TO_TEST)
 
     def test_the_folders_file_sets_none_and_that_is_said(self, place: Place) -> None:
         place.local.write_text(_FILE)
@@ -568,10 +568,10 @@ def test_settings_cannot_be_changed() -> None:
         Settings().max_rounds = 3
 
 
-@pytest.mark.parametrize("key", KEYS)
+@table("key", KEYS)
 def test_every_option_is_described(key: str) -> None:
-    assert description(key).endswith(".")
-    assert allowed(key) != "another value"
+    assert OPTIONS[key].description.endswith(".")
+    assert OPTIONS[key].allowed != "another value"
 
 
 @given(st.sampled_from(KEYS), st.text(max_size=30))

@@ -13,6 +13,7 @@ from orchestrator.core.clock import ManualClock
 from tests.doubles.github.faults import Fault, server_error
 from tests.doubles.github.fixtures import github
 from tests.doubles.github.state import BranchRule
+from tests.tables import table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -257,7 +258,7 @@ def test_what_a_git_server_says_is_shown_with_the_fix_that_fits(
     assert fix in found.fix
 
 
-@pytest.mark.parametrize(
+@table(
     ("said", "fix"),
     [
         (

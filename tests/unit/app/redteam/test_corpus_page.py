@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from orchestrator.app.redteam.attack import INCIDENTS, read_corpus
+from tests.tables import table
 
 PAGE = (Path(__file__).parents[4] / "orchestrator/app/redteam/attacks/README.md").read_text("utf-8")
 ROWS = re.findall(r"^\| (\d+) \| [^|]+ \| ([^|]+) \|", PAGE, re.MULTILINE)
@@ -24,6 +23,6 @@ def test_every_incident_has_a_row() -> None:
     assert [int(number) for number, _ in ROWS] == list(INCIDENTS)
 
 
-@pytest.mark.parametrize(("number", "cell"), ROWS)
+@table(("number", "cell"), ROWS)
 def test_a_row_names_the_attacks_and_counts_them(number: str, cell: str) -> None:
     assert cell.strip() == listed(int(number))

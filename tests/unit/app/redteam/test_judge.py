@@ -4,8 +4,6 @@ import base64
 import random
 from typing import Any
 
-import pytest
-
 from orchestrator.app.config.settings import Settings
 from orchestrator.app.redteam.attack import Attack, Place
 from orchestrator.app.redteam.evidence import Evidence, Left
@@ -14,6 +12,7 @@ from orchestrator.app.redteam.secrets import draw_secrets, secrets_in
 from orchestrator.bot.cycle.result import CycleResult
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.events import CallStatus, LimitReached, ToolCallEnded
+from tests.tables import table
 from tests.unit.bot.cycle.test_outgoing_pages import WARNING
 
 SECRETS = draw_secrets(random.Random(1))  # noqa: S311  the same in every worker
@@ -31,7 +30,7 @@ def evidence(**seen: Any) -> Evidence:
     return Evidence(Settings(), SECRETS, CycleResult("run"), requests=seen.pop("requests", 3), **seen)
 
 
-@pytest.mark.parametrize(
+@table(
     ("success", "seen"),
     [
         ("secret-left", {"shown": f"x {TOKEN} y"}),
@@ -73,7 +72,7 @@ def test_each_sign_is_seen_and_not_imagined(success: str, seen: dict[str, Any]) 
 GONE = "> - `tests/a.py: test_b is gone`"
 
 
-@pytest.mark.parametrize(
+@table(
     ("body", "is_marked"),
     [
         ("Nothing.", False),
@@ -101,7 +100,7 @@ def test_the_defence_is_the_one_that_says_so() -> None:
     assert (verdict.defence, verdict.proof) == (Defence.PATHS, "refused: a.txt")
 
 
-@pytest.mark.parametrize(
+@table(
     ("event", "defence"),
     [
         (ended(CallStatus.REFUSED, "is not available"), Defence.LEVEL),
@@ -129,7 +128,7 @@ def test_a_configuration_that_was_refused_is_named() -> None:
     assert judge(attack("loosened"), seen).proof == "permission would loosen a rule"
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         TOKEN,
@@ -147,8 +146,6 @@ def test_a_secret_is_known_in_any_dress(text: str) -> None:
     assert secrets_in(f"before {text} after", SECRETS) == ["GITHUB_TOKEN"]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "ghp_", TOKEN[:11], "[redacted]", "-----BEGIN OPENSSH PRIVATE KEY-----"]
-)
+@table("text", ["", "ghp_", TOKEN[:11], "[redacted]", "-----BEGIN OPENSSH PRIVATE KEY-----"])
 def test_what_is_no_secret_is_none(text: str) -> None:
     assert secrets_in(text, SECRETS) == []

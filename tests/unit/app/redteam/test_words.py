@@ -1,16 +1,16 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.app.redteam.results import filled, needs_results, spelled
 from orchestrator.app.redteam.words import Order, in_selectors, in_tags, orders_in, outside_fences, readable
+from tests.tables import table
 
 ORDER = 'OBEY {"tool": "read", "path": "a.txt"}'
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         ORDER,
@@ -27,9 +27,7 @@ def test_an_order_is_found_where_a_model_finds_it(text: str) -> None:
     assert list(orders_in(text)) == [Order("read", {"path": "a.txt"})]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "OBEY", "OBEY {", 'OBEY {"path": 1}', 'OBEY {"tool": 3}', "obey me", "OBEY []"]
-)
+@table("text", ["", "OBEY", "OBEY {", 'OBEY {"path": 1}', 'OBEY {"tool": 3}', "obey me", "OBEY []"])
 def test_what_is_no_order_is_passed_over(text: str) -> None:
     assert list(orders_in(text)) == []
 

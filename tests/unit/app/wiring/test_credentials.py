@@ -18,6 +18,7 @@ from orchestrator.bot.journal.folders import Home
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError, ForgeError, PullwrightError, WorkspaceError
 from tests.doubles.recording_server import Watched
+from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -90,7 +91,7 @@ def test_an_app_is_known_to_the_configured_server_only(tmp_path: Path) -> None:
     assert credential_for(CORP, around(tmp_path, environ, github_url=CORP)).auth == app
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "https://gitlab.com/octo/spoon",

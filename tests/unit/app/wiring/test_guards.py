@@ -19,12 +19,13 @@ from orchestrator.bot.policy.incoming import clean_words
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.engine.environments.sandbox import find_sandbox
 from orchestrator.engine.policy.secrets import Redactor
+from tests.tables import table
 
 if TYPE_CHECKING:
     from orchestrator.core.events import Event
 
 
-@pytest.mark.parametrize(
+@table(
     ("settings", "words"),
     [
         ({}, "safe: no commands"),
@@ -62,7 +63,7 @@ def test_a_sandbox_is_looked_for_only_where_commands_can_run() -> None:
         assert found.name == find_sandbox().name
 
 
-@pytest.mark.parametrize(
+@table(
     "settings",
     [
         {"allow_command": ("echo 'x",)},

@@ -28,9 +28,10 @@ from orchestrator.engine.models.replay import ReplayModel
 from orchestrator.engine.web.client import HttpWeb
 from tests.doubles.sse_server import SseServer, sse_answer
 from tests.doubles.vendor_replies import Protocol, VendorReply, render
+from tests.tables import table
 
 LOCAL = "http://127.0.0.1:9"
-README = (Path(__file__).parents[4] / "README.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[4] / "docs/library.md").read_text(encoding="utf-8")
 VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "PULLWRIGHT_API_KEY")
 
 
@@ -125,7 +126,7 @@ def test_a_model_without_a_name_is_refused(name: str) -> None:
         anthropic_profile(model=name, api_url=LOCAL)
 
 
-@pytest.mark.parametrize(
+@table(
     ("make", "names"),
     [
         (openai_profile, {"web_search", "web_open", "web_find"}),
@@ -145,9 +146,9 @@ def test_web_tools_exist_only_when_enabled(make: Any, names: set[str]) -> None:
     assert "web_search" not in make(model="m", api_url=LOCAL, web=HttpWeb()).base_prompt
 
 
-def test_the_readmes_program_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_documented_program_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own text, with the address of a double added and nothing else changed."""
-    (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
     (tmp_path / "tests").mkdir()
     monkeypatch.chdir(tmp_path)
     call = ToolCall(
@@ -160,7 +161,7 @@ def test_the_readmes_program_runs_as_it_stands(tmp_path: Path, monkeypatch: pyte
         assert name in code
         printed = StringIO()
         with redirect_stdout(printed):
-            exec(compile(code.replace(name, f'{name}, api_url="{server.url}"'), "README.md", "exec"), {})  # noqa: S102  our own text
+            exec(compile(code.replace(name, f'{name}, api_url="{server.url}"'), "library.md", "exec"), {})  # noqa: S102  our own text
         bodies = [request.raw.decode() for request in server.requests]
     assert (tmp_path / "tests" / "test_api.py").exists()
     assert "Leave the public API as it is" in bodies[1]
@@ -187,10 +188,8 @@ async def test_two_sessions_run_side_by_side(tmp_path: Path) -> None:
 MAKERS = (openai_profile, anthropic_profile, gemini_profile, minimal_profile)
 
 
-@pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize(
-    "keyword", ["api_base", "base_url", "apikey", "context_window", "tools", "temperature"]
-)
+@table("make", MAKERS)
+@table("keyword", ["api_base", "base_url", "apikey", "context_window", "tools", "temperature"])
 def test_a_keyword_that_nothing_takes_is_named(make: Any, keyword: str) -> None:
     with pytest.raises(TypeError, match=f"unexpected keyword argument '{keyword}'"):
         make("m", api_url=LOCAL, **{keyword: "x"})
@@ -198,8 +197,8 @@ def test_a_keyword_that_nothing_takes_is_named(make: Any, keyword: str) -> None:
         make(model=ReplayModel("mine", []), **{keyword: "x"})
 
 
-@pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize(
+@table("make", MAKERS)
+@table(
     ("arguments", "words"),
     [
         ({"model": None}, "model must be a name or an object that answers, not None"),
@@ -288,7 +287,7 @@ def test_a_session_names_the_argument_that_is_of_another_kind(
         Session(**usual, environ={})  # type: ignore[call-arg,arg-type]
 
 
-@pytest.mark.parametrize(
+@table(
     ("arguments", "words"),
     [
         ({"gate": "safe"}, "gate must be a function, not a text"),

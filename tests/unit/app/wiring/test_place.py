@@ -8,6 +8,7 @@ from orchestrator.app.wiring.forge import OnDisk, OnGitHub, label_of, parse_plac
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.repositories import repository_key, same_repository, without_credential
 from tests.scenarios.stage import git, make_repository
+from tests.tables import table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,7 +71,7 @@ def test_anything_else_is_a_clear_error(text: str, tmp_path: Path, monkeypatch: 
     assert ":pw@" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "server"),
     [
         ("octo/spoon", "https://github.com/"),

@@ -26,6 +26,7 @@ from orchestrator.core.errors import (
 from orchestrator.core.spent import Spent
 from tests.doubles.github.faults import Fault, lost_reply, server_error
 from tests.doubles.github.fixtures import github
+from tests.tables import table
 from tests.unit.bot.coordination.records_rig import (
     LOST,
     REF,
@@ -310,7 +311,7 @@ def test_keys_that_are_none(plain: Path, tmp_path: Path, task: str) -> None:
             work()
 
 
-@pytest.mark.parametrize("task", ["issue-12", "text-1a2b3c4d", "item-fix-the_thing", "pull-7-checks"])
+@table("task", ["issue-12", "text-1a2b3c4d", "item-fix-the_thing", "pull-7-checks"])
 def test_keys(task: str) -> None:
     assert claim_ref(task) == f"refs/pullwright/claims/{task}"
 

@@ -12,7 +12,7 @@ from orchestrator.bot.git.credential import GitCredential
 from orchestrator.bot.git.sweep import sweep
 from orchestrator.core.errors import PushRejectedError, RemoteUnavailableError, WorkspaceError
 from tests.unit.bot.coordination.records_rig import LOST, REF, Naps, bare, broken_git, opened, put
-from tests.unit.bot.git.rig import git
+from tests.unit.bot.git.rig import git, make_source
 from tests.unit.bot.git.smart_http import SmartHttp
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 @pytest.fixture(params=["bare", "work tree", "sha256"])
 def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     if request.param == "work tree":
-        source: Path = request.getfixturevalue("source")
-        return source
+        return make_source(tmp_path / "source", {"README.md": "# Example\n"})
     return bare(tmp_path, *(("--object-format=sha256",) if request.param == "sha256" else ()))
 
 

@@ -33,6 +33,7 @@ from orchestrator.core.errors import JournalError
 from orchestrator.core.events import ReplyReceived
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.spent import Spent
+from tests.tables import table
 from tests.unit.bot.coordination.records_rig import bare, opened
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def test_spent_adds_up() -> None:
     assert (Spent(1.0) + Spent(None)).usd is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("caps", "spent", "needs", "words"),
     [
         (Caps(5.0), Spent(5.0), Caps(), "$5.00 of $5.00 a day are spent"),
@@ -78,7 +79,7 @@ def test_why_nothing_is_left(caps: Caps, spent: Spent, needs: Caps, words: str) 
     assert (nothing_left(caps, spent, needs, "a day") or "").startswith(words)
 
 
-@pytest.mark.parametrize(
+@table(
     ("caps", "spent", "needs"),
     [
         (Caps(), Spent(None, 9, 9.0, 9), Caps(1.0, 1, 1.0, 1)),

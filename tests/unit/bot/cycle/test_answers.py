@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from orchestrator.bot.cycle.claim import find_answer, spelled_out
 from orchestrator.bot.cycle.tasks import Remark
 from orchestrator.bot.forge.base import Comment
+from tests.tables import table
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
 QUESTION = "Floats too?\n\n1. Yes, with rounding\n2. No"
@@ -58,7 +57,7 @@ def test_a_copy_of_the_question_elsewhere_is_not_the_question() -> None:
     assert answer(copy, comment(6, "maint", "1"), url="https://example.com/1#gone") is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("words", "said"),
     [
         ("2", "2. No"),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 
-import pytest
-
 from orchestrator.bot.cycle.tasks import Task, TaskKind
 from orchestrator.bot.cycle.unfinished import (
     SESSION_PAGE,
@@ -22,19 +20,18 @@ from orchestrator.bot.cycle.unfinished import (
 )
 from orchestrator.bot.git.base import Packed
 from orchestrator.core.cycle_events import Proposed, Proposing
+from tests.tables import table
 
 STATE = {"run": "r", "why": "limit", "model": "m", "contract": "native", "profile": "p"}
 REPLY = {"type": "ReplyReceived", "message": {"role": "assistant", "parts": []}, "usage": {}, "usd": 10**400}
 
 
-@pytest.mark.parametrize(
-    "line", [b"[]", b"1", b"null", b'"x"', b"[" * 100_000, json.dumps(REPLY).encode(), b"\xff"]
-)
+@table("line", [b"[]", b"1", b"null", b'"x"', b"[" * 100_000, json.dumps(REPLY).encode(), b"\xff"])
 def test_a_conversation_that_is_not_in_form_is_not_used(line: bytes) -> None:
     assert read_pages({STATE_PAGE: json.dumps(STATE).encode(), SESSION_PAGE: line}) is None
 
 
-@pytest.mark.parametrize(
+@table(
     "state",
     [
         b"",
@@ -53,7 +50,7 @@ def test_a_state_that_is_not_in_form_is_not_used(state: bytes) -> None:
 BEGUN = BegunProposal("Make add() add", "It subtracted.", "pullwright/issue-1-add", "1" * 40)
 
 
-@pytest.mark.parametrize("odd", [1, "x", [], {}, {"title": "x"}, {**asdict(BEGUN), "body": 1}])
+@table("odd", [1, "x", [], {}, {"title": "x"}, {**asdict(BEGUN), "body": 1}])
 def test_a_begun_proposal_that_is_not_in_form_is_not_used(odd: object) -> None:
     assert read_pages({STATE_PAGE: json.dumps(STATE | {"proposal": odd}).encode()}) is None
 
@@ -87,8 +84,8 @@ def test_what_is_kept_is_read_as_it_was_written() -> None:
     assert [found.knows(tip) for tip in ("", BEGUN.commit, "7" * 40)] == [True, True, False]
 
 
-@pytest.mark.parametrize("page", ["state.json", "work.json"])
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"work": 1}'])
+@table("page", ["state.json", "work.json"])
+@table("content", [b"", b"[]", b'{"work": 1}'])
 def test_what_is_kept_and_damaged_is_not_used(page: str, content: bytes) -> None:
     files = files_to_keep(Packed(None, "5" * 40, "5" * 40, b""), pages_of(State(*"rwmcp"), (), str), None)
     assert read_kept({**files, page: content}) is None

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-
 from orchestrator.bot.cycle.repository_rules import Etiquette, owners_of, read_etiquette, texts_to_read
+from tests.tables import table
 
 
 def read(text: str, *paths: str) -> Etiquette:
     return read_etiquette(["CONTRIBUTING.md", *paths], {"CONTRIBUTING.md": text})
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "We do not accept AI-generated pull requests.",
@@ -29,7 +28,7 @@ def test_a_closed_door_is_seen(text: str) -> None:
     assert found.forbids.startswith("CONTRIBUTING.md: ")
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "Thank you for contributing.",
@@ -46,7 +45,7 @@ def test_conditions_and_other_words_close_nothing(text: str) -> None:
     assert read(text).forbids is None
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "Every commit needs a Signed-off-by line.",
@@ -63,7 +62,7 @@ def test_a_file_of_the_dco_robot_asks_for_it() -> None:
     assert not read("Hello.").sign_off
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "trailer"),
     [
         ("Name the tool: `Assisted-by: TOOL:MODEL`.", "assisted-by"),
@@ -108,7 +107,7 @@ OWNERS = """# who owns what
 """
 
 
-@pytest.mark.parametrize(
+@table(
     ("paths", "owners"),
     [
         (["README.md"], ["@org/all"]),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from orchestrator.bot.cycle.verify import _shown
+from tests.tables import table
 
 PYTEST = """input_data = [[1, 2, 3, 4, 5, 6, ...], 4], expected = 5
 
@@ -22,7 +21,7 @@ E       IndexError: list index out of range
 kth.py:2: IndexError"""
 
 
-@pytest.mark.parametrize(
+@table(
     ("message", "shown"),
     [
         (PYTEST, "E       IndexError: list index out of range"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from orchestrator.bot.cycle.relevance import (
     named_files,
     path_overlap,
@@ -11,6 +9,7 @@ from orchestrator.bot.cycle.relevance import (
     split_identifier,
     word_scores,
 )
+from tests.tables import table
 
 PATHS = [
     "README.md",
@@ -31,7 +30,7 @@ def _named(text: str) -> list[str]:
     return sorted(scores, key=lambda path: (-scores[path], path))
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "expected"),
     [
         ("Fix src/app/calc.py", ["src/app/calc.py", "tests/test_calc.py"]),
@@ -62,7 +61,7 @@ def test_a_name_that_many_files_have_points_at_none() -> None:
     assert scores["a/one.py"] > 3 * scores["pkg3/__init__.py"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("identifier", "words"),
     [
         ("parseHTTPHeader", ("parsehttpheader", "parse", "http", "header")),

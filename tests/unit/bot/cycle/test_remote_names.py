@@ -14,6 +14,7 @@ from orchestrator.bot.forge.github_survey import Rule
 from orchestrator.bot.git.names import in_the_way
 from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, RemoteRefusedError
 from tests.doubles.github.faults import Fault
+from tests.tables import table
 from tests.unit.bot.coordination.records_rig import bare
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def test_git_refuses_the_names_that_are_in_each_others_way(tmp_path: Path) -> No
         assert (in_the_way(at + name, [at + there]) is not None) == (done.returncode != 0), (there, name)
 
 
-@pytest.mark.parametrize(
+@table(
     ("there", "branch"),
     [
         ([], BRANCH),
@@ -76,7 +77,7 @@ def test_where_all_folders_are_taken_that_is_said() -> None:
         remote(*(folder.removesuffix("/") for folder in BRANCH_FOLDERS)).named(TASK)
 
 
-@pytest.mark.parametrize(
+@table(
     ("ref", "is_refused"),
     [
         ("refs/pullwright", True),
@@ -128,7 +129,7 @@ def test_rules_that_cannot_be_read_stop_nothing(world: World, status: int) -> No
     assert world.forge.why_not_pushed(BRANCH, "us@bots.example") is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("kind", "operator", "pattern", "negate", "refuses"),
     [
         ("creation", None, None, None, True),

@@ -3,12 +3,12 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.cycle.tasks import Remark, Task, checklist, from_issue, from_text, slug
 from orchestrator.bot.forge.base import Issue
+from tests.tables import table
 
 BACKLOG = """# Backlog
 
@@ -59,7 +59,7 @@ def test_the_same_text_is_the_same_task_and_another_text_is_not() -> None:
     assert from_text("Fix add()").key != from_text("Fix sub()").key
 
 
-@pytest.mark.parametrize(
+@table(
     ("title", "expected"),
     [
         ("Fix add() in calc.py", "fix-add-in-calc-py"),

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import pytest
-
 from orchestrator.bot.cycle.repository_rules import fill_template, find_template
+from tests.tables import table
 
 TEMPLATE = """<!-- Thanks! Please fill this in. -->
 ## Checklist
@@ -16,7 +15,7 @@ TEMPLATE = """<!-- Thanks! Please fill this in. -->
 """
 
 
-@pytest.mark.parametrize(
+@table(
     ("paths", "expected"),
     [
         (["README.md"], None),

@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from orchestrator.bot.forge.address import api_url_for, git_host_of
 from orchestrator.core.errors import ConfigurationError
+from tests.tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("given_url", "api_url", "host"),
     [
         ("https://github.com", "https://api.github.com", "github.com"),
@@ -41,7 +42,7 @@ def test_addresses(given_url: str, api_url: str, host: str) -> None:
     assert git_host_of(api_url) == host
 
 
-@pytest.mark.parametrize(
+@table(
     ("given_url", "words"),
     [
         ("", "give an address"),

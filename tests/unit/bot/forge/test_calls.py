@@ -19,6 +19,7 @@ from orchestrator.bot.forge.reply_memory import ReplyMemory
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ForgeError, ForgeRateLimitError, ForgeUnavailableError
 from tests.doubles.github.faults import Fault, lost_reply, secondary_limit, server_error
+from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,9 +78,7 @@ def test_a_list_without_anything_of_githubs_form_is_an_error() -> None:
     assert nothing.pages(GET, lambda item: item["id"], skips=True) == []
 
 
-@pytest.mark.parametrize(
-    ("said", "state"), [("open", "open"), (None, "open"), ("odd", "open"), ("closed", "closed")]
-)
+@table(("said", "state"), [("open", "open"), (None, "open"), ("odd", "open"), ("closed", "closed")])
 def test_a_pull_request_that_cannot_be_read_is_still_known_by_its_branch(
     said: str | None, state: str
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from orchestrator.bot.forge.comment_sections import (
     sections_of,
     with_section,
 )
+from tests.tables import table
 
 HOSTILE = [
     MARKER,
@@ -51,7 +51,7 @@ def test_one_section_is_replaced_where_it_stands() -> None:
     assert with_section({}, "b", "") == {}
 
 
-@pytest.mark.parametrize("hostile", HOSTILE)
+@table("hostile", HOSTILE)
 def test_a_hostile_text_makes_no_marker(hostile: str) -> None:
     text = written(before="one", hostile=hostile, after="two")
     found = sections_of(text)
@@ -69,7 +69,7 @@ def test_an_open_block_of_code_ends_with_its_section() -> None:
     assert sections_of(written(a=whole)) == {"a": whole}
 
 
-@pytest.mark.parametrize(
+@table(
     "said",
     [
         "",

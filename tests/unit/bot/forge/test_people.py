@@ -26,6 +26,7 @@ from orchestrator.core.errors import (
 )
 from tests.doubles.github import people
 from tests.doubles.github.faults import Fault, lost_reply
+from tests.tables import table
 
 if TYPE_CHECKING:
     from tests.unit.bot.forge.conftest import Bench
@@ -114,7 +115,7 @@ def test_without_a_token_nobody_is_asked_about(bench: Bench) -> None:
         bench.forge(None).permission("ada")
 
 
-@pytest.mark.parametrize(
+@table(
     ("user", "login"),
     [
         (None, ""),
@@ -337,7 +338,7 @@ def _answer(*errors: Any, data: Any = None) -> Reply:
 GOOD = {"repository": {"issue": {"lastEditedAt": None, "editor": None, "userContentEdits": None}}}
 
 
-@pytest.mark.parametrize(
+@table(
     ("reply", "kind"),
     [
         (_answer({"type": "RATE_LIMITED", "message": "Slow"}), ForgeRateLimitError),
@@ -358,12 +359,12 @@ def test_an_error_beside_data_is_an_error(reply: Reply, kind: type[ForgeError]) 
     assert "\n" not in str(error)
 
 
-@pytest.mark.parametrize("text", ['{"data": {}}', '{"data": {}, "errors": []}', "[]", "no JSON", ""])
+@table("text", ['{"data": {}}', '{"data": {}, "errors": []}', "[]", "no JSON", ""])
 def test_an_answer_without_an_error_is_left_to_its_reader(text: str) -> None:
     assert query_refusal(Reply(200, {}, text), "read", NOW) is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("server", "address"),
     [
         ("https://github.com", "https://api.github.com/graphql"),

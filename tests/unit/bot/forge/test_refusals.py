@@ -6,7 +6,6 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from orchestrator.core.errors import (
     ForgeRateLimitError,
     ForgeUnavailableError,
 )
+from tests.tables import table
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NOT_ACCESSIBLE = {"message": "Resource not accessible by personal access token"}
@@ -31,7 +31,7 @@ def refused(
     return refusal(Reply(status, headers or {}, text), "open the door", NOW, has_token=has_token)
 
 
-@pytest.mark.parametrize(
+@table(
     ("found", "kind", "text"),
     [
         (
@@ -137,8 +137,8 @@ def test_a_refusal_is_told_by_status_headers_and_body(
 PERMISSION = {"x-accepted-github-permissions": "contents=write"}
 
 
-@pytest.mark.parametrize("status", [403, 429])
-@pytest.mark.parametrize(
+@table("status", [403, 429])
+@table(
     ("headers", "body", "seconds"),
     [
         ({"retry-after": "30", "x-ratelimit-remaining": "7"}, NOT_ACCESSIBLE, 30),

@@ -15,12 +15,13 @@ from orchestrator.bot.forge.github_token import WORKFLOW_LOGIN, kind_of, to_expi
 from orchestrator.core.errors import ForgeAuthenticationError, ForgeError, ForgeUnavailableError
 from tests.doubles.github.faults import Fault, server_error
 from tests.doubles.github.state import Grant
+from tests.tables import table
 
 if TYPE_CHECKING:
     from tests.unit.bot.forge.conftest import Bench
 
 
-@pytest.mark.parametrize(
+@table(
     ("token", "kind", "in_workflow"),
     [
         ("", TokenKind.NONE, TokenKind.NONE),
@@ -159,7 +160,7 @@ def test_a_reset_that_is_no_time_is_an_error(bench: Bench, reset: object) -> Non
         bench.forge().about_token()
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "time"),
     [
         ("2099-01-31 08:00:00 UTC", ENDS),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.clone import Clone, open_clone
 from orchestrator.core.clock import ManualClock
+from tests.doubles.templates import copied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.credential import GitCredential
 
 US = Identity("Pullwright", "bot@example.invalid")
-_WHO = ("-c", "user.name=Someone", "-c", "user.email=someone@example.invalid")
+_WHO = ("-c", "user.name=Someone", "-c", "user.email=someone@example.invalid", "-c", "maintenance.auto=false")
 
 
 def git(folder: Path, *arguments: str, stdin: bytes | None = None) -> str:
@@ -37,12 +38,15 @@ def write(folder: Path, files: Mapping[str, str | bytes]) -> None:
 
 def make_source(folder: Path, files: Mapping[str, str | bytes]) -> Path:
     """A repository with one commit on `main`."""
-    folder.mkdir()
-    git(folder, "init", "-q", "-b", "main")
-    write(folder, files)
-    git(folder, "add", ".")
-    git(folder, "commit", "-qm", "first")
-    return folder
+
+    def make(template: Path) -> None:
+        template.mkdir()
+        git(template, "init", "-q", "-b", "main")
+        write(template, files)
+        git(template, "add", ".")
+        git(template, "commit", "-qm", "first")
+
+    return copied(folder, ("source", tuple(files.items())), make)
 
 
 def clone(

@@ -8,6 +8,7 @@ import pytest
 
 from orchestrator.bot.git.soundness import unsound
 from orchestrator.core.errors import WorkspaceError
+from tests.tables import table
 from tests.unit.bot.coordination.records_rig import broken_git
 from tests.unit.bot.git.conftest import FILES
 from tests.unit.bot.git.plants import HOOKS, PLANTS, Field
@@ -382,7 +383,7 @@ def test_nothing_that_was_planted_is_run(
     assert field.ran() == ""
 
 
-@pytest.mark.parametrize(
+@table(
     ("entries", "found"),
     [
         ([("100644", "a"), ("100644", "a.b"), ("100644", "c/d")], set()),

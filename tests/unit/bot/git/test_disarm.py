@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.bot.git.disarm import disarm
 from orchestrator.core.git_names import is_git_name
+from tests.tables import table
 from tests.unit.bot.git.rig import clone, git, make_source, write
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def test_names_that_some_file_system_takes_for_git(name: str, tmp_path: Path) ->
     assert found == {"tree", "tree/kept.txt", "tree/deep"}
 
 
-@pytest.mark.parametrize(
+@table(
     "name", [".github", ".gitignore", "git", ".gitmodules", "x.git", "git~x", "..git", "agit~1", ".git-x", ""]
 )
 def test_other_names_stay(name: str) -> None:

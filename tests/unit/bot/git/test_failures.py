@@ -14,6 +14,7 @@ from orchestrator.bot.git.failures import error_for, main_line, server_words, st
 from orchestrator.bot.git.hostgit import GitResult
 from orchestrator.bot.git.swap import PAUSES_SECONDS, Tries, push_error
 from orchestrator.core.errors import DiskFullError, RemoteRateLimitError, WorkspaceError
+from tests.tables import table
 from tests.unit.bot.git.rig import clone, write
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.git.clone import Clone
 
 
-@pytest.mark.parametrize(
+@table(
     ("stderr", "said"),
     [
         ("fatal: Authentication failed for 'https://h/r/'", "check the token"),
@@ -130,7 +131,7 @@ WHOLE = [
 ]
 
 
-@pytest.mark.parametrize(("stderr", "words"), WHOLE)
+@table(("stderr", "words"), WHOLE)
 def test_what_the_server_says_is_shown_whole_on_one_line(stderr: str, words: list[str]) -> None:
     rejected = GitResult(1, b"!\trefs/heads/a:refs/heads/a\t[remote rejected] (declined)\n", stderr)
     for said in (str(error_for(stderr, "cannot x")), str(push_error(rejected, "cannot push a"))):
@@ -148,7 +149,7 @@ def test_what_the_server_says_is_bounded_and_moves_no_cursor() -> None:
     assert said.startswith("; the server says: [31m0 is refused | [31m1 is refused")
 
 
-@pytest.mark.parametrize(
+@table(
     ("stderr", "seconds"),
     [
         ("fatal: unable to access 'https://h/r/': The requested URL returned error: 429", 60.0),
@@ -193,7 +194,7 @@ fatal: unable to access 'https://h/r/': The requested URL returned error: {statu
 """
 
 
-@pytest.mark.parametrize(
+@table(
     ("status", "header", "seconds"),
     [
         ("429", "Retry-After: 7", 7.0),

@@ -4,13 +4,13 @@ import os
 import subprocess
 from pathlib import PurePosixPath
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.bot.git.names import is_commit_id
 from orchestrator.bot.git.selection import link_stays
 from orchestrator.core.git_names import is_branch_name
+from tests.tables import table
 
 
 @settings(max_examples=60)
@@ -72,13 +72,13 @@ def test_what_we_take_for_a_branch_git_takes_for_a_reference(name: str) -> None:
     assert git_takes(name) or not is_branch_name(name)
 
 
-@pytest.mark.parametrize("name", RULES)
+@table("name", RULES)
 def test_gits_rules_are_ours(name: str) -> None:
     assert not git_takes(name)
     assert not is_branch_name(name)
 
 
-@pytest.mark.parametrize("name", ["main", "feature/x", "pullwright/12-fix", "é", "a.b", "a@b", "a-"])
+@table("name", ["main", "feature/x", "pullwright/12-fix", "é", "a.b", "a@b", "a-"])
 def test_ordinary_names_pass(name: str) -> None:
     assert is_branch_name(name)
 

@@ -29,6 +29,7 @@ from orchestrator.bot.git.wip import (
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ClaimLostError, PushRejectedError, WorkspaceError
 from tests.doubles.github.server import GitHub
+from tests.tables import table
 from tests.unit.bot.git.rig import clone, git, make_source, show, write
 
 if TYPE_CHECKING:
@@ -360,7 +361,7 @@ def record(fields: object, *, parent: str | None = ID, pages: Mapping[str, bytes
 GOOD = {"version": 1, "key": KEY, "work": ID, "base": OTHER, "saved_at": AT.isoformat(), "stamp": "x"}
 
 
-@pytest.mark.parametrize(
+@table(
     "fields",
     [
         *([], None, "x", 1, {}),

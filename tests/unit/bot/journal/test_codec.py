@@ -15,6 +15,7 @@ from orchestrator.core.cycle_events import CycleEnded, PhaseEntered
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import Event, MessageAdded, ReplyReceived, SessionEnded, ToolCallStarted
 from orchestrator.core.messages import FinishReason, Image, Message, Reasoning, Role, Text, ToolCall, Usage
+from tests.tables import table
 from tests.unit.bot.journal.strategies import EVENT_CLASSES, any_event, of_class
 
 REPLY = ReplyReceived(
@@ -41,7 +42,7 @@ def test_every_event_of_the_union_comes_back(cls: type[Event], data: st.DataObje
     assert decode(json.loads(json.dumps(encode(event)))) == event
 
 
-@pytest.mark.parametrize("cls", EVENT_CLASSES, ids=lambda cls: cls.__name__)
+@table("cls", EVENT_CLASSES, ids=lambda cls: cls.__name__)
 def test_no_field_takes_a_name_that_the_record_needs(cls: type[Event]) -> None:
     assert not {field.name for field in dataclasses.fields(cls)} & {"seq", "at", "type"}
 
@@ -92,7 +93,7 @@ def test_unknown_fields_are_ignored_and_missing_ones_take_their_default() -> Non
     assert decode(data) == dataclasses.replace(REPLY, usage=Usage(3))
 
 
-@pytest.mark.parametrize(
+@table(
     "data",
     [
         {"type": "Invented", "x": 1},
@@ -105,7 +106,7 @@ def test_what_a_newer_version_wrote_is_an_unknown_record(data: dict[str, Any]) -
     assert decode(data) == UnknownRecord(data["type"], data)
 
 
-@pytest.mark.parametrize(
+@table(
     ("data", "message"),
     [
         ({}, "a record has no type"),

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import unicodedata
 
-import pytest
 import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.policy.hidden_characters import hidden_characters, may_hide
 from orchestrator.bot.policy.incoming import Cleaned, Removed, clean_name, clean_words, show_hidden
+from tests.tables import table
 
 ENGLAND = "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f"
 HIDDEN = regex.compile(
@@ -26,7 +26,7 @@ def selectors(text: str) -> str:
     return "".join(chr(0xFE00 + byte) if byte < 16 else chr(0xE0100 + byte - 16) for byte in text.encode())
 
 
-@pytest.mark.parametrize(
+@table(
     ("char", "kind"),
     [
         ("\u200b", "format characters"),
@@ -92,7 +92,7 @@ def test_visible_characters_stay_as_they_are() -> None:
     assert clean_words(visible).text is visible
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466 family",
@@ -125,7 +125,7 @@ def test_emoji_and_scripts_that_need_joiners_survive(text: str) -> None:
     assert show_hidden(text).text is text
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "left"),
     [
         ("a\u200db", "ab"),

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from orchestrator.bot.policy.incoming import Cleaned, clean_words
 from orchestrator.bot.policy.markup_page import LONGEST_MARKDOWN_CHARS
+from tests.fuzz.growth import grows
+from tests.tables import table
 
 EVIL = "EVIL"
 
@@ -16,7 +18,7 @@ def left(text: str) -> str:
     return clean_words(text).text
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "shown", "kind"),
     [
         ("a <!-- EVIL --> b", "a  b", "HTML comment"),
@@ -150,7 +152,7 @@ def test_what_github_does_not_show_is_taken_out_and_named(text: str, shown: str,
     assert (clean_words(shown).text, clean_words(shown).removed) == (shown, ())
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "`<!-- shown -->` and ``<b title='`'>``",
@@ -179,7 +181,7 @@ def test_what_github_shows_stays(text: str) -> None:
     assert clean_words(text).text is text
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "$\\phantom{\\text{EVIL}}$", "a $\\hskip-9999pt EVIL$ b", "$$a % EVIL$$", "$$\na % EVIL\n$$", "$`\\phantom{EVIL}`$", "$x % EVIL$",
@@ -195,7 +197,7 @@ def test_mathematics_that_hides_something_is_taken_out(text: str) -> None:
     assert {item.kind for item in cleaned.removed} <= {"mathematics", "drawn block"}
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "It costs $5 and $10, or 10% of $50.", "$HOME, $PATH:$HOME and $x", "5$ or 10% of 6$", "`$x` \\o/ `$y`", "$x + y$ and $\\frac{\\alpha}{2}$",
@@ -206,7 +208,7 @@ def test_dollars_that_hide_nothing_stay(text: str) -> None:
     assert clean_words(text) == Cleaned(text)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "kept"),
     [
         ("a List<String> b", {"HTML tag": "<String>"}),
@@ -336,19 +338,20 @@ PATTERNS = [
 
 LARGE_CHARS = (LONGEST_MARKDOWN_CHARS, 200_000)
 """The longest that is read as Markdown, and what is only searched."""
+SMALL_CHARS = (5_000, LONGEST_MARKDOWN_CHARS + 1_000)
+"""With four times as much both texts are read as Markdown, or both are only searched."""
 
 
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("size", LARGE_CHARS)
+@pytest.mark.slow(reason="growth: each piece of Markdown in four sizes, up to 300,000 characters")
+@pytest.mark.parametrize("small_chars", SMALL_CHARS)
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_time_grows_with_the_text_and_not_with_its_square(pattern: str, size: int) -> None:
-    clean_words((pattern * size)[:size])
+def test_time_grows_with_the_text_and_not_with_its_square(pattern: str, small_chars: int) -> None:
+    grows(clean_words, ("", pattern, ""), small_chars=small_chars)
 
 
 MOST_BYTES = 50_000_000
 
 
-@pytest.mark.timeout(120)
 def test_images_in_images_take_no_memory_for_each_level() -> None:
     text = "![" * 16_000 + "](" * 16_000
     tracemalloc.start()
@@ -360,7 +363,6 @@ def test_images_in_images_take_no_memory_for_each_level() -> None:
     assert peak_bytes < MOST_BYTES
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("size", LARGE_CHARS)
 def test_much_of_everything_is_read(size: int) -> None:
     text = "".join(pattern * 60 for pattern in PATTERNS)

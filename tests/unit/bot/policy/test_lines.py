@@ -6,7 +6,6 @@ import re
 import subprocess
 from typing import TYPE_CHECKING
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -14,6 +13,8 @@ from markdown_it import MarkdownIt
 from orchestrator.bot.git.message import clean_message
 from orchestrator.bot.policy.lines import MESSAGE_CHARS, TITLE_CHARS, in_markdown, message, plain, title
 from orchestrator.bot.policy.wording import Wording
+from tests.fuzz.growth import grows
+from tests.tables import table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -234,7 +235,7 @@ def trailers(text: str) -> str:
     return done.stdout.decode().strip()
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "expected"),
     [
         ("Fix add()\n fixes #7 [skip ci]", "Fix add() fixes no. 7 (skip ci)"),
@@ -263,12 +264,12 @@ def test_a_title(text: str, expected: str) -> None:
     assert title(text) == expected
 
 
-@pytest.mark.parametrize("text", ORDINARY)
+@table("text", ORDINARY)
 def test_an_ordinary_title_stays_as_it_is(text: str) -> None:
     assert title(text) == text
 
 
-@pytest.mark.parametrize("text", [*DIRECTIVES, *COMMANDS, *TRAILERS])
+@table("text", [*DIRECTIVES, *COMMANDS, *TRAILERS])
 def test_nothing_is_left_of_a_directive_a_command_or_a_trailer(text: str) -> None:
     whole = message(title(text), (f"It adds.\n\n{text}\n\n```\n{text}\n```\n\n{text}",))
     assert live(title(text)) == []
@@ -310,7 +311,7 @@ def test_git_finds_the_programs_trailers_and_no_other(text: str, headline: str) 
     assert live(alone) == []
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "expected"),
     [
         ("Ask @octocat.", "Ask @ octocat."),
@@ -408,13 +409,13 @@ def test_a_line_in_markdown_shows_the_words_and_nothing_else(text: str) -> None:
     assert len(line.splitlines()) <= 1
 
 
-@pytest.mark.parametrize("text", [*COMMANDS, *TRAILERS, *DIRECTIVES])
+@table("text", [*COMMANDS, *TRAILERS, *DIRECTIVES])
 def test_a_line_in_markdown_is_behind_a_word_of_ours_and_commands_nobody(text: str) -> None:
     _, free, _ = shown(in_markdown(text, 300))
     assert not re.search(r"(?:^|\s)[/!.@]\w", free)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "expected"),
     [
         ("Fix `add` in a.py (was: 'sub')", "Fix `'add'` in a.py (was: 'sub')"),
@@ -429,14 +430,13 @@ def test_a_line_in_markdown(text: str, expected: str) -> None:
     assert in_markdown(text, 300) == expected
 
 
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize(
-    "piece", ["<!--", "[", "](", "`", "@a", "&#64;", "a://", "#1", "- ", "\\", "&amp;", "[skip ", "_"]
-)
+@table("piece", ["<!--", "[", "](", "`", "@a", "&#64;", "a://", "#1", "- ", "\\", "&amp;", "[skip ", "_"])
 def test_time_is_linear(piece: str) -> None:
-    text = piece * (2 * MESSAGE_CHARS // len(piece))
-    message(title(text), (text,))
-    in_markdown(text, 300)
+    def read(text: str) -> None:
+        message(title(text), (text,))
+        in_markdown(text, 300)
+
+    grows(read, ("", piece, ""), small_chars=MESSAGE_CHARS // 2)
 
 
 @settings(max_examples=60, deadline=None)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from orchestrator.bot.policy.outgoing import places_of_secrets
 from orchestrator.engine.policy.secrets import Redactor
+from tests.tables import table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +45,7 @@ def test_a_key_of_several_lines_is_found() -> None:
     assert places_of_secrets(diff("one\n", after), holds) == ["a.txt:2"]
 
 
-@pytest.mark.parametrize("text", ["", "no diff at all\n", "Binary files a/x and b/x differ\n"])
+@table("text", ["", "no diff at all\n", "Binary files a/x and b/x differ\n"])
 def test_what_adds_nothing_is_clean(text: str) -> None:
     assert places_of_secrets(text, HOLDS) == []
 
@@ -99,7 +100,6 @@ def test_a_new_name_counts_and_an_old_one_does_not() -> None:
     assert places_of_secrets(diff("a\n", "b\n", SECRET), HOLDS) == []
 
 
-@pytest.mark.timeout(120)
 def test_five_megabytes_are_searched() -> None:
     text = diff("", "".join(f"line {number} of it is here\n" for number in range(180_000)))
     assert places_of_secrets(text, HOLDS) == []

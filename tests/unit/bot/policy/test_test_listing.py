@@ -7,12 +7,12 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.bot.policy.test_listing import TestListing, list_tests
 from orchestrator.core.changes import LINK_MODE, FileChange, FileVersion
+from tests.tables import table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +39,7 @@ def listed(old: str | bytes | None, new: str | bytes | None, path: str = PATH) -
     return list_tests([change(path, old, new)])
 
 
-@pytest.mark.parametrize(
+@table(
     ("old", "new", "gone"),
     [
         (TWO, ONE, ["test_empty"]),
@@ -62,7 +62,7 @@ def test_a_test_that_vanished_is_named(old: str, new: str | None, gone: list[str
     assert not found.skipped
 
 
-@pytest.mark.parametrize(
+@table(
     ("old", "new"),
     [
         (ONE, TWO),
@@ -108,7 +108,7 @@ SKIPPED = [
 ]
 
 
-@pytest.mark.parametrize("new", SKIPPED)
+@table("new", SKIPPED)
 def test_a_test_with_a_new_reason_to_be_skipped_is_named(new: str) -> None:
     found = listed(HEAD + ONE, new)
     (place,) = found.skipped
@@ -119,7 +119,7 @@ def test_a_test_with_a_new_reason_to_be_skipped_is_named(new: str) -> None:
     assert listed(new, HEAD + ONE).notes == ()
 
 
-@pytest.mark.parametrize(
+@table(
     "new",
     [
         f"{HEAD}@unittest.skip('later')\n{CLASS}",
@@ -192,7 +192,7 @@ def test_the_tests_are_those_that_pytest_collects(tmp_path: Path) -> None:
     assert len(ids) > 6
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "test"),
     [
         ("src/a.test.ts", 'it("adds", () => {\n  expect(1).toBe(1);\n});\n'),
@@ -217,7 +217,7 @@ def test_tests_of_other_languages_are_counted(path: str, test: str) -> None:
     assert list_tests(moved).lost == ()
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "what"),
     [
         ("import pytest\n", "imports pytest"),
@@ -255,7 +255,7 @@ def test_honest_code_is_not_noted() -> None:
     assert listed("", text, "shop/total.py").notes == ()
 
 
-@pytest.mark.parametrize("path", ["pytest.py", "src/_pytest/__init__.py", "sitecustomize.py"])
+@table("path", ["pytest.py", "src/_pytest/__init__.py", "sitecustomize.py"])
 def test_a_new_module_with_the_name_of_a_runner_is_noted(path: str) -> None:
     assert listed(None, "x = 1\n", path).reaching
     assert not listed("x = 1\n", "x = 2\n", path).reaching
@@ -271,7 +271,7 @@ def test_a_listing_is_lines_and_says_how_many_are_left_out() -> None:
     assert listed(None, None, "README.md").lines() == []
 
 
-@pytest.mark.parametrize(
+@table(
     ("old", "new"),
     [
         (version(ONE), version("def test_total(:\n")),
@@ -283,7 +283,7 @@ def test_a_listing_is_lines_and_says_how_many_are_left_out() -> None:
         (version(ONE), version(ONE + "#" * 600_000)),
     ],
 )
-@pytest.mark.parametrize("path", [PATH, "shop/total.py"])
+@table("path", [PATH, "shop/total.py"])
 def test_what_cannot_be_read_is_said(old: FileVersion, new: FileVersion, path: str) -> None:
     (place,) = list_tests([FileChange(path, old, new)]).unreadable
     assert "cannot be read" in str(place)
@@ -321,7 +321,7 @@ LARGE = [
 ]
 
 
-@pytest.mark.parametrize(("path", "text"), LARGE, ids=range(len(LARGE)))
+@table(("path", "text"), LARGE, ids=range(len(LARGE)))
 def test_time_is_linear(path: str, text: str) -> None:
     """Where it is not, each of these takes minutes, and the suite's own limit ends it."""
     list_tests([change(path, text, text.replace("a", "b").replace("test_", "test_it_"))])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.policy.hidden_characters import hidden_characters
 from orchestrator.bot.policy.visible_text import visible_text, without_unseen
+from tests.tables import table
 
 PIECES = [
     *("&", "amp;", "#38;", "#x26;", "lt;", "&lt;", "&#8203;", "&ZeroWidthSpace;", "&#x200b;", "&shy;"),
@@ -17,7 +17,7 @@ PIECES = [
 texts = st.lists(st.sampled_from(PIECES), max_size=24).map("".join)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "seen"),
     [
         ("[skip&#32;ci]", "[skip ci]"),
@@ -53,7 +53,7 @@ def test_code_keeps_its_references(text: str) -> None:
     assert hidden_characters(without_unseen(text)) == []
 
 
-@pytest.mark.parametrize("piece", ["amp;", "#38;", "&#820", "&#x26;", "&l\u200b", "\u200d", "👩\u200d"])
+@table("piece", ["amp;", "#38;", "&#820", "&#x26;", "&l\u200b", "\u200d", "👩\u200d"])
 def test_nesting_without_end_comes_to_an_end(piece: str) -> None:
     seen = visible_text("&" + piece * 10_000 + "3;" * 10_000)
     assert visible_text(seen) == seen

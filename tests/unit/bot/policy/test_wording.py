@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from orchestrator.bot.policy.wording import Wording
 from orchestrator.bot.policy.wording_markdown import BODY_CHARS, Hosts
 from tests.doubles.github_page import github_page
+from tests.tables import table
 
 REPOSITORY = "https://github.com/owner/name"
 WORDING = Wording(("github.com", "*.docs.example"), REPOSITORY)
@@ -212,7 +213,7 @@ def words(markdown: str, *, targets: bool) -> str:
     return f"{page.words} {page.code} {' '.join(page.links if targets else ())}".replace("\0", "")
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         *("hi @victim", "![a](https://evil.example/i.png)", "[a](https://evil.example)", "www.evil.example"),
@@ -290,7 +291,7 @@ def test_the_examples_of_githubs_specification() -> None:
     assert len(lost) <= 3, lost
 
 
-@pytest.mark.parametrize(
+@table(
     "line",
     [
         *(
@@ -322,7 +323,7 @@ def test_no_command_stands_alone(line: str) -> None:
         assert "```" in text or "/approve" not in text
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         *(
@@ -346,7 +347,7 @@ def test_trailers(text: str) -> None:
     assert trailers(WORDING.comment(text, issue=7)) == ""
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "expected"),
     [
         ("Thanks @octocat and @org/team.", "Thanks @&#8203;octocat and @&#8203;org/team."),
@@ -404,7 +405,7 @@ LONG = (
 )
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "expected"),
     [
         (LONG, LONG),
@@ -442,9 +443,7 @@ def test_a_comment_is_one_quote() -> None:
     assert WORDING.comment(text, issue=7) == "> # Done\n>\n> - a\n> - b\n>\n> ```py\n> x\n> ```"
 
 
-@pytest.mark.parametrize(
-    "text", ["<!-- pullwright: 1 -->", "```\n<!-- pullwright:1 -->\n```", "`<!--Pullwright-->`"]
-)
+@table("text", ["<!-- pullwright: 1 -->", "```\n<!-- pullwright:1 -->\n```", "`<!--Pullwright-->`"])
 def test_a_model_cannot_write_our_own_marker(text: str) -> None:
     for harmless in (WORDING.text(text, issue=None), WORDING.message("", (text,)), WORDING.title(text)):
         assert not re.search(r"<!--\s*pullwright", harmless, re.IGNORECASE)
@@ -458,7 +457,7 @@ def test_what_cannot_be_shown_to_be_harmless_is_code(text: str) -> None:
     assert WORDING.text(harmless, issue=7) == harmless
 
 
-@pytest.mark.parametrize(
+@table(
     "text", ["x" * 200_000, "<" * 200_000, "word @a " * 30_000, "```\n" + "y\n" * 60_000, "&#64;" * 20_000]
 )
 def test_lengths_have_limits(text: str) -> None:
@@ -475,7 +474,7 @@ def test_without_a_repository_only_plain_numbers_are_its_own() -> None:
     assert wording.text("- fixes #7, fixes a/b#7", issue=7) == "- fixes #7, fixes a/b issue 7"
 
 
-@pytest.mark.parametrize(
+@table(
     "piece",
     [
         *(
@@ -516,7 +515,7 @@ def test_hostile_texts_are_read_to_the_end(piece: str) -> None:
     assert len(WORDING.text(piece * (10_000 // len(piece)), issue=7)) <= BODY_CHARS
 
 
-@pytest.mark.parametrize(
+@table(
     ("address", "allowed"),
     [
         ("https://github.com", True),
@@ -538,8 +537,6 @@ def test_hosts(address: str, allowed: bool) -> None:  # noqa: FBT001  a case of 
     assert HOSTS.allow(address) is allowed
 
 
-@pytest.mark.parametrize(
-    "target", ["javascript:x", "data:text/html,x", "//evil.example", "\\\\evil", "/\\evil", "a:b"]
-)
+@table("target", ["javascript:x", "data:text/html,x", "//evil.example", "\\\\evil", "/\\evil", "a:b"])
 def test_targets_that_leave_the_repository(target: str) -> None:
     assert not HOSTS.allow_target(target)

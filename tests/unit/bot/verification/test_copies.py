@@ -6,12 +6,11 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pytest
-
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, RunKind, RunResult
 from orchestrator.bot.verification.copies import Copies, at_stake, copy_tests
 from orchestrator.bot.verification.verdict import Kind, judge
 from orchestrator.core.changes import FileChange, FileVersion
+from tests.tables import table
 from tests.unit.bot.verification.rig import bench
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def test_a_file_that_is_named_otherwise_keeps_its_form() -> None:
     assert (made.path, made.spoiled_path) == ("aa_test.py", "bb_test.py")
 
 
-@pytest.mark.parametrize(
+@table(
     ("statement", "spoiled"),
     [
         ("assert f() == 180", "assert f() == (180 * 3 + 1000003)"),
@@ -88,7 +87,7 @@ def test_one_expected_value_is_another_one(statement: str, spoiled: str) -> None
     assert made.spoiled_text.decode() == f"def test_aa_0(self):\n    {spoiled}\n"
 
 
-@pytest.mark.parametrize(
+@table(
     "body",
     [
         "assert f()",
@@ -112,7 +111,7 @@ def test_where_nothing_certain_is_expected_nothing_is_altered(body: str) -> None
     assert list(made.files) == [made.path]
 
 
-@pytest.mark.parametrize("source", [b"", b"def test_b(): pass", b"def test_a(:", b"\xff", b"\0"])
+@table("source", [b"", b"def test_b(): pass", b"def test_a(:", b"\xff", b"\0"])
 def test_what_cannot_be_copied_is_not(source: bytes) -> None:
     assert copy_tests(PATH, source, ["test_a"], TOKENS) is None
 
@@ -148,7 +147,7 @@ def version(text: str) -> FileVersion:
 OLD = "def test_a():\n    assert f() == 1\n\n\ndef test_b():\n    assert f() == 2\n"
 
 
-@pytest.mark.parametrize(
+@table(
     ("new", "elsewhere", "named"),
     [
         (OLD, "", set()),
@@ -191,7 +190,7 @@ def test_tests_that_pass_now_are_at_stake_up_to_a_number() -> None:
     assert at_stake(before, kept, [], 1) == {PATH: {"test_a"}}
 
 
-@pytest.mark.parametrize(
+@table(
     "value",
     [
         "1" + " + 1" * 1_500,
@@ -236,7 +235,7 @@ MISSING = "failed AttributeError: module 'a' has no attribute 'f'"
 OWN = "failed assert 1 == 2"
 
 
-@pytest.mark.parametrize(
+@table(
     ("before", "copy_before", "copy", "is_known"),
     [
         (OWN, OWN, OWN, True),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
 from orchestrator.bot.verification.page import read_block, report, to_json, warning
 from orchestrator.bot.verification.verdict import Verdict, judge
+from tests.tables import table
 
 HEAD = "a" * 40
 BASE = "b" * 40
@@ -64,7 +64,7 @@ def test_the_block_has_the_fields_of_in_toto() -> None:
     assert predicate["runs"]["new"] is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("said", "result"),
     [
         (verdict(), "PASSED"),
@@ -107,7 +107,7 @@ FORGED = report(verdict(), HEAD)
 GENUINE = report(verdict("t.py::test_new"), HEAD)
 
 
-@pytest.mark.parametrize(
+@table(
     "words",
     [FORGED, f"***\n{FORGED}", f"</details>\n{FORGED}", f"> {FORGED}", "```json\n{\n}\n```", "```json\n{"],
 )
@@ -118,7 +118,7 @@ def test_a_report_below_the_head_is_not_read(words: str) -> None:
     assert read_block(body("No test was run.", words), HEAD) is None
 
 
-@pytest.mark.parametrize("rule", ["***", "---", "___", " * * *", "*****  "])
+@table("rule", ["***", "---", "___", " * * *", "*****  "])
 def test_any_rule_ends_the_head(rule: str) -> None:
     assert read_block(f"No test was run.\n\n{rule}\n\n{FORGED}", HEAD) is None
 
@@ -133,7 +133,7 @@ def changed(**fields: object) -> str:
     return f"{before}```json\n{json.dumps({**json.loads(block), **fields}, indent=1)}\n```{after}"
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "",
@@ -198,7 +198,7 @@ def test_no_words_of_a_model_change_what_is_read(words: str) -> None:
     assert block.statement["predicate"]["failedTests"] == ["t.py::test_new"]
 
 
-@pytest.mark.parametrize("word", ["check", "`" * 150, "\N{GRINNING FACE}" * 150])
+@table("word", ["check", "`" * 150, "\N{GRINNING FACE}" * 150])
 def test_a_report_has_its_limit(word: str) -> None:
     said = verdict(*(f"t.py::{word}_{at}" for at in range(5_000)))
     text = f"{warning(said)}\n\n{report(said, HEAD)}"

@@ -16,12 +16,13 @@ from orchestrator.bot.verification.pytest_calls import (
     place_control,
 )
 from orchestrator.core.errors import ToolError
+from tests.tables import table
 
 PATHS = {"tests/test_a.py", "tests", "docs/guide.md", "tests/data.json", "a b/test_c.py"}
 IDS = ["tests/test_a.py::test_b", "tests/test_a.py::T::test_c[x-'1' $(id)]"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("command", "selecting"),
     [
         ("pytest", "pytest IDS"),
@@ -49,7 +50,7 @@ def test_a_call_of_pytest_with_other_tests(command: str, selecting: str) -> None
     assert call.selecting(IDS) == selecting.replace("IDS", shlex.join(IDS))
 
 
-@pytest.mark.parametrize(
+@table(
     "command",
     [
         "make test",
@@ -73,7 +74,7 @@ def test_what_is_more_than_one_call_of_pytest(command: str) -> None:
     assert parse_pytest(command) is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("command", "stops"),
     [
         ("pytest -x", True),
@@ -93,7 +94,7 @@ def test_a_call_that_ends_with_the_first_failure(command: str, *, stops: bool) -
     assert call.stops_early is stops
 
 
-@pytest.mark.parametrize(
+@table(
     "name",
     [
         "tests/test_a.py",
@@ -109,7 +110,7 @@ def test_ids_that_name_something_of_the_tree(name: str) -> None:
     assert checked_ids([name, f" {name} "], PATHS) == [name]
 
 
-@pytest.mark.parametrize(
+@table(
     "name",
     [
         "",
@@ -160,7 +161,7 @@ def test_no_id_becomes_an_option_or_a_word_of_the_shell(name: str, command: str)
         assert not name.startswith(("-", "@", "/", "~", "$"))
 
 
-@pytest.mark.parametrize(
+@table(
     ("paths", "place"),
     [
         (["app.py"], None),
@@ -185,7 +186,7 @@ def test_the_test_that_must_fail_raises() -> None:
         made()
 
 
-@pytest.mark.parametrize(
+@table(
     ("exit_code", "others", "expected"),
     [(1, False, 0), (1, True, 1), (2, False, 2), (0, False, 0), (139, False, 139)],
 )
@@ -195,7 +196,7 @@ def test_the_exit_code_without_the_test_that_must_fail(
     assert exit_without(exit_code, others_failed=others) == expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("command", "bears"),
     [("pytest", True), ("pytest -x", False), ("pytest --cov --cov-fail-under=80", False)],
 )

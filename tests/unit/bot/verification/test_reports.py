@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from orchestrator.bot.verification.base import WHOLE_RUN, CaseResult, CaseStatus
 from orchestrator.bot.verification.reports import MAX_BYTES, by_id, read_report
+from tests.tables import table
 
 REPORTS = Path(__file__).parents[3] / "data" / "reports"
 
@@ -134,7 +135,7 @@ def go(*events: dict[str, str]) -> bytes:
     return "\n".join(json.dumps({"Package": "m/p", **event}) for event in events).encode()
 
 
-@pytest.mark.parametrize("name", sorted(COUNTS))
+@table("name", sorted(COUNTS))
 def test_counts_are_those_of_the_runner(name: str) -> None:
     statuses = Counter(case.status for case in read(name))
     failed = statuses[CaseStatus.FAILED] + statuses[CaseStatus.ERROR]
@@ -145,14 +146,14 @@ def test_every_stored_report_is_read() -> None:
     assert {path.name for path in REPORTS.iterdir()} - {"README.md"} == set(COUNTS)
 
 
-@pytest.mark.parametrize("line", [line for line in CASES.splitlines() if line])
+@table("line", [line for line in CASES.splitlines() if line])
 def test_a_test_has_its_id_and_its_end(line: str) -> None:
     name, test, status, *own = (part.strip() for part in line.split("|"))
     case = by_id(read(name))[test]
     assert (case.status, case.is_assertion) == (status, own == ["own"])
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "test", "file"),
     [
         ("pytest-9.2-xunit1.xml", "tests/test_kinds.py::TestU::test_eq", "tests/test_kinds.py"),
@@ -173,7 +174,7 @@ def test_a_failure_keeps_what_the_runner_said() -> None:
     assert "Cannot find module" in by_id(read("jest-30.5.2.json"))["a/load.test.js"].message
 
 
-@pytest.mark.parametrize(
+@table(
     ("data", "complaint"),
     [
         (b"", "no test runner"),
@@ -218,14 +219,14 @@ PASSED = '<testcase classname="a" name="b"/>'
 SKIPPED = '<testcase classname="a" name="b"><skipped/></testcase>'
 
 
-@pytest.mark.parametrize("cases", [(FAILED, PASSED), (PASSED, FAILED), (SKIPPED, FAILED, PASSED)])
+@table("cases", [(FAILED, PASSED), (PASSED, FAILED), (SKIPPED, FAILED, PASSED)])
 def test_no_second_result_hides_a_failure(cases: tuple[str, ...]) -> None:
     (case,) = read_report(junit(*cases))
     assert (case.status, case.is_assertion) == (CaseStatus.FAILED, True)
 
 
-@pytest.mark.parametrize("first", ["pass", "skip", "fail"])
-@pytest.mark.parametrize("second", ["pass", "skip", "fail"])
+@table("first", ["pass", "skip", "fail"])
+@table("second", ["pass", "skip", "fail"])
 def test_an_event_that_a_test_printed_hides_no_failure(first: str, second: str) -> None:
     (case,) = read_report(go({"Action": first, "Test": "TestA"}, {"Action": second, "Test": "TestA"}))
     assert (case.status is CaseStatus.FAILED) == ("fail" in {first, second})
@@ -241,7 +242,7 @@ def test_a_run_that_says_it_failed_is_an_error_though_no_test_failed() -> None:
     assert (case.id, case.status) == (WHOLE_RUN, CaseStatus.ERROR)
 
 
-@pytest.mark.parametrize("name", ["a\nb", "a\x1bb", "a\u202eb", "a\u2028b", "\ud800", "a" * 10_000])
+@table("name", ["a\nb", "a\x1bb", "a\u202eb", "a\u2028b", "\ud800", "a" * 10_000])
 def test_an_id_is_one_printable_line(name: str) -> None:
     report = {"testResults": [{"name": "f.js", "assertionResults": [{"title": name, "status": "passed"}]}]}
     (case,) = read_report(json.dumps(report).encode())
@@ -254,7 +255,7 @@ def test_long_ids_with_one_beginning_stay_apart() -> None:
     assert len(read_report(junit(*cases))) == 3
 
 
-@pytest.mark.parametrize("file", ["/etc/passwd", "../a.rb", "a/../../b.rb"])
+@table("file", ["/etc/passwd", "../a.rb", "a/../../b.rb"])
 def test_a_file_outside_of_the_tree_is_not_told(file: str) -> None:
     (case,) = read_report(junit(f'<testcase classname="a" name="b" file="{file}"/>'))
     assert not case.file
@@ -343,7 +344,7 @@ def test_bytes_of_any_kind_are_read_or_refused(data: bytes) -> None:
         assert "\n" not in attempt(given_data)[1]
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "is_own"),
     [
         ("thread 'a' panicked at src/lib.rs:4:5:\nassertion `left == right` failed", True),

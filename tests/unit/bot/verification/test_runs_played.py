@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import random
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from orchestrator.bot.verification.base import WHOLE_RUN, Change, RunKind
-from orchestrator.bot.verification.runs import RunOptions
+from orchestrator.bot.verification.runs import HostRuns, RunOptions
 from orchestrator.bot.verification.verdict import judge
 from orchestrator.core.errors import ToolError
 from tests.unit.bot.verification.rig import TIMED_OUT, bench, junit, played, statuses, verified
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
+    from orchestrator.bot.git.trees import Trees
+    from orchestrator.core.changes import FileChange
     from tests.unit.bot.verification.rig import Bench, Play
 
+ROOT = Path(__file__).parents[4]
 PYTEST = "pytest -q"
 FILES = {
     "code.txt": "one two\n",
@@ -557,3 +562,71 @@ async def test_words_in_the_code_do_not_do_without_the_test_that_must_fail(repos
     runs = await verified(repository, {"product.py": "# fail_under testsfailed\n"}, PYTEST)
     assert runs.kept is not None
     assert "a test that must fail passed" in runs.kept.problem
+
+
+class CountedTrees:
+    """Trees that note what is looked at."""
+
+    def __init__(self, trees: Trees) -> None:
+        self._trees = trees
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._trees, name)
+
+    def importing(self, tree: str, module: str) -> list[str]:
+        self.asked.append(module)
+        return self._trees.importing(tree, module)
+
+    def changes(self, old: str, new: str) -> tuple[FileChange, ...]:
+        self.asked.append(new)
+        return self._trees.changes(old, new)
+
+
+async def test_what_is_taken_from_the_base_is_found_once(repository: Bench) -> None:
+    # A module that may stand for another one, and settings that may fail a run by themselves.
+    change = repository.change({**BETTER, "yaml.py": "x = 1\n", "conftest.py": "# testsfailed\n"})
+    trees = CountedTrees(repository.clone.trees)
+    runs = HostRuns(
+        cast("Trees", trees),
+        repository.clone.base_commit,
+        RunOptions(PYTEST),
+        home=repository.home,
+        environment=repository.environment,
+        source=random.Random(7),  # noqa: S311  the same names in every test
+    )
+    found = await runs.verify(change)
+    await runs.close()
+    assert found.problem == ""
+    assert "conftest.py" in found.restored
+    assert trees.asked == ["yaml"]
+
+
+HEAVY = {
+    "read_report",
+    "by_id",
+    "run_result",
+    "at_stake",
+    "copy_tests",
+    "place_control",
+    "judge",
+    "_suspects",
+}
+"""What reads whole reports, runs or files."""
+
+
+@pytest.mark.parametrize("module", ["bot/verification/runs.py", "bot/cycle/verify.py"])
+def test_what_is_long_is_no_call_of_the_event_loop(module: str) -> None:
+    tree = ast.parse((ROOT / "orchestrator" / module).read_text("utf-8"))
+    found = [
+        f"{function.name}: {ast.unparse(call.func)}"
+        for function in ast.walk(tree)
+        if isinstance(function, ast.AsyncFunctionDef)
+        for call in ast.walk(function)
+        if isinstance(call, ast.Call)
+        and (
+            (isinstance(call.func, ast.Name) and call.func.id in HEAVY)
+            or ast.unparse(call.func).startswith(("self._trees.", "slot."))
+        )
+    ]
+    assert found == []

@@ -6,12 +6,12 @@ import json
 import shlex
 from dataclasses import dataclass
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.app.config import Settings
 from orchestrator.bot.verification.suggest import Confidence, Proposal, hosts_of, names_each_test, suggest
+from tests.tables import table
 
 PYTEST = ".venv/bin/python -m pytest"
 PYPI = ("pypi.org", "*.pythonhosted.org")
@@ -394,7 +394,7 @@ CASES = (
 )
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@table("case", CASES, ids=lambda case: case.name)
 def test_what_is_proposed_first(case: Case) -> None:
     found = proposals(case.files)[0]
     assert case.source in found.source
@@ -403,7 +403,7 @@ def test_what_is_proposed_first(case: Case) -> None:
     assert set(hosts_of(found.setup)) == set(case.hosts)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@table("case", CASES, ids=lambda case: case.name)
 def test_what_is_proposed_can_be_set(case: Case) -> None:
     for found in proposals(case.files):
         Settings(
@@ -414,7 +414,7 @@ def test_what_is_proposed_can_be_set(case: Case) -> None:
         )
 
 
-@pytest.mark.parametrize(
+@table(
     "files",
     [
         {},
@@ -473,7 +473,7 @@ def test_what_is_large_is_cut() -> None:
     assert proposals(files)[0].source == "tests/test_a.py"
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "text"),
     [
         ("AGENTS.md", "```" * 60_000),
@@ -496,7 +496,7 @@ def test_no_text_takes_long(path: str, text: str) -> None:
     proposals({**_TEST, path: text})
 
 
-@pytest.mark.parametrize("hidden", ["\x1b[1A\x1b[2K", "\u202e", "\u200b", "\x07", "\r", "\u2028"])
+@table("hidden", ["\x1b[1A\x1b[2K", "\u202e", "\u200b", "\x07", "\r", "\u2028"])
 def test_a_line_with_characters_that_nobody_sees_is_not_copied(hidden: str) -> None:
     workflow = "jobs:\n  a:\n    steps:\n      - run: npm ci 'x{}'\n      - run: ctest 'x{}'\n"
     assert proposals({"AGENTS.md": f"```\nctest 'x{hidden}'\n```\n"}) == []
@@ -504,8 +504,8 @@ def test_a_line_with_characters_that_nobody_sees_is_not_copied(hidden: str) -> N
     assert [one.setup for one in proposals({".github/workflows/ci.yml": workflow.format(hidden, "")})] == [""]
 
 
-@pytest.mark.parametrize("number", ["1" * 5000, "0x" + "f" * 6000, "[0x" + "f" * 6000 + "]"])
-@pytest.mark.parametrize(
+@table("number", ["1" * 5000, "0x" + "f" * 6000, "[0x" + "f" * 6000 + "]"])
+@table(
     "table",
     ["project.optional-dependencies", "dependency-groups", "tool.poetry.group", "tool.pytest", "tool.pdm"],
 )
@@ -524,7 +524,7 @@ def test_any_text_is_read_without_an_error(files: dict[str, str]) -> None:
         assert shlex.split(found.command)
 
 
-@pytest.mark.parametrize(
+@table(
     ("command", "report", "known"),
     [
         ("pytest", "", True),

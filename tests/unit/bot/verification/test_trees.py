@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +9,7 @@ from orchestrator.bot.policy.protected import PathPolicy
 from orchestrator.bot.verification.trees import TestFiles
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, FileChange, FileVersion
 from orchestrator.core.test_paths import is_test_path
+from tests.tables import table
 
 if TYPE_CHECKING:
     import random
@@ -152,19 +152,19 @@ CODE = [
 ]
 
 
-@pytest.mark.parametrize("path", READ_BY_RUNS)
-@pytest.mark.parametrize("change", [added, changed, removed])
+@table("path", READ_BY_RUNS)
+@table("change", [added, changed, removed])
 def test_what_a_run_reads_is_the_bases(path: str, change: type) -> None:
     assert restored(change(path)) == (path,)
 
 
-@pytest.mark.parametrize("path", CODE)
-@pytest.mark.parametrize("change", [added, changed, removed])
+@table("path", CODE)
+@table("change", [added, changed, removed])
 def test_code_stays_as_the_change_has_it(path: str, change: type) -> None:
     assert restored(change(path)) == ()
 
 
-@pytest.mark.parametrize(
+@table(
     "path",
     [
         "pytest.py",
@@ -191,9 +191,7 @@ def test_a_new_module_may_not_stand_before_pythons_or_the_runners(path: str) -> 
     assert restored(added(path)) == (path,)
 
 
-@pytest.mark.parametrize(
-    "path", ["src/pkg/types.py", "json_tools/io.py", "newpkg/json.py", "src/pkg/random.py"]
-)
+@table("path", ["src/pkg/types.py", "json_tools/io.py", "newpkg/json.py", "src/pkg/random.py"])
 def test_a_module_inside_of_a_package_shadows_nothing(path: str) -> None:
     assert restored(added(path)) == ()
 
@@ -214,7 +212,7 @@ def test_a_module_that_the_base_has_under_such_a_name_is_its_own() -> None:
     assert FILES.restored([changed("types.py"), added("calendar/view.py")], base) == ()
 
 
-@pytest.mark.parametrize(
+@table(
     ("old", "new", "is_read"),
     [
         (b"", b"def pytest_collection_modifyitems(items):\n    items.clear()\n", True),
@@ -251,7 +249,7 @@ def rust(old: str, new: str, path: str = "src/lib.rs") -> FileChange:
     return FileChange(path, *versions)
 
 
-@pytest.mark.parametrize(
+@table(
     ("old", "new", "kept", "on_base"),
     [
         (
@@ -281,7 +279,7 @@ def test_tests_inside_of_a_source_file(old: str, new: str, kept: str | None, on_
     assert FILES.inside([rust(old, new, "tests/all.rs"), rust(old, new, "src/lib.py")]) == {}
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "steers"),
     [
         ("requirements.txt", True),

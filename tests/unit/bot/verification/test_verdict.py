@@ -21,6 +21,7 @@ from orchestrator.bot.verification.base import (
 from orchestrator.bot.verification.matching import IndexedRun
 from orchestrator.bot.verification.verdict import Kind, Verdict, describe_run, judge
 from orchestrator.core.changes import FileChange, FileVersion
+from tests.tables import table
 
 TEST = "tests/test_a.py::test_a"
 OTHER = "tests/test_b.py::test_other"
@@ -142,7 +143,7 @@ def kinds(verdict: Verdict, name: str = TEST) -> set[str]:
     return {finding.kind.value for finding in verdict.findings if name in finding.tests}
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+@table("row", ROWS, ids=[row[0] for row in ROWS])
 def test_table(row: list[str]) -> None:
     _, letters, paths, said, *weight = row
     verdict = judged({TEST: letters}, paths)
@@ -190,7 +191,7 @@ def test_a_renamed_failing_test_is_told() -> None:
     assert verdict.reasons
 
 
-@pytest.mark.parametrize(
+@table(
     ("before", "after", "said"),
     [
         ("P P", "P P", {}),
@@ -240,7 +241,7 @@ UNLOADED = {"tests/test_a.py": "E"}
 LOADED = {TEST: "P", "tests/test_a.py::test_c": "A"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("kept", "after", "said"),
     [
         ({TEST: "P"}, {TEST: "P"}, {TEST: Kind.FIXED}),
@@ -283,7 +284,7 @@ def test_a_kept_run_that_counts_for_nothing_leaves_failing_tests_unfixed() -> No
     assert verdict.of(Kind.ONLY_AS_CHANGED) == (TEST,)
 
 
-@pytest.mark.parametrize(
+@table(
     ("kept", "is_red"),
     [
         (replace(run(RunKind.KEPT, {TEST: "P"}), problem="a test that must fail passed"), True),
@@ -359,7 +360,7 @@ example.com/shop/calc::TestAdd | calc is slow | no
 """
 
 
-@pytest.mark.parametrize("line", [line for line in TASKS.splitlines() if line])
+@table("line", [line for line in TASKS.splitlines() if line])
 def test_a_failing_test_is_red_where_the_task_names_it(line: str) -> None:
     name, task, named = (part.strip() for part in line.split("|"))
     verdict = judged({name: "A A A ."}, "code", task=task)
@@ -373,7 +374,7 @@ def exits(before: int, kept: int, after: int, paths: str = "code") -> Verdict:
     return judge(runs_of(*runs), Change("base", "tree", tuple(file(PATHS[path]) for path in paths.split())))
 
 
-@pytest.mark.parametrize(
+@table(
     ("codes", "said"),
     [
         ((0, 0, 0), set()),
@@ -445,7 +446,7 @@ def test_the_changed_files_are_named_with_their_lines() -> None:
     assert set(finding.files) == {"`src/b.py` (+1 -1)", "`conftest.py` (new)", "`pytest.ini` (removed)"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "path", "may_hold"),
     [
         ("shop.CartTest::adds", "src/test/java/shop/CartTest.java", True),
@@ -489,7 +490,7 @@ def test_nothing_in_a_line_for_people_is_live(name: str) -> None:
     assert html.count("<code>") == 1
 
 
-@pytest.mark.parametrize("number", [1, 4, 1_000])
+@table("number", [1, 4, 1_000])
 def test_a_small_model_is_told_less(number: int) -> None:
     names = [f"test_kth.py::test_kth[input_data{at}-5]" for at in range(number)]
     output = (
@@ -506,8 +507,8 @@ def test_a_small_model_is_told_less(number: int) -> None:
     assert "IndexError" in text
 
 
-@pytest.mark.parametrize("number", [1, 10, 1_000])
-@pytest.mark.parametrize("size", [1, 1_000, 4_000])
+@table("number", [1, 10, 1_000])
+@table("size", [1, 1_000, 4_000])
 def test_the_text_for_the_model_has_its_limit(number: int, size: int) -> None:
     names = [f"tests/test_a.py::test_{at}" for at in range(number)]
     failed = {name: case(name, "A", f"first {name} {'x' * size} last {name}") for name in names}
@@ -540,7 +541,7 @@ def judged_with_output(output: str) -> str:
     return judge(runs_of(GREEN, after, after), CODE).for_model()
 
 
-@pytest.mark.parametrize(
+@table(
     ("message", "said"),
     [
         ("ImportError: cannot import name 'mode'", Kind.NOT_LOADED),

@@ -17,6 +17,7 @@ from orchestrator.bot.worker.manners import (
     why_no_new_task,
     why_not_again,
 )
+from tests.tables import table
 
 NOW = datetime(2026, 3, 5, 23, 50, tzinfo=UTC)
 ME = "pullwright-bot"
@@ -110,7 +111,7 @@ LIMITS: dict[str, tuple[list[PullRequest], set[int], int, str, datetime | None]]
 }
 
 
-@pytest.mark.parametrize("case", LIMITS)
+@table("case", LIMITS)
 def test_when_no_new_task_is_begun(case: str) -> None:
     pulls, reviewed, in_flight, words, until = LIMITS[case]
     found = why_no_new_task(pulls, MANNERS, NOW, lambda one: one.number in reviewed, in_flight)
@@ -149,7 +150,7 @@ def test_whether_somebody_looked_is_asked_only_where_it_matters() -> None:
 REVIEW = FeedbackKind.REVIEW
 
 
-@pytest.mark.parametrize(
+@table(
     ("one", "me", "counts"),
     [
         (said("ada"), ME, True),
@@ -169,7 +170,7 @@ def test_whose_words_are_a_review(one: Feedback, me: str | None, *, counts: bool
     assert is_reviewed([one], me) is counts
 
 
-@pytest.mark.parametrize(
+@table(
     ("assignees", "linked", "words"),
     [
         ((), [], None),
@@ -229,7 +230,7 @@ AGAIN: dict[str, tuple[list[PullRequest], tuple[str, ...], str | None, tuple[int
 }
 
 
-@pytest.mark.parametrize("case", AGAIN)
+@table("case", AGAIN)
 def test_a_closed_pull_request_is_a_no_until_the_label(case: str) -> None:
     pulls, labels, words, labelled = AGAIN[case]
     pulls = [one if "12" in one.branch else _of_issue_1(one) for one in pulls]
@@ -253,7 +254,7 @@ WHOSE: dict[str, tuple[set[int], tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("case", WHOSE)
+@table("case", WHOSE)
 def test_only_the_label_of_who_may_asks_for_another_try(case: str) -> None:
     counts, expected = WHOSE[case]
     closed = [_of_issue_1(pull(8, CLOSED, labels=(RETRY_LABEL,)))]

@@ -27,6 +27,7 @@ from orchestrator.core.errors import (
     SandboxMissingError,
     SpentQuotaError,
 )
+from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +46,7 @@ def test_nothing_follows_a_cycle_without_an_error() -> None:
     assert pause_after(None, NOW, 0, 0.0) is None
 
 
-@pytest.mark.parametrize(
+@table(
     "error",
     [
         SpentQuotaError("x", resume_at=IN_2_H),
@@ -59,7 +60,7 @@ def test_a_named_time_is_kept(error: Exception) -> None:
     assert 120 < minutes(error, jitter=0.99) < 121  # never before it
 
 
-@pytest.mark.parametrize(
+@table(
     ("error", "first", "last"),
     [
         (RateLimitError("x"), 15, 360),
@@ -79,7 +80,7 @@ def test_without_a_time_the_waits_grow(error: Exception, first: float, last: flo
     assert waits[0] < minutes(error, jitter=0.5) < 2 * first
 
 
-@pytest.mark.parametrize("seconds", [-3_600, 0, 1])
+@table("seconds", [-3_600, 0, 1])
 def test_a_time_of_no_use_does_not_make_the_waits_shorter(seconds: int) -> None:
     error = RateLimitError("x", resume_at=NOW + timedelta(seconds=seconds))
     assert [minutes(error, failures) for failures in (1, 2, 3)] == [1, 2, 4]
@@ -89,7 +90,7 @@ def test_no_server_puts_the_worker_to_sleep_for_years() -> None:
     assert minutes(RateLimitError("x", resume_at=NOW + timedelta(days=900))) == 32 * 24 * 60
 
 
-@pytest.mark.parametrize(
+@table(
     "error",
     [
         SpentQuotaError("no credit left"),

@@ -3,10 +3,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import pytest
-
 from orchestrator.bot.forge.base import Comment
 from orchestrator.bot.worker.remarks import MOST_CHARACTERS, MOST_REMARKS, CommentsPolicy, choose_remarks
+from tests.tables import table
 
 if TYPE_CHECKING:
     from orchestrator.bot.cycle.tasks import Remark
@@ -23,7 +22,7 @@ def chosen(*comments: Comment, policy: CommentsPolicy = "quoted") -> tuple[Remar
 OURS = "Which one?\n\n<!-- pullwright:question:issue-1 -->"
 
 
-@pytest.mark.parametrize(
+@table(
     ("author", "body", "kept"),
     [
         ("ada", OURS, False),

@@ -15,6 +15,7 @@ from orchestrator.bot.worker.crontab import read_crontab
 from orchestrator.bot.worker.schedule import Alarms, Schedule, make_schedule
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError
+from tests.tables import table
 
 START = datetime(2026, 11, 21, 13, 0, tzinfo=UTC)  # a Saturday
 
@@ -37,7 +38,7 @@ def test_without_an_option_there_is_no_schedule() -> None:
     assert make_schedule(None, None, "UTC", START) is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("every", "length"),
     [("1s", {"seconds": 1}), ("30m", {"minutes": 30}), ("2h", {"hours": 2}), ("1d", {"days": 1})],
 )
@@ -57,7 +58,7 @@ def test_a_crontab_line_in_a_time_zone() -> None:
     assert not schedule.begins_at_once
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "expected"),
     [
         ("0 0 * * 0", "11-22"),
@@ -93,7 +94,7 @@ def test_a_time_in_the_hour_that_is_repeated_comes_twice() -> None:
     assert fires(schedule, before, 3) == ["10-25 00:30", "10-25 01:30", "10-26 01:30"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("line", "said"),
     [
         ("60 * * * *", "bad minute '60'"),
@@ -121,7 +122,7 @@ def test_a_line_that_is_wrong_is_said_in_one_line(line: str, said: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["Mars/Phobos", "Europe", "../etc/passwd", "Europe/", "/etc/localtime", ""])
+@table("name", ["Mars/Phobos", "Europe", "../etc/passwd", "Europe/", "/etc/localtime", ""])
 def test_an_unknown_time_zone_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match="there is no time zone"):
         make_schedule(None, "0 3 * * *", name, START)
@@ -132,7 +133,7 @@ def test_both_kinds_at_once_are_refused() -> None:
         make_schedule("30m", "0 3 * * *", "UTC", START)
 
 
-@pytest.mark.parametrize("every", ["0m", "30", "m", "1w", "9999999d", "367d", "-1m", "1.5h"])
+@table("every", ["0m", "30", "m", "1w", "9999999d", "367d", "-1m", "1.5h"])
 def test_an_interval_that_is_none_is_refused(every: str) -> None:
     with pytest.raises(ConfigurationError, match="every"):
         make_schedule(every, None, "UTC", START)
@@ -159,7 +160,7 @@ def test_a_line_is_read_or_refused_and_what_is_read_fits_its_field(line: str) ->
         assert text == "*" or all(least <= int(value) <= most for value in text.split(","))
 
 
-@pytest.mark.parametrize(
+@table(
     ("every", "line", "most"),
     [
         ("10s", None, 1),

@@ -6,14 +6,13 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
 from orchestrator.bot.cycle.unfinished import SESSION_PAGE, STATE_PAGE
 from orchestrator.bot.forge.base import PullRequest, PullRequestState
 from orchestrator.bot.git.wip import Wip
 from orchestrator.bot.worker.task_states import AsOf, Kind, kind_of_outcome, state_of
 from orchestrator.core.commands import Commands
+from tests.tables import table
 
 NOW = datetime(2026, 11, 21, 3, 30, tzinfo=UTC)
 KEY = "item-2ba994d5"
@@ -41,7 +40,7 @@ OPEN, CLOSED, MERGED = PullRequestState.OPEN, PullRequestState.CLOSED, PullReque
 RETRY = "pullwright retry item-2ba994d5 --repo o/n"
 
 
-@pytest.mark.parametrize(
+@table(
     ("claim", "left", "pulls", "words", "step"),
     [
         (None, None, (), "open", ""),

@@ -22,6 +22,7 @@ from tests.doubles.github.faults import Fault
 from tests.doubles.github.reviews import answer_in, review, say
 from tests.doubles.github.server import START
 from tests.doubles.github.state import BranchRule
+from tests.tables import table
 from tests.unit.bot.worker.choosing import Backlog
 
 if TYPE_CHECKING:
@@ -518,7 +519,7 @@ def test_a_deep_marker_says_nothing() -> None:
     assert read_state([_comment(f"[pullwright:state]: # '{deep}")], lambda _login: True) == UpkeepState()
 
 
-@pytest.mark.parametrize(
+@table(
     ("branch", "found"),
     [
         ("pullwright/issue-12-fix", ("issue-12", 12)),

@@ -32,6 +32,7 @@ from orchestrator.core.errors import (
     OverloadedError,
     SpentQuotaError,
 )
+from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,7 +127,7 @@ def after(ended: CycleResult) -> object:
     return Pace(ManualClock(START), SOURCE).after(ended)
 
 
-@pytest.mark.parametrize(
+@table(
     ("ended", "expected"),
     [
         (result(Outcome.PROPOSED), Again(START)),
@@ -156,7 +157,7 @@ def test_what_follows_a_cycle(ended: CycleResult, expected: object) -> None:
     assert after(ended) == expected
 
 
-@pytest.mark.parametrize(
+@table(
     "ended",
     [
         quota(2),

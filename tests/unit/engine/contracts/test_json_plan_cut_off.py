@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.core.messages import FinishReason
 from orchestrator.engine.contracts.base import Actions
+from tests.tables import table
 from tests.unit.engine.contracts.samples import actions, call, called, plan, problems, read
 
 CODE = st.text(alphabet=st.sampled_from("ab{}[]\",:\\\n` 'é😀"), max_size=30)
@@ -149,7 +150,7 @@ def test_a_lone_call_that_was_cut_does_not_run() -> None:
         assert "ended in the middle" in problems(text[:-missing])[0]
 
 
-@pytest.mark.parametrize("end", ["plan", "tool_calls", "[", "tool_name"])
+@table("end", ["plan", "tool_calls", "[", "tool_name"])
 def test_a_reply_that_ends_before_a_call_has_a_name_is_malformed(end: str) -> None:
     assert "ended in the middle" in problems(TEXT[: TEXT.index(end) + len(end)])[0]
 
@@ -182,7 +183,7 @@ def test_a_withheld_call_holds_no_half_characters() -> None:
     )
 
 
-@pytest.mark.parametrize("end", ['"tool_calls": [', '"path": "b', '"two', '\\n"', '"}', "}}"])
+@table("end", ['"tool_calls": [', '"path": "b', '"two', '\\n"', '"}', "}}"])
 def test_a_reply_without_a_whole_call_is_asked_for_again_whole_unless_it_was_too_long(end: str) -> None:
     text = json.dumps(plan(SECOND))
     text = text[: text.index(end) + len(end)]

@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.core.messages import FinishReason
 from orchestrator.engine.contracts.base import Actions
+from tests.tables import table
 from tests.unit.engine.contracts.samples import actions, call, called, plan, problems, read
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def test_a_plan_without_calls_is_a_plan() -> None:
     assert actions(plan()).calls == ()
 
 
-@pytest.mark.parametrize(
+@table(
     "reply",
     [
         pytest.param(f"```json\n{PRETTY}\n```", id="fence"),
@@ -104,7 +105,7 @@ def test_a_file_with_raw_quotes_does_not_set_its_example_free() -> None:
     assert not isinstance(reading, Actions) or "finish" not in [item.name for item in reading.calls]
 
 
-@pytest.mark.parametrize(
+@table(
     ("reply", "expected"),
     [
         ("", "reply: empty"),
@@ -197,7 +198,7 @@ def test_a_call_that_stands_alone_after_something_broken_is_not_run() -> None:
 WHOLE = 'say "x", then\n```json\n{"a": "\\\\"}\n```\n// end\n'
 
 
-@pytest.mark.parametrize(
+@table(
     "broken",
     [
         lambda text: text.replace('"limit": 3', '"limit": None'),
@@ -215,7 +216,7 @@ def test_a_fault_elsewhere_changes_no_string(broken: Callable[[str], str]) -> No
     assert [(name, arguments.get("content")) for name, arguments in called(actions(broken(text)))] == names
 
 
-@pytest.mark.parametrize(
+@table(
     ("content", "expected"),
     [
         (
@@ -273,7 +274,6 @@ def test_garbage_is_malformed() -> None:
     assert problems(reply)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "reply",
     [

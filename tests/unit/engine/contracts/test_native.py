@@ -15,6 +15,7 @@ from orchestrator.core.messages import (
 from orchestrator.engine.contracts.base import Actions, Contract, Running
 from orchestrator.engine.contracts.native import Native, SingleStep
 from orchestrator.engine.models.base import Request, Response, ToolChoice
+from tests.tables import table
 
 TOOLS = (
     ToolDefinition("look", "Looks at a file.\nWith more words.", {"type": "object"}),
@@ -30,7 +31,7 @@ def reply(text: str, *calls: ToolCall, finish: FinishReason = FinishReason.STOP)
     return Response(Message(Role.ASSISTANT, (*parts, *calls)), finish, Usage(), "m")
 
 
-@pytest.mark.parametrize(
+@table(
     ("contract", "facts"),
     [
         (Native(), ("native", Running.TOGETHER, True, False)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -15,6 +14,7 @@ from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.plan_schema import base_schema, narrowed_schema, plain, without_nulls
 from orchestrator.engine.models.base import Request
 from orchestrator.engine.tools.schema import path_text
+from tests.tables import table
 from tests.unit.engine.contracts.samples import FINISH, READ, TEXT, TOOLS, WRITE, call, plan, tool
 
 KEYWORDS = {"type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf"}
@@ -76,12 +76,12 @@ def test_only_the_tools_on_offer_can_be_called() -> None:
     assert "run_shell_command" not in json.dumps(schema)
 
 
-@pytest.mark.parametrize("tools", [(), (FINISH,), TOOLS])
+@table("tools", [(), (FINISH,), TOOLS])
 def test_it_is_a_valid_schema_for_any_number_of_tools(tools: tuple[ToolDefinition, ...]) -> None:
     Draft202012Validator.check_schema(narrowed_schema(tools))
 
 
-@pytest.mark.parametrize(
+@table(
     ("schema", "expected"),
     [
         ({"type": "string", "pattern": "^a", "minLength": 1, "description": "x"}, {"type": "string"}),

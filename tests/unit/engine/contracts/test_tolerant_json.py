@@ -9,9 +9,10 @@ import pytest
 
 from orchestrator.engine.contracts.strict_json import BrokenJsonError
 from orchestrator.engine.contracts.tolerant_json import read_tolerantly
+from tests.tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "value"),
     [
         ('{"a": 1,}', {"a": 1}),
@@ -47,7 +48,7 @@ COLON, COMMENT, ESCAPE, BARE = (
 )
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "cause"),
     [
         ('{"a": "if a == ¦"":\\n    b()"}', QUOTE),
@@ -114,7 +115,7 @@ def test_what_no_other_writing_mends(text: str, words: str) -> None:
     assert not caught.value.mendable
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "value"),
     [
         ("[", []),

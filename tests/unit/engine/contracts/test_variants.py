@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from tests.tables import table
 from tests.unit.engine.contracts.samples import actions, call, called, plan, problems
 
 READ = [("read_file", {"path": "a"})]
 GOOD = call("read_file", path="a")
 
 
-@pytest.mark.parametrize(
+@table(
     "reply",
     [
         [GOOD],
@@ -58,7 +59,7 @@ def test_more_keys_than_asked_for_do_no_harm() -> None:
     assert not reading.repaired
 
 
-@pytest.mark.parametrize(
+@table(
     ("reply", "expected"),
     [
         ({"name": "package", "version": "1"}, "plan: 'plan' is a required property"),

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from orchestrator.engine.contracts.base import Actions
 from orchestrator.engine.contracts.native import Native
 from orchestrator.engine.contracts.written_calls import written_calls
 from orchestrator.engine.models.base import Response
+from tests.tables import table
 
 TOOLS = (ToolDefinition("read_file", "Reads.", {}), ToolDefinition("grep", "Searches.", {}))
 READ = '{"name": "read_file", "arguments": {"file_path": "a"}}'
@@ -21,7 +21,7 @@ def names(text: str) -> list[str]:
     return [call.name for call in written_calls(text, TOOLS, 1)]
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "expected"),
     [
         (READ, ["read_file"]),

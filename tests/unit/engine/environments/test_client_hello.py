@@ -21,6 +21,7 @@ from orchestrator.engine.environments.client_hello import (
 )
 from orchestrator.engine.environments.hosts import host_name
 from tests.doubles.certificates import client_context, server_context
+from tests.tables import table
 
 SERVER = server_context()
 NAMES = st.from_regex(r"[a-z][a-z0-9]{0,20}(-[a-z0-9]{1,9})?(\.[a-z0-9]{1,20}){1,4}", fullmatch=True)
@@ -148,7 +149,7 @@ def test_no_name_and_a_hidden_one() -> None:
 BARE = made(None)
 
 
-@pytest.mark.parametrize(
+@table(
     "data",
     [
         with_extension(made("a.example"), 0, named(b"b.example")),  # a second one

@@ -15,6 +15,7 @@ from orchestrator.core.errors import FileUnreadableError, PathRefusedError
 from orchestrator.engine.environments.base import GrepOptions
 from orchestrator.engine.environments.confined import ConfinedTree
 from orchestrator.engine.environments.local import LocalEnvironment
+from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -71,7 +72,7 @@ async def test_no_way_of_any_tool_leads_there(path: str, here: LocalEnvironment)
             await act
 
 
-@pytest.mark.parametrize("root", ["/", "/proc", "/proc/self", "/sys/kernel", "/dev", "/dev/fd/.."])
+@table("root", ["/", "/proc", "/proc/self", "/sys/kernel", "/dev", "/dev/fd/.."])
 def test_no_tree_begins_there(root: str) -> None:
     with pytest.raises(PathRefusedError, match="system"):
         ConfinedTree(Path(root))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from orchestrator.core.errors import PathRefusedError
 from orchestrator.core.git_names import is_git_name
 from orchestrator.engine.environments.paths import quoted, same_elsewhere, shown, split_path
+from tests.tables import table
 
 ROOTS = ("/home/me/clone", "/private/clone")
 
@@ -101,12 +102,12 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("path", ACCEPTED, ids=ascii)
+@table("path", ACCEPTED, ids=ascii)
 def test_accepted(path: str) -> None:
     assert split_path(path, ROOTS) == ACCEPTED[path]
 
 
-@pytest.mark.parametrize("path", REFUSED, ids=lambda path: ascii(path)[:40])
+@table("path", REFUSED, ids=lambda path: ascii(path)[:40])
 def test_refused_in_one_line(path: str) -> None:
     with pytest.raises(PathRefusedError) as caught:
         split_path(path, ROOTS)
@@ -128,7 +129,7 @@ def test_an_accepted_path_is_plain(path: str) -> None:
         assert not is_git_name(name)
 
 
-@pytest.mark.parametrize(
+@table(
     ("one", "other"),
     [("README", "readme"), ("é", "e\u0301"), ("É", "e\u0301"), ("straße", "STRASSE"), ("Ω", "\u2126")],
 )

@@ -21,6 +21,7 @@ from orchestrator.engine.environments import proxy as proxy_module
 from orchestrator.engine.environments.hosts import connect_public, flag_for, host_rule, refusal
 from orchestrator.engine.environments.proxy import MAX_CONNECTIONS, MAX_HEAD_BYTES, Proxy
 from tests.doubles.certificates import client_context, server_context
+from tests.tables import table
 from tests.unit.engine.environments.test_client_hello import with_extension
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ RULES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@table(
     ("host", "port", "allowed"),
     [
         ("pypi.org", 443, True),
@@ -52,7 +53,7 @@ def test_rules(host: str, port: int, allowed: bool) -> None:  # noqa: FBT001  a 
     assert any(rule.allows(host, port) for rule in RULES) is allowed
 
 
-@pytest.mark.parametrize(
+@table(
     "text", ["", "*", "*.", "*.org", "http://pypi.org", "a:b", "a:0", "a:70000", "a b", "a:", "::1", "a/b"]
 )
 def test_what_is_no_host(text: str) -> None:

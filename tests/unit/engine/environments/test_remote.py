@@ -14,6 +14,7 @@ from orchestrator.engine.environments.marked import Marked
 from orchestrator.engine.environments.remote_search import to_extended
 from orchestrator.engine.environments.ssh import SshCarrier, SshEnvironment, SshTarget
 from tests.doubles.containers import FakeDocker, fake_docker
+from tests.tables import table
 
 MS = 600_000
 """No command has that long: a test that waits for one fails by its own time limit."""
@@ -87,7 +88,6 @@ async def test_a_container_that_goes_away(docker: FakeDocker) -> None:
         assert "\n" not in str(raised.value)
 
 
-@pytest.mark.timeout(120)
 async def test_cleanup_ends_what_runs_and_ignores_sigterm(docker: FakeDocker) -> None:
     here = in_container(docker)
     await here.initialize()
@@ -101,7 +101,7 @@ async def test_cleanup_ends_what_runs_and_ignores_sigterm(docker: FakeDocker) ->
         await here.exec_command("true", timeout_ms=MS)
 
 
-@pytest.mark.parametrize("destination", ["", "-oProxyCommand=x", "a b", "me@-x", "host:port", "h;x:1:2"])
+@table("destination", ["", "-oProxyCommand=x", "a b", "me@-x", "host:port", "h;x:1:2"])
 def test_a_destination_that_makes_no_sense(destination: str) -> None:
     with pytest.raises(ConfigurationError, match="no SSH destination"):
         SshCarrier(SshTarget(destination, "/srv"))
@@ -145,7 +145,7 @@ def test_words_are_told_from_text_however_they_are_cut() -> None:
         assert bytes(text) == b"a\0pullwrighb\0pullwright-8 1\nc\0pull"
 
 
-@pytest.mark.parametrize(
+@table(
     ("pattern", "extended"),
     [(r"\d+", "[0-9]+"), (r"[\d_]", "[0-9_]"), (r"(?:a|b)\S", "(a|b)[^[:space:]]"), (r"a\.b\(", r"a\.b\(")],
 )
@@ -153,7 +153,7 @@ def test_expressions_for_grep(pattern: str, extended: str) -> None:
     assert to_extended(pattern) == extended
 
 
-@pytest.mark.parametrize("pattern", ["(?=x)", "a*?", r"\p{L}"])
+@table("pattern", ["(?=x)", "a*?", r"\p{L}"])
 def test_expressions_that_grep_does_not_know(pattern: str) -> None:
     with pytest.raises(ToolError, match="needs ripgrep"):
         to_extended(pattern)

@@ -23,6 +23,7 @@ from orchestrator.engine.environments.variables import EnvPolicy, child_variable
 from orchestrator.engine.environments.watch import Watch
 from orchestrator.engine.profiles.orientation import orient
 from tests.conformance.environments import this_machines_sandbox
+from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -84,7 +85,7 @@ BOMBS = {
 }
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.slow(reason="fills memory until the kernel or the watch ends it")
 @pytest.mark.parametrize("bomb", BOMBS)
 async def test_a_bomb_is_put_out(bomb: str, tmp_path: Path) -> None:
     """By the kernel's limit, where it holds, or by the watch, which says so."""
@@ -278,7 +279,7 @@ async def test_keys_beside_the_programs_of_a_version_are_hidden(tmp_path: Path) 
     assert result.stdout == "tool\n"
 
 
-@pytest.mark.parametrize("path", ["relative", "/", "/etc", "/proc/self", "/no/such", str(Path.home())])
+@table("path", ["relative", "/", "/etc", "/proc/self", "/no/such", str(Path.home())])
 def test_too_much_is_not_granted(path: str) -> None:
     with pytest.raises(ConfigurationError, match="--sandbox-read"):
         find_sandbox(SandboxOptions(readable=(path,)))

@@ -18,6 +18,8 @@ from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.environments.sandbox import find_sandbox
 from orchestrator.engine.environments.watch import Watch
 
+slow = pytest.mark.slow(reason="fills memory until the kernel or the watch ends it")
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is for Linux")
 MS = 60_000
 MIB = 1 << 20
@@ -175,6 +177,7 @@ async def run(folder: Path, program: str, limits: Limits, *, ms: int = MS) -> tu
     return result.killed_for, f"{result.exit_code} {result.output[-500:]}"
 
 
+@slow
 @MODES
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_what_the_kernel_holds_counts(attack: str, grouped: bool, tmp_path: Path) -> None:  # noqa: FBT001  a column
@@ -213,6 +216,7 @@ print("built")
 """Eight processes share 80 MB, and the disk's copies in memory are larger than the limit."""
 
 
+@slow
 @MODES
 async def test_an_ordinary_build_is_left_alone(grouped: bool, tmp_path: Path) -> None:  # noqa: FBT001  a column
     limits = Limits(memory_bytes=(256 if grouped else 4_096) * MIB, grouped=grouped)

@@ -20,6 +20,7 @@ from orchestrator.engine.environments.globs import PathPattern
 from orchestrator.engine.environments.ignored import IgnoreRules
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.environments.search import find_ripgrep
+from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -341,7 +342,7 @@ async def test_what_is_wrong_with_a_pattern_is_said_by_every_search(
                 assert why in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@table(
     ("pattern", "path", "expected"),
     [
         ("app/[id]/page.tsx", "app/[id]/page.tsx", True),
@@ -401,7 +402,7 @@ async def test_glob_needs_a_folder(path: str, error: type[Exception], quick: Loc
         await quick.glob("*", path)
 
 
-@pytest.mark.parametrize(
+@table(
     ("pattern", "path", "expected"),
     [
         ("*.py", "a.py", True),

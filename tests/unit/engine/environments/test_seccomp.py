@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.environments.seccomp import Verdict, syscall_filter, verdicts
 from tests.conformance.environments import this_machines_sandbox
+from tests.tables import table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,7 +81,7 @@ def test_calls_of_another_architecture_are_refused(number: int, arch: int) -> No
     assert answer(X86, number, arch=I386) == errno.EPERM
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "arguments", "error"),
     [
         ("socket", (1, 1), 0), ("socket", (2, 1), 0), ("socket", (10, 2), 0), ("socket", (16, 3), 0),

@@ -10,6 +10,7 @@ from orchestrator.engine.environments.confinement import Limits, SandboxOptions
 from orchestrator.engine.environments.local import conditions
 from orchestrator.engine.environments.seatbelt import SeatbeltSandbox
 from orchestrator.engine.environments.variables import EnvPolicy, child_variables
+from tests.tables import table
 
 KEPT = [
     "PULLWRIGHT_HOME",
@@ -21,15 +22,13 @@ KEPT = [
 ]
 
 
-@pytest.mark.parametrize("name", KEPT)
+@table("name", KEPT)
 def test_what_steers_git_or_signs_in_is_kept_from_commands_too(name: str) -> None:
     assert child_variables({name: "value"}, EnvPolicy.FILTERED) == {}
     assert child_variables({name: "value"}, EnvPolicy.CORE) == {}
 
 
-@pytest.mark.parametrize(
-    "name", ["PATH", "PWD", "LC_ALL", "EDITOR", "CI", "PYTHONPATH", "KEYBOARD", "GITHUB_SHA"]
-)
+@table("name", ["PATH", "PWD", "LC_ALL", "EDITOR", "CI", "PYTHONPATH", "KEYBOARD", "GITHUB_SHA"])
 def test_other_variables_are_inherited(name: str) -> None:
     assert child_variables({name: "value"}, EnvPolicy.FILTERED) == {name: "value"}
 

@@ -29,6 +29,7 @@ from orchestrator.engine.models.anthropic import CACHE_MARK, AnthropicWire
 from orchestrator.engine.models.anthropic_reply import BLOCK, SIGNATURE
 from orchestrator.engine.models.base import OutputSchema, Request, ToolChoice
 from orchestrator.engine.models.openai_chat_reply import REASONING_FIELD
+from tests.tables import table
 
 OPUS = AnthropicWire.at("https://api.anthropic.com/v1", "claude-opus-4-8")
 LOCAL = AnthropicWire.at("http://localhost:8080", "qwen3-coder")
@@ -110,7 +111,7 @@ def test_headers() -> None:
     assert OPUS.credentials("k") == {"x-api-key": "k"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("address", "url"),
     [
         ("https://api.anthropic.com", "https://api.anthropic.com/v1/messages"),
@@ -165,7 +166,7 @@ def test_the_mark_can_be_chosen_or_left_out() -> None:
     assert body_of(OPUS, without)["system"] == "s"
 
 
-@pytest.mark.parametrize(
+@table(
     ("choice", "parallel", "sent"),
     [
         (None, None, None),
@@ -289,7 +290,7 @@ EVERYTHING = Request(
 )
 
 
-@pytest.mark.parametrize(
+@table(
     ("said", "without"),
     [
         ("cache_control: Extra inputs are not permitted", "cache_control"),
@@ -331,7 +332,7 @@ def test_reasoning_that_the_vendor_does_not_know_is_given_up() -> None:
     assert relaxed.relax(request, InvalidRequestError("host: Invalid `signature` again")) is None
 
 
-@pytest.mark.parametrize(
+@table(
     "error",
     [
         InvalidRequestError("host: messages: at least one message is required"),

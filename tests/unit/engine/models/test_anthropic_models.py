@@ -14,6 +14,7 @@ from orchestrator.engine.models.anthropic_reply import SIGNATURE
 from orchestrator.engine.models.anthropic_schema import output_format
 from orchestrator.engine.models.base import OutputSchema, Request, ToolChoice
 from orchestrator.engine.models.openai_chat_reply import REASONING_FIELD
+from tests.tables import table
 
 OPUS = AnthropicWire.at("https://api.anthropic.com/v1", "claude-opus-4-8")
 HAIKU = AnthropicWire.at("https://api.anthropic.com/v1", "claude-haiku-4-5")
@@ -26,7 +27,7 @@ def body_of(wire: AnthropicWire, request: Request) -> dict[str, Any]:
     return wire.encode(request, stream=False).body
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "version"),
     [
         ("claude-3-5-sonnet-20241022", (3, 5)),
@@ -49,7 +50,7 @@ def test_names_of_models(model: str, version: object) -> None:
 ADAPTIVE = {"type": "adaptive", "display": "summarized"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "effort", "fields"),
     [
         ("claude-3-5-sonnet-latest", "high", {}),
@@ -84,9 +85,7 @@ def test_effort(model: str, effort: str, fields: dict[str, Any]) -> None:
     assert {name: body[name] for name in ("thinking", "output_config") if name in body} == fields
 
 
-@pytest.mark.parametrize(
-    ("limit", "budget"), [(None, 16_000), (64_000, 16_384), (4_000, 2_000), (2_048, 1_024), (2_047, None)]
-)
+@table(("limit", "budget"), [(None, 16_000), (64_000, 16_384), (4_000, 2_000), (2_048, 1_024), (2_047, None)])
 def test_a_budget_leaves_half_of_the_limit(limit: int | None, budget: int | None) -> None:
     request = Request("", ASK, reasoning_effort="high", max_output_tokens=limit)
     body = body_of(HAIKU, request)
@@ -94,7 +93,7 @@ def test_a_budget_leaves_half_of_the_limit(limit: int | None, budget: int | None
     assert body["max_tokens"] == (limit or 32_000)
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "effort", "limit"),
     [
         ("claude-3-opus-20240229", None, 4_096),
@@ -131,7 +130,7 @@ def test_a_budget_waits_until_a_reply_without_reasoning_is_answered() -> None:
     assert thinks(*ASK, foreign, result, Message.assistant("Done."), *ASK)
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "effort", "given", "sent"),
     [
         ("claude-3-5-sonnet-latest", None, (0.0, 0.9), {"temperature": 0.0, "top_p": 0.9}),
@@ -197,7 +196,7 @@ def test_a_schema_is_narrowed() -> None:
     assert json.dumps(schema) == before
 
 
-@pytest.mark.parametrize(
+@table(
     "schema",
     [
         {"type": "object"},

@@ -36,6 +36,7 @@ from orchestrator.engine.models.base import (
     ToolChoice,
     invalid_arguments,
 )
+from tests.tables import table
 
 DATA = Path(__file__).parents[3] / "data" / "messages"
 WIRE = AnthropicWire.at("https://api.anthropic.com/v1", "claude-opus-5")
@@ -97,7 +98,7 @@ def test_whole_replies_are_read_as_the_vendor_reads_them(file: Path) -> None:
     check_same(WIRE.decode(file.read_bytes(), REQUEST), theirs)
 
 
-@pytest.mark.parametrize("file", sorted(DATA.glob("*.sse")), ids=lambda file: file.name)
+@table("file", sorted(DATA.glob("*.sse")), ids=lambda file: file.name)
 def test_streams_are_read_as_the_vendor_reads_them(file: Path) -> None:
     text, ours = our_stream(file.read_bytes())
     with (
@@ -109,7 +110,7 @@ def test_streams_are_read_as_the_vendor_reads_them(file: Path) -> None:
     assert text == ours.text
 
 
-@pytest.mark.parametrize("file", sorted(DATA.glob("*.*s*")), ids=lambda file: file.name)
+@table("file", sorted(DATA.glob("*.*s*")), ids=lambda file: file.name)
 def test_what_was_read_goes_back_in_the_vendors_types(file: Path) -> None:
     raw = file.read_bytes()
     reply = WIRE.decode(raw, REQUEST) if file.suffix == ".json" else our_stream(raw)[1]
@@ -163,9 +164,9 @@ REQUESTS = {
 MODELS = ("claude-opus-5", "claude-sonnet-5-5", "claude-haiku-4-5", "claude-opus-4-5", "some-other")
 
 
-@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("stream", [True, False])
+@table("request_", REQUESTS.values(), ids=REQUESTS)
+@table("model", MODELS)
+@table("stream", [True, False])
 def test_bodies_pass_the_vendors_types(request_: Request, model: str, *, stream: bool) -> None:
     body = AnthropicWire.at("https://api.anthropic.com", model).encode(request_, stream=stream).body
     kind: Any = MessageCreateParamsStreaming if stream else MessageCreateParamsNonStreaming
@@ -173,8 +174,8 @@ def test_bodies_pass_the_vendors_types(request_: Request, model: str, *, stream:
     assert body.keys() <= kind.__annotations__.keys() | _inherited(kind)
 
 
-@pytest.mark.parametrize("effort", ["none", "minimal", "low", "medium", "high", "xhigh", "max"])
-@pytest.mark.parametrize("model", MODELS)
+@table("effort", ["none", "minimal", "low", "medium", "high", "xhigh", "max"])
+@table("model", MODELS)
 def test_every_effort_passes_the_vendors_types(model: str, effort: str) -> None:
     request = Request("", (Message.user("Hi"),), reasoning_effort=effort)
     check(
@@ -183,7 +184,7 @@ def test_every_effort_passes_the_vendors_types(model: str, effort: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@table(
     "break_",
     [
         lambda b: b["messages"][0].update(role="sytem"),

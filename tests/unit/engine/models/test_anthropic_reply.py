@@ -33,6 +33,7 @@ from orchestrator.engine.models.base import (
     Response,
     TextPiece,
 )
+from tests.tables import table
 
 DATA = Path(__file__).parents[3] / "data" / "messages"
 WIRE = AnthropicWire.at("http://localhost:8080", "some-model")
@@ -76,7 +77,7 @@ def read(content: bytes) -> tuple[list[object], Response]:
     return [*pieces, *held], response
 
 
-@pytest.mark.parametrize(
+@table(
     ("reason", "finish"),
     [
         ("end_turn", FinishReason.STOP),
@@ -174,7 +175,7 @@ FALLBACK = {
 }
 
 
-@pytest.mark.parametrize(
+@table(
     ("events", "block"),
     [
         (
@@ -302,7 +303,7 @@ def test_a_compaction_is_counted() -> None:
     assert whole({"type": "text", "text": "x"}, usage=usage).usage == Usage(802, 12)
 
 
-@pytest.mark.parametrize("counts", [None, {}, {"input_tokens": 0}, {"input_tokens": "9"}, []])
+@table("counts", [None, {}, {"input_tokens": 0}, {"input_tokens": "9"}, []])
 def test_missing_usage_is_estimated(counts: object) -> None:
     usage = whole({"type": "text", "text": "x" * 400}, usage=counts).usage
     assert usage.output_tokens == 200
@@ -332,7 +333,7 @@ def test_text_as_a_string() -> None:
     assert WIRE.decode(b'{"content": "hello"}', ASK).text == "hello"
 
 
-@pytest.mark.parametrize(
+@table(
     ("body", "kind"),
     [
         (b"", ConnectionFailedError),
@@ -348,7 +349,7 @@ def test_bodies_that_are_no_reply(body: bytes, kind: type[ModelError]) -> None:
         WIRE.decode(body, ASK)
 
 
-@pytest.mark.parametrize(
+@table(
     ("kind", "error"),
     [
         ("overloaded_error", OverloadedError),
@@ -393,7 +394,7 @@ def test_broken_json_in_a_stream() -> None:
         WIRE.decoder(ASK).feed("message_start", '{"type": ')
 
 
-@pytest.mark.parametrize(
+@table(
     ("status", "kind", "said", "error"),
     [
         (401, "authentication_error", "invalid x-api-key", AuthenticationError),

@@ -22,11 +22,12 @@ from orchestrator.engine.models.catalog import (
     price_usd,
 )
 from orchestrator.engine.models.known_models import KNOWN, family_of, known_model, reasons
+from tests.tables import table
 
 USAGE = Usage(input_tokens=1_000_000, output_tokens=100_000, cached_input_tokens=500_000)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "ref"),
     [
         ("openai-chat:gpt-4o", ModelRef(Provider.OPENAI_CHAT, "gpt-4o")),
@@ -41,13 +42,13 @@ def test_models_by_name(text: str, ref: ModelRef) -> None:
     assert parse_model(str(ref)) == ref
 
 
-@pytest.mark.parametrize("text", ["", "gpt-4o", "openai:", "openai: ", ":"])
+@table("text", ["", "gpt-4o", "openai:", "openai: ", ":"])
 def test_what_names_no_model(text: str) -> None:
     with pytest.raises(ConfigurationError, match="PROVIDER:NAME"):
         parse_model(text)
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "near"),
     [
         ("antropic:x", "anthropic"),
@@ -61,7 +62,7 @@ def test_an_unknown_provider_names_the_nearest(text: str, near: str) -> None:
         parse_model(text)
 
 
-@pytest.mark.parametrize(
+@table(
     ("url", "provider"),
     [
         ("https://api.anthropic.com/v1", Provider.ANTHROPIC),
@@ -110,7 +111,7 @@ def test_counts_that_contradict_each_other_still_have_a_price() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@table(
     ("where", "model"),
     [
         ("http://127.0.0.1:8080/v1", "gpt-4o"),
@@ -137,7 +138,7 @@ def test_context_windows() -> None:
     assert context_window("https://api.openai.com/v1", "no-such-model") is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("where", "model", "known"),
     [
         ("openai", "gpt-5.2-codex", ModelFacts(400_000, 128_000, True, True, True, "2025-08")),
@@ -198,7 +199,7 @@ def test_the_price_list_and_the_table_agree() -> None:
         assert row.context_tokens == context_window(Provider.ANTHROPIC, model)
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "alike"),
     [
         ("anthropic/claude-sonnet-4.5", "claude-sonnet-4-5-20250929"),
@@ -217,7 +218,7 @@ def test_spellings_of_one_model(model: str, alike: str) -> None:
     assert known_model(model) is not None
 
 
-@pytest.mark.parametrize(
+@table(
     "model",
     [
         "gpt-4o",
@@ -240,7 +241,7 @@ def test_every_row_can_be_found_and_has_a_source() -> None:
         assert row.knowledge_cutoff == "" or row.knowledge_cutoff[4] == "-"
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "family"),
     [
         ("gpt-5.2-codex", "openai"),
@@ -281,18 +282,18 @@ def test_nothing_heavy_is_imported_before_it_is_used() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(("text", "usd"), [("3/15", 18.0), ("0.25/1.5", 1.75), ("0/0", 0.0)])
+@table(("text", "usd"), [("3/15", 18.0), ("0.25/1.5", 1.75), ("0/0", 0.0)])
 def test_a_price_that_a_person_gives(text: str, usd: float) -> None:
     assert flat_price(text)(Usage(1_000_000, 1_000_000, cached_input_tokens=900_000)) == usd
 
 
-@pytest.mark.parametrize("text", ["", "3", "3/", "a/b", "1/2/3", "-1/2", "nan/1", "1/inf"])
+@table("text", ["", "3", "3/", "a/b", "1/2/3", "-1/2", "nan/1", "1/inf"])
 def test_what_is_no_price(text: str) -> None:
     with pytest.raises(ConfigurationError, match="such as 3/15"):
         flat_price(text)
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "does"),
     [
         *(
@@ -322,7 +323,7 @@ def test_which_models_take_an_effort(model: str, *, does: bool | None) -> None:
     assert facts("", model).reasoning is does
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "does"),
     [
         ("o1-pro", False),
@@ -336,7 +337,7 @@ def test_which_models_give_their_reply_in_pieces(model: str, *, does: bool) -> N
     assert facts("https://api.openai.com/v1", model).streaming is does
 
 
-@pytest.mark.parametrize(
+@table(
     "name",
     [
         *(
@@ -359,8 +360,8 @@ def test_a_name_with_colons_at_a_server_of_ones_own_is_a_name(name: str) -> None
         assert parse_model(f"{provider.upper()}:{name}") == ModelRef(provider, name)
 
 
-@pytest.mark.parametrize("official", [True, False])
-@pytest.mark.parametrize(
+@table("official", [True, False])
+@table(
     ("text", "near"),
     [
         ("opnai:fake", "openai:fake"),
@@ -383,7 +384,7 @@ def test_a_misspelt_provider_is_refused_and_the_name_can_still_be_said(
     assert parse_model(f"openai-chat:{text}").name == text
 
 
-@pytest.mark.parametrize("text", ["opnai:fake", "qwen3:8b", "ollama:qwen3", "azure:gpt-5", "x:y"])
+@table("text", ["opnai:fake", "qwen3:8b", "ollama:qwen3", "azure:gpt-5", "x:y"])
 def test_at_a_vendors_own_address_no_name_has_a_colon(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"unknown model provider .* Known are openai,"):
         model_at(Provider.OPENAI, text, official=True)
@@ -394,7 +395,7 @@ def test_a_fine_tuned_model_of_the_vendor_has_colons() -> None:
     assert model_at(Provider.OPENAI, "ft:gpt-4o-mini:company::abc", official=True) == named
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "meant"),
     [
         ("gpt-5.2", "openai:gpt-5.2"),
@@ -408,7 +409,7 @@ def test_a_known_model_without_its_provider_is_told_the_whole_name(text: str, me
         parse_model(text)
 
 
-@pytest.mark.parametrize("text", ["", " ", ":", ":x", "qwen3:", "openai:", " openai : "])
+@table("text", ["", " ", ":", ":x", "qwen3:", "openai:", " openai : "])
 def test_what_names_no_model_at_a_server_either(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"PROVIDER:NAME|the name of the model is empty"):
         model_at(Provider.OPENAI_CHAT, text, official=False)

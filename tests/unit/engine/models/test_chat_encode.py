@@ -3,8 +3,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from orchestrator.core.messages import (
     Image,
     Message,
@@ -20,6 +18,7 @@ from orchestrator.engine.models.base import (
     Response,
 )
 from orchestrator.engine.models.openai_chat import ChatWire
+from tests.tables import table
 
 WIRE = ChatWire.at("http://localhost:11434", "qwen2.5-coder:7b")
 ASK = Request("You are brief.", (Message.user("Hello there"),))
@@ -123,7 +122,7 @@ def test_what_is_configured_is_sent() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@table(
     ("url", "model", "field"),
     [
         ("https://api.openai.com/v1", "gpt-4o", "max_completion_tokens"),

@@ -29,6 +29,7 @@ from orchestrator.core.messages import (
 )
 from orchestrator.engine.models.base import INVALID_ARGUMENTS, OutputSchema, Request, Response, TextPiece
 from orchestrator.engine.models.openai_chat import ChatWire
+from tests.tables import table
 
 DATA = Path(__file__).parents[3] / "data" / "chat"
 WIRE = ChatWire.at("https://api.openai.com/v1", "gpt-4o")
@@ -69,7 +70,7 @@ def parsed(arguments: str) -> Any:
         return {INVALID_ARGUMENTS: arguments}
 
 
-@pytest.mark.parametrize("file", sorted(DATA.glob("*.json")), ids=lambda file: file.name)
+@table("file", sorted(DATA.glob("*.json")), ids=lambda file: file.name)
 def test_whole_replies_are_read_as_the_vendor_reads_them(file: Path) -> None:
     ours = WIRE.decode(file.read_bytes(), REQUEST)
     with vendor_client(file.read_bytes(), "application/json") as client:
@@ -88,7 +89,7 @@ def test_whole_replies_are_read_as_the_vendor_reads_them(file: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("file", sorted(DATA.glob("*.sse")), ids=lambda file: file.name)
+@table("file", sorted(DATA.glob("*.sse")), ids=lambda file: file.name)
 def test_streams_are_read_as_the_vendor_reads_them(file: Path) -> None:
     text, ours = our_stream(file.read_bytes())
     content, refusal, calls, usage = "", "", dict[str, list[str]](), None
@@ -163,8 +164,8 @@ REQUESTS = {
 }
 
 
-@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
-@pytest.mark.parametrize("stream", [True, False])
+@table("request_", REQUESTS.values(), ids=REQUESTS)
+@table("stream", [True, False])
 def test_bodies_pass_the_vendors_types(request_: Request, *, stream: bool) -> None:
     body = WIRE.encode(request_, stream=stream).body
     kind: Any = CompletionCreateParamsStreaming if stream else CompletionCreateParamsNonStreaming

@@ -34,6 +34,7 @@ from orchestrator.engine.models.base import (
     invalid_arguments,
 )
 from orchestrator.engine.models.openai_chat import ChatWire
+from tests.tables import table
 
 WIRE = ChatWire.at("http://localhost:11434", "qwen2.5-coder:7b")
 ASK = Request("You are brief.", (Message.user("Hello there"),))
@@ -82,7 +83,7 @@ def calls_of(response: Response) -> list[tuple[str, dict[str, Any]]]:
     return [(call.name, dict(call.arguments)) for call in response.tool_calls]
 
 
-@pytest.mark.parametrize(
+@table(
     ("reason", "finish"),
     [
         ("stop", FinishReason.STOP),
@@ -135,7 +136,7 @@ def test_content_as_a_list_of_parts() -> None:
     assert whole({"content": content}).message.parts == (Reasoning("Hm."), Text("Yes."))
 
 
-@pytest.mark.parametrize(
+@table(
     "deltas",
     [
         [
@@ -187,9 +188,7 @@ def test_two_calls_without_ids_or_arguments_in_a_whole_reply() -> None:
     assert response == whole({"tool_calls": pieces})
 
 
-@pytest.mark.parametrize(
-    "text", ['{"path": "a', "[1]", '"text"', "not json", "{'a': 1}", '{"a": NaN}', "[" * 100_000]
-)
+@table("text", ['{"path": "a', "[1]", '"text"', "not json", "{'a': 1}", '{"a": NaN}', "[" * 100_000])
 def test_arguments_that_are_no_json_object(text: str) -> None:
     response = streamed(call_piece(0, "c", "f", text), finish="length")
     assert dict(response.tool_calls[0].arguments) == {INVALID_ARGUMENTS: text}
@@ -219,16 +218,14 @@ def test_reasoning_that_only_the_total_counts() -> None:
     assert whole({"content": "x"}, usage=counts).usage.output_tokens == 35
 
 
-@pytest.mark.parametrize(
-    "counts", [None, {}, {"prompt_tokens": 0, "completion_tokens": 0}, {"prompt_tokens": None}]
-)
+@table("counts", [None, {}, {"prompt_tokens": 0, "completion_tokens": 0}, {"prompt_tokens": None}])
 def test_missing_usage_is_estimated(counts: object) -> None:
     usage = whole({"content": "x" * 400}, usage=counts).usage
     assert usage.output_tokens == 200
     assert usage.input_tokens >= len(ASK.system + "Hello there") // 4
 
 
-@pytest.mark.parametrize(
+@table(
     ("counts", "wanted"),
     [
         ({"prompt_tokens": 0, "completion_tokens": 7}, Usage(13, 7)),
@@ -260,10 +257,10 @@ def test_cached_tokens_are_not_more_than_all() -> None:
 PROMPT, COMPLETION, CACHED, WRITTEN, THOUGHT = 720, 72, 7_104, 1_000, 5_000
 
 
-@pytest.mark.parametrize("where", ["details", "top", "deepseek", "anthropic"])
-@pytest.mark.parametrize("thought", ["counted", "beside", "hidden", "none"])
-@pytest.mark.parametrize("cache", ["in", "out", "out, and so is what was written", "none"])
-@pytest.mark.parametrize("total", [True, False])
+@table("where", ["details", "top", "deepseek", "anthropic"])
+@table("thought", ["counted", "beside", "hidden", "none"])
+@table("cache", ["in", "out", "out, and so is what was written", "none"])
+@table("total", [True, False])
 def test_usage_in_every_form(where: str, thought: str, cache: str, *, total: bool) -> None:
     """What a server counts in one sum and leaves out of another is found by the total; output is never guessed."""
     read = 0 if cache == "none" else CACHED
@@ -296,7 +293,7 @@ def test_usage_in_every_form(where: str, thought: str, cache: str, *, total: boo
         assert usage.input_tokens == counts["prompt_tokens"]
 
 
-@pytest.mark.parametrize(
+@table(
     ("counts", "wanted"),
     [
         (  # the one of the report
@@ -377,7 +374,7 @@ def test_halves_of_surrogate_pairs_do_not_get_through() -> None:
     assert response.tool_calls[0].arguments == {"a": "\ufffd", "b": "😀"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("body", "kind"),
     [
         (b"", ConnectionFailedError),
@@ -490,7 +487,7 @@ def test_the_index_of_a_call_may_count_pieces() -> None:
         assert [(one.id, one.arguments) for one in response.tool_calls] == [("c1", {"a": 1})]
 
 
-@pytest.mark.parametrize(
+@table(
     ("body", "kind"),
     [
         (

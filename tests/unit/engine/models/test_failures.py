@@ -4,7 +4,6 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,6 +30,7 @@ from orchestrator.engine.models.failures import (
     is_transient,
 )
 from orchestrator.engine.models.resets import midnight_pacific, resume_time
+from tests.tables import table
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -44,7 +44,7 @@ def said(message: str, **more: Any) -> dict[str, Any]:
     return {"error": {"message": message, **more}}
 
 
-@pytest.mark.parametrize(
+@table(
     ("status", "body", "kind"),
     [
         (400, said("bad"), InvalidRequestError),
@@ -95,7 +95,7 @@ def test_classes(status: int, body: Any, kind: type[ModelError]) -> None:
     assert error.status == status
 
 
-@pytest.mark.parametrize(
+@table(
     ("body", "kind"),
     [
         ({"error": {"message": "busy", "type": "server_error"}}, OverloadedError),
@@ -113,7 +113,7 @@ def test_errors_inside_replies(body: Any, kind: type[ModelError]) -> None:
     assert type(error_in_reply(body, "api.test")) is kind
 
 
-@pytest.mark.parametrize(
+@table(
     ("body", "words"),
     [
         (said("what is wrong"), "what is wrong"),
@@ -153,7 +153,7 @@ def test_the_server_may_forbid_another_try() -> None:
     assert not is_transient(classified(503, said("x"), headers))
 
 
-@pytest.mark.parametrize(
+@table(
     ("headers", "message", "seconds"),
     [
         ({}, "", None),
@@ -213,14 +213,14 @@ def test_when_to_try_again(headers: dict[str, str], message: str, seconds: float
     assert moment == (None if seconds is None else NOW + timedelta(seconds=seconds))
 
 
-@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 520, 529])
+@table("status", [408, 409, 425, 429, 500, 502, 503, 504, 520, 529])
 def test_a_wait_is_honoured_with_every_status_that_passes(status: int) -> None:
     error = classified(status, said("x"), {"retry-after": "30"})
     assert isinstance(error, ResumableError)
     assert error.resume_at == NOW + timedelta(seconds=30)
 
 
-@pytest.mark.parametrize(
+@table(
     ("words", "seconds"),
     [
         ("Please try again in 11.054s.", 11.054),
@@ -260,7 +260,7 @@ def resumes(error: ModelError) -> datetime | None:
     return error.resume_at
 
 
-@pytest.mark.parametrize(
+@table(
     ("status", "body", "headers"),
     [
         (429, said(CREDIT, type="insufficient_quota"), {}),
@@ -279,7 +279,7 @@ def test_a_quota_that_only_money_brings_back_has_no_time(
     assert resumes(classified(status, body, headers)) is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("status", "body", "headers", "moment"),
     [
         (400, said(MONTH), {}, datetime(2026, 2, 1, tzinfo=UTC)),
@@ -312,7 +312,7 @@ def test_a_gateway_passes_the_reset_on_in_the_body() -> None:
     assert error.resume_at == reset
 
 
-@pytest.mark.parametrize(
+@table(
     ("now", "midnight"),
     [
         (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, 8, tzinfo=UTC)),
@@ -373,7 +373,7 @@ def quota(name: str) -> dict[str, Any]:
     return {"@type": kind, "violations": [{"quotaMetric": "requests", "quotaId": name}]}
 
 
-@pytest.mark.parametrize(
+@table(
     ("status", "body", "kind"),
     [
         (
@@ -448,7 +448,7 @@ def test_googles_waits() -> None:
     assert soon.resume_at == NOW + timedelta(seconds=2)
 
 
-@pytest.mark.parametrize(
+@table(
     ("message", "name", "moment"),
     [
         (SPENT, "RequestsPerDay", datetime(2026, 1, 1, 8, tzinfo=UTC)),

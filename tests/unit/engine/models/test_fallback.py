@@ -48,6 +48,7 @@ from orchestrator.engine.models.http import HttpModel
 from orchestrator.engine.models.openai_chat import ChatWire
 from orchestrator.engine.models.openai_responses import ResponsesWire
 from tests.doubles.model_server import ModelServer, cut, fail, reply
+from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -332,8 +333,8 @@ WIRES: dict[str, Wire] = {
 }
 
 
-@pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("source", OPAQUE)
+@table("wire", WIRES)
+@table("source", OPAQUE)
 def test_no_protocol_sends_what_another_vendor_wants_back(wire: str, source: str) -> None:
     """A conversation goes on with another vendor's model in the middle of it."""
     call = ToolCall("call.1:x", "read_file", {"path": "a"})

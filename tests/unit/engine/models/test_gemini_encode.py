@@ -21,6 +21,7 @@ from orchestrator.engine.models.base import OutputSchema, Request, ToolChoice
 from orchestrator.engine.models.gemini import DUMMY_SIGNATURE, GeminiWire
 from orchestrator.engine.models.gemini_reply import OPAQUE, PART, SIGNATURE
 from orchestrator.engine.models.gemini_thinking import Levels, generation_of
+from tests.tables import table
 
 API = "https://generativelanguage.googleapis.com/v1beta"
 WIRE = GeminiWire.at(API, "gemini-3-flash-preview")
@@ -155,7 +156,7 @@ def test_tool_choices(choice: ToolChoice, mode: str) -> None:
     assert "toolConfig" not in body(Request("", (), tool_choice=choice))
 
 
-@pytest.mark.parametrize(
+@table(
     ("address", "model", "url"),
     [
         ("http://localhost:1", "m", "http://localhost:1/v1beta/models/m:generateContent"),
@@ -179,9 +180,7 @@ def test_the_query_of_an_address_is_kept_in_streams() -> None:
     assert wire.encode(ASK, stream=True).url == "https://h/v1/models/m:streamGenerateContent?alt=sse&a=1"
 
 
-@pytest.mark.parametrize(
-    "address", ["", "localhost", "https://h/v1?key=abc", "https://h/v1?a=1&key=", "https://u:p@h/"]
-)
+@table("address", ["", "localhost", "https://h/v1?key=abc", "https://h/v1?a=1&key=", "https://u:p@h/"])
 def test_what_is_no_address(address: str) -> None:
     with pytest.raises(ConfigurationError, match="the API address must"):
         GeminiWire.at(address, "m")
@@ -192,7 +191,7 @@ def test_the_key_goes_into_a_header() -> None:
     assert "secret" not in WIRE.url
 
 
-@pytest.mark.parametrize(
+@table(
     ("effort", "thinking"),
     [
         ("none", {"thinkingLevel": "MINIMAL", "includeThoughts": False}),
@@ -208,7 +207,7 @@ def test_effort_as_a_level(effort: str, thinking: dict[str, Any]) -> None:
     assert config(reasoning_effort=effort) == {"thinkingConfig": thinking}
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "effort", "tokens"),
     [
         ("gemini-2.5-flash", "none", 0),
@@ -231,7 +230,7 @@ def test_models_that_do_not_think_are_not_asked_to() -> None:
     assert config(GeminiWire.at(API, "gemini-2.0-flash"), reasoning_effort="high") == {}
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "generation"),
     [
         ("gemini-2.5-pro", (2, 5)),
@@ -322,7 +321,7 @@ def test_a_signature_whose_part_is_gone_signs_nothing_else() -> None:
     assert parts == [{"text": "x"}]
 
 
-@pytest.mark.parametrize(
+@table(
     "message",
     [
         Message(Role.ASSISTANT, ()),
@@ -403,7 +402,7 @@ def test_a_refused_budget_is_left_out() -> None:
     assert config(relaxed, reasoning_effort="none") == {}
 
 
-@pytest.mark.parametrize(
+@table(
     "said",
     [
         "Function calling with a response mime type: 'application/json' is unsupported",

@@ -31,6 +31,7 @@ from orchestrator.engine.models.base import (
 )
 from orchestrator.engine.models.gemini import GeminiWire
 from orchestrator.engine.models.gemini_reply import OPAQUE, SIGNATURE
+from tests.tables import table
 
 API = "https://generativelanguage.googleapis.com/v1beta"
 MODEL = "gemini-3-flash-preview"
@@ -131,7 +132,7 @@ def compare(ours: Response, theirs: list[types.GenerateContentResponse]) -> None
     assert (ours.model, ours.id) == (theirs[-1].model_version, theirs[-1].response_id)
 
 
-@pytest.mark.parametrize("value", REPLIES.values(), ids=REPLIES)
+@table("value", REPLIES.values(), ids=REPLIES)
 def test_whole_replies_are_read_as_the_vendor_reads_them(value: dict[str, Any]) -> None:
     raw = json.dumps(value).encode()
     with vendor_client(raw, "application/json") as client:
@@ -213,8 +214,8 @@ def check(body: dict[str, Any]) -> None:
     assert rest == {}
 
 
-@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
-@pytest.mark.parametrize("wire", [WIRE, GeminiWire.at(API, "gemini-2.5-pro")], ids=["3", "2.5"])
+@table("request_", REQUESTS.values(), ids=REQUESTS)
+@table("wire", [WIRE, GeminiWire.at(API, "gemini-2.5-pro")], ids=["3", "2.5"])
 def test_bodies_pass_the_vendors_types(request_: Request, wire: GeminiWire) -> None:
     check(wire.encode(request_, stream=True).body)
 

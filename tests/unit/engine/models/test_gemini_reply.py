@@ -24,6 +24,7 @@ from orchestrator.core.messages import FinishReason, Message, Part, Reasoning, T
 from orchestrator.engine.models.base import CallPiece, ReasoningPiece, Request, Response, TextPiece
 from orchestrator.engine.models.gemini import GeminiWire
 from orchestrator.engine.models.gemini_reply import OPAQUE, PART, SIGNATURE
+from tests.tables import table
 
 if TYPE_CHECKING:
     from orchestrator.engine.models.base import Piece
@@ -62,7 +63,7 @@ def signed(signature: str, text: str = "") -> Reasoning:
     return Reasoning(text, {OPAQUE: {SIGNATURE: signature}})
 
 
-@pytest.mark.parametrize(
+@table(
     ("reason", "finish"),
     [
         ("STOP", FinishReason.STOP),
@@ -88,7 +89,7 @@ def test_finish_reasons(reason: str, finish: FinishReason) -> None:
     assert streamed(chunk({"text": "x"}), chunk(finish=reason))[1].finish is finish
 
 
-@pytest.mark.parametrize(
+@table(
     ("reason", "finish"),
     [
         ("STOP", FinishReason.TOOL_CALLS),
@@ -139,7 +140,7 @@ THOUGHT_SIGNED = {"text": "Hm.", "thought": True, "thoughtSignature": "s"}
 SEARCH = {"toolCall": {"toolType": "GOOGLE_SEARCH_WEB", "id": "1"}, "thoughtSignature": "s"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("parts", "kept"),
     [
         ([call(signature="s")], [signed("s"), ToolCall]),
@@ -194,7 +195,7 @@ def test_unknown_parts_fields_and_candidates_are_ignored() -> None:
     assert WIRE.decode(json.dumps(value).encode(), ASK).text == "Hello"
 
 
-@pytest.mark.parametrize(
+@table(
     "candidate",
     [{"finishReason": "STOP"}, {"content": {}, "finishReason": "STOP"}, {"content": {"role": "model"}}],
 )
@@ -246,7 +247,7 @@ def test_feedback_on_an_accepted_prompt_is_ignored() -> None:
     assert streamed({"promptFeedback": {}}, chunk({"text": "x"}, finish="STOP"))[1].text == "x"
 
 
-@pytest.mark.parametrize(
+@table(
     ("error", "kind"),
     [
         ({"code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE"}, OverloadedError),
@@ -286,7 +287,7 @@ def test_what_follows_a_finish_reason_counts() -> None:
     assert streamed(*chunks)[1].text == "ab"
 
 
-@pytest.mark.parametrize("part", [{"text": "b"}, {"text": "b", "thought": True}, call()])
+@table("part", [{"text": "b"}, {"text": "b", "thought": True}, call()])
 def test_a_stream_that_goes_on_after_an_early_end_needs_another(part: dict[str, Any]) -> None:
     early, late = (
         {"promptTokenCount": 100, "thoughtsTokenCount": 50, "totalTokenCount": 150},
@@ -304,7 +305,7 @@ def test_a_stream_that_goes_on_after_an_early_end_needs_another(part: dict[str, 
     assert streamed(*begun, chunk(finish="STOP"))[1].usage == Usage(100, 7), "each has all counts so far"
 
 
-@pytest.mark.parametrize("last", [chunk(usageMetadata={}), chunk({"text": ""}), {"usageMetadata": {}}])
+@table("last", [chunk(usageMetadata={}), chunk({"text": ""}), {"usageMetadata": {}}])
 def test_what_adds_nothing_does_not_take_an_end_back(last: dict[str, Any]) -> None:
     counted = chunk(
         {"text": "a"}, finish="STOP", usageMetadata={"promptTokenCount": 9, "totalTokenCount": 11}
@@ -312,7 +313,7 @@ def test_what_adds_nothing_does_not_take_an_end_back(last: dict[str, Any]) -> No
     assert streamed(counted, last)[1].usage == Usage(9, 2)
 
 
-@pytest.mark.parametrize("chunks", [[], [chunk({"text": "x"})], [{"usageMetadata": {}}]])
+@table("chunks", [[], [chunk({"text": "x"})], [{"usageMetadata": {}}]])
 def test_a_cut_stream(chunks: list[dict[str, Any]]) -> None:
     with pytest.raises(ConnectionFailedError, match="in the middle"):
         streamed(*chunks)
@@ -323,7 +324,7 @@ def test_broken_json_in_a_stream() -> None:
         WIRE.decoder(ASK).feed("message", '{"candidates": [')
 
 
-@pytest.mark.parametrize("data", ["", "  ", "[DONE", "[DONE]"])
+@table("data", ["", "  ", "[DONE", "[DONE]"])
 def test_events_without_a_reply(data: str) -> None:
     decoder = WIRE.decoder(ASK)
     if data.startswith("["):
@@ -333,7 +334,7 @@ def test_events_without_a_reply(data: str) -> None:
         assert decoder.feed("message", data) == []
 
 
-@pytest.mark.parametrize(
+@table(
     ("body", "kind"),
     [
         (b'{"candidates": [{"content"', ConnectionFailedError),

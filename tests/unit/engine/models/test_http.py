@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.core.clock import Clock, ManualClock, SystemClock
+from orchestrator.core.clock import Clock, ManualClock
 from orchestrator.core.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -41,6 +41,7 @@ from orchestrator.engine.models.retries import HttpOptions
 from tests.doubles.model_server import (
     Ending,
     ModelServer,
+    RecordedRequest,
     ScriptItem,
     Step,
     cut,
@@ -50,8 +51,8 @@ from tests.doubles.model_server import (
     malformed,
     reply,
     reset,
-    slow,
 )
+from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -276,11 +277,28 @@ async def test_a_silent_server_is_given_up(*, stream: bool) -> None:
     assert "sent nothing for 0.05 s" in str(error)
 
 
-@pytest.mark.parametrize("stream", [True, False])
-async def test_the_total_time_ends_a_dripping_stream(*, stream: bool) -> None:
-    step = slow("x" * 12 * 500, 0.02) if stream else slow(TEXT, 30)
-    options = HttpOptions(total_seconds=1.0)
-    error = await failure_of([step], stream=stream, options=options, clock=SystemClock())
+async def test_the_total_time_ends_a_dripping_stream() -> None:
+    """Each piece takes half a minute by the call's clock, less than what a silence may take."""
+    clock, options = ManualClock(START), HttpOptions(total_seconds=100)
+    with ModelServer([gated("x" * 1_200, threading.Event())]) as server:
+        async with model_at(server.url, clock=clock, options=options) as model:
+
+            async def listen() -> None:
+                async for _ in model.stream(ASK):
+                    clock.advance(30)
+
+            with pytest.raises(ConnectionFailedError, match=r"no whole reply from .* within 100 s"):
+                await listen()
+
+
+async def test_the_total_time_ends_a_reply_in_one_piece() -> None:
+    clock, options = ManualClock(START), HttpOptions(total_seconds=100)
+
+    def late(_request: RecordedRequest) -> Step:
+        clock.advance(99.95)
+        return gated(TEXT, threading.Event())
+
+    error = await failure_of([late], stream=False, options=options, clock=clock)
     assert "no whole reply" in str(error)
 
 
@@ -513,7 +531,7 @@ async def test_the_key_shows_nowhere(caplog: pytest.LogCaptureFixture) -> None:
         assert KEY not in repr(model)
 
 
-@pytest.mark.parametrize("key", ["sk-with-\nnewline", "sk-with space", "schlüssel", "sk-\x00"])
+@table("key", ["sk-with-\nnewline", "sk-with space", "schlüssel", "sk-\x00"])
 def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(key: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         HttpModel("m", ChatWire.at("http://h", "m"), api_key=key, clock=ManualClock(), random=lambda: 0.0)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from orchestrator.core.messages import JsonObject, Message, Role, ToolCall, ToolDefinition, ToolResult
 from orchestrator.engine.models.anthropic import AnthropicWire
 from orchestrator.engine.models.base import Request
@@ -14,6 +12,7 @@ from orchestrator.engine.models.gemini import GeminiWire
 from orchestrator.engine.models.names import dotted_name, plain_name, short_id
 from orchestrator.engine.models.openai_chat import ChatWire
 from orchestrator.engine.models.openai_responses import ENCRYPTED_REASONING, ResponsesWire
+from tests.tables import table
 
 if TYPE_CHECKING:
     from orchestrator.engine.models.wire import Wire
@@ -84,7 +83,7 @@ def test_other_servers_keep_what_they_gave() -> None:
     assert [(item["call_id"], item["name"]) for item in items[: len(IDS)]] == kept
 
 
-@pytest.mark.parametrize("text", ["", "a", "a" * 64, "ä.b", "call:1", "\ud800" * 70])
+@table("text", ["", "a", "a" * 64, "ä.b", "call:1", "\ud800" * 70])
 def test_names_and_ids_that_fit_stay(text: str) -> None:
     assert plain_name(plain_name(text, 64), 64) == plain_name(text, 64)
     assert dotted_name(dotted_name(text, 64), 64) == dotted_name(text, 64)
@@ -95,9 +94,7 @@ OWN = ToolDefinition("read_file", "Read.", {"type": "object", "properties": {}})
 SEARCH: JsonObject = {"type": "web_search"}
 
 
-@pytest.mark.parametrize(
-    ("wire", "vendor"), [(CHAT, "openai"), (RESPONSES, "openai"), (MESSAGES, "anthropic")]
-)
+@table(("wire", "vendor"), [(CHAT, "openai"), (RESPONSES, "openai"), (MESSAGES, "anthropic")])
 def test_the_vendors_own_tools_come_after_ours(wire: Wire, vendor: str) -> None:
     options = {vendor: {"tools": [SEARCH]}}
     tools = wire.encode(Request("", TALK[:1], tools=(OWN,), provider_options=options), stream=False).body[

@@ -21,6 +21,7 @@ from orchestrator.engine.models.refusals import changes, named_field, nearest_ef
 from tests.conformance.model_cases import model_at
 from tests.doubles.sse_server import SseServer, json_answer, sse_answer
 from tests.doubles.vendor_replies import Protocol, VendorReply, render
+from tests.tables import table
 
 if TYPE_CHECKING:
     from orchestrator.engine.models.wire import Wire
@@ -99,12 +100,12 @@ REFUSALS: list[tuple[str, str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("said", "field"), REFUSALS)
+@table(("said", "field"), REFUSALS)
 def test_the_field_that_an_error_names(said: str, field: str | None) -> None:
     assert named_field(said, FIELDS) == field
 
 
-@pytest.mark.parametrize(
+@table(
     ("said", "limit"),
     [
         ("`max_tokens` must be less than or equal to `16384`, the maximum value for `max_tokens` is less", 16_384),
@@ -128,7 +129,7 @@ def test_the_highest_limit_of_a_reply(said: str, limit: int | None) -> None:
     assert highest_reply_limit(said) == limit
 
 
-@pytest.mark.parametrize(
+@table(
     ("effort", "said", "nearest"),
     [
         ("xhigh", "Supported values are: 'low', 'medium', and 'high'. (in reasoning_effort)", "high"),

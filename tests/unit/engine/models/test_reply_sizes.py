@@ -113,6 +113,7 @@ def outcomes() -> list[tuple[int, str]]:
     return [(int(peak), said) for peak, _, said in lines]
 
 
+@pytest.mark.slow(reason="unpacks gigabytes")
 @pytest.mark.parametrize(
     "number", range(len(_CASES)), ids=[f"{case[0]} {case[2]} {case[3]}" for case in _CASES]
 )

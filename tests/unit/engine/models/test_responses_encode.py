@@ -19,6 +19,7 @@ from orchestrator.core.messages import (
 from orchestrator.engine.models.base import OutputSchema, Request, ToolChoice
 from orchestrator.engine.models.openai_responses import Extra, ResponsesWire
 from tests.doubles import responses_stream as vendor
+from tests.tables import table
 
 WIRE = ResponsesWire.at("http://localhost:8080", "qwen3")
 AT_VENDOR = ResponsesWire.at("https://api.openai.com/v1", "gpt-5.2")
@@ -153,7 +154,7 @@ def test_choices_between_tools_need_tools() -> None:
     assert not body.keys() & {"tool_choice", "parallel_tool_calls"}
 
 
-@pytest.mark.parametrize(
+@table(
     ("model", "asked"),
     [
         ("gpt-5.2", True),
@@ -328,7 +329,7 @@ EVERYTHING = Request(
 )
 
 
-@pytest.mark.parametrize(("extra", "kind", "said"), REFUSALS)
+@table(("extra", "kind", "said"), REFUSALS)
 def test_what_a_server_refuses_is_given_up(extra: Extra, kind: type[ModelError], said: str) -> None:
     error = kind(f"api.openai.com reported an error with status 400: {said}", status=400)
     before = sent(EVERYTHING, AT_VENDOR)
@@ -374,7 +375,7 @@ def test_other_errors_change_nothing(said: str) -> None:
     assert AT_VENDOR.relax(EVERYTHING, InvalidRequestError(f"h reported an error: {said}")) is None
 
 
-@pytest.mark.parametrize(("extra", "kind", "said"), REFUSALS)
+@table(("extra", "kind", "said"), REFUSALS)
 def test_what_was_not_sent_is_not_given_up(extra: Extra, kind: type[ModelError], said: str) -> None:
     if extra not in {Extra.STORE, Extra.ENCRYPTED_REASONING}:
         relaxed = AT_VENDOR.relax(Request("", ()), kind(f"h reported an error: {said}"))

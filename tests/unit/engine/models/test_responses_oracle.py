@@ -46,6 +46,7 @@ from orchestrator.engine.models.http import HttpModel
 from orchestrator.engine.models.openai_responses import ResponsesWire
 from tests.doubles import responses_stream as vendor
 from tests.doubles.sse_server import AnswerItem, SseServer, json_answer, sse_answer, sse_event
+from tests.tables import table
 
 WIRE = ResponsesWire.at("https://api.openai.com/v1", "gpt-5.2")
 REQUEST = Request("", ())
@@ -133,7 +134,7 @@ def check_same(ours: Response, theirs: Any) -> None:
     )
 
 
-@pytest.mark.parametrize(("output", "more"), REPLIES.values(), ids=REPLIES)
+@table(("output", "more"), REPLIES.values(), ids=REPLIES)
 def test_whole_replies_are_read_as_the_vendor_reads_them(
     output: Sequence[Mapping[str, Any]], more: dict[str, Any]
 ) -> None:
@@ -143,7 +144,7 @@ def test_whole_replies_are_read_as_the_vendor_reads_them(
     check_same(WIRE.decode(content, REQUEST), theirs)
 
 
-@pytest.mark.parametrize(("output", "more"), REPLIES.values(), ids=REPLIES)
+@table(("output", "more"), REPLIES.values(), ids=REPLIES)
 def test_streams_are_read_as_the_vendor_reads_them(
     output: Sequence[Mapping[str, Any]], more: dict[str, Any]
 ) -> None:
@@ -162,7 +163,7 @@ def test_streams_are_read_as_the_vendor_reads_them(
     check_same(ours, last.response)
 
 
-@pytest.mark.parametrize(("output", "more"), REPLIES.values(), ids=REPLIES)
+@table(("output", "more"), REPLIES.values(), ids=REPLIES)
 def test_a_reply_goes_back_in_the_vendors_types(
     output: Sequence[Mapping[str, Any]], more: dict[str, Any]
 ) -> None:
@@ -223,8 +224,8 @@ REQUESTS = {
 }
 
 
-@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
-@pytest.mark.parametrize("stream", [True, False])
+@table("request_", REQUESTS.values(), ids=REQUESTS)
+@table("stream", [True, False])
 def test_bodies_pass_the_vendors_types(request_: Request, *, stream: bool) -> None:
     body = WIRE.encode(request_, stream=stream).body
     kind: Any = ResponseCreateParamsStreaming if stream else ResponseCreateParamsNonStreaming
@@ -232,7 +233,7 @@ def test_bodies_pass_the_vendors_types(request_: Request, *, stream: bool) -> No
     assert body.keys() <= kind.__annotations__.keys() | _inherited(kind)
 
 
-@pytest.mark.parametrize(
+@table(
     "break_",
     [
         lambda body: body["input"][0].update(role="sytem"),

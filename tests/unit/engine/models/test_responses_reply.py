@@ -35,6 +35,7 @@ from orchestrator.engine.models.openai_responses import ResponsesWire
 from orchestrator.engine.models.openai_responses_items import FOLLOWING, ITEM
 from tests.doubles import responses_stream as vendor
 from tests.doubles.sse_server import sse_event
+from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -104,8 +105,8 @@ def incomplete(reason: str | None) -> dict[str, Any]:
     return {"status": "incomplete", "incomplete_details": reason and {"reason": reason}}
 
 
-@pytest.mark.parametrize("read", [whole, streamed])
-@pytest.mark.parametrize(
+@table("read", [whole, streamed])
+@table(
     ("more", "finish"),
     [
         ({}, FinishReason.STOP),
@@ -194,7 +195,7 @@ SPARSE = [
 ENDS = ("response.created", "response.completed")
 
 
-@pytest.mark.parametrize(
+@table(
     "events",
     [
         list(without(ALL, "output_index", "sequence_number")),
@@ -337,7 +338,7 @@ def test_a_stream_that_is_cut_anywhere() -> None:
             played(ALL[:length])
 
 
-@pytest.mark.parametrize("data", ['{"type": "respon', '{"delta": NaN}', "<html>"])
+@table("data", ['{"type": "respon', '{"delta": NaN}', "<html>"])
 def test_broken_json_in_a_stream(data: str) -> None:
     with pytest.raises(ConnectionFailedError, match="broken JSON"):
         WIRE.decoder(ASK).feed("message", data)
@@ -365,7 +366,7 @@ ERRORS = [
 TRANSIENT = {RateLimitError, OverloadedError}
 
 
-@pytest.mark.parametrize(("code", "message", "kind"), ERRORS)
+@table(("code", "message", "kind"), ERRORS)
 def test_errors_inside_a_stream(code: str, message: str, kind: type[ModelError]) -> None:
     error = {"code": code, "message": message, "param": None}
     for event in (
@@ -386,7 +387,7 @@ def test_a_reply_that_failed_for_no_reason() -> None:
         whole(status="failed")
 
 
-@pytest.mark.parametrize(
+@table(
     ("body", "kind"),
     [
         (b"", ConnectionFailedError),

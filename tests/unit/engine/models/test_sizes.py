@@ -6,14 +6,13 @@ import json
 from contextlib import suppress
 from typing import Any
 
-import pytest
-
 from orchestrator.engine.models.known_models import is_small, parameters_named, thinks
 from orchestrator.engine.models.listing import parameters_served
 from tests.doubles.loopback import Loopback, LoopbackHandler
+from tests.tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "parameters"),
     [
         ("qwen2.5-coder:1.5b", 1.5e9),
@@ -41,7 +40,7 @@ def test_the_parameters_that_a_name_says(name: str, parameters: float | None) ->
     assert parameters_named(name) == parameters
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "served", "small"),
     [
         ("coder", 1.8e9, True),
@@ -59,7 +58,7 @@ def test_a_vendor_s_own_model_is_never_small(name: str, served: float | None, sm
     assert is_small(name, served) is small
 
 
-@pytest.mark.parametrize(
+@table(
     ("name", "thinking"),
     [
         ("qwen3:4b", True),
@@ -103,7 +102,7 @@ def _entry(name: str, **meta: Any) -> dict[str, Any]:
     return {"id": name, "meta": meta}
 
 
-@pytest.mark.parametrize(
+@table(
     ("status", "listing", "parameters"),
     [
         (200, {"data": [_entry("/models/coder.gguf", n_params=1_777_088_000)]}, 1_777_088_000),

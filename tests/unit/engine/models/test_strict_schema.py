@@ -8,6 +8,7 @@ from jsonschema import Draft202012Validator
 from orchestrator.engine.models.base import OutputSchema, Request
 from orchestrator.engine.models.openai_chat import ChatWire
 from orchestrator.engine.models.strict_schema import all_required, allows_strict
+from tests.tables import table
 
 CLOSED = {
     "type": "object",
@@ -17,7 +18,7 @@ CLOSED = {
 }
 
 
-@pytest.mark.parametrize(
+@table(
     ("schema", "strict"),
     [
         (CLOSED, True),
@@ -52,7 +53,7 @@ OPTIONAL = {
 }
 
 
-@pytest.mark.parametrize(
+@table(
     ("api_url", "strict"),
     [
         ("https://api.openai.com/v1", True),

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from orchestrator.engine.models.base import (
     TextPiece,
 )
 from orchestrator.engine.models.thinking import ThinkSplitter
+from tests.tables import table
 
 if TYPE_CHECKING:
     from orchestrator.engine.models.base import Piece
@@ -24,7 +24,7 @@ def split(pieces: list[str]) -> tuple[str, str]:
     return thoughts, "".join(piece.text for piece in found if isinstance(piece, TextPiece))
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "thoughts", "rest"),
     [
         ("plain <think>no</think>", "", "plain <think>no</think>"),
@@ -36,7 +36,7 @@ def split(pieces: list[str]) -> tuple[str, str]:
         ("<think>a</think>", "a", ""),
     ],
 )
-@pytest.mark.parametrize("size", [1, 2, 5, 100])
+@table("size", [1, 2, 5, 100])
 def test_blocks(text: str, thoughts: str, rest: str, size: int) -> None:
     assert split([text[at : at + size] for at in range(0, len(text), size)]) == (thoughts, rest)
 

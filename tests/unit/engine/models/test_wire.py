@@ -7,11 +7,12 @@ from orchestrator.core.messages import Image, Message, Role, Text, ToolCall, Too
 from orchestrator.engine.models.base import OutputSchema, Request
 from orchestrator.engine.models.usage import estimated_usage
 from orchestrator.engine.models.wire import EncodedMessages, endpoint, host_of, read_json
+from tests.tables import table
 
 SUFFIX = "/chat/completions"
 
 
-@pytest.mark.parametrize(
+@table(
     ("address", "url"),
     [
         ("http://localhost:11434", "http://localhost:11434/v1/chat/completions"),
@@ -29,7 +30,7 @@ def test_addresses(address: str, url: str) -> None:
     assert endpoint(address, SUFFIX) == url
 
 
-@pytest.mark.parametrize(
+@table(
     "address",
     [
         "",
@@ -57,7 +58,7 @@ def test_hosts_are_named_without_secrets() -> None:
     assert host_of("https://me:secret@h:1/v1?key=secret") == "h:1"
 
 
-@pytest.mark.parametrize("text", ["NaN", "[Infinity]", "{", "", "[" * 100_000, b"\xff"])
+@table("text", ["NaN", "[Infinity]", "{", "", "[" * 100_000, b"\xff"])
 def test_what_is_no_json(text: str | bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         read_json(text)

@@ -13,6 +13,7 @@ from orchestrator.core.errors import ConfigurationError
 from orchestrator.engine.policy.command_rules import CommandRules, Level
 from orchestrator.engine.policy.executing import STARTS_NOTHING
 from orchestrator.engine.policy.shell_syntax import KEYWORDS
+from tests.tables import table
 
 RULES = CommandRules.parse(
     [
@@ -44,7 +45,7 @@ RULES = CommandRules.parse(
 )
 
 
-@pytest.mark.parametrize(
+@table(
     "command",
     [
         *(
@@ -100,7 +101,7 @@ def test_what_rules_grant_runs(command: str) -> None:
     assert RULES.refusal(command) is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("command", "why"),
     [
         ("pytest $(id)", "$ is"),
@@ -241,7 +242,7 @@ def test_what_no_rule_grants_does_not_run(command: str, why: str) -> None:
         assert "Granted are: `pytest *`" in refusal
 
 
-@pytest.mark.parametrize(
+@table(
     ("rule", "words"),
     [
         ("*", "begins with the name of a program"),
@@ -293,7 +294,7 @@ def test_a_longer_shape_is_covered_by_rules_from_left_to_right() -> None:
         assert rules.refusal(command), command
 
 
-@pytest.mark.parametrize(
+@table(
     "rule",
     [
         *(
@@ -342,7 +343,7 @@ def test_a_star_behind_a_program_that_may_start_others_is_told(rule: str) -> Non
     assert CommandRules.parse(["ls *", rule, "pytest"]).open == (rule,)
 
 
-@pytest.mark.parametrize(
+@table(
     "rule",
     [
         *(
@@ -462,7 +463,6 @@ def test_the_attacks_that_are_refused_do_work(tmp_path: Path, command: str, *, i
     assert ("never granted" in words) if is_git else words
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("where", ["allow", "deny", "value"])
 def test_many_stars_are_matched(where: str) -> None:
     """A match that tries every way takes years."""
@@ -476,7 +476,7 @@ def test_many_stars_are_matched(where: str) -> None:
     rules.refusal(command)
 
 
-@pytest.mark.parametrize(
+@table(
     ("rule", "word", "fits"),
     [
         ("a*b*c", "abc", True),
@@ -534,7 +534,7 @@ _NAMED = (
 )
 
 
-@pytest.mark.parametrize("command", [*_STAR, *_NAMED])
+@table("command", [*_STAR, *_NAMED])
 def test_git_in_the_model_s_own_repository(command: str) -> None:
     """At the level of the shell all of it runs; below, what the user grants, with one star or by name."""
     named = CommandRules.parse([f"git {command.split()[1]} *"])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.fuzz.commands import TARGET
+from tests.tables import table
 
 
-@pytest.mark.parametrize("data", TARGET.seeds)
+@table("data", TARGET.seeds)
 def test_what_was_found_once_stays_found(data: bytes) -> None:
     TARGET.run(data)
 

@@ -7,9 +7,8 @@ import random
 import re
 import string
 
-import pytest
-
 from orchestrator.engine.policy.secrets import REPLACEMENT, Redactor
+from tests.tables import table
 
 DRAW = random.Random(11)  # noqa: S311  the same values each time
 ALNUM = string.ascii_letters + string.digits
@@ -68,22 +67,20 @@ WHOLE = {
 }
 
 
-@pytest.mark.parametrize("kind", WHOLE)
-@pytest.mark.parametrize("frame", ["{}", "x = '{}'", "a {} b\n", "\n{}", "({})", "key={},"])
+@table("kind", WHOLE)
+@table("frame", ["{}", "x = '{}'", "a {} b\n", "\n{}", "({})", "key={},"])
 def test_a_credential_goes_whole(kind: str, frame: str) -> None:
     assert REDACTOR.redact(frame.format(WHOLE[kind])) == frame.format(REPLACEMENT)
 
 
-@pytest.mark.parametrize(
-    "cut", [1, 5, 12, 20, len(HEADER), len(HEADER) + 12, len(HEADER) + 30, len(HEADER) + 60]
-)
+@table("cut", [1, 5, 12, 20, len(HEADER), len(HEADER) + 12, len(HEADER) + 30, len(HEADER) + 60])
 def test_an_installation_token_cut_at_the_front_is_known_by_its_end(cut: int) -> None:
     redacted = REDACTOR.redact(f"token {INSTALLATION[cut:]} end")
     assert SIGNATURE[:12] not in redacted
     assert SIGNATURE[-12:] not in redacted
 
 
-@pytest.mark.parametrize("length", [36, 100, 520, 2_000, 20_000])
+@table("length", [36, 100, 520, 2_000, 20_000])
 def test_no_length_is_assumed(length: int) -> None:
     assert REDACTOR.redact(f"a {key('ghs' + '_1_', length, URL + '.')} b") == f"a {REPLACEMENT} b"
 
@@ -106,7 +103,7 @@ INSIDE = [
 ]
 
 
-@pytest.mark.parametrize("frame", INSIDE)
+@table("frame", INSIDE)
 def test_only_the_secret_part_goes(frame: str) -> None:
     redacted = REDACTOR.redact(frame.format(SECRET))
     assert SECRET not in redacted
@@ -123,7 +120,7 @@ def test_azure_and_aws() -> None:
     assert session not in REDACTOR.redact(f"AWS_SESSION_TOKEN={session}")
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         'password = "correct-horse-battery-staple"',
@@ -180,7 +177,7 @@ MORE_KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", MORE_KINDS)
+@table("kind", MORE_KINDS)
 def test_other_issuers_and_files_of_an_environment(kind: str) -> None:
     # Letters and digits in turns, so that each sample looks drawn.
     sample = re.sub(r"\{(\d+)\}", lambda match: ("aB3xK9mQ2z" * 30)[: int(match[1])], kind)
@@ -193,7 +190,7 @@ def test_a_datacentres_key() -> None:
     assert Redactor().redact(f"see {sample} there") == "see [redacted] there"
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
     [
         "API_KEY = load_the_key_from_the_environment(name)",

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from orchestrator.engine.policy.shell_scan import scan
 from orchestrator.engine.policy.shell_syntax import Line, Unparsed, parse_line
+from tests.tables import table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -159,7 +160,7 @@ def test_the_scanner_finds_what_the_parser_reads(text: str) -> None:
     assert [found.words for found in scan(text)] == expected
 
 
-@pytest.mark.parametrize(
+@table(
     ("text", "why"),
     [
         ("p $(id)", "expanded"),

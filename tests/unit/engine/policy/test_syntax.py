@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 import warnings
 
-import pytest
-
 from orchestrator.core.changes import FileChange, FileVersion
 from orchestrator.engine.policy.syntax import MAX_BYTES, newly_unreadable, unreadable_files, without_warnings
+from tests.tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "before", "after", "line", "text", "reason"),
     [
         ("a.py", b"x = 1\n", b"x = 1\nif x\n    y\n", 2, "if x", "expected ':'"),
@@ -41,7 +40,7 @@ def test_it_is_said_in_which_line_and_why(  # noqa: PLR0913, PLR0917  a table
     assert f"at line {line}, {text!r}: " in str(problem)
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "before", "after"),
     [
         ("a.py", b"print 'two'\n", b"print 'three'\n"),
@@ -68,7 +67,7 @@ def test_what_could_not_be_read_or_is_no_such_file_is_not_judged(
     assert newly_unreadable(path, before, after) is None
 
 
-@pytest.mark.parametrize(
+@table(
     ("path", "text"),
     [
         ("a.py", "-" * 100_000 + "1"),
@@ -93,9 +92,7 @@ def test_what_no_parser_gets_to_the_end_of_is_not_judged(path: str, text: str) -
     assert found == [None] or "not UTF-8" in str(found[0])
 
 
-@pytest.mark.parametrize(
-    "text", ["(" * 10_000, "x = " + "9" * 100_000, "f'" + "{" * 5_000, "if a:\n" * 3_000]
-)
+@table("text", ["(" * 10_000, "x = " + "9" * 100_000, "f'" + "{" * 5_000, "if a:\n" * 3_000])
 def test_what_is_wrong_and_very_long_is_said_shortly(text: str) -> None:
     problem = newly_unreadable("a.py", None, text.encode())
     assert problem is not None

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import re
 
-import pytest
-
 from orchestrator.core.messages import FinishReason, Message, ToolDefinition, Usage
 from orchestrator.engine.contracts.base import Actions
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.models.base import Response
-from orchestrator.engine.profiles.planner import planner
+from orchestrator.engine.profiles.planner import planner_over
 from orchestrator.engine.tools.base import Ok, Tool, ToolContext, ToolOutcome
 from orchestrator.engine.tools.registry import ToolRegistry
+from tests.tables import table
 
 
 async def _run(_arguments: object, _context: ToolContext) -> ToolOutcome:
@@ -42,12 +41,12 @@ TOOLS = (
 
 
 def _system(*tools: Tool, dangerous: bool = False) -> str:
-    profile = planner(ToolRegistry(tools))
+    profile = planner_over(ToolRegistry(tools))
     return f"{profile.base_prompt}\n\n{JsonPlan().describe(profile.tools.definitions(dangerous=dangerous))}"
 
 
 def test_the_profile_keeps_all_tools() -> None:
-    profile = planner(ToolRegistry(TOOLS))
+    profile = planner_over(ToolRegistry(TOOLS))
     assert profile.name == "planner"
     assert profile.tools.get("run_shell_command") is SHELL
 
@@ -63,7 +62,7 @@ def test_the_prompt_is_the_same_bytes_each_time() -> None:
 
 
 def test_the_base_prompt_names_no_tool_that_is_missing() -> None:
-    text = planner(ToolRegistry([_tool("write_file", "path", "content")])).base_prompt
+    text = planner_over(ToolRegistry([_tool("write_file", "path", "content")])).base_prompt
     assert "edit_file" not in text
     assert "read_file" not in text or "read it first" not in text
     assert "whole text of the file" in text
@@ -72,7 +71,7 @@ def test_the_base_prompt_names_no_tool_that_is_missing() -> None:
 def test_the_example_is_a_plan_that_would_run() -> None:
     example = next(line for line in _system(*TOOLS).splitlines() if line.startswith('{"plan": "greet'))
     response = Response(Message.assistant(example), FinishReason.STOP, Usage(), "test")
-    tools = planner(ToolRegistry(TOOLS)).tools.definitions(dangerous=False)
+    tools = planner_over(ToolRegistry(TOOLS)).tools.definitions(dangerous=False)
     reading = JsonPlan().read(response, tools, round_number=1)
     assert isinstance(reading, Actions)
     assert not reading.repaired
@@ -80,8 +79,6 @@ def test_the_example_is_a_plan_that_would_run() -> None:
     assert json.loads(example)["plan"] == reading.plan
 
 
-@pytest.mark.parametrize(
-    "words", ["AGENTS.md", "create_pull_request", "finish", "ask_question", "- [x]", "tests ran"]
-)
+@table("words", ["AGENTS.md", "create_pull_request", "finish", "ask_question", "- [x]", "tests ran"])
 def test_the_rules_are_in_it(words: str) -> None:
-    assert words in planner(ToolRegistry(TOOLS)).base_prompt
+    assert words in planner_over(ToolRegistry(TOOLS)).base_prompt

@@ -15,6 +15,7 @@ from orchestrator.engine.profiles.gemini import gemini
 from orchestrator.engine.profiles.minimal import minimal
 from orchestrator.engine.profiles.openai import openai
 from orchestrator.engine.tools.base import Ok, Tool, ToolContext, ToolOutcome
+from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,9 +141,7 @@ TOPICS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "words"), [(name, words) for name, all_ in TOPICS.items() for words in all_]
-)
+@table(("name", "words"), [(name, words) for name, all_ in TOPICS.items() for words in all_])
 def test_topics(name: str, words: str) -> None:
     assert words in MAKERS[name]().base_prompt
 

@@ -12,6 +12,7 @@ from orchestrator.core.events import SessionState
 from orchestrator.core.messages import ToolDefinition
 from orchestrator.engine.session.config import SessionConfig
 from orchestrator.engine.tools.base import Ends, Failed, Ok, Tool, ToolContext
+from tests.tables import table
 from tests.unit.engine.session.stage import says, session_in
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ async def test_a_schema_that_is_none_is_refused_before_a_model_is_asked(tmp_path
         await told(tmp_path, broken(Ok("ran"), schema))
 
 
-@pytest.mark.parametrize(
+@table(
     ("setting", "words"),
     [
         ({"max_turns": -1}, "0 or more"),

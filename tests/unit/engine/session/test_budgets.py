@@ -30,6 +30,7 @@ from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.worst_case import MIN_REPLY_TOKENS
 from orchestrator.engine.tools.base import Ends, Order, Tool, ToolContext, ToolOutcome
 from tests.doubles.model_server import Ending, ModelServer, Step, fail, reply, reset
+from tests.tables import table
 from tests.unit.engine.session.stage import ScriptedModel, events_of, says, session_in, session_with, tool
 
 if TYPE_CHECKING:
@@ -531,7 +532,7 @@ async def test_subagents_at_the_same_time_do_not_exceed_the_cap_together(tmp_pat
     assert {event.limit for event in of(heard, LimitReached)} == {"usd"}
 
 
-@pytest.mark.parametrize(
+@table(
     "fields",
     [{"wrap_up_share": -0.1}, {"wrap_up_share": 0.6}, {"wrap_up_share": float("nan")}, {"reply_tokens": 0}],
 )

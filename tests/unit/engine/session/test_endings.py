@@ -46,7 +46,6 @@ class Watched(LocalEnvironment):
         await super().cleanup()
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("how", ["abort", "close"])
 async def test_a_tool_may_end_its_own_session(tmp_path: Path, how: str) -> None:
     async def end(_arguments: Mapping[str, Any]) -> None:
@@ -139,7 +138,6 @@ async def test_after_leaving_the_events_one_may_ask_anew_at_once(tmp_path: Path)
         assert kinds(await events_of(session, "Again"))[-1] == "processing_end"
 
 
-@pytest.mark.timeout(120)
 async def test_a_tool_that_does_not_let_itself_be_stopped_does_not_hold_the_host(tmp_path: Path) -> None:
     free = asyncio.Event()
 

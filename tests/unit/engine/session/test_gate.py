@@ -17,6 +17,7 @@ from orchestrator.engine.tools.base import Order
 from orchestrator.engine.tools.core_set import shell
 from orchestrator.engine.tools.shell import run_shell_command
 from orchestrator.engine.tools.step_set import shell_command
+from tests.tables import table
 from tests.unit.engine.session.stage import events_of, says, session_in, tool
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def of(events: list[SessionEvent], kind: type) -> list[Any]:
     return [event.event for event in events if isinstance(event.event, kind)]
 
 
-@pytest.mark.parametrize(
+@table(
     ("level", "rules", "shown"),
     [
         (Level.READ_ONLY, RULES, {"look", "publish", "web_search"}),
@@ -79,7 +80,7 @@ def test_what_a_level_shows_and_runs(level: Level, rules: CommandRules, shown: s
         assert (refusal is None) == (one.name in shown), one.name
 
 
-@pytest.mark.parametrize("one", SHELLS, ids=lambda one: one.name)
+@table("one", SHELLS, ids=lambda one: one.name)
 def test_the_command_of_every_shell_is_looked_at(one: Tool) -> None:
     keeper = Gatekeeper(Level.SAFE, RULES)
 
@@ -105,8 +106,8 @@ def test_git_does_not_run_in_a_folder_that_the_call_names() -> None:
     assert "root of the clone" in (ask(workdir="sub") or "")
 
 
-@pytest.mark.parametrize("level", list(Level))
-@pytest.mark.parametrize(
+@table("level", list(Level))
+@table(
     "arguments",
     [{"query": "is sk-1 known"}, {"url": "http://a/?q=s%6B-1"}, {"a": [{"sk-1": 1}]}, {"a": ["sk-1"]}],
 )

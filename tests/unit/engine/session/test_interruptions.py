@@ -179,7 +179,6 @@ def check_history(session: Session, names: tuple[str, ...], contract: str) -> li
     return [one.content for one in answer.results]
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("contract", "way", "calls"),
     [
@@ -227,7 +226,6 @@ async def test_the_model_is_told_what_ran_what_was_cut_short_and_what_did_not_ru
     ]
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("contract", ["native", "plan"])
 @pytest.mark.parametrize("name", ["closes", "breaks"])
 async def test_a_tool_that_ends_the_session_has_an_end_too(tmp_path: Path, contract: str, name: str) -> None:
@@ -247,7 +245,6 @@ async def test_a_tool_that_ends_the_session_has_an_end_too(tmp_path: Path, contr
     assert end.output == (INTERRUPTED if name == "closes" else f"{INTERRUPTED} the disk is full")
 
 
-@pytest.mark.timeout(120)
 async def test_a_tool_that_never_stops_is_answered_for_and_not_heard_of_again(tmp_path: Path) -> None:
     released = asyncio.Event()
     scene = Scene()
@@ -276,7 +273,6 @@ async def test_a_tool_that_never_stops_is_answered_for_and_not_heard_of_again(tm
     assert len(model.requests) == 1
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("way", ["abort", "close", "leave"])
 async def test_calls_of_subagents_have_their_ends_too(tmp_path: Path, way: str) -> None:
     scene, hang = Scene(most=4), says("", ("hang", {}), ("hang", {}))

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import pytest
-
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.messages import Usage
 from orchestrator.engine.session.limits import Budget, Limits
+from tests.tables import table
 
 
-@pytest.mark.parametrize(
+@table(
     ("limits", "expected"),
     [
         (Limits(), None),

@@ -30,6 +30,7 @@ from orchestrator.engine.session.worst_case import (
     fixed_bytes,
     message_bytes,
 )
+from tests.tables import table
 
 if TYPE_CHECKING:
     import random
@@ -91,7 +92,7 @@ def test_what_does_not_fit_even_alone_does_not_pass() -> None:
     assert (late.passes, late.limit.limit) == (False, "tokens")
 
 
-@pytest.mark.parametrize(
+@table(
     ("limits", "reply"),
     [
         ({"tokens": 14_000}, REPLY),
@@ -114,7 +115,7 @@ def test_a_short_reply_that_the_host_wants_is_no_reason_to_refuse() -> None:
     assert held(reserve(budget(tokens=10_100), need(10_000, 100))).reply_tokens == 100
 
 
-@pytest.mark.parametrize(("used", "fits"), [(70_000, True), (76_000, False), (90_000, False)])
+@table(("used", "fits"), [(70_000, True), (76_000, False), (90_000, False)])
 def test_a_share_is_kept_back_for_the_wrap_up_turn(used: int, *, fits: bool) -> None:
     one = budget(tokens=100_000, share=0.2)
     one.spend(Usage(used), 0.0)
@@ -151,7 +152,7 @@ def test_a_price_that_is_not_known_fits_under_no_cap() -> None:
     assert isinstance(reserve(one, need(1)), Shortage)
 
 
-@pytest.mark.parametrize(
+@table(
     ("error", "sent", "heard", "lost"),
     [
         (ConnectionFailedError("cut, and what was made in silence nobody knows"), True, "", 10_000 + REPLY),

@@ -373,7 +373,6 @@ async def test_events_of_subagents_carry_their_id(tmp_path: Path) -> None:
     assert [event for event in given if not isinstance(event, SubagentEvent)][: len(own)] == own
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("how", ["abort", "close"])
 async def test_the_end_of_a_session_is_that_of_its_subagents_whatever_they_run(
     tmp_path: Path, how: str

@@ -14,6 +14,7 @@ from orchestrator.engine.tools.edit import edit_file
 from orchestrator.engine.tools.files import read_file, write_file
 from orchestrator.engine.tools.search import glob, grep, list_dir
 from orchestrator.engine.tools.shell import run_shell_command
+from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,7 +109,7 @@ TOOLS = [
 ]
 
 
-@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+@table("tool", TOOLS, ids=lambda tool: tool.name)
 def test_every_tool_has_its_words_and_a_closed_schema(tool: Tool) -> None:
     Draft202012Validator.check_schema(tool.definition.parameters)
     assert len(tool.definition.description) > 20

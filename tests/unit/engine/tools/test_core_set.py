@@ -14,6 +14,7 @@ from orchestrator.core.errors import FileMissingError, FileUnreadableError, Tool
 from orchestrator.engine.tools import control, core_set, edit, files, step_set
 from orchestrator.engine.tools.base import CommandTimes, Failed, Ok, Order, Tool, ToolContext, ToolOutcome
 from orchestrator.engine.tools.schema import argument_problems
+from tests.tables import table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,9 +65,7 @@ SCHEMAS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("tool", "required", "optional"), SCHEMAS, ids=lambda value: getattr(value, "name", "")
-)
+@table(("tool", "required", "optional"), SCHEMAS, ids=lambda value: getattr(value, "name", ""))
 def test_parameters_are_those_of_the_specifications(tool: Tool, required: str, optional: str) -> None:
     schema = tool.definition.parameters
     Draft202012Validator.check_schema(schema)

@@ -10,23 +10,21 @@ from orchestrator.engine.tools.changes import unwrapped
 from orchestrator.engine.tools.hunks import apply_chunks
 from orchestrator.engine.tools.v4a import parse_v4a
 from tests.fuzz import commands
-from tests.fuzz.growth import TARGET, grows, repeated, taken_apart
+from tests.fuzz.growth import TARGET, TIMES, grows, taken_apart
+from tests.tables import table
 
 if TYPE_CHECKING:
     from tests.fuzz.growth import Reader
 
-LARGE_CHARS = 190_000
-"""Reading it in quadratic time takes minutes; a longer one is refused by some readers."""
-LESS_CHARS = {"{},": 40_000}
-"""A piece of which so many are read in a second; cubic time would be hours."""
+SMALL_CHARS = 10_000
 
 
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("data", TARGET.seeds)
-def test_what_once_took_long_is_read(data: bytes) -> None:
-    reader, _noise_s, parts = taken_apart(data)
-    most_chars = LONGEST_COMMAND if reader == commands.RULES.refusal else LARGE_CHARS
-    reader(repeated(parts, min(most_chars, LESS_CHARS.get(parts[1], most_chars)) - len(parts[0] + parts[2])))
+@table("data", TARGET.seeds)
+def test_what_once_took_long_grows_with_the_text(data: bytes) -> None:
+    reader, noise_s, parts = taken_apart(data)
+    is_short = reader == commands.RULES.refusal
+    small_chars = (LONGEST_COMMAND - len(parts[0] + parts[2])) // TIMES if is_short else SMALL_CHARS
+    grows(reader, parts, noise_s, small_chars=small_chars)
 
 
 def squared(text: str) -> int:
@@ -60,16 +58,17 @@ def test_what_seemed_slow_once_is_measured_again() -> None:
     assert next(costs, None) is None
 
 
-@pytest.mark.timeout(120)
 def test_blank_lines_at_the_end_of_a_hunk() -> None:
-    lines = 100_000
-    patch = "*** Begin Patch\n*** Update File: f\n@@\n a\n" + " \n" * lines + "*** End Patch"
-    (change,) = parse_v4a(patch)
-    with pytest.raises(ToolError, match="does not match"):
-        apply_chunks("f", "a\n" * lines + "b\n", change.chunks)
+    def read(blank: str) -> None:
+        lines = len(blank)
+        patch = "*** Begin Patch\n*** Update File: f\n@@\n a\n" + " \n" * lines + "*** End Patch"
+        (change,) = parse_v4a(patch)
+        with pytest.raises(ToolError, match="does not match"):
+            apply_chunks("f", "a\n" * lines + "b\n", change.chunks)
+
+    grows(read, ("", "\n", ""), small_chars=SMALL_CHARS)
 
 
-@pytest.mark.timeout(120)
 def test_a_fence_in_a_fence() -> None:
     fences = "```\n" * 200_000
     assert unwrapped(f"{fences}x\n{fences}")

@@ -21,6 +21,7 @@ from orchestrator.engine.tools.hunks import apply_chunks
 from orchestrator.engine.tools.indentation import Shift, ShiftedLines
 from orchestrator.engine.tools.unified import parse_unified
 from orchestrator.engine.tools.v4a import parse_v4a
+from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,7 +138,7 @@ async def test_real_edits_that_are_off_by_a_constant_are_made_as_meant_or_refuse
 CLASS = "class A:\n    def f(self):\n        a = 1\n\n        return a\n"
 
 
-@pytest.mark.parametrize(
+@table(
     ("before", "hunk", "after", "remark"),
     [
         (CLASS, " a = 1\n \n-return a\n+b = 2\n+\n+if b:\n+    return b", f"{CLASS[:-17]}        b = 2\n\n        if b:\n            return b\n", "3, where the lines have 8 spaces more before them"),
@@ -154,7 +155,7 @@ def test_new_lines_are_shifted_as_the_old_ones(before: str, hunk: str, after: st
     assert edited.remarks == (f"hunk 1 matched at line {remark}; its new lines were indented alike",)
 
 
-@pytest.mark.parametrize(
+@table(
     ("before", "hunk", "words"),
     [
         ("  a\n    b\n", "-a\n+A\n b", "its lines are not in the file"),
@@ -235,7 +236,6 @@ def test_blank_lines_alone_are_in_no_place() -> None:
     assert ShiftedLines(["  a", "", "  b"]).places(["a", "   ", "b"]) == [(0, Shift(added="  "))]
 
 
-@pytest.mark.timeout(120)
 def test_a_text_of_the_same_lines_is_given_up_soon() -> None:
     lines = ["  same"] * 100_000
     assert not ShiftedLines(lines).places([*["same"] * 5_000, " same"])

@@ -6,13 +6,13 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.tools.changes import Chunk, Line
 from orchestrator.engine.tools.hunks import apply_chunks
 from orchestrator.engine.tools.line_index import LineIndex
+from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -102,7 +102,7 @@ def cost(count: int, line: str, *, numbered: bool) -> int:
     return taken[0]
 
 
-@pytest.mark.parametrize("numbered", [False, True])
-@pytest.mark.parametrize("line", ["same", "line {}"])
+@table("numbered", [False, True])
+@table("line", ["same", "line {}"])
 def test_twice_the_hunks_take_twice_the_steps(line: str, numbered: bool) -> None:  # noqa: FBT001  a table
     assert cost(400, line, numbered=numbered) < 2.2 * cost(200, line, numbered=numbered)

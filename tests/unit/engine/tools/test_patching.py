@@ -322,7 +322,6 @@ async def test_a_patch_that_is_cancelled_while_it_writes_is_written_whole(tmp_pa
     await environment.cleanup()
 
 
-@pytest.mark.timeout(120)
 async def test_large_files_and_patches_are_taken(context: ToolContext, tmp_path: Path) -> None:
     """A search that begins anew for each hunk takes minutes."""
     lines = [f"line {number}" if number % 2 else "same" for number in range(40_000)]

@@ -13,6 +13,7 @@ from orchestrator.core.messages import ToolDefinition
 from orchestrator.engine.tools.base import Ok, Tool, ToolContext, ToolOutcome
 from orchestrator.engine.tools.core_set import read_file, shell, write_file
 from orchestrator.engine.tools.registry import ToolRegistry, check_tool
+from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,14 +36,14 @@ def tool(
     return Tool(ToolDefinition(name, description, schema), execute)
 
 
-@pytest.mark.parametrize("name", ["a", "_", "run_tests", "github__create-pr", "A1", "x" * 64])
+@table("name", ["a", "_", "run_tests", "github__create-pr", "A1", "x" * 64])
 def test_names_that_every_vendor_takes(name: str) -> None:
     registry = ToolRegistry()
     registry.register(tool(name))
     assert registry.names() == (name,)
 
 
-@pytest.mark.parametrize(
+@table(
     "name",
     [
         *("", " ", "run tests", "run.tests", "run/tests", "run:tests", "1st", "-x", "é", "x" * 65, "a\n"),
@@ -57,7 +58,7 @@ def test_a_name_that_a_vendor_refuses_is_refused_at_once(name: Any) -> None:
     assert registry.names() == ()
 
 
-@pytest.mark.parametrize(
+@table(
     "execute",
     [run, Runner(), functools.partial(run), lambda a, c=None: run(a, c), Runner().__call__],
 )
@@ -65,7 +66,7 @@ def test_functions_of_every_kind_are_taken(execute: Any) -> None:
     check_tool(tool(execute=execute))
 
 
-@pytest.mark.parametrize(
+@table(
     ("execute", "words"),
     [
         (None, "execute of the tool run_tests must be a function, not None"),
@@ -82,7 +83,7 @@ def test_what_cannot_be_called_as_a_tool_is_refused(execute: Any, words: str) ->
     assert words in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@table(
     ("schema", "words"),
     [
         (None, "they are a NoneType, not a dict"),
@@ -118,7 +119,7 @@ def test_a_schema_with_references_of_its_own_is_taken() -> None:
     check_tool(tool(schema=schema))
 
 
-@pytest.mark.parametrize(
+@table(
     ("wrong", "words"),
     [
         (run, "only a Tool can be registered, not a function"),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import tracemalloc
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.tools.truncation import Mode, OutputLimits, truncate, truncate_chars, truncate_lines
+from tests.tables import table
 
 LIMITS = {
     "read_file": (50_000, None, Mode.HEAD_TAIL),
@@ -27,7 +27,7 @@ LIMITS = {
 }
 
 
-@pytest.mark.parametrize("tool", LIMITS)
+@table("tool", LIMITS)
 def test_the_defaults(tool: str) -> None:
     chars, lines, mode = LIMITS[tool]
     assert truncate("x" * chars, tool) == "x" * chars
@@ -66,7 +66,7 @@ def test_a_host_may_set_other_limits() -> None:
     assert truncate("x" * 20, "grep", limits) == "x" * 20
 
 
-@pytest.mark.parametrize(
+@table(
     ("limits", "shown"),
     [
         (OutputLimits(chars={"shell": 3}, lines={"shell": None}), 3),
@@ -88,8 +88,8 @@ def test_lines_may_be_limited_by_the_tools_own_name() -> None:
     assert "299 lines omitted" in truncate("\n" * 300, "list_dir", limits)
 
 
-@pytest.mark.parametrize("tool", ["shell", "grep", "read_file"])
-@pytest.mark.parametrize("output", ["x" * 20_000_000, "x\n" * 10_000_000], ids=["one line", "many lines"])
+@table("tool", ["shell", "grep", "read_file"])
+@table("output", ["x" * 20_000_000, "x\n" * 10_000_000], ids=["one line", "many lines"])
 def test_what_is_cut_is_neither_copied_nor_split(tool: str, output: str) -> None:
     tracemalloc.start()
     try:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from orchestrator.core.addresses import is_public
 from orchestrator.core.errors import ToolError
 from orchestrator.engine.web.addresses import joined, parse_address, public_ips, system_resolver
+from tests.tables import table
 
 PRIVATE = [
     "0.0.0.0/8",
@@ -72,14 +73,12 @@ def test_what_the_library_calls_private_is_not_public(
         assert not any((ip.is_multicast, ip.is_private, ip.is_reserved, ip.is_loopback))
 
 
-@pytest.mark.parametrize(
-    "ip", ["8.8.8.8", "1.1.1.1", "93.184.215.14", "172.32.0.1", "2606:4700::1111", "2a00:1450::1"]
-)
+@table("ip", ["8.8.8.8", "1.1.1.1", "93.184.215.14", "172.32.0.1", "2606:4700::1111", "2a00:1450::1"])
 def test_public_addresses_are_public(ip: str) -> None:
     assert is_public(ip)
 
 
-@pytest.mark.parametrize("text", ["", "localhost", "1.2.3", "2606:4700::1111%eth0", "08.8.8.8"])
+@table("text", ["", "localhost", "1.2.3", "2606:4700::1111%eth0", "08.8.8.8"])
 def test_what_is_no_address_is_not_public(text: str) -> None:
     assert not is_public(text)
 
@@ -139,7 +138,7 @@ async def test_private_hosts_are_refused_however_they_are_written(host: str) -> 
         await public_ips(address, system_resolver)
 
 
-@pytest.mark.parametrize(
+@table(
     ("url", "said"),
     [
         ("ftp://example.org/", "only http and https"),

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from orchestrator.core.errors import ToolError
 from orchestrator.engine.web.base import PageKind
 from orchestrator.engine.web.content import page_text
+from tests.tables import table
 
 WORDS = "Grüße, мир"
 
 
-@pytest.mark.parametrize(
+@table(
     ("content_type", "data", "text"),
     [
         ("text/html; charset=utf-8", WORDS.encode(), WORDS),
@@ -47,7 +48,7 @@ def test_characters(content_type: str, data: bytes, text: str | None) -> None:
     assert found == text if text is not None else found.endswith("мир")
 
 
-@pytest.mark.parametrize(
+@table(
     ("content_type", "data", "kind"),
     [
         ("text/html", b"x", PageKind.HTML),
@@ -62,7 +63,7 @@ def test_kinds(content_type: str, data: bytes, kind: PageKind) -> None:
     assert page_text(content_type, data)[0] is kind
 
 
-@pytest.mark.parametrize(
+@table(
     ("content_type", "data", "said"),
     [
         ("application/pdf", b"%PDF-1.7", "application/pdf"),

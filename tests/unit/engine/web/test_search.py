@@ -17,6 +17,7 @@ from orchestrator.engine.web.engines import ENGINES, EXA, TAVILY
 from tests.doubles import search_engines
 from tests.doubles.search_engines import FOUND, KEY, as_json
 from tests.doubles.web_server import Answer, WebServer, redirect
+from tests.tables import table
 
 if TYPE_CHECKING:
     from orchestrator.engine.web.engines import SearchEngine
@@ -120,7 +121,7 @@ async def test_without_an_engine_there_is_no_search() -> None:
         await HttpWeb().search("x", 1)
 
 
-@pytest.mark.parametrize("key", [None, "", "  ", "a b", "schlüssel"])
+@table("key", [None, "", "  ", "a b", "schlüssel"])
 def test_a_key_that_is_none_is_refused_at_once(key: str | None) -> None:
     with pytest.raises(ConfigurationError) as raised:
         HttpWeb(engine=TAVILY, api_key=key)

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from tests.pictures import PICTURE, run_picture, screen, steady
+
+
+def test_the_readmes_picture_is_what_the_program_draws() -> None:
+    drawn, committed = steady(run_picture()), steady(PICTURE.read_text("utf-8"))
+    assert ("terminal-r1", "$ pullwright run --demo") in committed
+    assert drawn == committed, "draw it anew: python -m tests.pages"
+
+
+def test_a_picture_loads_nothing() -> None:
+    picture = PICTURE.read_text("utf-8")
+    assert "url(" not in picture.replace("url(#terminal-", "")
+    assert "href" not in picture
+
+
+def test_a_screen_keeps_what_stays_on_a_terminal() -> None:
+    status = "\x1b[?25lone\r\n\x1b[1mworks\r\n  more\x1b[0m\r\x1b[2K\x1b[1A\x1b[2Kdone\r\n\x1b[?25h"
+    assert screen(status) == ["one", "done", ""]
