@@ -115,8 +115,8 @@ class Bench:
             self.set_up(made)
             return made
 
-        manner = replace(parts.manner, require_tests=self.is_required)
-        return replace(parts, verifier=verifier, manner=manner)
+        options = replace(parts.options, require_tests=self.is_required)
+        return replace(parts, verifier=verifier, options=options)
 
     async def run(self, *steps: Any, text: str | None = TASK, **flags: Any) -> CycleResult:
         self.stage.script(*steps)

@@ -31,7 +31,7 @@ from orchestrator.app.redteam.off import ClosableMarkers, loosened, looser, with
 from orchestrator.app.redteam.plain import CarelessHost
 from orchestrator.app.redteam.reading import any_reports, host_reports
 from orchestrator.app.redteam.watched import watched
-from orchestrator.app.wiring.context import Relay
+from orchestrator.app.wiring.context import EventBus
 from orchestrator.app.wiring.forge import Site, Source
 from orchestrator.app.wiring.guards import GuardMaker, choose_sandbox
 from orchestrator.app.wiring.program import Program
@@ -147,7 +147,7 @@ async def _run(  # noqa: PLR0913, PLR0917  one story, its facts
         guards=lambda rules: without(make(rules), off),
         sandbox=choose_sandbox(settings, grounds.sink.connect),
         clock=SystemClock(),
-        relay=Relay(evidence.events.append),
+        bus=EventBus(evidence.events.append),
         stop=Stop(),
         change=lambda parts: watched(parts, settings, off, evidence, careless),
         is_tightened=Defence.INSTRUCTIONS not in off,

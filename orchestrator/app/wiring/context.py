@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class BuildContext:
     """The surroundings of a run. `in_workflow`: it is a job of GitHub Actions."""
 
     loaded: Loaded
@@ -34,7 +34,7 @@ class Around:
         return self.loaded.settings
 
 
-class Relay:
+class EventBus:
     """An `Emit` whose listeners change from cycle to cycle."""
 
     def __init__(self, *always: Emit) -> None:

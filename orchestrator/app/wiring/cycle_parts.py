@@ -14,8 +14,8 @@ from orchestrator.app.wiring.library import tools_for
 from orchestrator.app.wiring.tasks import kept_work, make_claims, new_nonce, owner_name
 from orchestrator.app.wiring.testing import make_verifier
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, RepositoryLedger, ScopeCaps
-from orchestrator.bot.cycle.claim import Taker
-from orchestrator.bot.cycle.parts import CycleParts, Manner
+from orchestrator.bot.cycle.claim import Claimer
+from orchestrator.bot.cycle.parts import CycleOptions, CycleParts
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.clone import open_clone
@@ -92,10 +92,10 @@ def make_parts(program: Program, run: str, folder: Path, settings: Settings) -> 
     ledger = RepositoryLedger(records, program.clock, new_nonce) if records else None
     budget = CycleBudget(program.home, program.clock, scope_caps(settings), ledger)
     least = smallest_request(settings, chosen)
-    taker = recovery = None
+    claimer = recovery = None
     if records is not None:
         claims = make_claims(records, owner_name(program.environ), program.settings, program.clock)
-        taker = _make_taker(program, run, settings, claims, records, partial(budget.why_not, needs=least))
+        claimer = _make_claimer(program, run, settings, claims, records, partial(budget.why_not, needs=least))
         recovery = _make_recovery(program, run, claims, records)
     return CycleParts(
         run=run,
@@ -112,14 +112,14 @@ def make_parts(program: Program, run: str, folder: Path, settings: Settings) -> 
         limits=Limits(settings.max_rounds, settings.max_tokens, settings.max_usd, settings.max_minutes),
         price=chosen.price,
         reply_tokens=chosen.reply_tokens,
-        manner=_manner(program, settings),
+        options=_options(program, settings),
         records=records,
         kept=kept_work(program.home, records) if records else None,
         clock=program.clock,
-        emit=program.relay,
+        emit=program.bus,
         stop=program.stop,
-        tasks=_make_backlog(program, settings, guards, taker),
-        taker=taker,
+        tasks=_make_backlog(program, settings, guards, claimer),
+        claimer=claimer,
         recovery=recovery,
         budget=budget,
         least=least,
@@ -128,7 +128,7 @@ def make_parts(program: Program, run: str, folder: Path, settings: Settings) -> 
     )
 
 
-def _make_backlog(program: Program, settings: Settings, guards: Guards, taker: Taker | None) -> Backlog:
+def _make_backlog(program: Program, settings: Settings, guards: Guards, claimer: Claimer | None) -> Backlog:
     manners = Manners(
         settings.max_open_prs,
         settings.max_prs_per_day,
@@ -152,21 +152,23 @@ def _make_backlog(program: Program, settings: Settings, guards: Guards, taker: T
         clock=program.clock,
         idle=program.idle,
     )
-    if taker is None:
+    if claimer is None:
         return made()
-    return made(in_flight=taker.held_by_others, asked_again=taker.asked_again, unfinished=taker.unfinished)
+    return made(
+        in_flight=claimer.held_by_others, asked_again=claimer.asked_again, unfinished=claimer.unfinished
+    )
 
 
-def _make_taker(  # noqa: PLR0913, PLR0917  what outlives the cycle, then what it has
+def _make_claimer(  # noqa: PLR0913, PLR0917  what outlives the cycle, then what it has
     program: Program,
     run: str,
     settings: Settings,
     claims: Claims,
     records: Records,
     spent_up: Callable[[Spent], str | None],
-) -> Taker:
+) -> Claimer:
     forge, guards = program.site.forge, program.guards(settings)
-    return Taker(
+    return Claimer(
         records,
         claims,
         forge,
@@ -175,11 +177,11 @@ def _make_taker(  # noqa: PLR0913, PLR0917  what outlives the cycle, then what i
         named=program.wanted != Wanted(),
         may=Admission(forge, settings.label, settings.allow_actor).may,
         clean=screen_answers(
-            as_lines(guards.words, guards.redact), as_lines(guards.names, guards.redact), program.relay
+            as_lines(guards.words, guards.redact), as_lines(guards.names, guards.redact), program.bus
         ),
         spent_up=spent_up,
         kept=kept_work(program.home, records),
-        tell=lambda text: program.relay(Warned(text)),
+        tell=lambda text: program.bus(Warned(text)),
         commands=program.commands,
         answer=program.answer,
         base=settings.base,
@@ -196,7 +198,7 @@ def _make_recovery(program: Program, run: str, claims: Claims, records: Records)
         partial(_open_clone, program, run, temporary),
         run,
         program.clock,
-        program.relay,
+        program.bus,
         program.redactor.redact,
         program.redactor.holds_secret,
     )
@@ -209,7 +211,7 @@ def _make_recovery(program: Program, run: str, claims: Claims, records: Records)
         claims,
         remains,
         program.clock,
-        program.relay,
+        program.bus,
         program.redactor.redact,
     )
 
@@ -248,8 +250,8 @@ def _reopen(program: Program, folder: Path) -> Clone:
     )
 
 
-def _manner(program: Program, settings: Settings) -> Manner:
-    return Manner(
+def _options(program: Program, settings: Settings) -> CycleOptions:
+    return CycleOptions(
         dry_run=program.dry_run,
         draft=settings.draft,
         stream=settings.stream,
@@ -282,7 +284,7 @@ def _open_clone(program: Program, run: str, parent: Path) -> Clone:
         cancelled=program.stop.now,
         mirror=program.home.cache / "mirrors" if far and settings.mirror else None,
         run=run,
-        note=lambda text: program.relay(Warned(text)),
+        note=lambda text: program.bus(Warned(text)),
     )
 
 
@@ -296,7 +298,7 @@ def _environment(program: Program, tree: Path, submodules: list[str]) -> Executi
         clock=program.clock,
         submodules=submodules,
         sandbox=program.sandbox or program.settings.sandbox,
-        on_refused=told_of_refusals(program.relay),
+        on_refused=told_of_refusals(program.bus),
         own_repository=True,
     )
 

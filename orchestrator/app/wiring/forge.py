@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from orchestrator.app.config import Loaded
-    from orchestrator.app.wiring.context import Around
+    from orchestrator.app.wiring.context import BuildContext
     from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.forge.github import GitHubAuth
     from orchestrator.bot.forge.local import LocalForge
@@ -64,12 +64,12 @@ class Site:
     origin: str = ""
 
 
-def choose_site(repository: str, around: Around, *, writes: bool) -> Site:
+def choose_site(repository: str, context: BuildContext, *, writes: bool) -> Site:
     """Build the forge that `--repo` names.
 
     Args:
         repository: what the person typed.
-        around: the surroundings of the run.
+        context: the surroundings of the run.
         writes: whether the run will push and open pull requests.
 
     Raises:
@@ -77,14 +77,14 @@ def choose_site(repository: str, around: Around, *, writes: bool) -> Site:
             or there is none to write with.
         GitMissingError: there is no git.
     """
-    place = parse_place(repository, around.settings.github_url)
+    place = parse_place(repository, context.settings.github_url)
     if isinstance(place, OnDisk):
-        return _local_site(place, around)
-    known = credential_for(place.server, around)
+        return _local_site(place, context)
+    known = credential_for(place.server, context)
     if writes and known.auth is None:
         # Said before anything is paid for: the push would fail at the end.
         raise ConfigurationError(known.missing)
-    return _on_github(place, known, around)
+    return _on_github(place, known, context)
 
 
 def commands_for(site: Site, loaded: Loaded) -> Commands:
@@ -93,23 +93,23 @@ def commands_for(site: Site, loaded: Loaded) -> Commands:
     return Commands(site.label, loaded.settings.github_url if typed else "")
 
 
-def _on_github(place: OnGitHub, known: HostCredential, around: Around) -> Site:
+def _on_github(place: OnGitHub, known: HostCredential, context: BuildContext) -> Site:
     from orchestrator.bot.forge.github import GitHubForge, Patience
     from orchestrator.bot.git.credential import GitCredential
 
     def on_wait(seconds: float, reason: str) -> None:
-        around.emit(WaitStarted(seconds, reason))
+        context.emit(WaitStarted(seconds, reason))
 
     def on_odd(text: str) -> None:
-        around.emit(Warned(text))
+        context.emit(Warned(text))
 
     # What GitHub asks for is no rule of a server on this machine.
     is_here = is_loopback(urlsplit(place.server).hostname or "")
     pacing = 0.0 if is_here else 1.0
-    patience = Patience(around.clock, around.stop.sleep, on_wait, on_odd, pacing_seconds=pacing)
+    patience = Patience(context.clock, context.stop.sleep, on_wait, on_odd, pacing_seconds=pacing)
     forge = GitHubForge(
         *(place.name, known.auth, patience, api_url_for(place.server)),
-        in_workflow=around.in_workflow,
+        in_workflow=context.in_workflow,
         token_variable=known.variable,
     )
 
@@ -120,7 +120,7 @@ def _on_github(place: OnGitHub, known: HostCredential, around: Around) -> Site:
     def source() -> Source:
         repository = forge.repository()
         return Source(
-            repository.clone_url, _named(around.settings.base or repository.default_branch, place.name)
+            repository.clone_url, _named(context.settings.base or repository.default_branch, place.name)
         )
 
     return Site(forge, source, credential, label=place.label)
@@ -141,7 +141,7 @@ class HostCredential:
     missing: str
 
 
-def credential_for(server: str, around: Around) -> HostCredential:
+def credential_for(server: str, context: BuildContext) -> HostCredential:
     """The credential that a server may see. There is no other place that decides this.
 
     ===============================================  ===============================================
@@ -156,14 +156,14 @@ def credential_for(server: str, around: Around) -> HostCredential:
 
     Args:
         server: its web address, from the configuration or from `--repo`.
-        around: settings and keys.
+        context: settings and keys.
 
     Raises:
         ConfigurationError: an address is none, or the App has no key.
     """
     from orchestrator.bot.forge.github import GitHubApp, GitHubToken
 
-    keys, settings = around.keys, around.settings
+    keys, settings = context.keys, context.settings
     asked, configured = api_url_for(server), api_url_for(settings.github_url)
     if settings.github_app_id is not None and asked == configured:
         if keys.github_app is None:
@@ -183,7 +183,7 @@ def credential_for(server: str, around: Around) -> HostCredential:
     return HostCredential(GitHubToken(token) if token else None, variable, missing)
 
 
-def _local_site(place: OnDisk, around: Around) -> Site:
+def _local_site(place: OnDisk, context: BuildContext) -> Site:
     from orchestrator.bot.forge.local import LocalForge, root_of
     from orchestrator.bot.git.local import LocalRepository
 
@@ -193,8 +193,8 @@ def _local_site(place: OnDisk, around: Around) -> Site:
         raise
     except WorkspaceError as error:
         raise ConfigurationError(str(error)) from None
-    base, root = around.settings.base, root_of(around.home.root, place.home)
-    forge = LocalForge(root, place.home, repository, base=base, clock=around.clock)
+    base, root = context.settings.base, root_of(context.home.root, place.home)
+    forge = LocalForge(root, place.home, repository, base=base, clock=context.clock)
 
     def source() -> Source:
         name = base or repository.default_branch()

@@ -30,7 +30,7 @@ from orchestrator.engine.profiles.openai import openai
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from orchestrator.app.wiring.context import Around
+    from orchestrator.app.wiring.context import BuildContext
     from orchestrator.core.messages import JsonObject
     from orchestrator.engine.models.base import Model, OnWait
     from orchestrator.engine.profiles.base import Profile
@@ -295,18 +295,18 @@ def _others(chosen: ChosenModel) -> Callable[[str], tuple[Model, Callable[[Any],
     return other
 
 
-def choose_web(around: Around) -> WebAccess | None:
+def choose_web(context: BuildContext) -> WebAccess | None:
     """The way to the web, if the settings open it.
 
     Raises:
         ConfigurationError: the engine's key is missing.
     """
-    engine = around.settings.web
+    engine = context.settings.web
     if engine is None:
         return None
     from orchestrator.engine.web.client import HttpWeb
 
-    key: str | None = getattr(around.keys, engine)
+    key: str | None = getattr(context.keys, engine)
     return HttpWeb(engine=engine, api_key=key)
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from orchestrator.app.config import Settings
-    from orchestrator.app.wiring.context import Around
+    from orchestrator.app.wiring.context import BuildContext
     from orchestrator.bot.cycle.verify import RecordedTests
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
@@ -67,24 +67,24 @@ class Addressed:
         return wire_of(self.ref, self.api_url)
 
 
-def first_named(around: Around) -> Addressed:
+def first_named(context: BuildContext) -> Addressed:
     """The first model that is asked. The name of a recorded run is that of its `ref`.
 
     Raises:
         ConfigurationError: no model is named, or a key is missing.
     """
-    ref = _reference(around.settings)
-    return Addressed(ref, "", None) if ref.provider is Provider.REPLAY else _addressed(around, ref)
+    ref = _reference(context.settings)
+    return Addressed(ref, "", None) if ref.provider is Provider.REPLAY else _addressed(context, ref)
 
 
-def stand_in_named(around: Around, text: str, first: Addressed) -> Addressed:
+def stand_in_named(context: BuildContext, text: str, first: Addressed) -> Addressed:
     """The model that a `--fallback-model` names.
 
     Raises:
         ConfigurationError: it names none, or a key is missing.
     """
-    ref, api_url = _stand_in(text, first.ref, first.api_url, around.settings.api_url)
-    return Addressed(ref, api_url, _key(around, ref, api_url))
+    ref, api_url = _stand_in(text, first.ref, first.api_url, context.settings.api_url)
+    return Addressed(ref, api_url, _key(context, ref, api_url))
 
 
 def name_in_journals(settings: Settings) -> str | None:
@@ -97,9 +97,9 @@ def name_in_journals(settings: Settings) -> str | None:
     return f"{ref}" if ref.name and ref.provider is not Provider.REPLAY else None
 
 
-def _addressed(around: Around, ref: ModelRef) -> Addressed:
-    api_url = around.settings.api_url or OFFICIAL_URLS[ref.provider]
-    key = _key(around, ref, api_url)
+def _addressed(context: BuildContext, ref: ModelRef) -> Addressed:
+    api_url = context.settings.api_url or OFFICIAL_URLS[ref.provider]
+    key = _key(context, ref, api_url)
     if not ref.name:
         from orchestrator.engine.models.listing import only_model
 
@@ -161,14 +161,14 @@ def _reference(settings: Settings) -> ModelRef:
     return ref
 
 
-def _key(around: Around, ref: ModelRef, api_url: str) -> str | None:
+def _key(context: BuildContext, ref: ModelRef, api_url: str) -> str | None:
     """The key for this address: the vendor's at its own address, else the one for other servers.
 
     `OPENAI_API_KEY` also goes to another server that the user named, as with the vendor's own
     client, but never over a plain connection to another machine.
     """
     official = _host(api_url) == _host(OFFICIAL_URLS[ref.provider])
-    vendor: str | None = getattr(around.keys, KEY_OF[ref.provider])
+    vendor: str | None = getattr(context.keys, KEY_OF[ref.provider])
     if official:
         if vendor is None:
             raise ConfigurationError(
@@ -177,7 +177,7 @@ def _key(around: Around, ref: ModelRef, api_url: str) -> str | None:
             )
         return vendor
     safe = urlsplit(api_url).scheme == "https" or is_loopback(_host(api_url))
-    return around.keys.other or (vendor if safe else None)
+    return context.keys.other or (vendor if safe else None)
 
 
 def _host(url: str) -> str:
@@ -217,7 +217,7 @@ class ChosenModel:
     tests: RecordedTests | None = None
 
 
-def choose_model(around: Around) -> ChosenModel:
+def choose_model(context: BuildContext) -> ChosenModel:
     """Build the model that the configuration names, and those that stand in for it.
 
     Raises:
@@ -225,24 +225,24 @@ def choose_model(around: Around) -> ChosenModel:
             price is unknown.
         JournalError: `replay:RUN` names no run.
     """
-    named = first_named(around)
+    named = first_named(context)
     if named.ref.provider is Provider.REPLAY:
-        return replayed(named.ref.name, around.home)
-    first = _ask(around, named)
-    if around.settings.price is not None:
-        first = replace(first, price=flat_price(around.settings.price))
-    _check_price(around.settings, first, f"{named.ref}", "say it with --price IN/OUT, such as --price 3/15")
-    others = _fallbacks(around, first, named)
-    return _in_order(around, [first, *others]) if others else first
+        return replayed(named.ref.name, context.home)
+    first = _ask(context, named)
+    if context.settings.price is not None:
+        first = replace(first, price=flat_price(context.settings.price))
+    _check_price(context.settings, first, f"{named.ref}", "say it with --price IN/OUT, such as --price 3/15")
+    others = _fallbacks(context, first, named)
+    return _in_order(context, [first, *others]) if others else first
 
 
-def _ask(around: Around, named: Addressed) -> ChosenModel:
+def _ask(context: BuildContext, named: Addressed) -> ChosenModel:
     def on_wait(seconds: float, error: ModelError) -> None:
-        around.emit(WaitStarted(seconds, str(error)))
+        context.emit(WaitStarted(seconds, str(error)))
 
-    connection = Connection(named.api_url, named.key, around.settings.request_timeout_seconds)
-    chosen = connected(named.ref, connection, around.clock, on_wait)
-    return replace(chosen, is_small=_is_small(around.settings, named))
+    connection = Connection(named.api_url, named.key, context.settings.request_timeout_seconds)
+    chosen = connected(named.ref, connection, context.clock, on_wait)
+    return replace(chosen, is_small=_is_small(context.settings, named))
 
 
 def _is_small(settings: Settings, named: Addressed) -> bool:
@@ -254,37 +254,37 @@ def _is_small(settings: Settings, named: Addressed) -> bool:
     return is_small(name, parameters_served(address, named.key, name))
 
 
-def _fallbacks(around: Around, first: ChosenModel, at: Addressed) -> list[ChosenModel]:
+def _fallbacks(context: BuildContext, first: ChosenModel, at: Addressed) -> list[ChosenModel]:
     """The models that stand in for the first, each with its own key."""
     found: list[ChosenModel] = []
-    for text in around.settings.fallback_model:
+    for text in context.settings.fallback_model:
         try:
-            found.append(_stand_in_for(around, stand_in_named(around, text, at), [first, *found]))
+            found.append(_stand_in_for(context, stand_in_named(context, text, at), [first, *found]))
         except ConfigurationError as error:
             raise ConfigurationError(f"--fallback-model {text}: {error}") from None
     return found
 
 
-def _stand_in_for(around: Around, named: Addressed, before: list[ChosenModel]) -> ChosenModel:
+def _stand_in_for(context: BuildContext, named: Addressed, before: list[ChosenModel]) -> ChosenModel:
     if any((named.ref, named.api_url) == (one.ref, one.api_url) for one in before):
         raise ConfigurationError("the same model is named before it")
-    chosen = _ask(around, named)
-    _check_price(around.settings, chosen, f"{named.ref}", "leave it out")
+    chosen = _ask(context, named)
+    _check_price(context.settings, chosen, f"{named.ref}", "leave it out")
     return chosen
 
 
-def _in_order(around: Around, models: list[ChosenModel]) -> ChosenModel:
+def _in_order(context: BuildContext, models: list[ChosenModel]) -> ChosenModel:
     from orchestrator.engine.models.fallback import FallbackModel, PricedModel
 
     def on_switch(switch: Switch) -> None:
         until = f", until {switch.until:%Y-%m-%d %H:%M} UTC" if switch.until else " for this request"
         how_long = " from now on" if switch.is_for_good else until
-        around.emit(
+        context.emit(
             Warned(f"{switch.left} cannot answer; {switch.to} is asked instead{how_long}: {switch.error}")
         )
 
     model = FallbackModel(
-        [PricedModel(one.model, one.price) for one in models], clock=around.clock, on_switch=on_switch
+        [PricedModel(one.model, one.price) for one in models], clock=context.clock, on_switch=on_switch
     )
     return replace(
         models[0],

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.app.config import LOCAL_FILE, ApiKeys, load, secret_values, tightened
-from orchestrator.app.wiring.context import Around, Recorder, Relay
+from orchestrator.app.wiring.context import BuildContext, EventBus, Recorder
 from orchestrator.app.wiring.cycle_parts import first_event, make_parts
 from orchestrator.app.wiring.forge import choose_site, commands_for
 from orchestrator.app.wiring.guards import (
@@ -94,7 +94,7 @@ class Program:
     guards: Callable[[Settings], Guards]
     sandbox: Sandbox | None
     clock: Clock
-    relay: Relay
+    bus: EventBus
     stop: Stop
     environ: Mapping[str, str] = field(default_factory=dict)
     answer: str | None = None
@@ -114,8 +114,8 @@ class Program:
             hold(folder, seconds=_HOLD_SECONDS),
             JournalWriter(folder, self.redactor.redact, self.clock) as journal,
         ):
-            recorder = Recorder(journal, self.relay.always, self.stop)
-            self.relay.listen(recorder)
+            recorder = Recorder(journal, self.bus.always, self.stop)
+            self.bus.listen(recorder)
             result = await run_cycle(self.start(run, folder))
         await self._tidy()
         if recorder.error and result.outcome is Outcome.INTERRUPTED:
@@ -129,7 +129,7 @@ class Program:
             try:
                 await asyncio.to_thread(self._records.close)
             except WorkspaceError as error:
-                self.relay.always(Warned(f"the folder of the hidden refs could not be removed: {error}"))
+                self.bus.always(Warned(f"the folder of the hidden refs could not be removed: {error}"))
 
     def forget(self) -> None:
         """A new time has come: what this process tried before may be tried again."""
@@ -159,7 +159,7 @@ class Program:
         return CycleStart(
             run,
             self.site.forge,
-            self.relay,
+            self.bus,
             self.stop,
             first_event(self, run),
             self._rules_file,
@@ -221,17 +221,17 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         JournalError: the run to be replayed is missing or damaged.
         WorkspaceError: the folder named is no git repository.
     """
-    home, clock, relay, stop = Home.of(environ), SystemClock(), Relay(view), stop or Stop()
+    home, clock, bus, stop = Home.of(environ), SystemClock(), EventBus(view), stop or Stop()
     loaded = load(flags, environ, cwd)
     in_workflow = environ.get("GITHUB_ACTIONS") == "true"
-    around = Around(loaded, ApiKeys.of(environ), home, clock, relay, stop, in_workflow)
+    context = BuildContext(loaded, ApiKeys.of(environ), home, clock, bus, stop, in_workflow)
     chosen: ChosenModel
     if errand.demo:
         repository, chosen = make_demo(home, clock)
         errand = Errand(repository, dry_run=errand.dry_run, demo=True)
     else:
         errand = _as_recorded(errand, loaded, home)
-        chosen = choose_model(around)
+        chosen = choose_model(context)
     if not errand.repository:
         raise ConfigurationError(
             "no repository is named: pass --repo owner/name or --repo PATH, or try --demo"
@@ -241,25 +241,25 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     guards = GuardMaker(redactor)
     guards(settings)  # a rule that makes no sense is said now
     for notice in loaded.notices:
-        relay(Warned(notice))
+        bus(Warned(notice))
     if found := open_rules(settings):
-        relay(Warned(f"{found}: {NAME_COMMANDS}"))
+        bus(Warned(f"{found}: {NAME_COMMANDS}"))
     refuse_tracing(settings)
-    site = choose_site(errand.repository, around, writes=not errand.dry_run)
+    site = choose_site(errand.repository, context, writes=not errand.dry_run)
     return Program(
         repository=site.label,
         settings=settings,
         dry_run=errand.dry_run,
         site=site,
         chosen=chosen,
-        web=None if errand.demo else choose_web(around),
+        web=None if errand.demo else choose_web(context),
         wanted=_wanted(errand, home, site.label),
         home=home,
         redactor=redactor,
         guards=guards,
         sandbox=choose_sandbox(settings),
         clock=clock,
-        relay=relay,
+        bus=bus,
         stop=stop,
         environ=environ,
         answer=errand.answer,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.app.config import ApiKeys, load
-from orchestrator.app.wiring.context import Around
+from orchestrator.app.wiring.context import BuildContext
 from orchestrator.app.wiring.forge import choose_site, commands_for
 from orchestrator.bot.coordination.claims import Claims, LeaseTimes
 from orchestrator.bot.coordination.records import Records
@@ -115,31 +115,31 @@ def open_tasks(
     """
     loaded, clock, stop, home = load(flags, environ, cwd), SystemClock(), Stop(), Home.of(environ)
     in_workflow = environ.get("GITHUB_ACTIONS") == "true"
-    around = Around(loaded, ApiKeys.of(environ), home, clock, _unheard, stop, in_workflow)
-    site = choose_site(repository, around, writes=writes)
+    context = BuildContext(loaded, ApiKeys.of(environ), home, clock, _unheard, stop, in_workflow)
+    site = choose_site(repository, context, writes=writes)
     with open_hidden_refs(site, clock, stop) as records:
-        yield TaskDesk(make_by_hand(site, records, around, environ), home, site.label, clock)
+        yield TaskDesk(make_by_hand(site, records, context, environ), home, site.label, clock)
 
 
-def make_by_hand(site: Site, records: Records, around: Around, environ: Mapping[str, str]) -> ByHand:
+def make_by_hand(site: Site, records: Records, context: BuildContext, environ: Mapping[str, str]) -> ByHand:
     """What a person sees of the tasks of a site, and may decide about them."""
-    words = {key: task.body or task.title for key, task in tasks_taken(around.home, site.label).items()}
-    dead = ended_runs(around.home)
+    words = {key: task.body or task.title for key, task in tasks_taken(context.home, site.label).items()}
+    dead = ended_runs(context.home)
     dead += [
         run.id
-        for run in open_runs(around.home)
+        for run in open_runs(context.home)
         if run.start and same_repository(run.start.repository, site.label)
     ]
     return ByHand(
         records,
-        make_claims(records, owner_name(environ), around.settings, around.clock),
+        make_claims(records, owner_name(environ), context.settings, context.clock),
         site.forge,
-        lease_times(around.settings),
-        around.clock,
-        commands_for(site, around.loaded),
+        lease_times(context.settings),
+        context.clock,
+        commands_for(site, context.loaded),
         dead,
         words,
-        kept_work(around.home, records),
+        kept_work(context.home, records),
     )
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.briefing import Opening
 from orchestrator.bot.cycle.evidence import Evidence, ModelCommits
-from orchestrator.bot.cycle.guards import Sight
+from orchestrator.bot.cycle.guards import Sanitizer
 from orchestrator.bot.cycle.parts import Attempt
 from orchestrator.bot.cycle.propose import Proposer, UnfitWordsError, as_result
-from orchestrator.bot.cycle.repository_rules import House, read_house
+from orchestrator.bot.cycle.repository_rules import RepositoryRules, read_repository_rules
 from orchestrator.bot.cycle.result import in_words
 from orchestrator.bot.cycle.tasks import TaskKind
 from orchestrator.bot.cycle.unfinished import Brought, State, begun_proposal, bring, conversation, prints
@@ -71,21 +71,21 @@ class Act:
         self._commits = ModelCommits(
             self._environment, clone.base_commit, parts.guards.hold_back, self._emit, earlier=said
         )
-        self._sight = Sight(parts.guards, self._emit)
-        attempt = Attempt(parts, choice.task, clone, self.ledger, self._sight, result, self._emit)
+        self._sanitizer = Sanitizer(parts.guards, self._emit)
+        attempt = Attempt(parts, choice.task, clone, self.ledger, self._sanitizer, result, self._emit)
         self.verification = Verification(attempt, self._make_verifier(), self._may_go_on, self._minutes_left)
         self._proposer = Proposer(
             attempt,
             self._evidence,
             self.verification,
-            house=House(),
+            rules=RepositoryRules(),
             cost=lambda: in_words(self.spent_before + self.spent),
             commits=self._commits,
-            draft=parts.manner.draft,
+            draft=parts.options.draft,
             lease=choice.lease,
         )
-        self._pending = Pending(clone, self.ledger, self._proposer, dry_run=parts.manner.dry_run)
-        self._ending = Ending(self._pending, self._sight, result, self._is_last)
+        self._pending = Pending(clone, self.ledger, self._proposer, dry_run=parts.options.dry_run)
+        self._ending = Ending(self._pending, self._sanitizer, result, self._is_last)
         self._opening = Opening(attempt, files, self._environment)
 
     async def run(self) -> SessionEnd:
@@ -98,11 +98,11 @@ class Act:
         await self._environment.initialize()
         self._emit(PhaseEntered(Phase.PLAN))
         # Read before anything is brought: a model may have changed these files.
-        house = self._proposer.house = await self._read_house()
-        if house.etiquette.forbids and parts.manner.respects_ai_policy:
-            return SessionEnd(EndKind.FINISH, f"hands off, as the repository asks: {house.etiquette.forbids}")
+        rules = self._proposer.rules = await self._read_rules()
+        if rules.etiquette.forbids and parts.options.respects_ai_policy:
+            return SessionEnd(EndKind.FINISH, f"hands off, as the repository asks: {rules.etiquette.forbids}")
         brought = await asyncio.to_thread(
-            bring, self.clone, self._task, self._earlier, parts.manner.author_email
+            bring, self.clone, self._task, self._earlier, parts.options.author_email
         )
         if isinstance(brought, str):
             return SessionEnd(EndKind.FINISH, brought)
@@ -277,7 +277,7 @@ class Act:
         if parts.verifier is None or parts.recorded_tests is not None:
             return None
         verifier = parts.verifier(self.clone)
-        if verifier is None and parts.manner.require_tests:
+        if verifier is None and parts.options.require_tests:
             raise ConfigurationError(
                 "nothing says how the tests are run, and --require-tests proposes nothing without them; "
                 "name it with --test-command"
@@ -290,17 +290,17 @@ class Act:
         return None if most is None else most - self.spent.minutes
 
     def _config(self) -> SessionConfig:
-        manner, limits = self._parts.manner, self._parts.limits
+        options, limits = self._parts.options, self._parts.limits
         return SessionConfig(
             max_turns=limits.rounds or 0,
             max_tokens=limits.tokens,
             max_usd=limits.usd,
             max_minutes=limits.minutes,
-            max_output_tokens=manner.max_output_tokens,
-            temperature=manner.temperature,
-            reasoning_effort=manner.reasoning_effort,
+            max_output_tokens=options.max_output_tokens,
+            temperature=options.temperature,
+            reasoning_effort=options.reasoning_effort,
             reply_tokens=self._parts.reply_tokens,
-            stream=manner.stream,
+            stream=options.stream,
         )
 
     def _host(self, profile: Profile) -> Host:
@@ -312,7 +312,7 @@ class Act:
         return Host(
             gate=parts.guards.gate,
             shows=parts.guards.shows,
-            clean=self._sight.text,
+            clean=self._sanitizer.text,
             price=parts.price,
             stopped=parts.stop,
             may_end=self._ending.may_end,
@@ -338,11 +338,11 @@ class Act:
         await self._environment.cleanup()
         self._pending.close()
 
-    async def _read_house(self) -> House:
-        return await read_house(
+    async def _read_rules(self) -> RepositoryRules:
+        return await read_repository_rules(
             [file.path for file in self._files],
             lambda path, most: self._environment.read_file(path, max_bytes=most),
-            self._parts.manner,
+            self._parts.options,
             self._parts.model.name,
         )
 
@@ -376,15 +376,15 @@ class Ending:
 
     Args:
         pending: what is not proposed.
-        sight: shows it.
+        sanitizer: shows it.
         result: the cycle's, for the pull request.
         is_last: whether this is the last turn that the session can have.
     """
 
     def __init__(
-        self, pending: Pending, sight: Sight, result: CycleResult, is_last: Callable[[], bool]
+        self, pending: Pending, sanitizer: Sanitizer, result: CycleResult, is_last: Callable[[], bool]
     ) -> None:
-        self._pending, self._sight, self._result, self._is_last = pending, sight, result, is_last
+        self._pending, self._sanitizer, self._result, self._is_last = pending, sanitizer, result, is_last
         self._reminded = False
         self._finish_refused = False
 
@@ -394,7 +394,7 @@ class Ending:
         if self._reminded or (self._result.pull_request and not pending):
             return None
         self._reminded = True
-        return render("cycle/nobody_reads", paths=self._sight.paths(pending))
+        return render("cycle/nobody_reads", paths=self._sanitizer.paths(pending))
 
     async def is_done(self) -> bool:
         """Whether the pull request is open and has all changes: then nothing is left that a model must say."""
@@ -406,7 +406,7 @@ class Ending:
         if not pending or self._finish_refused or self._is_last():
             return None
         self._finish_refused = True
-        return render("agent/finish_refused", paths=self._sight.paths(pending))
+        return render("agent/finish_refused", paths=self._sanitizer.paths(pending))
 
 
 class Pending:

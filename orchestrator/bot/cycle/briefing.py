@@ -212,9 +212,9 @@ class Opening:
             task=self.attempt.task,
             files=self.files,
             read=lambda path, limit: self.environment.read_file(path, max_bytes=limit),
-            visible=self.attempt.sight.text,
-            commits=[(line.commit[:8], self.attempt.sight.words(line.subject)) for line in commits],
-            budget=parts.manner.context_characters,
+            visible=self.attempt.sanitizer.text,
+            commits=[(line.commit[:8], self.attempt.sanitizer.words(line.subject)) for line in commits],
+            budget=parts.options.context_characters,
             documents=await self._documents(profile, brought),
             looks_only=not any(
                 parts.guards.shows(tool) and (tool.dangerous or tool.order is Order.ALONE)
@@ -239,8 +239,8 @@ class Opening:
             why=earlier.state.why,
             answer=answer,
             answer_block=fenced(answer.text) if answer else "",
-            paths=[f"`{path}`" for path in self.attempt.sight.paths(brought.paths)],
-            conflicts=[f"`{path}`" for path in self.attempt.sight.paths(brought.conflicts)],
+            paths=[f"`{path}`" for path in self.attempt.sanitizer.paths(brought.paths)],
+            conflicts=[f"`{path}`" for path in self.attempt.sanitizer.paths(brought.conflicts)],
             base_moved=brought.base_moved,
             files_lost=earlier.state.files_lost,
         )
@@ -248,7 +248,7 @@ class Opening:
 
     async def _documents(self, profile: Profile, brought: Brought) -> Sequence[str]:
         """The names of files that instruct; none where they are not the default branch's."""
-        is_other = self.attempt.parts.manner.other_base and not await asyncio.to_thread(
+        is_other = self.attempt.parts.options.other_base and not await asyncio.to_thread(
             self._is_on_default_branch
         )
         if is_other or brought.joined:

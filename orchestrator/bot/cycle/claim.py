@@ -145,7 +145,7 @@ async def claim_task(parts: CycleParts, pulse: str) -> Choice:
 
 async def _chosen(parts: CycleParts, pulse: str) -> Choice:
     """Choose in a thread. One that is cancelled is waited for: it may have claimed a task."""
-    choosing = asyncio.create_task(asyncio.to_thread(claim_next, parts.tasks, parts.taker, pulse))
+    choosing = asyncio.create_task(asyncio.to_thread(claim_next, parts.tasks, parts.claimer, pulse))
     try:
         return await asyncio.shield(choosing)
     except asyncio.CancelledError:
@@ -167,17 +167,17 @@ async def _give_back(parts: CycleParts, choice: Choice) -> None:
             await asyncio.to_thread(choice.lease.give_back)
 
 
-def claim_next(tasks: TaskSource, taker: Taker | None, pulse: str) -> Choice:
-    """The first task that can be claimed; without a taker, the first. What was read before the claim is read again.
+def claim_next(tasks: TaskSource, claimer: Claimer | None, pulse: str) -> Choice:
+    """The first task that can be claimed; without a claimer, the first. What was read before the claim is read again.
 
     Raises:
         PullwrightError: the forge or the remote failed.
     """
     for candidate in tasks.candidates(pulse):
-        if taker is None:
+        if claimer is None:
             tasks.begin(candidate)
             return Choice(candidate.task, after_claim=candidate.after)
-        lease = taker.take(candidate.task)
+        lease = claimer.take(candidate.task)
         if isinstance(lease, str):
             tasks.pass_over(lease)
             continue
@@ -192,13 +192,13 @@ def claim_next(tasks: TaskSource, taker: Taker | None, pulse: str) -> Choice:
             tasks.pass_over(confirmed)
             continue
         tasks.begin(confirmed)
-        task = taker.with_branch(confirmed.task)
-        return Choice(task, lease=lease, earlier=taker.earlier.get(task.key), after_claim=confirmed.after)
+        task = claimer.with_branch(confirmed.task)
+        return Choice(task, lease=lease, earlier=claimer.earlier.get(task.key), after_claim=confirmed.after)
     return tasks.why_none()
 
 
 @dataclass(slots=True)
-class Taker:
+class Claimer:
     """Claims tasks for one run. Its `take` may be called from a thread.
 
     Attributes:

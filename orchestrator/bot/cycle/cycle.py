@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.act import Act
 from orchestrator.bot.cycle.claim import Choice, claim_task
-from orchestrator.bot.cycle.held_claim import Hold, let_go, settle, take_over
+from orchestrator.bot.cycle.held_claim import Heartbeat, release_claim, settle, show_claim
 from orchestrator.bot.cycle.result import CycleResult, Outcome, outcome_of
 from orchestrator.bot.cycle.tasks import post_question
-from orchestrator.bot.cycle.unfinished import keep_work
+from orchestrator.bot.cycle.unfinished import save_unfinished
 from orchestrator.core.cycle_events import (
     Cloned,
     CycleEnded,
@@ -68,7 +68,7 @@ async def run_cycle(start: CycleStart) -> CycleResult:
         start.emit(Warned("".join(traceback.format_exception(error))))
     finally:
         if parts is not None:
-            await let_go(parts, claimed, result)
+            await release_claim(parts, claimed, result)
             await settle(parts, result)
         result.requests = start.forge.traffic() - before
     if result.requests.requests:
@@ -89,8 +89,8 @@ async def _under_repository_rules(start: CycleStart, pulse: str) -> CycleParts:
 
 async def _recover(parts: CycleParts) -> None:
     """Save what runs killed here have left; their claims are free."""
-    if parts.recovery is not None and parts.taker is not None:
-        parts.taker.dead_runs = await asyncio.to_thread(parts.recovery.recover)
+    if parts.recovery is not None and parts.claimer is not None:
+        parts.claimer.dead_runs = await asyncio.to_thread(parts.recovery.recover)
 
 
 async def _story(parts: CycleParts, choice: Choice, result: CycleResult) -> None:
@@ -105,8 +105,8 @@ async def _story(parts: CycleParts, choice: Choice, result: CycleResult) -> None
     def spent() -> Spent:
         return choice.spent_before + (act.spent if act else Spent())
 
-    async with Hold(choice.lease, spent, parts.clock, parts.emit):
-        await take_over(parts, choice)
+    async with Heartbeat(choice.lease, spent, parts.clock, parts.emit):
+        await show_claim(parts, choice)
         parts.emit(PhaseEntered(Phase.CLONE))
         with _removed(await _clone(parts), parts) as clone:
             files = await asyncio.to_thread(clone.tracked_files)
@@ -116,7 +116,7 @@ async def _story(parts: CycleParts, choice: Choice, result: CycleResult) -> None
                 try:
                     await _act(parts, task, act, result)
                 finally:
-                    keep_work(parts, choice, act, result)
+                    save_unfinished(parts, choice, act, result)
 
 
 @contextmanager
@@ -163,7 +163,7 @@ async def _clone(parts: CycleParts) -> Clone:
 async def _finish(parts: CycleParts, task: Task, end: SessionEnd, result: CycleResult, left: bytes) -> None:
     """What the session came to; `left` is the patch of what is not proposed."""
     parts.emit(PhaseEntered(Phase.FINISH))
-    proposed = Outcome.PLANNED if parts.manner.dry_run else Outcome.PROPOSED
+    proposed = Outcome.PLANNED if parts.options.dry_run else Outcome.PROPOSED
     kind = end.kind
     if kind is EndKind.AWAITING and result.pull_request:
         kind = (

@@ -80,7 +80,7 @@ class Guards:
 _REPORTED = 20
 
 
-class Sight:
+class Sanitizer:
     """Shows things to the model of one session; what was hidden in a file or a name is told by an event, once."""
 
     def __init__(self, guards: Guards, emit: Emit) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from orchestrator.core.spent import Spent
 
 
-class Hold:
+class Heartbeat:
     """A heartbeat. Where another worker has taken the claim over, the block ends with `ClaimLostError`.
 
     A remote that cannot be reached is no reason to stop: the fence decides when the branch is pushed.
@@ -118,7 +118,7 @@ _ENDED = {
 _SHORT_COMMIT = 10
 
 
-async def take_over(parts: CycleParts, choice: Choice) -> None:
+async def show_claim(parts: CycleParts, choice: Choice) -> None:
     """Tell of the claim, in the journal and on the issue, and do what had to wait for it."""
     if choice.lease is None or choice.task is None:
         return
@@ -140,7 +140,7 @@ async def take_over(parts: CycleParts, choice: Choice) -> None:
         await _on_forge(parts, lambda: parts.forge.ensure_label(number, WORKING_LABEL))
 
 
-async def let_go(parts: CycleParts, choice: Choice, result: CycleResult) -> None:
+async def release_claim(parts: CycleParts, choice: Choice, result: CycleResult) -> None:
     """Release the claim, with what became of the task, and take the label off. It does not raise."""
     lease, task = choice.lease, choice.task
     if lease is None or task is None:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.coordination.budget import Caps, CycleBudget
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.cycle.claim import Taker, TaskSource
-    from orchestrator.bot.cycle.guards import Guards, Sight
+    from orchestrator.bot.cycle.claim import Claimer, TaskSource
+    from orchestrator.bot.cycle.guards import Guards, Sanitizer
     from orchestrator.bot.cycle.repository_rules import RulesFile, Trailer
     from orchestrator.bot.cycle.result import CycleResult
     from orchestrator.bot.cycle.tasks import Task
@@ -110,7 +110,7 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class CycleOptions:
     """How a cycle goes about it.
 
     Attributes:
@@ -162,7 +162,7 @@ class CycleParts:
         reply_tokens: the longest reply that the model can give.
         price: what a reply cost in USD, or None where the model's price is unknown.
         stop: whether somebody asked for an end.
-        tasks: where the next task comes from; `taker` claims it, and is None in a dry run.
+        tasks: where the next task comes from; `claimer` claims it, and is None in a dry run.
         recovery: repairs what runs left that were killed; None in a dry run.
         budget: what may be spent; `least` is what one request may cost at most.
     """
@@ -181,14 +181,14 @@ class CycleParts:
     limits: Limits
     price: Callable[[Usage], float | None]
     reply_tokens: int
-    manner: Manner
+    options: CycleOptions
     records: Records | None
     kept: KeptWork | None
     clock: Clock
     emit: Emit
     stop: Stop
     tasks: TaskSource
-    taker: Taker | None
+    claimer: Claimer | None
     recovery: Recovery | None
     budget: CycleBudget
     least: Caps
@@ -233,7 +233,7 @@ class Attempt:
     Attributes:
         clone: holds the change.
         ledger: which files tools have touched, and which the model has seen.
-        sight: what the model may see of texts and names.
+        sanitizer: what the model may see of texts and names.
         result: what the cycle ends with; it is filled in on the way.
         emit: takes the events of the cycle.
     """
@@ -242,6 +242,6 @@ class Attempt:
     task: Task
     clone: Clone
     ledger: Ledger
-    sight: Sight
+    sanitizer: Sanitizer
     result: CycleResult
     emit: Emit

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.evidence import Evidence, ModelCommits
     from orchestrator.bot.cycle.guards import Guards
     from orchestrator.bot.cycle.parts import Attempt
-    from orchestrator.bot.cycle.repository_rules import House
+    from orchestrator.bot.cycle.repository_rules import RepositoryRules
     from orchestrator.bot.cycle.verify import Verification
     from orchestrator.bot.forge.base import Forge, PullRequest
     from orchestrator.bot.git.base import CommitOutcome, LeftOut, Staged
@@ -67,7 +67,7 @@ class Proposer:
     Attributes:
         evidence: what the session did, for the pull request.
         verification: the tests of what is proposed.
-        house: what the repository asks of whoever proposes, read before the session.
+        rules: what the repository asks of whoever proposes, read before the session.
         cost: what the task has cost so far, in words.
         commits: what the model's own commits say.
         draft: a new pull request is one.
@@ -81,7 +81,7 @@ class Proposer:
     attempt: Attempt
     evidence: Evidence
     verification: Verification
-    house: House
+    rules: RepositoryRules
     cost: Callable[[], str]
     commits: ModelCommits
     draft: bool
@@ -146,7 +146,7 @@ class Proposer:
         diff = await asyncio.to_thread(self.attempt.clone.diff)
         self.attempt.result.changed = diff_stat(diff)
         paths = [change.path for change in outcome.changes]
-        if self.attempt.parts.manner.dry_run:
+        if self.attempt.parts.options.dry_run:
             self.attempt.result.branch, self.attempt.result.commit = (
                 self.branch,
                 outcome.commit or self.attempt.result.commit,
@@ -298,13 +298,13 @@ class Proposer:
         closing = f"Fixes #{self.attempt.task.number}" if self.attempt.task.number else ""
         said = (body[:_MESSAGE_CHARACTERS], commits)
         return self.attempt.parts.guards.wording.message(
-            title, said, (closing, "\n".join(self.house.trailers))
+            title, said, (closing, "\n".join(self.rules.trailers))
         )
 
     def _body(self, body: str, paths: Sequence[str], head: str) -> str:
-        if self.house.template is not None:
+        if self.rules.template is not None:
             # Together, for a template may turn what is code in the body into words, and the other way round.
-            filled = fill_template(self.house.template, body)
+            filled = fill_template(self.rules.template, body)
             body = self.attempt.parts.guards.wording.text(filled, issue=self.attempt.task.number)
         commands = self.evidence.commands
         full = render(
@@ -326,8 +326,8 @@ class Proposer:
                 for found in self._unreadable[:_MOST_UNREADABLE]
             ],
             cost=self.cost(),
-            owners=[one_line(owner, limit=_OWNER_CHARACTERS) for owner in self.house.owners(paths)],
-            starts_no_checks=self.house.starts_no_checks,
+            owners=[one_line(owner, limit=_OWNER_CHARACTERS) for owner in self.rules.owners(paths)],
+            starts_no_checks=self.rules.starts_no_checks,
         )
         return f"{self.attempt.parts.guards.redact(full)}\n\n{self.attempt.task.marker}"
 
@@ -406,7 +406,7 @@ class Proposer:
         outcome = await self._commit(
             staged, self._message(self.attempt.parts.guards.wording.title(pull.title), "")
         )
-        if not self.attempt.parts.manner.dry_run:
+        if not self.attempt.parts.options.dry_run:
             commit = await self._push(pull.branch)
             pull = await self._refreshed(pull, [change.path for change in outcome.changes], commit)
             self.attempt.result.pull_request = as_result(pull)
@@ -436,7 +436,7 @@ class Proposer:
         tip = await asyncio.to_thread(self.attempt.clone.remote_tip, branch)
         if tip is None:
             return False
-        if tip.committer_email != self.attempt.parts.manner.author_email:
+        if tip.committer_email != self.attempt.parts.options.author_email:
             raise PushRejectedError(
                 f"branch {branch} has a commit by {tip.committer_name}, which is not replaced; "
                 "merge or delete the branch first"
@@ -448,7 +448,7 @@ class Proposer:
         """The words that `_message` made a commit's message of, as far as it has them."""
         text = message.strip()
         closing = f"Fixes #{self.attempt.task.number}" if self.attempt.task.number else ""
-        for last in ("\n".join(self.house.trailers), closing):
+        for last in ("\n".join(self.rules.trailers), closing):
             text = text.removesuffix(last).rstrip() if last else text
         title, _, body = text.partition("\n")
         return BegunProposal(title, body.strip(), self.branch)

@@ -13,7 +13,7 @@ from orchestrator.core.errors import ToolError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
-    from orchestrator.bot.cycle.parts import Manner
+    from orchestrator.bot.cycle.parts import CycleOptions
     from orchestrator.bot.forge.base import Forge
 
 
@@ -215,7 +215,7 @@ _MOST_OWNERS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class RepositoryRules:
     """What the repository asks of whoever proposes a change.
 
     Attributes:
@@ -237,15 +237,15 @@ class House:
         return owners_of(self.codeowners, paths)[:_MOST_OWNERS]
 
 
-async def read_house(
-    paths: Sequence[str], read: Callable[[str, int], Awaitable[bytes]], manner: Manner, model: str
-) -> House:
+async def read_repository_rules(
+    paths: Sequence[str], read: Callable[[str, int], Awaitable[bytes]], options: CycleOptions, model: str
+) -> RepositoryRules:
     """Read the rules. What cannot be read is no rule.
 
     Args:
         paths: all files of the base.
         read: gives a file, at most so many bytes; raises `ToolError`.
-        manner: what a person decided.
+        options: what a person decided.
         model: which model works.
     """
 
@@ -258,14 +258,14 @@ async def read_house(
             return None
 
     texts = {path: found for path in texts_to_read(paths) if (found := await text(path)) is not None}
-    etiquette = read_etiquette(paths, texts).chosen(manner.signoff, manner.trailer)
+    etiquette = read_etiquette(paths, texts).chosen(options.signoff, options.trailer)
     owners = next((path for path in _OWNERS if path in paths), None)
-    return House(
+    return RepositoryRules(
         template=await text(find_template(list(paths))),
         etiquette=etiquette,
-        trailers=etiquette.trailers(manner.author_name, manner.author_email, model),
+        trailers=etiquette.trailers(options.author_name, options.author_email, model),
         codeowners=await text(owners) or "",
-        starts_no_checks=manner.starts_no_checks,
+        starts_no_checks=options.starts_no_checks,
     )
 
 

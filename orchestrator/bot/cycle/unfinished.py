@@ -334,7 +334,7 @@ def _events(page: bytes) -> Iterable[Event]:
 PATCH_NAME = "changes.patch"
 
 
-def keep_work(parts: CycleParts, choice: Choice, act: Act, result: CycleResult) -> None:
+def save_unfinished(parts: CycleParts, choice: Choice, act: Act, result: CycleResult) -> None:
     """Keep what was done and is not proposed, on every way out of a session; it does not raise.
 
     It goes to a hidden ref of the remote, from which the next cycle on the task goes on. What the remote

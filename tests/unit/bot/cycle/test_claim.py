@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.bot.cycle.claim import claim_task
 from orchestrator.bot.cycle.tasks import from_text
-from tests.unit.bot.worker.choosing import FakeTaker
+from tests.unit.bot.worker.choosing import FakeClaimer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +68,7 @@ async def test_a_task_that_is_claimed_while_somebody_ends_the_program_is_given_b
         saved.append(f"given back: {lease.is_given_back}")
 
     parts: Any = SimpleNamespace(
-        tasks=tasks, taker=FakeTaker(lambda _task: lease), stop=SimpleNamespace(saving=saving)
+        tasks=tasks, claimer=FakeClaimer(lambda _task: lease), stop=SimpleNamespace(saving=saving)
     )
     work = asyncio.create_task(claim_task(parts, "pulse"))
     await tasks.began.wait()

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.bot.coordination.lease import Lease
 from orchestrator.bot.coordination.tombstones import KEPT_DAYS, remove_tombstones
-from orchestrator.bot.cycle.claim import MOST_AT_ONCE, Pruning, Taker
+from orchestrator.bot.cycle.claim import MOST_AT_ONCE, Claimer, Pruning
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.bot.forge.base import Issue, Proposal, PullRequest, PullRequestState
 from orchestrator.bot.forge.memory import MemoryForge
@@ -230,7 +230,7 @@ def test_whoever_takes_a_task_tidies_up(place: Place) -> None:
     again = from_text("Two")
     place.tombstone(again.key, place.pull(again.key, closed=True))
     place.clock.advance(LONG_SECONDS)
-    taker = Taker(
+    claimer = Claimer(
         place.worker.records,
         place.worker.claims,
         place.forge,
@@ -243,10 +243,10 @@ def test_whoever_takes_a_task_tidies_up(place: Place) -> None:
         kept=KeptWork(place.path.with_name("unfinished")),
         tell=lambda _text: None,
     )
-    assert isinstance(taker.take(from_text("One")), Lease)
+    assert isinstance(claimer.take(from_text("One")), Lease)
     assert key in place.tasks(), "nobody has listed the claims yet"
-    taker.held_by_others()
-    lease = taker.take(again)
+    claimer.held_by_others()
+    lease = claimer.take(again)
     assert isinstance(lease, Lease)
     lease.renew()
     assert key not in place.tasks()

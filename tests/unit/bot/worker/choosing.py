@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class FakeTaker:
+class FakeClaimer:
     """Claims by a function, and knows of no earlier cycle."""
 
     take: Callable[[Task], Any]
@@ -38,10 +38,10 @@ class Backlog(backlog.Backlog):
     pulse: Callable[[], str] | None = None
 
     async def choose(self) -> Choice:
-        taker: Any = FakeTaker(self.claim) if self.claim else None
+        claimer: Any = FakeClaimer(self.claim) if self.claim else None
         pulse = self.pulse or self.forge.pulse
         try:
-            return await asyncio.to_thread(lambda: claim_next(self, taker, pulse()))
+            return await asyncio.to_thread(lambda: claim_next(self, claimer, pulse()))
         finally:
             for event in self.notices():
                 self.emit(event)
