@@ -21,7 +21,7 @@ from orchestrator.app.doctor.doctor_findings import (
 from orchestrator.app.wiring.model import (
     CAPS_IN_USD,
     KEY_OF,
-    Connection,
+    ModelEndpoint,
     connected,
     first_named,
     stand_in_named,
@@ -224,7 +224,7 @@ class _Model:
 
     def _reply(self) -> Finding:
         named, timeout = self._need(), self._context.settings.request_timeout_seconds
-        connection = Connection(named.api_url, named.key, min(timeout, _REPLY_SECONDS))
+        connection = ModelEndpoint(named.api_url, named.key, min(timeout, _REPLY_SECONDS))
         chosen = connected(named.ref, connection, self._context.clock, None)
 
         async def ask() -> Finding:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from orchestrator.app.config import Settings
-    from orchestrator.bot.cycle.guards import Guards, Wording
+    from orchestrator.bot.cycle.guards import Guards, OutgoingWording
     from orchestrator.core.messages import Part
     from orchestrator.engine.models.base import Request, Response
 
@@ -179,5 +179,5 @@ def _as_it_is(text: str) -> Cleaned:
 
 
 if TYPE_CHECKING:
-    _wording: Wording = AsWritten()
+    _wording: OutgoingWording = AsWritten()
     _output: Callable[[str], Cleaned] = _as_it_is

@@ -240,7 +240,7 @@ def _ask(context: BuildContext, named: Addressed) -> ChosenModel:
     def on_wait(seconds: float, error: ModelError) -> None:
         context.emit(WaitStarted(seconds, str(error)))
 
-    connection = Connection(named.api_url, named.key, context.settings.request_timeout_seconds)
+    connection = ModelEndpoint(named.api_url, named.key, context.settings.request_timeout_seconds)
     chosen = connected(named.ref, connection, context.clock, on_wait)
     return replace(chosen, is_small=_is_small(context.settings, named))
 
@@ -298,7 +298,7 @@ def _in_order(context: BuildContext, models: list[ChosenModel]) -> ChosenModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ModelEndpoint:
     """How to reach a provider. `read_seconds` is the longest silence."""
 
     api_url: str
@@ -306,7 +306,7 @@ class Connection:
     read_seconds: float
 
 
-def connected(ref: ModelRef, connection: Connection, clock: Clock, on_wait: OnWait | None) -> ChosenModel:
+def connected(ref: ModelRef, connection: ModelEndpoint, clock: Clock, on_wait: OnWait | None) -> ChosenModel:
     """A model behind its provider's protocol. Nothing is opened before the first request."""
     from orchestrator.engine.models.http import HttpModel
     from orchestrator.engine.models.retries import HttpOptions

@@ -240,10 +240,7 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     redactor = Redactor(secret_values(environ))
     guards = GuardMaker(redactor)
     guards(settings)  # a rule that makes no sense is said now
-    for notice in loaded.notices:
-        bus(Warned(notice))
-    if found := open_rules(settings):
-        bus(Warned(f"{found}: {NAME_COMMANDS}"))
+    _tell(loaded, settings, bus)
     refuse_tracing(settings)
     site = choose_site(errand.repository, context, writes=not errand.dry_run)
     return Program(
@@ -265,6 +262,14 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
         answer=errand.answer,
         commands=commands_for(site, loaded),
     )
+
+
+def _tell(loaded: Loaded, settings: Settings, emit: Emit) -> None:
+    """Tell what a person should know of the configuration."""
+    for notice in loaded.notices:
+        emit(Warned(notice))
+    if found := open_rules(settings):
+        emit(Warned(f"{found}: {NAME_COMMANDS}"))
 
 
 def _wanted(errand: Errand, home: Home, label: str) -> Wanted:

@@ -7,14 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.briefing import Opening
-from orchestrator.bot.cycle.evidence import Evidence, ModelCommits
+from orchestrator.bot.cycle.bring import Brought, bring, prints
+from orchestrator.bot.cycle.evidence import ModelCommits, SessionEvidence
 from orchestrator.bot.cycle.guards import Sanitizer
 from orchestrator.bot.cycle.parts import Attempt
 from orchestrator.bot.cycle.propose import Proposer, UnfitWordsError, as_result
 from orchestrator.bot.cycle.repository_rules import RepositoryRules, read_repository_rules
 from orchestrator.bot.cycle.result import in_words
 from orchestrator.bot.cycle.tasks import TaskKind
-from orchestrator.bot.cycle.unfinished import Brought, State, begun_proposal, bring, conversation, prints
+from orchestrator.bot.cycle.unfinished import UnfinishedState, begun_proposal, conversation
 from orchestrator.bot.cycle.verify import Verification
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Resumed
 from orchestrator.core.errors import ConfigurationError, ToolError
@@ -59,7 +60,7 @@ class Act:
         self.clone = clone
         self.ledger = Ledger()
         self._told: list[Event] = []
-        self._evidence = Evidence(parts.guards.redact)
+        self._evidence = SessionEvidence(parts.guards.redact)
         self._session: Session | None = None
         self._phase = Phase.PLAN
         self._is_brought = self._is_said = False
@@ -85,7 +86,7 @@ class Act:
             lease=choice.lease,
         )
         self._pending = Pending(clone, self.ledger, self._proposer, dry_run=parts.options.dry_run)
-        self._ending = Ending(self._pending, self._sanitizer, result, self._is_last)
+        self._ending = FinishCheck(self._pending, self._sanitizer, result, self._is_last)
         self._opening = Opening(attempt, files, self._environment)
 
     async def run(self) -> SessionEnd:
@@ -227,7 +228,7 @@ class Act:
         """Whose conversation it is, and in which form."""
         return self._parts.model.name, self._parts.contract.name, self._parts.profile_name
 
-    def state(self, why: str) -> State:
+    def state(self, why: str) -> UnfinishedState:
         """What the next cycle on this task has to know, beside the work and the conversation."""
         model, contract, profile = self._voice
         earlier, before = self._earlier, None
@@ -235,7 +236,7 @@ class Act:
             # Nothing was said in this cycle: what was said before is in the voice of the one before.
             model, contract, profile = earlier.state.model, earlier.state.contract, earlier.state.profile
             before = earlier.begun_for(self._task)
-        return State(
+        return UnfinishedState(
             run=self._parts.run,
             why=why,
             model=model,
@@ -371,7 +372,7 @@ class Act:
         self._parts.emit(event)
 
 
-class Ending:
+class FinishCheck:
     """Asks once each: of a model that only says something, and of one that calls `finish`.
 
     Args:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.cycle.library import (
     NAMES,
     Library,
-    Page,
+    ShownFile,
     most_likely,
     pages_within,
     repository_map,
@@ -26,9 +26,10 @@ from orchestrator.engine.tools.base import Order
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from orchestrator.bot.cycle.bring import Brought
     from orchestrator.bot.cycle.parts import Attempt
     from orchestrator.bot.cycle.tasks import Task
-    from orchestrator.bot.cycle.unfinished import Brought, Earlier
+    from orchestrator.bot.cycle.unfinished import Earlier
     from orchestrator.bot.git.base import TrackedFile
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.profiles.base import Profile
@@ -145,13 +146,13 @@ def _folders_above(path: str) -> list[str]:
 
 async def _instructions(
     library: Library, folders: set[str], limit_bytes: int
-) -> tuple[list[Page], set[str], bool]:
+) -> tuple[list[ShownFile], set[str], bool]:
     """The instructions of these folders and the root, the root's first, up to a limit.
 
     Returns:
         The pages, which files are whole, and whether something was cut.
     """
-    pages: list[Page] = []
+    pages: list[ShownFile] = []
     whole: set[str] = set()
     left = limit_bytes
     from_the_root = sorted({"", *folders}, key=lambda folder: (folder.count("/"), folder))
@@ -163,7 +164,7 @@ async def _instructions(
         content = text.encode()
         kept = content[:left].decode(errors="ignore")
         if kept:
-            pages.append(Page(path, fenced(kept)))
+            pages.append(ShownFile(path, fenced(kept)))
         if len(content) > left:
             return pages, whole, True
         whole.add(path)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.bot.coordination.budget import Refused
-from orchestrator.bot.coordination.claim_record import CLAIMS
 from orchestrator.bot.coordination.claims import RETRY, ClaimRecord
-from orchestrator.bot.coordination.tombstones import is_old, remove_tombstones
 from orchestrator.bot.cycle.held_claim import ERROR, words_digest
-from orchestrator.bot.cycle.remote_names import HEADS, OUR_BRANCHES, RemoteNames, ours_only, patterns
+from orchestrator.bot.cycle.remote_names import HEADS, OUR_BRANCHES, Pruning, RemoteNames, ours_only, patterns
 from orchestrator.bot.cycle.tasks import (
     BRANCH_FOLDERS,
     CHOICE,
@@ -23,13 +20,17 @@ from orchestrator.bot.cycle.tasks import (
     TaskKind,
     asked_at,
     is_ours,
-    key_of,
 )
-from orchestrator.bot.cycle.unfinished import MOST_ATTEMPTS, Earlier, State, read_kept, read_pages
-from orchestrator.bot.forge.base import PullRequestState
+from orchestrator.bot.cycle.unfinished import (
+    MOST_ATTEMPTS,
+    Earlier,
+    UnfinishedState,
+    read_kept,
+    read_state_pages,
+)
 from orchestrator.bot.git.wip import list_wip, load_wip, wip_ref
 from orchestrator.core.commands import Commands
-from orchestrator.core.errors import ForgeError, ForgeNotFoundError, ForgePermissionError, WorkspaceError
+from orchestrator.core.errors import ForgePermissionError, WorkspaceError
 from orchestrator.core.spent import Spent
 from orchestrator.engine.session.limits import Limits
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.parts import CycleParts
     from orchestrator.bot.cycle.tasks import Task
-    from orchestrator.bot.forge.base import Comment, Forge, PullRequest
+    from orchestrator.bot.forge.base import Comment, Forge
     from orchestrator.bot.journal.kept import KeptWork
     from orchestrator.core.events import Event
 
@@ -69,7 +70,7 @@ class Choice:
     wake_at: datetime | None = None
 
 
-class Candidate(Protocol):
+class TaskCandidate(Protocol):
     """A task that nothing speaks against, as far as was known when it was read."""
 
     @property
@@ -95,7 +96,7 @@ class TaskSource(Protocol):
             ForgeError: the forge failed, or does not tell who may write.
         """
 
-    def confirm(self, candidate: Any, lease: Lease) -> Candidate | str:
+    def confirm(self, candidate: Any, lease: Lease) -> TaskCandidate | str:
         """The candidate as it is now that it is claimed, or why it is not to be done any more."""
 
     def pass_over(self, reason: str) -> None:
@@ -181,7 +182,7 @@ def claim_next(tasks: TaskSource, claimer: Claimer | None, pulse: str) -> Choice
         if isinstance(lease, str):
             tasks.pass_over(lease)
             continue
-        confirmed: Candidate | str = ""
+        confirmed: TaskCandidate | str = ""
         try:
             confirmed = tasks.confirm(candidate, lease)
         finally:
@@ -456,16 +457,16 @@ class Claimer:
         if kept is not None:
             found = kept
         if found is None and branch:
-            found = Earlier(State("", "", "", "", "", attempts=0), None, "", None)
+            found = Earlier(UnfinishedState("", "", "", "", "", attempts=0), None, "", None)
         return found and replace(found, branch=branch)
 
     def _on_remote(self, key: str, seen: Mapping[str, str]) -> Earlier | None:
         wip = load_wip(self.records, key, seen)
-        pages = read_pages(wip.pages) if wip is not None and wip.fault is None else None
+        pages = read_state_pages(wip.pages) if wip is not None and wip.fault is None else None
         if wip is None:
             return None
         # What cannot be read is not gone on with, and still replaced or dropped by what this cycle leaves.
-        state, events = pages or (State("", "", "", "", "", attempts=0), ())
+        state, events = pages or (UnfinishedState("", "", "", "", "", attempts=0), ())
         return Earlier(state, wip.work if pages else None, wip_ref(key), wip.commit, wip.base, events)
 
     def _on_this_machine(self, task: Task, saved: str | None, tip: str) -> Earlier | None:
@@ -565,68 +566,3 @@ def spelled_out(words: str, question: str) -> str:
         return words
     chosen = f"{named['number']}. {choices[named['number']]}"
     return f"{chosen}\n\n{named['rest'].strip()}" if named["rest"] else chosen
-
-
-MOST_AT_ONCE = 5
-"""Tombstones that a cycle looks at. Each may cost a request for its issue."""
-
-_ISSUE = "issue-"
-
-
-@dataclass(frozen=True, slots=True)
-class Pruning:
-    """Looks at the tombstones of one repository.
-
-    Attributes:
-        records: the hidden references.
-        forge: tells which issues and pull requests are open.
-        run: each run looks at others of them.
-    """
-
-    records: Records
-    forge: Forge
-    run: str
-
-    def prune(self, claims: Sequence[ClaimRecord], seen: Mapping[str, str], now: datetime) -> list[str]:
-        """Remove some old tombstones. It does not raise: the next cycle may do what this one could not.
-
-        Args:
-            claims: all claims.
-            seen: what `Records.list` said of all claims and all unfinished work.
-            now: the time, UTC.
-
-        Returns:
-            The tasks whose tombstones are gone.
-        """
-        old = [record for record in claims if is_old(record, now) and wip_ref(record.task) not in seen]
-        if not old:
-            return []
-        with suppress(ForgeError, WorkspaceError):
-            pulls = self.forge.our_pull_requests(BRANCH_FOLDERS)
-            over = [
-                record.task
-                for record in sorted(old, key=self._turn)[:MOST_AT_ONCE]
-                if self._is_over(record, pulls)
-            ]
-            if remove_tombstones(self.records, {task: seen[CLAIMS + task] for task in over}):
-                return over
-        return []
-
-    def _turn(self, record: ClaimRecord) -> bytes:
-        return hashlib.sha256(f"{self.run} {record.task}".encode()).digest()
-
-    def _is_over(self, record: ClaimRecord, pulls: Sequence[PullRequest]) -> bool:
-        """Whether the forge knows that nothing of the task is open, so that the tombstone need not say so."""
-        ours = [pull for pull in pulls if (key_of(pull.branch) or ("",))[0] == record.task]
-        if any(pull.state is PullRequestState.OPEN for pull in ours):
-            return False
-        if record.pull is not None and record.pull not in {pull.number for pull in ours}:
-            return False
-        number = record.task.removeprefix(_ISSUE)
-        if number != record.task and number.isdecimal():
-            try:
-                return not self.forge.issue(int(number)).is_open
-            except ForgeNotFoundError:  # it may be hidden from this token
-                return False
-        # An item or a text is nowhere closed. That it was proposed keeps it from being done again.
-        return bool(ours)

@@ -25,7 +25,7 @@ _MOST_READ_CHARACTERS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class RanCommand:
     """A command that a tool ran, on one line, and how it ended."""
 
     text: str
@@ -38,7 +38,7 @@ class Command:
 
 
 @dataclass(slots=True)
-class Evidence:
+class SessionEvidence:
     """Collects from the events of a session what a pull request may claim.
 
     Attributes:
@@ -47,7 +47,7 @@ class Evidence:
     """
 
     redact: Callable[[str], str] = str
-    commands: list[Command] = field(default_factory=list)
+    commands: list[RanCommand] = field(default_factory=list)
     _running: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, event: Event) -> None:
@@ -60,7 +60,7 @@ class Evidence:
         elif isinstance(event, ToolCallEnded) and event.call_id in self._running:
             text = self._running.pop(event.call_id)
             if event.status in {CallStatus.OK, CallStatus.FAILED}:
-                self.commands.append(Command(text, event.status is CallStatus.OK))
+                self.commands.append(RanCommand(text, event.status is CallStatus.OK))
 
 
 _MOST_COMMITS = 50

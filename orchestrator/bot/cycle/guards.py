@@ -27,7 +27,7 @@ def shown_path(path: str) -> str:
     return one_line(path, limit=_LONGEST_PATH_CHARS)
 
 
-class Wording(Protocol):
+class OutgoingWording(Protocol):
     """Makes a model's words harmless where people and robots of the forge read them."""
 
     def title(self, text: str) -> str:
@@ -74,7 +74,7 @@ class Guards:
     protect: Callable[[FileChange], str | None]
     size: Callable[[Sequence[FileChange]], str | None]
     tests: Callable[[Sequence[FileChange]], TestListing]
-    wording: Wording
+    wording: OutgoingWording
 
 
 _REPORTED = 20

@@ -32,7 +32,7 @@ _FOR_SOURCE = 1_000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ShownFile:
     """A file as the template shows it."""
 
     path: str
@@ -70,7 +70,7 @@ class Library:
         """The file's text, or None where it cannot be shown."""
         if path not in self._texts:
             try:
-                self._texts[path] = text_of(await self._read(path, LARGEST_SHOWN_BYTES))
+                self._texts[path] = shown_text(await self._read(path, LARGEST_SHOWN_BYTES))
             except ToolError:
                 self._texts[path] = None
         return self._texts[path]
@@ -116,9 +116,9 @@ async def most_likely(title: str, body: str, source: str, library: Library) -> l
     return sorted(likely, key=lambda path: (-total[path], path))
 
 
-async def pages_within(library: Library, order: Sequence[str], budget: int) -> list[Page]:
+async def pages_within(library: Library, order: Sequence[str], budget: int) -> list[ShownFile]:
     """As many whole files as fit, in this order."""
-    pages: list[Page] = []
+    pages: list[ShownFile] = []
     left = budget
     for path in order:
         if library.files[path].size > 4 * left:  # UTF-8 has at most four bytes a character
@@ -126,7 +126,7 @@ async def pages_within(library: Library, order: Sequence[str], budget: int) -> l
         text = await library.page(path)
         if text is None:
             continue
-        page = Page(path, fenced(text))
+        page = ShownFile(path, fenced(text))
         if page.chars <= left:
             pages.append(page)
             left -= page.chars
@@ -156,7 +156,7 @@ def may_show(file: TrackedFile) -> bool:
     )
 
 
-def text_of(content: bytes) -> str | None:
+def shown_text(content: bytes) -> str | None:
     """The text of a file as it is shown, or None where it is not UTF-8, binary, or made by a program."""
     if b"\0" in content:
         return None

@@ -189,7 +189,7 @@ class CycleParts:
     stop: Stop
     tasks: TaskSource
     claimer: Claimer | None
-    recovery: Recovery | None
+    recovery: RunRecovery | None
     budget: CycleBudget
     least: Caps
     verifier: Callable[[Clone], Verifier | None] | None = None
@@ -215,7 +215,7 @@ class CycleStart:
     parts: Callable[[str | None], tuple[CycleParts, Sequence[str]]]
 
 
-class Recovery(Protocol):
+class RunRecovery(Protocol):
     """Repairs what runs of this machine left that were killed."""
 
     def recover(self) -> Collection[str]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from orchestrator.bot.coordination.claims import Lease
-    from orchestrator.bot.cycle.evidence import Evidence, ModelCommits
+    from orchestrator.bot.cycle.evidence import ModelCommits, SessionEvidence
     from orchestrator.bot.cycle.guards import Guards
     from orchestrator.bot.cycle.parts import Attempt
     from orchestrator.bot.cycle.repository_rules import RepositoryRules
@@ -79,7 +79,7 @@ class Proposer:
     """
 
     attempt: Attempt
-    evidence: Evidence
+    evidence: SessionEvidence
     verification: Verification
     rules: RepositoryRules
     cost: Callable[[], str]
@@ -535,7 +535,7 @@ class Attachments:
             "cycle/held_changes",
             held=[self._line(item) for item in outcome.held[:_MOST_LISTED]],
             more=max(len(outcome.held) - _MOST_LISTED, 0),
-            patch=quoted(patch) if self._survives(patch, outcome.held_patch) else None,
+            patch=quoted_patch(patch) if self._survives(patch, outcome.held_patch) else None,
             run=self.run,
         )
 
@@ -547,7 +547,7 @@ class Attachments:
         """Whether a comment shows all of the patch as it is: one that is cut or changed does not apply."""
         return (
             bool(patch)
-            and len(quoted(patch)) <= _PATCH_CHARACTERS
+            and len(quoted_patch(patch)) <= _PATCH_CHARACTERS
             and patch.encode() == raw
             and patch.splitlines() == patch.removesuffix("\n").split("\n")
             and "<!--" not in patch
@@ -556,6 +556,6 @@ class Attachments:
         )
 
 
-def quoted(text: str) -> str:
+def quoted_patch(text: str) -> str:
     """The text as a block of code in a quotation: no line of the comment begins with any of it, whoever tells lines apart."""
     return "\n".join(f"> {line}" for line in fenced(text).splitlines())

@@ -1,25 +1,23 @@
-"""Unfinished work: what a cycle leaves for the next one on its task, where it is kept, and how it is brought back."""
+"""Unfinished work: what a cycle leaves for the next one on its task and where it is kept."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import stat
 import sys
 import tempfile
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.cycle.result import Outcome, outcome_of
-from orchestrator.bot.cycle.tasks import REBASE_LABEL, TaskKind
+from orchestrator.bot.cycle.tasks import TaskKind
 from orchestrator.bot.git.base import Packed
 from orchestrator.bot.git.wip import drop_wip
 from orchestrator.bot.journal.codec import UnknownRecord, decode, encode
 from orchestrator.bot.policy.outgoing import places_of_secrets
 from orchestrator.core.cycle_events import Proposed, Proposing, WorkSaved
-from orchestrator.core.errors import ClaimLostError, JournalError, PushRejectedError, WorkspaceError
+from orchestrator.core.errors import ClaimLostError, JournalError, WorkspaceError
 from orchestrator.core.events import (
     InputReceived,
     LoopDetected,
@@ -41,9 +39,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.parts import CycleParts
     from orchestrator.bot.cycle.result import CycleResult
     from orchestrator.bot.cycle.tasks import Remark, Task
-    from orchestrator.bot.forge.base import PullRequest
-    from orchestrator.bot.git.base import Adopted, BranchState
-    from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.journal.kept import KeptWork
     from orchestrator.core.events import Event
     from orchestrator.engine.session.history import Turn
@@ -79,7 +74,7 @@ class BegunProposal:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class UnfinishedState:
     """What is known of an unfinished cycle, beside its work and its conversation.
 
     Attributes:
@@ -136,7 +131,7 @@ class Earlier:
         branch: a branch of the task that was pushed and has no pull request.
     """
 
-    state: State
+    state: UnfinishedState
     work: str | None
     reference: str
     commit: str | None
@@ -232,7 +227,9 @@ def trimmed_events(said: Sequence[Event]) -> list[Event]:
     return list(said)
 
 
-def pages_of(state: State, events: Iterable[Event], redact: Callable[[str], str]) -> dict[str, bytes]:
+def pages_of(
+    state: UnfinishedState, events: Iterable[Event], redact: Callable[[str], str]
+) -> dict[str, bytes]:
     """The files to store, without secrets."""
     lines = [json.dumps(encode(event, redact), ensure_ascii=True) for event in events]
     told = _redacted(asdict(state), redact)
@@ -270,7 +267,7 @@ def read_kept(files: Mapping[str, bytes] | None) -> tuple[Earlier, str | None] |
     """What `files_to_keep` made, and what it replaces; None where there is nothing, or it is not in form."""
     if files is None:
         return None
-    pages = read_pages(files)
+    pages = read_state_pages(files)
     try:
         facts = json.loads(files.get(_WORK_PAGE, b""))
         work, base, onto, replaces = (facts[name] for name in ("work", "base", "onto", "replaces"))
@@ -282,7 +279,7 @@ def read_kept(files: Mapping[str, bytes] | None) -> tuple[Earlier, str | None] |
     return Earlier(pages[0], work, "", None, base, pages[1], objects=packed), replaces
 
 
-def read_pages(pages: Mapping[str, bytes]) -> tuple[State, tuple[Event, ...]] | None:
+def read_state_pages(pages: Mapping[str, bytes]) -> tuple[UnfinishedState, tuple[Event, ...]] | None:
     """State and conversation. Whoever may push may have written them: what is not in form is not used."""
     try:
         state = _state(json.loads(pages.get(STATE_PAGE, b"")))
@@ -292,7 +289,7 @@ def read_pages(pages: Mapping[str, bytes]) -> tuple[State, tuple[Event, ...]] | 
     return state, events
 
 
-def _state(data: Any) -> State:
+def _state(data: Any) -> UnfinishedState:
     texts = {name: data[name] for name in ("run", "why", "model", "contract", "profile")}
     texts |= {name: data.get(name, "") for name in ("question", "question_url", "status_marker")}
     touched, attempts = tuple(data.get("touched", ())), data.get("attempts", 1)
@@ -305,7 +302,7 @@ def _state(data: Any) -> State:
     tip, begun = data.get("tip"), data.get("proposal")
     if not isinstance(tip, str | None):
         raise TypeError
-    return State(
+    return UnfinishedState(
         **texts,
         touched=touched,
         messages=messages,
@@ -486,153 +483,3 @@ def _keep(parts: CycleParts, act: Act, why: str) -> None:
     except WorkspaceError as error:
         warning = f"; run no git there: {error}"
     parts.emit(Warned(f"{why}; the clone is kept at {act.clone.tree}{warning}"))
-
-
-@dataclass(frozen=True, slots=True)
-class Brought:
-    """What is on the clone now.
-
-    Attributes:
-        paths: what differs from the base, sorted.
-        conflicts: those of them with conflict markers.
-        base_moved: the work was made on another state of the repository.
-        tip: the commit that the task's branch is expected at when it is pushed; None where there is none yet.
-        joined: the next commit merges people's branch and the base, whether or not a file is changed.
-        prints: what the pull request proposes already, and so needs no proposing: a print of each file.
-        message: of the commit that a cycle pushed and did not propose, where nothing else tells its words.
-        is_over: a later cycle proposed what the unfinished one had left.
-    """
-
-    paths: tuple[str, ...] = ()
-    conflicts: tuple[str, ...] = ()
-    base_moved: bool = False
-    tip: str | None = None
-    joined: bool = False
-    prints: Mapping[str, str] = field(default_factory=dict)
-    message: str = ""
-    is_over: bool = False
-
-    @property
-    def is_proposed(self) -> bool:
-        """Whether all of it is the pull request's, and nothing of it a cycle's unfinished work."""
-        return bool(self.joined or self.prints)
-
-    @property
-    def replays(self) -> bool:
-        """Whether it only has to be committed to bring the pull request onto its base."""
-        return self.is_proposed and not self.conflicts
-
-
-def bring(clone: Clone, task: Task, earlier: Earlier | None, author_email: str) -> Brought | str:
-    """Bring what is there. What people committed to the branch is never replaced.
-
-    Args:
-        clone: at the base's present commit, unchanged.
-        task: with its pull request, if it is about one.
-        earlier: what an unfinished cycle left; it holds the pull request's change as well.
-        author_email: whose commits are ours.
-
-    Returns:
-        What is on the clone, or why the task is left alone.
-
-    Raises:
-        PushRejectedError: the branch of a task without a pull request has commits of people.
-        WorkspaceError: git failed.
-    """
-    if task.pull is not None:
-        return _bring_pull(clone, task, task.pull, earlier, author_email)
-    if earlier is None:
-        return Brought()
-    state = _branch_state(clone, earlier.branch, earlier, author_email) if earlier.branch else None
-    if state is not None:
-        return _bring_branch(clone, earlier, state, author_email)
-    return _brought(_adopted(clone, earlier), None) if earlier.work is not None else Brought()
-
-
-def _bring_pull(
-    clone: Clone, task: Task, pull: PullRequest, earlier: Earlier | None, author_email: str
-) -> Brought | str:
-    """As `bring`, for a task about a pull request."""
-    state = _branch_state(clone, pull.branch, earlier, author_email)
-    if state is None:
-        return f"the branch {pull.branch} of {pull.url} is gone"
-    all_ours = state.is_ours or _has_only(state, author_email)
-    if not all_ours and REBASE_LABEL not in {label.lower() for label in pull.labels}:
-        return f"{pull.url} has commits of people, so it is left to them; the label {REBASE_LABEL} takes it up again"
-    if task.kind is TaskKind.UNFINISHED and earlier is not None and all_ours and not earlier.knows(state.tip):
-        return Brought(tip=state.tip, is_over=True)
-    # Several commits of ours are one cycle's that updated its pull request: they are continued.
-    if not state.is_ours and not (all_ours and earlier is not None and earlier.work is not None):
-        joined = clone.adopt_branch(pull.branch)
-        return replace(_proposed(clone, joined, joined.tip), joined=True)
-    if earlier is not None and earlier.work is not None:
-        return _brought(_adopted(clone, earlier), state.tip)
-    adopted = clone.adopt(state.tip, reference=f"refs/heads/{pull.branch}")
-    return _proposed(clone, adopted, state.tip)
-
-
-def _bring_branch(clone: Clone, earlier: Earlier, state: BranchState, author_email: str) -> Brought:
-    """As `bring`, where a cycle pushed its branch and opened no pull request."""
-    branch = earlier.branch
-    if state.complete and not state.commits_since_base:  # somebody merged it
-        merged = Brought(tip=state.tip)
-        return _brought(_adopted(clone, earlier), state.tip) if earlier.work is not None else merged
-    if not (state.is_ours or _has_only(state, author_email)):
-        theirs = (one for one in state.commits_since_base if one.committer_email != author_email)
-        whose = next((f"a commit by {one.committer_name}" for one in theirs), "commits of people")
-        message = f"branch {branch} has {whose}, which is not replaced; merge or delete the branch first"
-        raise PushRejectedError(message)
-    if earlier.work is not None and earlier.knows(state.tip):
-        return _brought(_adopted(clone, earlier), state.tip)
-    # What a later cycle pushed has in it what an earlier one had saved.
-    words = clone.message_of(state.tip)
-    if state.is_ours:
-        adopted = clone.adopt(state.tip, reference=f"refs/heads/{branch}")
-    else:
-        adopted = clone.adopt_branch(branch)
-    return replace(_brought(adopted, state.tip), message=words, joined=not state.is_ours)
-
-
-def _branch_state(
-    clone: Clone, branch: str, earlier: Earlier | None, author_email: str
-) -> BranchState | None:
-    known = [earlier.base] if earlier is not None and earlier.base else []
-    return clone.branch_state(branch, author_email, known_bases=known)
-
-
-def _adopted(clone: Clone, earlier: Earlier) -> Adopted:
-    return clone.adopt(earlier.work or "", reference=earlier.reference or None, packed=earlier.objects)
-
-
-def _has_only(state: BranchState, email: str) -> bool:
-    """Whether nobody else committed. Both addresses must be ours: whoever amends our commit stays its committer."""
-    addresses = {
-        address for one in state.commits_since_base for address in (one.committer_email, one.author_email)
-    }
-    return state.complete and bool(email) and addresses == {email}
-
-
-def _brought(adopted: Adopted, tip: str | None) -> Brought:
-    return Brought(tuple(sorted(adopted.paths)), tuple(sorted(adopted.conflicts)), adopted.base_moved, tip)
-
-
-def _proposed(clone: Clone, adopted: Adopted, tip: str) -> Brought:
-    return replace(_brought(adopted, tip), prints=prints(clone.tree, adopted.paths))
-
-
-def prints(tree: Path, paths: Iterable[str]) -> dict[str, str]:
-    """A text for each file that changes when the file does. Links are not followed, and nothing else is opened."""
-    return {path: _print(tree / path) for path in paths}
-
-
-def _print(path: Path) -> str:
-    try:
-        mode = path.lstat().st_mode
-        if stat.S_ISLNK(mode):
-            return f"link {path.readlink()}"
-        if not stat.S_ISREG(mode):
-            return "no file"
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            return f"{mode & stat.S_IXUSR} {hashlib.file_digest(file, 'sha256').hexdigest()}"
-    except OSError:
-        return "no file"

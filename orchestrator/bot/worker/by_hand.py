@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.coordination.claims import ClaimRecord, Claims, LeaseTimes
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.cycle.unfinished import State
+    from orchestrator.bot.cycle.unfinished import UnfinishedState
     from orchestrator.bot.forge.base import Forge, PullRequest
     from orchestrator.bot.journal.kept import KeptWork
     from orchestrator.core.clock import Clock
@@ -91,7 +91,7 @@ class ByHand:
         here = {key: state for key in sorted(self.kept.keys()) if (state := self._here(key)) is not None}
         return list_states(self.records, self.claims, pulls, self._as_of(), here)
 
-    def _here(self, key: str) -> State | None:
+    def _here(self, key: str) -> UnfinishedState | None:
         """What only this machine has of a task."""
         found = read_kept(self.kept.read(key))
         return found[0].state if found is not None else None

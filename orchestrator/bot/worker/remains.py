@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.bot.cycle.result import Outcome
 from orchestrator.bot.cycle.unfinished import (
     PATCH_NAME,
-    State,
+    UnfinishedState,
     conversation,
     files_to_keep,
     pages_of,
-    read_pages,
+    read_state_pages,
     trimmed_events,
     write_private,
 )
@@ -167,7 +167,7 @@ class Remains:
         said = [*(pages[1] if pages else ()), *conversation(events)]
         if pages and pages[0].run == run.id:  # killed after it had saved all that itself
             said = list(pages[1])
-        state = State(
+        state = UnfinishedState(
             run=run.id,
             why=str(Outcome.QUESTION) if run.question else CRASHED,
             model=run.start.model if run.start else "",
@@ -222,8 +222,8 @@ def _put_back(clone: Clone, work: str, reference: str) -> None:
         raise WorkspaceError("the work that it went on with conflicts with the base by now")
 
 
-def _pages_of(found: Wip | None) -> tuple[State, tuple[Event, ...]] | None:
-    return read_pages(found.pages) if found is not None and found.fault is None else None
+def _pages_of(found: Wip | None) -> tuple[UnfinishedState, tuple[Event, ...]] | None:
+    return read_state_pages(found.pages) if found is not None and found.fault is None else None
 
 
 def _was_over(events: tuple[Event, ...]) -> bool:

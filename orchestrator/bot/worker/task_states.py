@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.coordination.claim_record import CLAIMS
 from orchestrator.bot.coordination.claims import RETRY
 from orchestrator.bot.cycle.tasks import RETRY_LABEL, key_of
-from orchestrator.bot.cycle.unfinished import MOST_ATTEMPTS, State, read_pages
+from orchestrator.bot.cycle.unfinished import MOST_ATTEMPTS, UnfinishedState, read_state_pages
 from orchestrator.bot.forge.base import PullRequestState
 from orchestrator.bot.git.wip import WORK, is_key, load_wip
 from orchestrator.bot.worker.manners import has_label
@@ -86,7 +86,7 @@ class TaskState:
     kind: Kind
     claim: ClaimRecord | None = None
     pull: PullRequest | None = None
-    left: State | None = None
+    left: UnfinishedState | None = None
     wip: Wip | None = None
     is_here: bool = False
 
@@ -172,7 +172,7 @@ def state_of(  # noqa: PLR0913  all that is known of a task
     pulls: Iterable[PullRequest],
     as_of: AsOf,
     *,
-    here: State | None = None,
+    here: UnfinishedState | None = None,
 ) -> TaskState:
     """The state of one task. There is no other place that decides this.
 
@@ -184,7 +184,7 @@ def state_of(  # noqa: PLR0913  all that is known of a task
         as_of: by what the claim is judged.
         here: what only this machine has of it, or None.
     """
-    pages = read_pages(wip.pages) if wip is not None and wip.fault is None else None
+    pages = read_state_pages(wip.pages) if wip is not None and wip.fault is None else None
     left = here or (pages[0] if pages else None)
     ours = [pull for pull in pulls if (key_of(pull.branch) or ("",))[0] == key]
     pull = next((one for one in ours if one.state is PullRequestState.OPEN), ours[0] if ours else None)
@@ -201,7 +201,7 @@ def _is_retry(claim: ClaimRecord | None) -> bool:
     return claim is not None and claim.outcome == RETRY
 
 
-def _of_proposed(pull: PullRequest, claim: ClaimRecord | None, left: State | None) -> Kind:
+def _of_proposed(pull: PullRequest, claim: ClaimRecord | None, left: UnfinishedState | None) -> Kind:
     """The state of a task with a pull request of ours."""
     if pull.state is PullRequestState.CLOSED:
         return Kind.OPEN if _is_retry(claim) or has_label(pull.labels, RETRY_LABEL) else Kind.DECLINED
@@ -209,7 +209,7 @@ def _of_proposed(pull: PullRequest, claim: ClaimRecord | None, left: State | Non
     return Kind.ASKED if waits and pull.state is PullRequestState.OPEN else _OF_PULL[pull.state]
 
 
-def _of_unproposed(claim: ClaimRecord | None, left: State | None, now: datetime) -> Kind:
+def _of_unproposed(claim: ClaimRecord | None, left: UnfinishedState | None, now: datetime) -> Kind:
     """The state of a task without one."""
     if _is_retry(claim):
         return Kind.OPEN
@@ -230,7 +230,7 @@ def list_states(
     claims: Claims,
     pulls: Sequence[PullRequest],
     as_of: AsOf,
-    here: Mapping[str, State],
+    here: Mapping[str, UnfinishedState],
 ) -> list[TaskState]:
     """Every task of which something is known: a claim, unfinished work, or a pull request of ours; by key.
 

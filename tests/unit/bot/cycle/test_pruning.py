@@ -9,7 +9,8 @@ import pytest
 
 from orchestrator.bot.coordination.lease import Lease
 from orchestrator.bot.coordination.tombstones import KEPT_DAYS, remove_tombstones
-from orchestrator.bot.cycle.claim import MOST_AT_ONCE, Claimer, Pruning
+from orchestrator.bot.cycle.claim import Claimer
+from orchestrator.bot.cycle.remote_names import MOST_AT_ONCE, Pruning
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.bot.forge.base import Issue, Proposal, PullRequest, PullRequestState
 from orchestrator.bot.forge.memory import MemoryForge
