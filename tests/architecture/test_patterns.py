@@ -39,7 +39,8 @@ def risky_repeats(pattern: str) -> list[str]:
 
 def written_text(tree: ast.AST) -> list[tuple[int, str]]:
     """The strings of a module with their lines."""
-    found, pieces = [], set()
+    found: list[tuple[int, str]] = []
+    pieces: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             pieces.update(map(id, node.values))

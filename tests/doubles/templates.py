@@ -35,6 +35,6 @@ def copied(folder: Path, what: Hashable, make: Callable[[Path], object]) -> Path
 @cache
 def _root() -> Path:
     """Where the templates are, until the process ends."""
-    root = Path(tempfile.mkdtemp(prefix="pullwright-templates-", dir=_TEMPORARY))
+    root = Path(tempfile.mkdtemp(prefix="templates-of-tests-", dir=_TEMPORARY))
     atexit.register(shutil.rmtree, root, ignore_errors=True)
     return root

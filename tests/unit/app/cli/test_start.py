@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.app.cli.exit_codes import USAGE
+from tests.tables import table
 
 ROOT = Path(__file__).parents[4]
 SCRIPT = ROOT / "run_local_agent.py"
@@ -49,8 +50,8 @@ AS_SCRIPT = f"run_path({str(SCRIPT)!r}, run_name='__main__')"
 AS_MODULE = "run_module('orchestrator', run_name='__main__')"
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda path: path.name)
-@pytest.mark.parametrize("minor", [8, 10])
+@table("entry", ENTRIES, ids=lambda path: path.name)
+@table("minor", [8, 10])
 def test_an_old_python_can_read_it(minor: int, entry: Path) -> None:
     ast.parse(entry.read_text("utf-8"), feature_version=(3, minor))
 

@@ -239,7 +239,7 @@ def test_a_large_change_is_judged() -> None:
     assert not any(map(POLICY, changes))
 
 
-@pytest.mark.parametrize(
+@table(
     "path",
     [
         *(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -321,7 +322,8 @@ LARGE = [
 ]
 
 
-@table(("path", "text"), LARGE, ids=range(len(LARGE)))
+@pytest.mark.slow(reason="growth: large files of each language")
+@pytest.mark.parametrize(("path", "text"), LARGE, ids=range(len(LARGE)))
 def test_time_is_linear(path: str, text: str) -> None:
     """Where it is not, each of these takes minutes, and the suite's own limit ends it."""
     list_tests([change(path, text, text.replace("a", "b").replace("test_", "test_it_"))])

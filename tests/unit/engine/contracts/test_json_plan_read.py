@@ -274,7 +274,7 @@ def test_garbage_is_malformed() -> None:
     assert problems(reply)
 
 
-@pytest.mark.parametrize(
+@table(
     "reply",
     [
         '{"a":' * 300_000,

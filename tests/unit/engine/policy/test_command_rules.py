@@ -463,7 +463,7 @@ def test_the_attacks_that_are_refused_do_work(tmp_path: Path, command: str, *, i
     assert ("never granted" in words) if is_git else words
 
 
-@pytest.mark.parametrize("where", ["allow", "deny", "value"])
+@table("where", ["allow", "deny", "value"])
 def test_many_stars_are_matched(where: str) -> None:
     """A match that tries every way takes years."""
     stars = "*a" * 50 + "*b"

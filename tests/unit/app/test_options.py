@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import re
+
+from orchestrator.app.config.settings import Settings
+from orchestrator.app.options import KEYS, OPTIONS, Reach, choices, kind
+
+
+def test_the_kind_of_an_option_is_that_of_its_field() -> None:
+    for key in KEYS:
+        annotation = str(Settings.model_fields[key].annotation)
+        one = next(
+            (one for one in (tuple, bool, int, float) if re.search(rf"\b{one.__name__}\b", annotation)), str
+        )
+        assert kind(key) is one, key
+
+
+def test_of_choices_that_a_repository_may_tighten_the_strictest_is_first() -> None:
+    tightened = {key: choices(key) for key in KEYS if OPTIONS[key].reach is Reach.TIGHTEN and choices(key)}
+    assert tightened == {
+        "permission": ("read-only", "safe", "dangerous"),
+        "comments": ("none", "writers", "quoted"),
+        "draft": (True, False),
+        "require_tests": (True, False),
+    }
+
+
+def test_the_first_option_begins_a_group() -> None:
+    assert OPTIONS[KEYS[0]].begins
