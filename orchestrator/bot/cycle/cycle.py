@@ -43,7 +43,10 @@ _NO_TASK_WORDS = ("no task", "no_task", "no eligible", "no open task", "no more 
 
 
 async def run_cycle(start: CycleStart) -> CycleResult:
-    """Run one cycle. Whatever happens, there is a result, and work that was paid for is kept."""
+    """Run one cycle: read the rules, repair what dead runs left, claim a task, work on it, release it.
+
+    Whatever happens, there is a result, and work that was paid for is kept.
+    """
     result = CycleResult(start.run)
     before = start.forge.traffic()
     start.emit(start.event)
@@ -55,7 +58,7 @@ async def run_cycle(start: CycleStart) -> CycleResult:
         await _recover(parts)
         claimed = await claim_task(parts, pulse)
         parts = replace(parts, limits=claimed.limits or parts.limits)
-        await _story(parts, claimed, result)
+        await _work_on(parts, claimed, result)
     except asyncio.CancelledError:
         if not start.stop.requested:
             raise
@@ -93,8 +96,8 @@ async def _recover(parts: CycleParts) -> None:
         parts.claimer.dead_runs = await asyncio.to_thread(parts.recovery.recover)
 
 
-async def _story(parts: CycleParts, choice: Choice, result: CycleResult) -> None:
-    """Claimed, clone, plan and act, propose, finish."""
+async def _work_on(parts: CycleParts, choice: Choice, result: CycleResult) -> None:
+    """Clone, plan and act, finish. The session's call of `create_pull_request` verifies and proposes: see `Act`."""
     task = result.task = choice.task
     if task is None:
         result.outcome, result.reason, result.wake_at = Outcome.NO_TASK, choice.reason, choice.wake_at
