@@ -90,7 +90,7 @@ def without(guards: Guards, off: Collection[Defence]) -> Guards:
         Defence.HIDDEN_TEXT: {"words": _as_it_is, "names": _as_it_is, "output": _as_it_is},
         Defence.LEVEL: {"gate": allow_all, "shows": lambda _tool: True},
         Defence.COMMANDS: {"gate": allow_all, "shows": lambda _tool: True},
-        Defence.SECRETS: {"redact": str, "hold_back": lambda _text: False},
+        Defence.SECRETS: {"redact": str, "holds_secret": lambda _text: False},
         Defence.WORDING: {"wording": AsWritten()},
         Defence.PROTECTED_PATHS: {"protect": lambda _change: None},
         Defence.CHANGE_SIZE: {"size": lambda _changes: None},

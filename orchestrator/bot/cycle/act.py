@@ -70,7 +70,7 @@ class Act:
         self.spent_before = choice.spent_before
         said = choice.earlier.state.messages if choice.earlier else ()
         self._commits = ModelCommits(
-            self._environment, clone.base_commit, parts.guards.hold_back, self._emit, earlier=said
+            self._environment, clone.base_commit, parts.guards.holds_secret, self._emit, earlier=said
         )
         self._sanitizer = Sanitizer(parts.guards, self._emit)
         attempt = Attempt(parts, choice.task, clone, self.ledger, self._sanitizer, result, self._emit)

@@ -55,7 +55,7 @@ class Guards:
         names: the same for what is one line: titles, names of files and branches.
         output: what a tool answers, with what a reader would not see made visible.
         redact: a text without secrets.
-        hold_back: whether a text holds a secret.
+        holds_secret: whether a text holds a secret.
         gate: may a call run?
         shows: which tools exist for the model.
         protect: why the change to a path waits for a person, or None.
@@ -68,7 +68,7 @@ class Guards:
     names: Callable[[str], Cleaned]
     output: Callable[[str], Cleaned]
     redact: Callable[[str], str]
-    hold_back: Callable[[str], bool]
+    holds_secret: Callable[[str], bool]
     gate: Gate
     shows: Callable[[Tool], bool]
     protect: Callable[[FileChange], str | None]

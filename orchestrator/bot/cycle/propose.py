@@ -99,10 +99,14 @@ class Proposer:
     def __post_init__(self) -> None:
         self._attachments = Attachments(
             self.attempt.parts.forge,
-            self.attempt.parts.guards,
+            self._guards,
             self.attempt.emit,
             self.attempt.result.run or "",
         )
+
+    @property
+    def _guards(self) -> Guards:
+        return self.attempt.parts.guards
 
     @property
     def branch(self) -> str:
@@ -112,7 +116,7 @@ class Proposer:
         if self.found_branch:
             return self.found_branch
         branch = self.attempt.task.branch
-        return self.attempt.task.plain_branch if self.attempt.parts.guards.hold_back(branch) else branch
+        return self.attempt.task.plain_branch if self._guards.holds_secret(branch) else branch
 
     @property
     def has_pull_request(self) -> bool:
@@ -188,7 +192,7 @@ class Proposer:
             include_commands=self.attempt.ledger.shell_used,
             screen=Screen(
                 self._secrets,
-                self.attempt.parts.guards.protect,
+                self._guards.protect,
                 lambda changes: self._refusal(changes) or self._unreadable_once(changes, is_begun=is_begun),
             ),
         )
@@ -211,12 +215,12 @@ class Proposer:
 
     def _harmless(self, title: str, body: str) -> tuple[str, str]:
         """The words as they may leave. What is taken out of them may bring a secret together."""
-        wording = self.attempt.parts.guards.wording
+        wording = self._guards.wording
         line = wording.title(title)
         text = wording.text(body.strip(), issue=self.attempt.task.number)
         message = self._message(line, body)
         for name, texts in (("title", (title, line)), ("body", (body, text, message))):
-            if any(map(self.attempt.parts.guards.hold_back, texts)):
+            if any(map(self._guards.holds_secret, texts)):
                 self.attempt.emit(
                     Guarded(Defence.SECRETS, f"the pull request's {name} holds what looks like a secret")
                 )
@@ -228,14 +232,14 @@ class Proposer:
         return line, text
 
     def _secrets(self, diff: str) -> list[str]:
-        return places_of_secrets(diff, self.attempt.parts.guards.hold_back)
+        return places_of_secrets(diff, self._guards.holds_secret)
 
     def _refusal(self, changes: Sequence[FileChange]) -> str | None:
         """Why the whole change may not be proposed. Looks at all of it, however often it was proposed."""
-        if too_much := self.attempt.parts.guards.size(changes):
+        if too_much := self._guards.size(changes):
             self.attempt.emit(Guarded(Defence.CHANGE_SIZE, too_much))
             return too_much
-        self._tests = self.attempt.parts.guards.tests(changes)
+        self._tests = self._guards.tests(changes)
         if self._tests.notes:
             said = tuple(self._tests.lines())
             self.attempt.emit(
@@ -287,7 +291,7 @@ class Proposer:
     def _message_with_commits(self, title: str, body: str) -> str:
         """The message with what the model's own commits say, unless all of it together holds a secret."""
         message = self._message(title, body, self.commits.words(title))
-        if self.attempt.parts.guards.hold_back(message):
+        if self._guards.holds_secret(message):
             self.attempt.emit(
                 Guarded(Defence.SECRETS, "the messages of commits together hold what looks like a secret")
             )
@@ -297,15 +301,13 @@ class Proposer:
     def _message(self, title: str, body: str, commits: str = "") -> str:
         closing = f"Fixes #{self.attempt.task.number}" if self.attempt.task.number else ""
         said = (body[:_MESSAGE_CHARACTERS], commits)
-        return self.attempt.parts.guards.wording.message(
-            title, said, (closing, "\n".join(self.rules.trailers))
-        )
+        return self._guards.wording.message(title, said, (closing, "\n".join(self.rules.trailers)))
 
     def _body(self, body: str, paths: Sequence[str], head: str) -> str:
         if self.rules.template is not None:
             # Together, for a template may turn what is code in the body into words, and the other way round.
             filled = fill_template(self.rules.template, body)
-            body = self.attempt.parts.guards.wording.text(filled, issue=self.attempt.task.number)
+            body = self._guards.wording.text(filled, issue=self.attempt.task.number)
         commands = self.evidence.commands
         full = render(
             "cycle/pull_request_body",
@@ -329,7 +331,7 @@ class Proposer:
             owners=[one_line(owner, limit=_OWNER_CHARACTERS) for owner in self.rules.owners(paths)],
             starts_no_checks=self.rules.starts_no_checks,
         )
-        return f"{self.attempt.parts.guards.redact(full)}\n\n{self.attempt.task.marker}"
+        return f"{self._guards.redact(full)}\n\n{self.attempt.task.marker}"
 
     def _listed(self) -> list[str]:
         """What the change's text says of tests; where they were run, only what the runs do not tell."""
@@ -403,9 +405,7 @@ class Proposer:
             )
             return None
         self.attempt.emit(PhaseEntered(Phase.PROPOSE))
-        outcome = await self._commit(
-            staged, self._message(self.attempt.parts.guards.wording.title(pull.title), "")
-        )
+        outcome = await self._commit(staged, self._message(self._guards.wording.title(pull.title), ""))
         if not self.attempt.parts.options.dry_run:
             commit = await self._push(pull.branch)
             pull = await self._refreshed(pull, [change.path for change in outcome.changes], commit)

@@ -221,7 +221,7 @@ async def post_question(parts: CycleParts, task: Task, question: str) -> str | N
     url, guards = None, parts.guards
     words = guards.wording.comment(question, issue=None)
     # What is taken out of the words may bring a secret together.
-    if not parts.options.dry_run and not any(map(guards.hold_back, (question, words))):
+    if not parts.options.dry_run and not any(map(guards.holds_secret, (question, words))):
         has_choices = CHOICE.search(question) is not None
         place = asked_at(task)
         is_folder = parts.repository.startswith("/")  # where nobody can comment

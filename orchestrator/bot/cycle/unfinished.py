@@ -451,7 +451,7 @@ class _Saving:
             parts.emit(Warned(f"{item.path} is not in the saved work: {item.reason}"))
 
     def _secrets(self, diff: str) -> list[str]:
-        return places_of_secrets(diff, self.parts.guards.hold_back)
+        return places_of_secrets(diff, self.parts.guards.holds_secret)
 
 
 def _keep_as_patch(parts: CycleParts, act: Act, result: CycleResult, patch: bytes) -> None:
@@ -462,7 +462,7 @@ def _keep_as_patch(parts: CycleParts, act: Act, result: CycleResult, patch: byte
         except OSError:
             continue
         result.patch = str(target)
-        if parts.guards.hold_back(patch.decode("utf-8", "replace")):
+        if parts.guards.holds_secret(patch.decode("utf-8", "replace")):
             parts.emit(Warned("the saved patch holds what looks like a secret: do not publish it"))
         return
     _keep(parts, act, "no space to save the changes")

@@ -111,7 +111,7 @@ def test_every_cap_of_the_configuration_arrives_in_its_scope(tmp_path: Path) -> 
 
 
 class Machine:
-    """Cycles on one machine; the purse is made anew for each, as by another process."""
+    """Cycles on one machine; the budget is made anew for each, as by another process."""
 
     def __init__(self, folder: Path, caps: ScopeCaps, remote: Path | None = None) -> None:
         self.folder, self.caps, self.remote = folder, caps, remote
@@ -119,9 +119,9 @@ class Machine:
 
     def cycle(self) -> Cycle:
         run = f"{self.clock.now():%Y%m%d-%H%M%S}-{next(_COUNT):06x}"
-        return Cycle(self, run, self.purse())
+        return Cycle(self, run, self.budget())
 
-    def purse(self) -> CycleBudget:
+    def budget(self) -> CycleBudget:
         ledger = None
         if self.remote:
             records = opened(self.remote, self.folder)
@@ -130,8 +130,8 @@ class Machine:
 
 
 class Cycle:
-    def __init__(self, machine: Machine, run: str, purse: CycleBudget) -> None:
-        self.run, self.purse = run, purse
+    def __init__(self, machine: Machine, run: str, budget: CycleBudget) -> None:
+        self.run, self.budget = run, budget
         self.folder = create_run_folder(machine.home, run)
         self.held = ExitStack()
         self.held.enter_context(hold(self.folder))
@@ -145,13 +145,13 @@ class Cycle:
             if isinstance(event, Reserved):
                 self.journal(event)
 
-        return await self.purse.open(self.folder, task or Spent(), emit, needs)
+        return await self.budget.open(self.folder, task or Spent(), emit, needs)
 
     async def end(self, usd: float, tokens: int = 10) -> None:
         usage = Usage(tokens, 0)
         self.journal(ReplyReceived(Message.assistant("x"), FinishReason.STOP, usage, usd, "m"))
         self.journal(CycleEnded({}))
-        await self.purse.close(self.run, Spent(usd, tokens, 1.0, 1))
+        await self.budget.close(self.run, Spent(usd, tokens, 1.0, 1))
         self.journal.close()
         self.held.close()
 
