@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from orchestrator.core.errors import ConfigurationError, PullwrightError
     from orchestrator.core.messages import ToolDefinition
     from orchestrator.core.session_events import EventKind, SessionEvent
-    from orchestrator.engine.environments.docker import DockerEnvironment, FreshContainer, RunningContainer
     from orchestrator.engine.environments.local import LocalEnvironment
-    from orchestrator.engine.environments.ssh import SshEnvironment, SshTarget
     from orchestrator.engine.environments.wrappers import LoggingEnvironment, ReadOnlyEnvironment
     from orchestrator.engine.session.config import Host, SessionConfig
     from orchestrator.engine.session.gate import safe_mode
@@ -52,11 +50,6 @@ _HOMES = {
     "SessionEvent": "core.session_events",
     "EventKind": "core.session_events",
     "LocalEnvironment": "engine.environments.local",
-    "DockerEnvironment": "engine.environments.docker",
-    "FreshContainer": "engine.environments.docker",
-    "RunningContainer": "engine.environments.docker",
-    "SshEnvironment": "engine.environments.ssh",
-    "SshTarget": "engine.environments.ssh",
     "LoggingEnvironment": "engine.environments.wrappers",
     "ReadOnlyEnvironment": "engine.environments.wrappers",
     "Tool": "engine.tools.base",
@@ -72,11 +65,9 @@ _HOMES = {
 
 __all__ = [
     "ConfigurationError",
-    "DockerEnvironment",
     "Ends",
     "EventKind",
     "Failed",
-    "FreshContainer",
     "Host",
     "HttpWeb",
     "LocalEnvironment",
@@ -84,12 +75,9 @@ __all__ = [
     "Ok",
     "PullwrightError",
     "ReadOnlyEnvironment",
-    "RunningContainer",
     "Session",
     "SessionConfig",
     "SessionEvent",
-    "SshEnvironment",
-    "SshTarget",
     "Tool",
     "ToolContext",
     "ToolDefinition",

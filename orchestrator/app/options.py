@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Price,
         ProfileName,
         Report,
+        SandboxChoice,
         Texts,
         Word,
         Zone,
@@ -132,10 +133,11 @@ class Options:
     api_url: Address | None = option(
         None, "Address of a model server other than the vendor's.", ADDRESS, Reach.NEVER
     )
-    contract: Literal["json-plan", "native", "single-step"] = option(
-        "json-plan",
-        "How replies become actions: one JSON plan, the vendor's function calling, or one call a step.",
-        "json-plan, native or single-step",
+    contract: Literal["json-plan", "native", "single-step", "whole-file"] | None = option(
+        None,
+        "How replies become actions: one JSON plan, the vendor's function calling, one call a step, or the changed "
+        "file itself. If not set, whole files for a model that is known to be small, else a JSON plan.",
+        "json-plan, native, single-step or whole-file",
     )
     profile: ProfileName | None = option(
         None,
@@ -203,8 +205,11 @@ class Options:
         "Commands that run below the level dangerous, such as 'pytest *'.", ONE_LINE, Reach.NEVER
     )
     deny_command: Texts = several("Commands that never run.", ONE_LINE, Reach.TIGHTEN)
-    sandbox: Literal["auto", "off"] = option(
-        "auto", "Where commands run: in the system's sandbox, or as you.", "auto or off", Reach.TYPED
+    sandbox: SandboxChoice = option(
+        "auto",
+        "Where commands run: in the system's sandbox, in a container of an image, or as you.",
+        "auto, docker:IMAGE, podman:IMAGE or off",
+        Reach.TYPED,
     )
     sandbox_read: Texts = several(
         "Folders beside the system's that commands may read.", ONE_LINE, Reach.NEVER

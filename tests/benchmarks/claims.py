@@ -24,10 +24,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.coordination.claims import Claims, Lease, LeaseTimes
+from orchestrator.bot.coordination.claim_record import LeaseTimes
+from orchestrator.bot.coordination.claims import Claims, Lease
 from orchestrator.bot.coordination.records import Records
-from orchestrator.bot.git.credential import GitCredential
 from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.remote import GitCredential
 from orchestrator.bot.git.swap import Update
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ClaimLostError, PushRejectedError, WorkspaceError

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.base import Identity
-from orchestrator.bot.git.clone import open_clone
-from orchestrator.bot.git.credential import GitCredential
-from orchestrator.bot.git.removal import remove_folder
+from orchestrator.bot.git.folders import remove_folder
+from orchestrator.bot.git.opening import open_clone
+from orchestrator.bot.git.remote import GitCredential
 from tests.doubles.byte_counter import ByteCounter
 from tests.unit.bot.git.smart_http import SmartHttp
 

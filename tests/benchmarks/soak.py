@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from orchestrator.app.wiring.forge import Site, Source
 from orchestrator.app.wiring.program import Errand, build_program
 from orchestrator.bot.forge.github import GitHubForge, GitHubToken, Patience, api_url_for
-from orchestrator.bot.git.credential import GitCredential
+from orchestrator.bot.git.remote import GitCredential
 from tests.benchmarks.measure import slope
 from tests.doubles.github.server import GitHub
 from tests.doubles.github.trouble import GIT, REST, trouble

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.core.clock import Clock, ManualClock
 from orchestrator.core.messages import Image, Message, Role, Text, ToolCall, ToolDefinition, ToolResult
-from orchestrator.engine.models.anthropic import AnthropicWire
+from orchestrator.engine.models.anthropic.encode import AnthropicWire
 from orchestrator.engine.models.base import INVALID_ARGUMENTS, OutputSchema, Request, ToolChoice
-from orchestrator.engine.models.gemini import GeminiWire
-from orchestrator.engine.models.http import HttpModel
-from orchestrator.engine.models.openai_chat import ChatWire
-from orchestrator.engine.models.openai_responses import ResponsesWire
+from orchestrator.engine.models.gemini.encode import GeminiWire
+from orchestrator.engine.models.openai_chat.encode import ChatWire
+from orchestrator.engine.models.openai_responses.encode import ResponsesWire
+from orchestrator.engine.models.transport import HttpModel
 from tests.doubles.vendor_replies import Protocol, Thought, VendorReply, render_whole
 
 if TYPE_CHECKING:
-    from orchestrator.engine.models.retries import HttpOptions
+    from orchestrator.engine.models.transport import HttpOptions
     from orchestrator.engine.models.wire import Wire
 
 KEY = "sk-made-up-0123456789"
@@ -52,7 +52,7 @@ def wire_at(protocol: Protocol, address: str = "", model: str = "") -> Wire:
 
 def read(protocol: Protocol, reply: VendorReply) -> Message:
     """What our side makes of a reply."""
-    return wire_at(protocol).decode(render_whole(protocol, reply), Request("", ())).message
+    return wire_at(protocol).decoder(Request("", ())).read(render_whole(protocol, reply)).message
 
 
 def model_at(

@@ -14,7 +14,7 @@ from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ContextLengthError, ModelError, OverloadedError, RateLimitError
 from orchestrator.core.messages import Message, Text, ToolCall
 from orchestrator.engine.models.base import Completed, Request, Restarted, StreamEvent, TextPiece
-from orchestrator.engine.models.retries import HttpOptions
+from orchestrator.engine.models.transport import HttpOptions
 from tests.conformance.error_cases import FAILURES, TRIES
 from tests.conformance.model_cases import KEY, model_at
 from tests.doubles.sse_server import Answer, SseServer, json_answer, sse_answer

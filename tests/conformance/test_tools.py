@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.engine.environments.ssh import SshEnvironment
 from orchestrator.engine.tools import core_set, step_set
 from orchestrator.engine.tools.apply_patch import apply_patch, apply_unified_patch
 from orchestrator.engine.tools.base import Failed, Ledger, Ok, Tool, ToolContext
@@ -15,10 +13,7 @@ from orchestrator.engine.tools.search import glob, grep, list_dir
 from orchestrator.engine.tools.shell import run_shell_command
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from orchestrator.engine.environments.base import ExecutionEnvironment
-    from tests.doubles.sshd import SshServer
 
 PATCH = """\
 *** Begin Patch
@@ -97,13 +92,3 @@ async def test_the_tools_of_the_profiles_act_alike_everywhere(environment: Execu
     assert "a.py" in (await call(step_set.list_dir(), dir_path="src")).output
     assert "zwei" in (await call(core_set.shell(), command="cat src/a.py")).output
     assert "zwei" in (await call(step_set.shell_command(), command="cat a.py", workdir="src")).output
-
-
-async def test_ssh_passes_no_variable_on(ssh_server: SshServer, tmp_path: Path) -> None:
-    inherited = {**os.environ, "HOST_SECRET": "hidden", "LC_HOST": "hidden"}
-    here = SshEnvironment(ssh_server.target(tmp_path), inherited=inherited)
-    await here.initialize()
-    result = await here.exec_command("env", timeout_ms=20_000, env={"GIVEN": "value"})
-    await here.cleanup()
-    assert "GIVEN=value" in result.stdout
-    assert "hidden" not in result.stdout

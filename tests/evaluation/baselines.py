@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.evaluation.programs import Program
 
 REPLY_TOKENS = 1_024
-REPLY_SECONDS = 600.0
+REPLY_SECONDS = 3_600.0
 
 _FENCE = re.compile(r"```[\w.+-]*[ \t]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from orchestrator.bot.git.hostgit import HostGit
-from orchestrator.bot.git.trees import Trees
+from orchestrator.bot.git.objects import Trees
 from orchestrator.bot.verification.base import Change
 from orchestrator.bot.verification.runs import HostRuns, RunOptions
 from orchestrator.bot.verification.verdict import Kind, Verdict, judge

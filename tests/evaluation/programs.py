@@ -20,7 +20,7 @@ from orchestrator import LocalEnvironment
 from orchestrator.engine.environments.confinement import SandboxOptions
 from orchestrator.engine.environments.sandbox import find_sandbox
 
-TEST_SECONDS = 30
+TEST_SECONDS = 60
 """Some of the programs do not end before they are repaired."""
 
 TEST_COMMAND = f"{sys.executable} -m pytest -q -p no:cacheprovider -p no:randomly"

@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from orchestrator.bot.git.removal import remove_folder
+from orchestrator.bot.git.folders import remove_folder
 from orchestrator.core.errors import PathRefusedError, ToolError
 from orchestrator.core.git_names import is_git_name
 from orchestrator.engine.environments.confined import ConfinedTree

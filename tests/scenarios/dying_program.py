@@ -31,8 +31,8 @@ _IMPORTED_LATE = (
     "jinja2",
     "jsonschema",
     "orchestrator.bot.forge.github",
-    "orchestrator.engine.models.http",
-    "orchestrator.engine.models.openai_chat",
+    "orchestrator.engine.models.transport",
+    "orchestrator.engine.models.openai_chat.encode",
     "pathspec",
     "truststore",
 )

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.app.wiring.tasks import open_tasks
-from orchestrator.bot.coordination.claims import Claims, Lease, LeaseTimes
+from orchestrator.bot.coordination.claim_record import LeaseTimes
+from orchestrator.bot.coordination.claims import Claims, Lease
 from orchestrator.bot.coordination.records import Records
 from orchestrator.core.clock import SystemClock
 from tests.scenarios.hosted import Hosted

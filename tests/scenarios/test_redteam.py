@@ -69,8 +69,9 @@ OTHER_FORMS = ["protected-workflow", "secret-as-base64", "path-absolute", "shell
         {"contract": "native", "model": "openai:gpt-5"},
         {"contract": "native", "model": "gemini:gemini-2.5-pro"},
         {"contract": "single-step"},
+        {"contract": "whole-file"},
     ],
-    ids=["anthropic", "openai", "gemini", "single-step"],
+    ids=["anthropic", "openai", "gemini", "single-step", "whole-file"],
 )
 async def test_other_contracts_and_profiles_hold_as_well(
     name: str, flags: dict[str, str], tmp_path: Path

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import given_settings
 from orchestrator.app.cli.exit_codes import DONE, NOTHING
 from orchestrator.app.cli.text import as_json_text, one_line
-from orchestrator.bot.coordination.claim_record import spent_fields
 from orchestrator.bot.worker.task_states import Kind
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ForgeError
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from typing import TextIO
 
-    from orchestrator.bot.coordination.claims import ClaimRecord, Claims, LeaseTimes
+    from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
+    from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.worker.by_hand import ByHand
     from orchestrator.bot.worker.task_states import TaskState
     from orchestrator.core.commands import Commands
@@ -164,6 +165,6 @@ def _fields(record: ClaimRecord, now: datetime, times: LeaseTimes) -> dict[str, 
         "expires_at": record.expires_at.isoformat(),
         "outcome": record.outcome,
         "pull": record.pull,
-        "spent": spent_fields(record.spent),
+        "spent": asdict(record.spent),
         "free": record.is_free(now, times),
     }

@@ -99,6 +99,9 @@ Logins = Annotated[
 ProfileName = Annotated[str, AfterValidator(_profile)]
 Price = Annotated[str, Field(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6})?/[0-9]{1,6}(\.[0-9]{1,6})?$")]
 Duration = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,6}[smhd]$")]
+SandboxChoice = Annotated[
+    str, Field(pattern=r"^(auto|off|(docker|podman):[a-z0-9][A-Za-z0-9._/:@-]{0,254})$")
+]
 Cron = Annotated[str, Field(pattern=r"^[0-9A-Za-z*/,#-]{1,60}( [0-9A-Za-z*/,#-]{1,60}){4}$")]
 Zone = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_+/-]{0,60}$")]
 AppId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")]

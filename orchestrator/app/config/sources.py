@@ -36,8 +36,8 @@ SUITE_VARIABLES = frozenset(
     {
         "PULLWRIGHT_TEST_BASE_URL",
         "PULLWRIGHT_TEST_CHAOS",
+        "PULLWRIGHT_TEST_ENGINE",
         "PULLWRIGHT_TEST_EVERY_RECORD",
-        "PULLWRIGHT_TEST_IMAGE",
     }
 )
 """Variables of the program's own test suite; no run reads them."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from orchestrator import __version__
 from orchestrator.app.doctor.doctor_findings import Finding, Group, Probe, failed, ok, skipped, warning
 from orchestrator.app.wiring.guards import NAME_COMMANDS, open_rules, runs_anything, sandbox_options
-from orchestrator.bot.git.merging import INSTALL_GIT, LEAST_GIT
+from orchestrator.bot.git.objects import INSTALL_GIT, LEAST_GIT
 from orchestrator.bot.journal.folders import HOME_VARIABLE
 from orchestrator.bot.journal.open_runs import open_runs
 from orchestrator.bot.journal.pauses import last_pause

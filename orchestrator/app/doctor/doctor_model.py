@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from orchestrator.app.wiring.context import BuildContext
     from orchestrator.app.wiring.model import Addressed
-    from orchestrator.engine.models.presence import Presence
+    from orchestrator.engine.models.listing import Presence
 
 _LIST_SECONDS = 8.0
 _REPLY_SECONDS = 60.0
@@ -106,7 +106,7 @@ class _Model:
     @cached_property
     def presence(self) -> Presence:
         """What its server says of it."""
-        from orchestrator.engine.models.presence import look_for
+        from orchestrator.engine.models.listing import look_for
 
         named = self.named
         now = self._context.clock.now()

@@ -36,8 +36,8 @@ from orchestrator.app.wiring.testing import (
     run_options,
 )
 from orchestrator.bot.git.base import Identity
-from orchestrator.bot.git.clone import open_clone
-from orchestrator.bot.git.owner import address_key
+from orchestrator.bot.git.folders import address_key
+from orchestrator.bot.git.opening import open_clone
 from orchestrator.bot.verification.base import CaseStatus
 from orchestrator.bot.verification.suggest import hosts_of, names_each_test
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
 from orchestrator.engine.web.addresses import parse_address, public_ips
-from orchestrator.engine.web.base import Page, PageKind, SearchHit
+from orchestrator.engine.web.base import PageKind, SearchHit, WebPage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ class FakeWeb:
         hits = [SearchHit(text.split("\n", 1)[0], url, text) for url, text in self.pages.items()]
         return hits[:max_results]
 
-    async def fetch(self, url: str) -> Page:
+    async def fetch(self, url: str) -> WebPage:
         """A page.
 
         Raises:
@@ -60,7 +60,7 @@ class FakeWeb:
             raise ToolError(f"{url}: not found (404)")
         text = self.pages[url]
         kind = PageKind.HTML if text.lstrip().startswith("<") else PageKind.TEXT
-        return Page(url, kind, text)
+        return WebPage(url, kind, text)
 
     async def _resolve(self, host: str, port: int) -> Sequence[str]:
         del port

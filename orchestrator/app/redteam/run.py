@@ -177,9 +177,15 @@ async def prove(attack: Attack, user: Configured, drawn: Drawn) -> Proof:
 
 
 def _own_settings(attack: Attack, user: Configured) -> Any:
-    """The user's contract, model and profile, everything else as this attack needs it."""
+    """The user's contract, model and profile, everything else as this attack needs it.
+
+    Under `whole-file` a model can call nothing but what the host calls for it, which would stop every other attack
+    before a defence sees it. So those are tried under `json-plan`.
+    """
     kind = type(user.settings)
     kept = {name: getattr(user.settings, name) for name in ("contract", "profile", "model")}
+    if kept["contract"] == "whole-file":
+        kept["contract"] = "json-plan"
     values = {
         name: tuple(value) if isinstance(value, list) else value for name, value in attack.settings.items()
     }

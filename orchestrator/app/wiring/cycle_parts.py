@@ -18,8 +18,7 @@ from orchestrator.bot.cycle.claim import Claimer
 from orchestrator.bot.cycle.parts import CycleOptions, CycleParts
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.git.base import Identity
-from orchestrator.bot.git.clone import open_clone
-from orchestrator.bot.git.reopen import reopen_clone
+from orchestrator.bot.git.opening import open_clone, reopen_clone
 from orchestrator.bot.worker.admission import Admission
 from orchestrator.bot.worker.backlog import Backlog, Wanted
 from orchestrator.bot.worker.manners import Manners
@@ -31,6 +30,7 @@ from orchestrator.core.events import Warned
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import Native, SingleStep
+from orchestrator.engine.contracts.whole_file import WholeFile
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.models.catalog import Provider, facts
 from orchestrator.engine.models.known_models import family_of, thinks
@@ -68,7 +68,7 @@ def first_event(program: Program, run: str) -> CycleStarted:
         run,
         program.repository,
         chosen.model.name,
-        choose_contract(settings).name,
+        choose_contract(settings, chosen).name,
         rules_in_words(settings, program.sandbox),
         profile_name(settings, chosen),
         program.site.origin,
@@ -103,7 +103,7 @@ def make_parts(program: Program, run: str, folder: Path, settings: Settings) -> 
         repository=program.repository,
         forge=program.site.forge,
         model=chosen.model,
-        contract=choose_contract(settings),
+        contract=choose_contract(settings, chosen),
         open_clone=partial(_open_clone, program, run),
         environment=partial(_environment, program),
         profile=partial(cycle_profile, profile, chosen, dangerous=runs_commands(settings), web=program.web),
@@ -297,7 +297,7 @@ def _environment(program: Program, tree: Path, submodules: list[str]) -> Executi
         tree,
         clock=program.clock,
         submodules=submodules,
-        sandbox=program.sandbox or program.settings.sandbox,
+        sandbox=program.sandbox or ("off" if program.settings.sandbox == "off" else "auto"),
         on_refused=told_of_refusals(program.bus),
         own_repository=True,
     )
@@ -310,30 +310,46 @@ _FAMILY_OF_PROVIDER = {
 }
 
 
-def choose_contract(settings: Settings) -> Contract:
-    """The contract that the settings name. A cycle's session ends by `finish`, also one call a step."""
-    match settings.contract:
+def choose_contract(settings: Settings, chosen: ChosenModel) -> Contract:
+    """The contract that the settings name, or the one that suits the model.
+
+    A cycle's session ends by `finish`, also one call a step.
+    """
+    match contract_name(settings, chosen):
         case "native":
             return Native()
         case "single-step":
             return SingleStep(ends_by="finish")
+        case "whole-file":
+            return WholeFile()
         case _:
             return JsonPlan()
+
+
+def contract_name(settings: Settings, chosen: ChosenModel) -> str:
+    """The contract that the settings name; else whole files for a model that is known to be small, or JSON plans.
+
+    Where nothing may be written, a small model has JSON plans, too.
+    """
+    writes_files = chosen.is_small and settings.permission != "read-only"
+    return settings.contract or ("whole-file" if writes_files else "json-plan")
 
 
 def profile_name(settings: Settings, chosen: ChosenModel) -> str:
     """The profile that the settings name, or the one that suits contract and model.
 
-    A model that is known to be small has a profile of its own. Else one JSON plan goes with the planner, one call a step with the one-step profile, function calling
-    with the profile of the model's vendor; models of nobody that is known get the planner's tools.
+    A model that is known to be small has a profile of its own, and so have replies that are whole files. Else one JSON
+    plan goes with the planner, one call a step with the one-step profile, function calling with the profile of the
+    model's vendor; models of nobody that is known get the planner's tools.
     """
     if settings.profile:
         return settings.profile
-    if chosen.is_small:
+    contract = contract_name(settings, chosen)
+    if chosen.is_small or contract == "whole-file":
         return "small"
-    if settings.contract == "json-plan" or chosen.ref is None:
+    if contract == "json-plan" or chosen.ref is None:
         return "planner"
-    if settings.contract == "single-step":
+    if contract == "single-step":
         return "minimal"
     return family_of(chosen.ref.name) or _FAMILY_OF_PROVIDER.get(chosen.ref.provider, "planner")
 

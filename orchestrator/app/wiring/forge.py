@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.forge.github import GitHubAuth
     from orchestrator.bot.forge.local import LocalForge
-    from orchestrator.bot.git.credential import GitCredential
+    from orchestrator.bot.git.remote import GitCredential
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
 
@@ -95,7 +95,7 @@ def commands_for(site: Site, loaded: Loaded) -> Commands:
 
 def _on_github(place: OnGitHub, known: HostCredential, context: BuildContext) -> Site:
     from orchestrator.bot.forge.github import GitHubForge, Patience
-    from orchestrator.bot.git.credential import GitCredential
+    from orchestrator.bot.git.remote import GitCredential
 
     def on_wait(seconds: float, reason: str) -> None:
         context.emit(WaitStarted(seconds, reason))

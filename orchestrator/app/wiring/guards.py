@@ -158,7 +158,8 @@ def sandbox_options(settings: Settings) -> SandboxOptions:
     """What the person grants to commands in the sandbox."""
     from orchestrator.engine.environments.confinement import SandboxOptions
 
-    return SandboxOptions(settings.allow_host, settings.sandbox_read)
+    container = "" if settings.sandbox in {"auto", "off"} else settings.sandbox
+    return SandboxOptions(settings.allow_host, settings.sandbox_read, container=container)
 
 
 def told_of_refusals(emit: Emit) -> Callable[[str, str], None]:

@@ -123,19 +123,19 @@ def wire_of(ref: ModelRef, api_url: str) -> Wire:
     """The protocol that a model speaks at an address."""
     match ref.provider:
         case Provider.ANTHROPIC:
-            from orchestrator.engine.models.anthropic import AnthropicWire
+            from orchestrator.engine.models.anthropic.encode import AnthropicWire
 
             return AnthropicWire.at(api_url, ref.name)
         case Provider.GEMINI:
-            from orchestrator.engine.models.gemini import GeminiWire
+            from orchestrator.engine.models.gemini.encode import GeminiWire
 
             return GeminiWire.at(api_url, ref.name)
         case Provider.OPENAI_RESPONSES:
-            from orchestrator.engine.models.openai_responses import ResponsesWire
+            from orchestrator.engine.models.openai_responses.encode import ResponsesWire
 
             return ResponsesWire.at(api_url, ref.name)
         case _:
-            from orchestrator.engine.models.openai_chat import ChatWire
+            from orchestrator.engine.models.openai_chat.encode import ChatWire
 
             return ChatWire.at(api_url, ref.name)
 
@@ -308,8 +308,7 @@ class ModelEndpoint:
 
 def connected(ref: ModelRef, connection: ModelEndpoint, clock: Clock, on_wait: OnWait | None) -> ChosenModel:
     """A model behind its provider's protocol. Nothing is opened before the first request."""
-    from orchestrator.engine.models.http import HttpModel
-    from orchestrator.engine.models.retries import HttpOptions
+    from orchestrator.engine.models.transport import HttpModel, HttpOptions
 
     model = HttpModel(
         str(ref),

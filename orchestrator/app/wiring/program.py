@@ -30,7 +30,7 @@ from orchestrator.bot.cycle.parts import CycleStart, Stop
 from orchestrator.bot.cycle.repository_rules import RulesFile
 from orchestrator.bot.cycle.result import Outcome
 from orchestrator.bot.git.base import Identity
-from orchestrator.bot.git.create import create_repository
+from orchestrator.bot.git.local import create_repository
 from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
 from orchestrator.bot.journal.open_runs import hold
 from orchestrator.bot.journal.reader import find_run, read_run

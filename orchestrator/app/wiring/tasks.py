@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 from orchestrator.app.config import ApiKeys, load
 from orchestrator.app.wiring.context import BuildContext
 from orchestrator.app.wiring.forge import choose_site, commands_for
-from orchestrator.bot.coordination.claims import Claims, LeaseTimes
+from orchestrator.bot.coordination.claim_record import LeaseTimes
+from orchestrator.bot.coordination.claims import Claims
 from orchestrator.bot.coordination.records import Records
 from orchestrator.bot.cycle.parts import Stop
-from orchestrator.bot.git.owner import address_key
+from orchestrator.bot.git.folders import address_key
 from orchestrator.bot.journal.folders import HOME_VARIABLE, Home
 from orchestrator.bot.journal.kept import KeptWork
 from orchestrator.bot.journal.open_runs import close_run, ended_runs, hold, open_runs

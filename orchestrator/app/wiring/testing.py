@@ -11,7 +11,7 @@ from orchestrator.app.config import LOCAL_FILE
 from orchestrator.app.options import AUTO
 from orchestrator.app.wiring.guards import told_of_refusals
 from orchestrator.bot.cycle.verify import tell_runs
-from orchestrator.bot.git.owner import address_key
+from orchestrator.bot.git.folders import address_key
 from orchestrator.bot.verification.runs import HostRuns, RunOptions
 from orchestrator.bot.verification.suggest import suggest
 from orchestrator.core.events import Warned

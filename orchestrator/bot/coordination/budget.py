@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from orchestrator.bot.coordination.records import Record, Records
+    from orchestrator.bot.coordination.records import Records, RemoteRecord
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
@@ -322,7 +322,7 @@ def _fields(day: _Day) -> dict[str, Any]:
     return {"spent": asdict(day.spent), "open": {run: asdict(caps) for run, caps in day.open.items()}}
 
 
-def _parse(record: Record) -> dict[date, _Day]:
+def _parse(record: RemoteRecord) -> dict[date, _Day]:
     """What a record says. One that cannot be read says nothing about what is left: nobody may spend."""
     from pydantic import ValidationError
 

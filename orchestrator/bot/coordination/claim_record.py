@@ -3,16 +3,64 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.bot.git.failures import printable
-from orchestrator.bot.git.names import plain_key
+from orchestrator.bot.git.remote import plain_key
 from orchestrator.core.spent import Spent
 
 if TYPE_CHECKING:
-    from orchestrator.bot.coordination.records import Record
+    from orchestrator.bot.coordination.records import RemoteRecord
+
+# Years in which adding days or changing the zone is possible, and a claim is imaginable.
+_YEARS = range(2020, 9000)
+
+
+def _imaginable(moment: datetime) -> datetime:
+    if moment.year not in _YEARS:
+        raise ValueError("it is no time of a claim")
+    return moment.astimezone(UTC)
+
+
+_Moment = Annotated[AwareDatetime, AfterValidator(_imaginable)]
+_Word = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+_Words = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+_Count = Annotated[int, Field(ge=0, le=10**15)]
+_Amount = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+
+
+class _SpentForm(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    usd: _Amount | None
+    tokens: _Count
+    minutes: _Amount
+    rounds: _Count
+
+
+class ClaimForm(BaseModel):
+    """See `ClaimRecord`. Fields that it does not know are left alone: a later version may write more."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: Literal[1]
+    task: _Word
+    state: Literal["held", "released"]
+    owner: _Word
+    run: _Word
+    number: Annotated[int, Field(ge=1, le=10**15, strict=True)]
+    taken_at: _Moment
+    renewed_at: _Moment
+    expires_at: _Moment
+    outcome: _Words
+    pull: Annotated[int, Field(ge=1, le=10**15, strict=True)] | None
+    spent: _SpentForm
+    nonce: _Word
+
 
 CLAIMS = "refs/pullwright/claims/"
 UNREADABLE = "unreadable record"
@@ -47,7 +95,6 @@ class ClaimRecord:
     """Who works on a task, or what became of it.
 
     Attributes:
-        task: its key.
         state: `held`, or `released` by the one who held it or by a person.
         owner: the machine and person, as a word.
         run: the run on that machine.
@@ -113,37 +160,15 @@ def claim_message(record: ClaimRecord) -> str:
     """The commit message of a claim."""
     what = "held" if record.state == "held" else f"released ({record.outcome})"
     line = f"pullwright: {record.task} {what} by {record.owner}/{record.run}, number {record.number}"
-    fields = {
-        "version": _VERSION,
-        "task": record.task,
-        "state": record.state,
-        "owner": record.owner,
-        "run": record.run,
-        "number": record.number,
-        "taken_at": record.taken_at.isoformat(),
-        "renewed_at": record.renewed_at.isoformat(),
-        "expires_at": record.expires_at.isoformat(),
-        "outcome": record.outcome,
-        "pull": record.pull,
-        "spent": spent_fields(record.spent),
-        "nonce": record.nonce,
-    }
-    return f"{printable(line)}\n\n{json.dumps(fields, indent=1)}\n"
+    fields = {"version": _VERSION, **asdict(record)}
+    del fields["fault"]
+    return f"{printable(line)}\n\n{json.dumps(fields, indent=1, default=datetime.isoformat)}\n"
 
 
-def spent_fields(spent: Spent) -> dict[str, Any]:
-    """What was spent, for JSON."""
-    return {"usd": spent.usd, "tokens": spent.tokens, "minutes": spent.minutes, "rounds": spent.rounds}
-
-
-def parse_claim(task: str, record: Record) -> ClaimRecord:
+def parse_claim(task: str, record: RemoteRecord) -> ClaimRecord:
     """What a record says of a task. One that cannot be read counts as held, until a person releases it."""
     if record.fault is not None:
         return _unreadable(task, record.fault)
-    from pydantic import ValidationError
-
-    from orchestrator.bot.coordination.claim_form import ClaimForm
-
     try:
         form = ClaimForm.model_validate_json(record.message.partition("\n")[2])
     except ValidationError as error:
@@ -152,20 +177,8 @@ def parse_claim(task: str, record: Record) -> ClaimRecord:
         return _unreadable(task, f"{where or 'its message'}: {first['msg']}")
     if form.task != task:
         return _unreadable(task, "it is about another task")
-    return ClaimRecord(
-        task,
-        form.state,
-        form.owner,
-        form.run,
-        form.number,
-        form.taken_at.astimezone(UTC),
-        form.renewed_at.astimezone(UTC),
-        form.expires_at.astimezone(UTC),
-        form.outcome,
-        form.pull,
-        Spent(form.spent.usd, form.spent.tokens, form.spent.minutes, form.spent.rounds),
-        form.nonce,
-    )
+    fields = form.model_dump(exclude={"version"})
+    return ClaimRecord(**fields | {"spent": Spent(**fields["spent"])})
 
 
 def _unreadable(task: str, fault: str) -> ClaimRecord:

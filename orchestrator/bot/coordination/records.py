@@ -8,13 +8,19 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
-from orchestrator.bot.coordination.record_objects import fetch_all, look, read_pages, read_texts
-from orchestrator.bot.coordination.record_writing import write_record
-from orchestrator.bot.coordination.scratch import GIT_DIR, Scratch, kind_of
+from orchestrator.bot.coordination.record_objects import (
+    GIT_DIR,
+    ScratchRepository,
+    fetch_all,
+    id_kind,
+    read_record_pages,
+    read_texts,
+    write_record,
+)
 from orchestrator.bot.git.failures import printable
-from orchestrator.bot.git.names import is_commit_id
-from orchestrator.bot.git.remote import parse_remote
-from orchestrator.bot.git.swap import HIDDEN, Answer, Tries, Update, push_updates
+from orchestrator.bot.git.objects import look_up
+from orchestrator.bot.git.remote import is_commit_id, parse_remote
+from orchestrator.bot.git.swap import HIDDEN, PushAnswer, Tries, Update, push_updates
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
 
@@ -22,12 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from orchestrator.bot.coordination.scratch import IdKind
-    from orchestrator.bot.git.credential import GitCredential
+    from orchestrator.bot.coordination.record_objects import IdKind
     from orchestrator.bot.git.hostgit import HostGit
+    from orchestrator.bot.git.remote import GitCredential
     from orchestrator.core.clock import Clock
 
-__all__ = ["HIDDEN", "Record", "Records"]
+__all__ = ["HIDDEN", "Records", "RemoteRecord"]
 
 _REF = re.compile(r"refs/pullwright/(?:[A-Za-z0-9][A-Za-z0-9._-]*/?)*")
 _MOST_COMMIT_BYTES = 64 * 1024
@@ -37,7 +43,7 @@ _MOST_PAGES_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RemoteRecord:
     """A commit on a hidden reference. Anybody who can push may have written it.
 
     Attributes:
@@ -61,15 +67,13 @@ class Records:
     """The hidden references of one remote. Safe for use by several threads.
 
     Nothing is contacted and nothing written before the first use. Network failures are tried again a few
-    times; what is raised after that is `RemoteUnavailableError`.
+    times; what is raised after that is `RemoteUnavailableError`. Other failures of git
+    are `WorkspaceError`.
 
     Args:
         folder: where a scratch folder for git is made; only this user should be able to enter it.
         url: a URL without a password, `user@host:path`, or a local path.
-        credential: asked for whenever the remote is contacted.
-        clock: dates the commits.
         sleep: waits that many seconds between tries; may be interrupted by raising.
-        cancelled: asked while the remote is contacted; True ends that at once.
 
     Attributes:
         remote: the address, checked.
@@ -89,7 +93,7 @@ class Records:
         cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
         self.remote = replace(parse_remote(url, credential), cancelled=cancelled)
-        self._objects = Scratch(folder)
+        self._objects = ScratchRepository(folder)
         self._clock = clock or SystemClock()
         self._sleep = sleep
         # Git writes down what is shallow, and lets only one at a time do that.
@@ -119,46 +123,35 @@ class Records:
         """References and their commits: all below a prefix that ends in `/`, else the one of that name.
 
         Raises:
-            RemoteUnavailableError: no answer, after several tries.
             WorkspaceError: the remote refused, or a name is none of ours.
         """
         return self.tips([_checked(prefix) for prefix in prefixes])
 
-    def read(self, where: str, *, pages: bool = False) -> Record | None:
-        """The record at a reference, or None where there is none; or a commit by its id.
-
-        Raises:
-            RemoteUnavailableError: no answer, after several tries.
-            WorkspaceError: the remote refused.
-        """
+    def read(self, where: str, *, pages: bool = False) -> RemoteRecord | None:
+        """The record at a reference, or None where there is none; or a commit by its id."""
         if is_commit_id(where):
             return self.read_all({"": where}, pages=pages)[""]
         found = self.list(where)
         return self.read_all(found, pages=pages).get(where)
 
-    def read_all(self, found: Mapping[str, str], *, pages: bool = False) -> dict[str, Record]:
-        """The records of what `list` gave, fetched together.
-
-        Raises:
-            RemoteUnavailableError: no answer, after several tries.
-            WorkspaceError: the remote refused.
-        """
+    def read_all(self, found: Mapping[str, str], *, pages: bool = False) -> dict[str, RemoteRecord]:
+        """The records of what `list` gave, fetched together."""
         wanted = sorted(set(found.values()))
         if not wanted:
             return {}
-        git = self._scratch(wanted[0])
+        git, doing = self._scratch(wanted[0]), f"cannot read the records of {self.remote.shown}"
         with self._fetching:
-            here = look(git, wanted)
+            here = look_up(git, wanted, doing=doing)
             missing = [commit for commit in wanted if commit not in here]
             most = _MOST_PAGES_BYTES if pages else _MOST_RECORD_BYTES
             faults = fetch_all(git, self.remote, missing, most, self.tries)
-            here |= look(git, missing)
+            here |= look_up(git, missing, doing=doing)
             texts = read_texts(git, here, _MOST_COMMIT_BYTES)
         records = {}
         for ref, commit in found.items():
             text = texts.get(commit)
             fault = faults.get(commit, "it is not there") if text is None else text.fault
-            record = Record(ref, commit, fault=fault)
+            record = RemoteRecord(ref, commit, fault=fault)
             if text is not None and fault is None:
                 record = replace(record, parent=text.parent, message=text.message)
                 record = _with_pages(git, record) if pages else record
@@ -207,9 +200,9 @@ class Records:
         while True:
             git = self._scratch(old)
             pushed = push_updates(git, self.remote, [Update(ref, old, new)], doing=doing, objects=objects)
-            if pushed.answer is Answer.MOVED:
+            if pushed.answer is PushAnswer.MOVED:
                 return True
-            if pushed.answer is Answer.STALE and first:
+            if pushed.answer is PushAnswer.STALE and first:
                 return False
             first = False
             tries.before_looking(pushed.error)
@@ -264,7 +257,7 @@ class Records:
             known: an id of the remote; empty where any kind will do; None to find the kind out first.
         """
         if known:
-            self._kind = kind_of(known)
+            self._kind = id_kind(known)
         elif self._kind is None and known is None:
             self._kind = self._find_kind()
         return self._objects.git(self._kind or "sha1")
@@ -272,7 +265,7 @@ class Records:
     def _find_kind(self) -> IdKind:
         # An id at HEAD may be missing, where HEAD names a branch that is not there. Any other will do.
         seen = self._ask(("HEAD",), self.tries()) or self._ask((), self.tries())
-        return kind_of(seen.partition(b"\t")[0].decode("ascii", "replace"))
+        return id_kind(seen.partition(b"\t")[0].decode("ascii", "replace"))
 
 
 def _checked(ref: str) -> str:
@@ -287,8 +280,8 @@ def _checked(ref: str) -> str:
     return ref
 
 
-def _with_pages(git: HostGit, record: Record) -> Record:
+def _with_pages(git: HostGit, record: RemoteRecord) -> RemoteRecord:
     try:
-        return replace(record, pages=read_pages(git, record.commit, _MOST_PAGES_BYTES))
+        return replace(record, pages=read_record_pages(git, record.commit, _MOST_PAGES_BYTES))
     except WorkspaceError as error:
-        return Record(record.ref, record.commit, fault=str(error))
+        return RemoteRecord(record.ref, record.commit, fault=str(error))

@@ -23,6 +23,7 @@ from orchestrator.core.events import PlanAccepted, Warned
 from orchestrator.core.prompts import render
 from orchestrator.core.spent import Spent
 from orchestrator.engine.contracts.fence import fenced
+from orchestrator.engine.contracts.whole_file import WholeFile
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.loop import EndKind, SessionEnd
 from orchestrator.engine.session.session import Session
@@ -40,7 +41,9 @@ if TYPE_CHECKING:
     from orchestrator.bot.verification.base import Verifier
     from orchestrator.core.events import Event
     from orchestrator.core.messages import ToolDefinition
+    from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.profiles.base import Profile
+    from orchestrator.engine.session.history import Turn
 
 
 _SECONDS_A_MINUTE = 60.0
@@ -152,14 +155,16 @@ class Act:
         parts = self._parts
         run_tests = self.verification.run_tests if self.verification.can_run else None
         profile = parts.profile(self._proposer.propose, self._ending.may_finish, run_tests)
-        turns = self._earlier.turns(*self._voice, parts.clock.now()) if self._earlier else []
+        contract = self._contract()
+        turns: list[Turn] = []
         if self._earlier:
+            turns = [] if contract.forgets else self._earlier.turns(*self._voice, parts.clock.now())
             self._tell_resumed(self._earlier, brought, len(turns))
         self._session = Session(
             profile=replace(profile, documents=()),  # the first message has them
             environment=self._environment,
             model=parts.model,
-            contract=parts.contract,
+            contract=contract,
             config=self._config(),
             host=self._host(profile),
             clock=parts.clock,
@@ -174,10 +179,19 @@ class Act:
             first = self._opening.go_on(self._earlier, brought)
         else:
             has_tool = profile.tools.get("run_tests") is not None
-            first = await self._opening.brief(
-                profile, brought, await self.verification.words(has_tool=has_tool, brief=profile.is_brief)
-            )
+            tests = await self.verification.words(has_tool=has_tool, brief=profile.is_brief)
+            is_whole_file = isinstance(contract, WholeFile)
+            first, subject = await self._opening.brief(profile, brought, tests, whole_file=is_whole_file)
+            if isinstance(contract, WholeFile):
+                contract.path, contract.tests = subject, tests
         return await self._session.run(first)
+
+    def _contract(self) -> Contract:
+        """The cycle's contract; that of whole files is one of the session's own, which learns what the task is about."""
+        contract = self._parts.contract
+        return (
+            WholeFile(title=self._task.title[:_TITLE_CHARS]) if isinstance(contract, WholeFile) else contract
+        )
 
     async def _propose_what_is_left(self, end: SessionEnd) -> None:
         """Propose, as a draft, what a model changed that ended in words, and never called for a pull request.
@@ -307,8 +321,11 @@ class Act:
     def _host(self, profile: Profile) -> Host:
         parts = self._parts
 
+        is_whole_file = isinstance(parts.contract, WholeFile)
+
         def system(shown: tuple[ToolDefinition, ...]) -> str:
-            return f"{profile.base_prompt}\n\n{parts.contract.describe(shown)}"
+            form = parts.contract.describe(shown)
+            return form if is_whole_file else f"{profile.base_prompt}\n\n{form}"
 
         return Host(
             gate=parts.guards.gate,
@@ -318,6 +335,7 @@ class Act:
             stopped=parts.stop,
             may_end=self._ending.may_end,
             is_done=self._ending.is_done,
+            wrap_up=render("cycle/last_file") if is_whole_file else "",
             # Where the form of replies is part of the prompt, nothing else stands between it and the job.
             system=None if parts.contract.text_ends or parts.contract.prunes else system,
             ledger=self.ledger,

@@ -16,9 +16,11 @@ from orchestrator.bot.cycle.library import (
     repository_map,
     size_words,
 )
+from orchestrator.bot.cycle.relevance import query_of
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.messages import Message
 from orchestrator.core.prompts import render
+from orchestrator.core.test_paths import is_test_path
 from orchestrator.engine.contracts.fence import fenced, one_line
 from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT
 from orchestrator.engine.tools.base import Order
@@ -42,15 +44,22 @@ _TASK_CHARS = 20_000
 _LEAST_TASK_CHARS = 2_000
 _SUBJECT_CHARS = 100
 _TITLE_CHARS = 300
+_MOST_SUBJECTS = 3
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
 class Briefing:
-    """The first message, and the files whose whole text is in it or empty."""
+    """The first message.
+
+    Attributes:
+        shown: the files whose whole text is in it or empty.
+        subject: the file that the task is most likely about; empty if none is shown.
+    """
 
     text: str
     shown: set[str]
+    subject: str
 
 
 async def first_message(  # noqa: PLR0913  all by name
@@ -67,6 +76,7 @@ async def first_message(  # noqa: PLR0913  all by name
     conflicts: Sequence[str] = (),
     tests: str = "",
     brief: bool = False,
+    whole_file: bool = False,
 ) -> Briefing:
     """Write the first message.
 
@@ -86,21 +96,28 @@ async def first_message(  # noqa: PLR0913  all by name
         tests: what is to be said of the project's tests.
         brief: for a small model, which loses the task among other things: no commits, no map where every file
             is shown, and no more than 12,000 characters of file text.
+        whole_file: the reply has to be a changed file, so the message has those alone that the task is about. It has
+            no word of the tests either: a small model that sees them fail copies the file as it is.
     """
     budget = min(budget, _BRIEF_CHARS) if brief else budget
     library = Library(
         [file for file in files if not _instructs(file, documents, brought)], read, documents, visible
     )
-    everything = library.fits(budget)
+    everything = library.fits(budget) and not whole_file
     likely = () if everything else await most_likely(task.title, task.body, task.source, library)
     order = sorted(library.files) if everything else likely
-    pages = await pages_within(library, order, budget)
+    if whole_file:
+        order = _subjects(task, likely or sorted(library.files))
+    pages = await pages_within(library, order, budget, languages=whole_file)
     folders = {folder for page in pages for folder in _folders_above(page.path)}
     instructions_bytes = min(INSTRUCTIONS_BYTES, budget)
     instructions, whole, cut = await _instructions(library, folders, instructions_bytes)
     map_text, unlisted = repository_map(files, min(_MAP_CHARS, max(budget // 4, 500)))
+    subject = pages[0].path if pages and not everything else ""
     text = render(
-        "cycle/first",
+        "cycle/first_whole_file" if whole_file else "cycle/first",
+        subject=subject,
+        paths=[page.path for page in pages],
         task=task,
         remarks=[
             (one_line(said.author, limit=_SUBJECT_CHARS), said.trusted, fenced(said.text))
@@ -125,7 +142,24 @@ async def first_message(  # noqa: PLR0913  all by name
         tests=tests,
     )
     empty = {file.path for file in files if file.kind == "file" and file.size == 0}
-    return Briefing(text, {page.path for page in pages} | whole | empty)
+    return Briefing(text, {page.path for page in pages} | whole | empty, subject)
+
+
+def _subjects(task: Task, likely: Sequence[str]) -> list[str]:
+    """The files to be changed, the likeliest first: those that the task names, without its tests.
+
+    Where it names tests alone, they come behind the likeliest programs. The last one is the checklist that the task is
+    an item of.
+    """
+    files = [path for path in likely if path != task.source]
+    mentioned = query_of(task.title, task.body).mentions
+    named = [path for path in files if path in mentioned or path.rpartition("/")[2] in mentioned]
+    tests = [path for path in named if is_test_path(path)]
+    programs = [path for path in named if path not in tests]
+    if not programs:
+        likeliest = [path for path in files if not is_test_path(path)] or files
+        programs = list(dict.fromkeys([*likeliest[:_MOST_SUBJECTS], *tests]))
+    return [*programs, *(path for path in likely if path == task.source)]
 
 
 def _instructs(file: TrackedFile, documents: Sequence[str], brought: Sequence[str]) -> bool:
@@ -201,8 +235,16 @@ class Opening:
     files: Sequence[TrackedFile]
     environment: ExecutionEnvironment
 
-    async def brief(self, profile: Profile, brought: Brought, tests: str) -> Message:
-        """All that a model needs that knows nothing yet; `tests` is what it is told of the project's tests.
+    async def brief(
+        self, profile: Profile, brought: Brought, tests: str, *, whole_file: bool = False
+    ) -> tuple[Message, str]:
+        """All that a model needs that knows nothing yet, and the file that it is most likely about.
+
+        Args:
+            profile: the session's.
+            brought: what is changed already.
+            tests: what the model is told of the project's tests.
+            whole_file: its reply has to be a changed file.
 
         Raises:
             PullwrightError: the forge or git failed.
@@ -225,12 +267,13 @@ class Opening:
             conflicts=brought.conflicts,
             tests=tests,
             brief=profile.is_brief,
+            whole_file=whole_file,
         )
         self.attempt.ledger.shown |= briefing.shown
         text = briefing.text
-        if parts.limits.rounds == 1:
+        if parts.limits.rounds == 1 and not whole_file:
             text = f"{text}\n\n{render('agent/last_round')}"
-        return Message.user(text)
+        return Message.user(text), briefing.subject
 
     def go_on(self, earlier: Earlier, brought: Brought) -> Message:
         """What has changed since the conversation that the model has before it."""

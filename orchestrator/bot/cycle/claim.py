@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.bot.coordination.budget import Refused
-from orchestrator.bot.coordination.claims import RETRY, ClaimRecord
+from orchestrator.bot.coordination.claim_record import ClaimRecord
+from orchestrator.bot.coordination.claims import RETRY
+from orchestrator.bot.coordination.unfinished import list_wip, load_wip, wip_ref
 from orchestrator.bot.cycle.held_claim import ERROR, words_digest
 from orchestrator.bot.cycle.remote_names import HEADS, OUR_BRANCHES, Pruning, RemoteNames, ours_only, patterns
 from orchestrator.bot.cycle.tasks import (
@@ -28,7 +30,6 @@ from orchestrator.bot.cycle.unfinished import (
     read_kept,
     read_state_pages,
 )
-from orchestrator.bot.git.wip import list_wip, load_wip, wip_ref
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import ForgePermissionError, WorkspaceError
 from orchestrator.core.spent import Spent

@@ -27,6 +27,14 @@ _HEADING_CHARS = 20
 """What the template writes around a file's path and text, at most."""
 _WORTH_SHOWING = 0.25
 """A file that matches the task's words less than this part of the best one is left out."""
+_LANGUAGES = {
+    "py": "python",
+    "js": "javascript",
+    "ts": "typescript",
+    "rb": "ruby",
+    "rs": "rust",
+    "md": "markdown",
+}
 _FOR_SOURCE = 1_000.0
 """More than the words and the name of any other file are worth."""
 
@@ -116,8 +124,16 @@ async def most_likely(title: str, body: str, source: str, library: Library) -> l
     return sorted(likely, key=lambda path: (-total[path], path))
 
 
-async def pages_within(library: Library, order: Sequence[str], budget: int) -> list[ShownFile]:
-    """As many whole files as fit, in this order."""
+def _language(path: str) -> str:
+    """What Markdown calls the language of a file; its suffix where that does as well."""
+    suffix = path.rpartition("/")[2].rpartition(".")[2]
+    return _LANGUAGES.get(suffix, suffix if suffix.isalnum() and suffix.isascii() else "")
+
+
+async def pages_within(
+    library: Library, order: Sequence[str], budget: int, *, languages: bool = False
+) -> list[ShownFile]:
+    """As many whole files as fit, in this order; with `languages`, each fence names that of its file."""
     pages: list[ShownFile] = []
     left = budget
     for path in order:
@@ -126,7 +142,7 @@ async def pages_within(library: Library, order: Sequence[str], budget: int) -> l
         text = await library.page(path)
         if text is None:
             continue
-        page = ShownFile(path, fenced(text))
+        page = ShownFile(path, fenced(text, _language(path) if languages else ""))
         if page.chars <= left:
             pages.append(page)
             left -= page.chars

@@ -10,13 +10,13 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import CLAIMS, claim_ref
-from orchestrator.bot.coordination.tombstones import is_old, remove_tombstones
+from orchestrator.bot.coordination.claims import is_old, remove_tombstones
+from orchestrator.bot.coordination.unfinished import WORK, wip_ref
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, key_of
 from orchestrator.bot.forge.base import PullRequestState
 from orchestrator.bot.git.failures import printable
-from orchestrator.bot.git.names import in_the_way, is_commit_id
+from orchestrator.bot.git.remote import in_the_way, is_commit_id
 from orchestrator.bot.git.swap import HIDDEN
-from orchestrator.bot.git.wip import WORK, wip_ref
 from orchestrator.core.errors import (
     ConfigurationError,
     EmptyRepositoryError,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from datetime import datetime
 
-    from orchestrator.bot.coordination.claims import ClaimRecord
+    from orchestrator.bot.coordination.claim_record import ClaimRecord
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.forge.base import Forge, PullRequest

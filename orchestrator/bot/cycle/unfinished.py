@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.bot.coordination.unfinished import drop_wip, save_wip, wip_subject
 from orchestrator.bot.cycle.result import Outcome, outcome_of
 from orchestrator.bot.cycle.tasks import TaskKind
 from orchestrator.bot.git.base import Packed
-from orchestrator.bot.git.wip import drop_wip
 from orchestrator.bot.journal.codec import UnknownRecord, decode, encode
 from orchestrator.bot.policy.outgoing import places_of_secrets
 from orchestrator.core.cycle_events import Proposed, Proposing, WorkSaved
@@ -420,14 +420,14 @@ class _Saving:
                 self.kept.remove(self._key)
                 return
         try:
-            packed = act.clone.pack_wip(
-                self._key,
-                touched=set(act.ledger.touched),
+            made = act.clone.snapshot(
+                set(act.ledger.touched),
+                wip_subject(self._key),
                 include_commands=act.ledger.shell_used,
                 find_secrets=self._secrets,
             )
             replaces = self.earlier.commit if self.earlier else None
-            self.kept.write(self._key, files_to_keep(packed, pages, replaces))
+            self.kept.write(self._key, files_to_keep(act.clone.pack(made), pages, replaces))
         except (JournalError, WorkspaceError) as failure:
             parts.emit(Warned(f"the next cycle will not go on with the work: {failure}"))
         else:
@@ -435,7 +435,8 @@ class _Saving:
 
     def _push(self, pages: Mapping[str, bytes]) -> None:
         act, parts = self.act, self.parts
-        saved = act.clone.save_wip(
+        saved = save_wip(
+            act.clone,
             self._key,
             pages,
             touched=set(act.ledger.touched),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from orchestrator.bot.verification.base import CaseStatus, Change, RunKind, Runs
 from orchestrator.bot.verification.page import report, to_json, warning
-from orchestrator.bot.verification.verdict import Kind, describe_run, judge
+from orchestrator.bot.verification.verdict import Kind, describe_run, judge, what_went_wrong
 from orchestrator.core.cycle_events import Phase, PhaseEntered, TestRunEnded, TestRunStarted, Verified
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import PullwrightError, ToolError, WorkspaceError
@@ -32,9 +32,6 @@ _MOST_NAMED = 5
 """Tests of the task whose failure the first prompt shows."""
 _NAMED_CHARACTERS = 1_500
 _MOST_NAMED_BRIEFLY = 2
-_BRIEF_LINES, _BRIEF_CHARACTERS = 5, 400
-_PYTEST_ERROR = "E  "
-"""How pytest begins the lines that say what went wrong."""
 _MOST_LISTED = 20
 _ID_CHARACTERS = 200
 _SECONDS_A_MINUTE = 60.0
@@ -106,11 +103,7 @@ class RecordedTests:
 
 def _shown(message: str, *, brief: bool) -> str:
     """A failed test's output as far as the first prompt has it: its beginning, or what went wrong alone."""
-    if not brief:
-        return message[:_NAMED_CHARACTERS]
-    lines = message.strip().splitlines()
-    errors = [line for line in lines if line.startswith(_PYTEST_ERROR)] or lines[-_BRIEF_LINES:]
-    return "\n".join(errors[:_BRIEF_LINES])[:_BRIEF_CHARACTERS]
+    return what_went_wrong(message) if brief else message[:_NAMED_CHARACTERS]
 
 
 @dataclass(slots=True)
@@ -191,6 +184,7 @@ class Verification:
         text = render(
             "cycle/tests",
             has_tool=has_tool,
+            brief=brief,
             problem=problem,
             before=None if before is None else to_json(self._runs(before))["before"],
             named=[

@@ -1,31 +1,139 @@
-"""Earlier work brought back onto the files of a clone, by a three-way merge that runs nothing of the clone's."""
+"""Bring earlier work back onto the files of a clone, by a three-way merge that runs nothing of the clone's."""
 
 from __future__ import annotations
 
+import os
 import shutil
+from functools import cache
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.base import Adopted
-from orchestrator.bot.git.changes import differences
+from orchestrator.bot.git.branches import fetch, is_here, parents
 from orchestrator.bot.git.failures import printable, storage_errors
-from orchestrator.bot.git.fetching import fetch, is_here, parents
-from orchestrator.bot.git.merging import Merged, merge_trees, tree_of, with_markers
-from orchestrator.bot.git.names import is_commit_id
-from orchestrator.bot.git.soundness import leaving, list_entries, require_sound
-from orchestrator.bot.git.staging import Stager
+from orchestrator.bot.git.objects import (
+    Contents,
+    Merged,
+    differences,
+    list_entries,
+    merge_trees,
+    tree_of,
+    with_markers,
+)
+from orchestrator.bot.git.remote import is_commit_id
+from orchestrator.bot.git.staging import Stager, folders_above, link_stays
 from orchestrator.bot.git.swap import HIDDEN
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
 from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.git_names import MODULES_FILE, folded_name, is_git_name
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable, Iterable
 
     from orchestrator.bot.git.base import Packed
     from orchestrator.bot.git.branches import Branches
     from orchestrator.bot.git.commit import Committer
     from orchestrator.bot.git.hostgit import HostGit
     from orchestrator.bot.git.remote import Remote
+
+_READING = "cannot read what changed"
+
+
+def require_sound(git: HostGit, old: str, new: Iterable[str], *, doing: str, remedy: str = "") -> None:
+    """Refuse trees that are worse than one which is on disk already.
+
+    Args:
+        git: git on our objects.
+        old: the tree whose files are there.
+        new: the tree whose files are to be there, and others that it is made from: a merge may make what
+            is wrong with a tree look right.
+        doing: begins the message.
+        remedy: ends it.
+
+    Raises:
+        WorkspaceError: it names the first entry that may not be there.
+    """
+    trees = set(new) - {old}
+    known = unsound(list_entries(git, old, doing=_READING)) if trees else set()
+    found = {fault for tree in trees for fault in unsound(list_entries(git, tree, doing=_READING)) - known}
+    found = found or {fault for tree in trees for fault in _links_that_leave(git, old, tree)}
+    if found:
+        path, reason = min(found)
+        message = f"{doing}: {printable(path)!r} {reason}{remedy}"
+        raise WorkspaceError(message)
+
+
+def unsound(entries: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Entries that no honest tree has, each with the reason.
+
+    A link or a submodule is a wall: nothing may lie behind it, under any name that some file system takes
+    for its own.
+    """
+    # A large repository has a hundred thousand paths, made of a few thousand names.
+    key_of = cache(folded_name)
+    is_git = cache(is_git_name)
+
+    def key(path: str) -> str:
+        return "/".join(map(key_of, path.split("/")))
+
+    found: set[tuple[str, str]] = set()
+    leaves: set[str] = set()
+    walls: set[str] = set()
+    folders: dict[str, str] = {}
+    for mode, path in entries:
+        if reason := _reason_against(mode, path, is_git):
+            found.add((path, reason))
+        if path in leaves:
+            found.add((path, "is there twice"))
+        leaves.add(path)
+        if mode in {LINK_MODE, SUBMODULE_MODE}:
+            walls.add(key(path))
+        for folder in folders_above(path):
+            if folder in folders:
+                break
+            folders[folder] = path
+    for folder, path in folders.items():
+        if folder in leaves or key(folder) in walls:
+            found.add((path, "lies below something that is no folder"))
+    return found
+
+
+def _reason_against(mode: str, path: str, is_git: Callable[[str], bool]) -> str | None:
+    """Why no honest tree has an entry, by itself."""
+    parts = path.split("/")
+    if any(part in {"", ".", ".."} for part in parts) or any(map(is_git, parts)):
+        return "is not a path inside the repository"
+    if mode == LINK_MODE and is_git_name(parts[-1], MODULES_FILE):
+        return f"is a link in place of {MODULES_FILE}"
+    return None
+
+
+def leaving(tree: Path, links: Iterable[str]) -> set[str]:
+    """Those of the links on disk that lead out of the work tree, or into `.git`, in the end."""
+    root = Path(os.path.realpath(tree))
+    found = set()
+    for link in links:
+        end = Path(os.path.realpath(root / link))
+        if not end.is_relative_to(root) or any(map(is_git_name, end.relative_to(root).parts)):
+            found.add(link)
+    return found
+
+
+def _links_that_leave(git: HostGit, old: str, new: str) -> list[tuple[str, str]]:
+    listed = [
+        difference
+        for difference in differences(git, old, new)
+        if difference.new is not None and difference.new.mode == LINK_MODE
+    ]
+    contents = Contents(git, listed)
+    return [
+        (difference.path, "is a symbolic link that leaves the repository")
+        for difference in listed
+        if difference.new is not None
+        and not link_stays(difference.path, os.fsdecode(contents.target(difference.new.object_id) or b"/"))
+    ]
+
 
 _DOING = "cannot bring back earlier work"
 _RUN_AGAIN = ": another worker has brought it to an end, or saved other work there; run again"
@@ -35,18 +143,9 @@ _DEPTH_COMMITS = 3
 
 
 class Adopter:
-    """Brings changes onto the files, which nobody has changed yet.
-
-    Args:
-        files: git on our objects and the work tree.
-        committer: makes the next commit.
-        remote: where earlier work is.
-        base: the commit that was cloned.
-    """
+    """Brings changes onto the files, which nobody has changed yet."""
 
     def __init__(self, files: HostGit, committer: Committer, remote: Remote, base: str) -> None:
-        if files.git_dir is None or files.work_tree is None:
-            raise WorkspaceError("a clone needs a git directory and a work tree")
         self._files = files
         self._git = files.without_tree()
         self._committer = committer
@@ -212,7 +311,7 @@ class Adopter:
         )
 
     def _links(self, tree: str) -> list[str]:
-        return [path for mode, path in list_entries(self._git, tree) if mode == LINK_MODE]
+        return [path for mode, path in list_entries(self._git, tree, doing=_DOING) if mode == LINK_MODE]
 
 
 def _require_reference(git: HostGit, reference: str) -> None:

@@ -138,20 +138,18 @@ class BranchState:
 
 
 @dataclass(frozen=True, slots=True)
-class SavedWork:
-    """Unfinished work on the remote.
+class Snapshot:
+    """A commit of everything that was changed, which no branch has.
 
     Attributes:
-        ref: where.
-        commit: its id there: what the next save or drop expects.
-        work: the commit with the changed files, or None where none was changed.
-        left_out: what was changed and is not in it.
+        commit: it, or None where nothing was changed.
+        start: the commit before it.
+        left_out: what was changed and is not in it, sorted by path.
     """
 
-    ref: str
-    commit: str
-    work: str | None
-    left_out: tuple[LeftOut, ...] = ()
+    commit: str | None
+    start: str
+    left_out: tuple[LeftOut, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,106 @@
-"""What a branch of the remote has on top of the base, with no more of the history than that takes."""
+"""Branches of the remote: read what they have on top of the base, push, and read back."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.git.base import BranchCommit, BranchState
-from orchestrator.bot.git.fetching import fetch, parents, shallow_commits
-from orchestrator.bot.git.names import plain_branch
-from orchestrator.core.errors import WorkspaceError
+from orchestrator.bot.git.base import BranchCommit, BranchState, RemoteTip
+from orchestrator.bot.git.failures import error_for, printable, storage_errors
+from orchestrator.bot.git.remote import is_commit_id, plain_branch
+from orchestrator.bot.git.swap import PushAnswer, Update, push_updates
+from orchestrator.core.errors import PushRejectedError, WorkspaceError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from orchestrator.bot.git.hostgit import HostGit
     from orchestrator.bot.git.remote import Remote
+    from orchestrator.bot.git.swap import Fence
+
+_MOST_COMMIT_BYTES = 1_000_000
+# Of a name, and of an id that the server does not give, which says it in one of two ways.
+_MISSING = re.compile(r"couldn't find remote ref|not our ref|unadvertised object")
+
+
+def fetch(git: HostGit, remote: Remote, wanted: Mapping[str, str], depth: int, *, doing: str) -> bool:
+    """Fetch references with so many commits of their history.
+
+    Args:
+        git: git on our objects.
+        remote: where they are.
+        wanted: full names there, each with the full name that it gets here.
+        depth: commits.
+        doing: begins the message of an error.
+
+    Returns:
+        Whether all of them are there; else nothing was fetched.
+
+    Raises:
+        WorkspaceError: git failed.
+    """
+    options = ("--quiet", f"--depth={depth}", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head")
+    before = shallow_commits(git)
+    specs = [f"+{theirs}:{ours}" for theirs, ours in wanted.items()]
+    result = git.attempt("fetch", *options, "--", remote.url, *specs, doing=doing, remote=remote)
+    if result.status != 0 and _MISSING.search(result.stderr):
+        return False
+    if result.status != 0:
+        raise error_for(result.stderr, doing)
+    after = shallow_commits(git)
+    # Git cuts the history where the depth ends, even of a commit whose parents are here since the clone.
+    cut = {commit for commit in after - before if not _has_parents(git, commit, doing)}
+    if after != (kept := (after & before) | cut):
+        _write_shallow(git, kept, doing)
+    return True
+
+
+def shallow_commits(git: HostGit) -> set[str]:
+    """Commits whose parents are not here."""
+    path = git.git_dir / "shallow"
+    with storage_errors("cannot read the clone"):
+        return set(path.read_text("ascii").split()) if path.exists() else set()
+
+
+def parents(git: HostGit, commit: str, *, doing: str) -> list[str]:
+    """The parents that a commit names, whether they are here or not.
+
+    Raises:
+        WorkspaceError: the commit is not here, or far too large.
+    """
+    size = git.run("cat-file", "-s", commit, doing=doing)
+    if int(size) > _MOST_COMMIT_BYTES:
+        message = f"{doing}: the commit {commit} is too large"
+        raise WorkspaceError(message)
+    head, _, _ = git.run("cat-file", "commit", commit, doing=doing).partition(b"\n\n")
+    lines = [line.split(b" ") for line in head.split(b"\n")]
+    return [line[1].decode("ascii") for line in lines if line[0] == b"parent"]
+
+
+def is_here(git: HostGit, commit: str, *, doing: str) -> bool:
+    """Whether the clone has a commit."""
+    return git.attempt("cat-file", "-e", f"{commit}^{{commit}}", doing=doing).status == 0
+
+
+def _has_parents(git: HostGit, commit: str, doing: str) -> bool:
+    return all(is_here(git, parent, doing=doing) for parent in parents(git, commit, doing=doing))
+
+
+def _write_shallow(git: HostGit, commits: set[str], doing: str) -> None:
+    path = git.git_dir / "shallow"
+    scratch = path.with_name("shallow.new")
+    with storage_errors(doing):
+        scratch.write_text("".join(f"{commit}\n" for commit in sorted(commits)), "ascii")
+        if commits:
+            scratch.replace(path)
+        else:
+            scratch.unlink()
+            path.unlink(missing_ok=True)
+
 
 _BRANCH = "refs/pullwright/fetched/branch"
 _BASE = "refs/pullwright/fetched/base"
+_TIP = "refs/pullwright/remote-tip"
 # The first is enough for one commit on top of one that the clone has. A branch that is further from its
 # base than the last is for people.
 _FIRST_DEPTH_COMMITS = 2
@@ -25,18 +109,13 @@ _MOST_LISTED = 1000
 
 
 class Branches:
-    """Reads branches of the remote.
-
-    Args:
-        git: git on our objects.
-        remote: where they are.
-        base: the branch that was cloned, and its commit then.
-    """
+    """Branches of the remote."""
 
     def __init__(self, git: HostGit, remote: Remote, base: tuple[str, str]) -> None:
         self._git = git
         self._remote = remote
         self._base_branch, self._base = base
+        self._pushed: dict[str, str] = {}
 
     def state(self, branch: str, email: str, known_bases: Collection[str]) -> BranchState | None:
         """See `Clone.branch_state`."""
@@ -88,6 +167,72 @@ class Branches:
             doing="cannot read a commit's message",
         )
         return shown.decode("utf-8", "replace").strip()
+
+    def remote_tip(self, branch: str) -> RemoteTip | None:
+        """See `Clone.remote_tip`."""
+        plain_branch(branch)
+        doing = f"cannot read branch {branch} of {self._remote.shown}"
+        commit = self._remote_commit(f"refs/heads/{branch}", doing)
+        if commit is None:
+            return None
+        known = self._git.attempt("cat-file", "-e", f"{commit}^{{commit}}", doing=doing)
+        if known.status != 0:
+            # Depth 1: the branch may have left the history before the commits that this clone has.
+            options = ("--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules")
+            wanted = f"+refs/heads/{branch}:{_TIP}"
+            self._git.run("fetch", *options, "--", self._remote.url, wanted, doing=doing, remote=self._remote)
+            commit = self._git.run("rev-parse", _TIP, doing=doing).decode("ascii").strip()
+        line = self._git.run(
+            *("log", "-1", "--no-walk", "--encoding=UTF-8", "--format=%ce%x00%cn", commit), doing=doing
+        )
+        email, _, name = line.decode("utf-8", "replace").rstrip("\n").partition("\0")
+        return RemoteTip(commit, email, name)
+
+    def push(self, branch: str, commit: str, *, expected: str | None, lease: Fence | None = None) -> str:
+        """See `Clone.push`."""
+        plain_branch(branch)
+        if branch == self._base_branch:
+            message = f"the change goes to a branch of its own, never to {branch}, its base"
+            raise PushRejectedError(message)
+        old = expected if expected is not None else self._pushed.get(branch, "")
+        if old and not is_commit_id(old):
+            message = f"{printable(old)!r} is not a commit id"
+            raise WorkspaceError(message)
+        doing = f"cannot push {branch} to {self._remote.shown}"
+        update = Update(f"refs/heads/{branch}", old or None, commit)
+        if lease is None:
+            found = self._push_alone(update, doing)
+        else:
+            found = lease.push(self._git, update, doing=doing)
+        if found != commit:
+            message = f"{doing}: the remote holds {found or 'nothing'} instead of {commit}"
+            raise PushRejectedError(message)
+        self._pushed[branch] = commit
+        return commit
+
+    def _push_alone(self, update: Update, doing: str) -> str | None:
+        """Push, and read back: what failed may have arrived, by an earlier try or before the connection was cut."""
+        pushed = push_updates(self._git, self._remote, [update], doing=doing)
+        try:
+            found = self._remote_commit(update.ref, doing)
+        except WorkspaceError:
+            if pushed.answer is PushAnswer.MOVED:
+                raise
+            raise pushed.error from None
+        if pushed.answer is not PushAnswer.MOVED and found != update.new:
+            raise pushed.error
+        return found
+
+    def _remote_commit(self, reference: str, doing: str) -> str | None:
+        output = self._git.run(
+            "ls-remote", "--", self._remote.url, reference, doing=doing, remote=self._remote
+        )
+        # The pattern also matches longer names that end in it.
+        for line in output.decode("utf-8", "surrogateescape").splitlines():
+            commit, _, name = line.partition("\t")
+            if name == reference:
+                return commit
+        return None
 
     def _fetch(self, branch: str, depth: int, doing: str, *, base: bool = False) -> str | None:
         """The branch's head, or None where there is no such branch."""

@@ -1,20 +1,56 @@
-"""A repository in a folder of this machine, read where it lies; nothing is written into it."""
+"""A repository in a folder of this machine: make a new one, or read one where it lies."""
 
 from __future__ import annotations
 
 import os
 import posixpath
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.git.failures import storage_errors
 from orchestrator.bot.git.hostgit import HostGit
-from orchestrator.bot.git.names import is_commit_id
+from orchestrator.bot.git.remote import is_commit_id
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.repositories import without_credential
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
+
+    from orchestrator.bot.git.base import Identity
+
+_BRANCH = "main"
+
+
+def create_repository(path: Path, files: Mapping[str, str], message: str, identity: Identity) -> None:
+    """Make a bare repository at `path` whose branch `main` holds these files.
+
+    Args:
+        path: where; must not exist.
+        files: text by relative path.
+        message: the first commit's message.
+        identity: its author.
+
+    Raises:
+        WorkspaceError: git is missing or failed, or there is no space.
+    """
+    doing = f"cannot create a repository at {path}"
+    facts = (("NAME", identity.name), ("EMAIL", identity.email))
+    who = {f"GIT_{role}_{fact}": value for role in ("AUTHOR", "COMMITTER") for fact, value in facts}
+    with storage_errors(doing), tempfile.TemporaryDirectory(prefix="pullwright-") as folder:
+        path.mkdir(parents=True)
+        tree = Path(folder)
+        start = HostGit(tree)
+        words = ("init", "--quiet", "--template=", "--bare", f"--initial-branch={_BRANCH}")
+        start.run(*words, "--", str(path), doing=doing)
+        for name, text in files.items():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            (tree / name).write_text(text, encoding="utf-8")
+        git = HostGit(tree, path, tree)
+        git.run("add", "--all", doing=doing)
+        git.run("commit", "--quiet", f"--message={message}", doing=doing, variables=who)
+
 
 _MOST_FILE_BYTES = 5_000_000
 

@@ -1,35 +1,239 @@
-"""Staging into an index: what changed, what of it is taken, and what is named instead."""
+"""Which changes are committed: paths are selected and staged, then the change is screened."""
 
 from __future__ import annotations
 
 import os
+import posixpath
+import stat
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.git.base import LeftOut
+from orchestrator.bot.git.base import CommitOutcome, LeftOut
 from orchestrator.bot.git.failures import error_for, main_line, storage_errors
 from orchestrator.bot.git.hostgit import decode_paths, encode_paths
-from orchestrator.bot.git.selection import Selection, Selector
-from orchestrator.core.changes import LINK_MODE
-from orchestrator.core.errors import DiskFullError
+from orchestrator.bot.git.objects import (
+    DIFFERENCES,
+    IGNORING,
+    Contents,
+    Difference,
+    change_index,
+    differences,
+)
+from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
+from orchestrator.core.errors import DiskFullError, WorkspaceError
+from orchestrator.core.git_names import is_git_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from orchestrator.bot.git.changes import Difference
+    from orchestrator.bot.git.base import Screen
     from orchestrator.bot.git.hostgit import HostGit
+    from orchestrator.core.changes import FileChange
+
+# GitHub refuses larger files: https://docs.github.com/en/repositories/working-with-files/managing-large-files
+_LARGEST_BYTES = 100 * 1024 * 1024
+# Of a new file that only commands made.
+_LARGE_BYTES = 1_000_000
+_DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--submodule=short", *DIFFERENCES)
+# A patch is read by people; looking for secrets in a larger one would take many seconds.
+_MOST_PATCH_BYTES = 10_000_000
+# A folder with more new files than this is build output or installed packages, however small each file is.
+_MOST_NEW_FILES = 500
+
+
+@dataclass(slots=True)
+class Selection:
+    """What is to be done with paths.
+
+    Attributes:
+        add: to be staged as they are on disk.
+        remove: to be taken out of the index.
+        left_out: to be named and not touched.
+    """
+
+    add: list[str] = field(default_factory=list)
+    remove: list[str] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Sorts changed paths into a `Selection`.
+
+    Attributes:
+        index: what is tracked, path by path, with its mode.
+    """
+
+    tree: Path
+    index: Mapping[str, str]
+
+    def select(self, touched: set[str], by_commands: set[str]) -> Selection:
+        """Judge every path once. Paths in both sets count as touched."""
+        selection = Selection()
+        crowded = self._crowded_folders(by_commands - touched)
+        selection.left_out += [
+            LeftOut(
+                f"{folder}/",
+                f"a new folder of {count} files; list it in .gitignore, or add files with a tool",
+            )
+            for folder, count in sorted(crowded.items())
+        ]
+        for path in sorted(touched | by_commands):
+            command_only = path not in touched
+            if command_only and any(parent in crowded for parent in folders_above(path)):
+                continue
+            reason = self._refusal(path) or self._judge(path, selection, command_only=command_only)
+            if reason is not None:
+                selection.left_out.append(LeftOut(path, reason))
+        return selection
+
+    def _refusal(self, path: str) -> str | None:
+        """Why a path is out whatever is there, if it is."""
+        parts = path.rstrip("/").split("/")
+        if not path or "\0" in path or path.startswith("/") or any(part in {"", ".", ".."} for part in parts):
+            return "not a path inside the repository"
+        if any(is_git_name(part) for part in parts):
+            return "inside .git"
+        for parent in folders_above(path):
+            if self.index.get(parent) == SUBMODULE_MODE:
+                return f"inside the submodule {parent}"
+        return None
+
+    def _judge(self, path: str, selection: Selection, *, command_only: bool) -> str | None:
+        """Decide by what is on disk; a text says why the path is left out."""
+        tracked = path in self.index
+        obstacle = self._obstacle(path)
+        status = _status(self.tree / path) if obstacle is None else None
+        if status is None or (
+            tracked and stat.S_ISDIR(status.st_mode) and self.index[path] != SUBMODULE_MODE
+        ):
+            if tracked:
+                selection.remove.append(path)
+                return None
+            return obstacle
+        reason = self._reason_against(path, status, tracked=tracked, command_only=command_only)
+        if reason is None:
+            selection.add.append(path)
+        return reason
+
+    def _obstacle(self, path: str) -> str | None:
+        """Why the folders above the path do not lead there, if so."""
+        for parent in reversed(folders_above(path)):
+            if (self.tree / parent).is_symlink():
+                return f"behind the symbolic link {parent}"
+        return None
+
+    def _reason_against(
+        self, path: str, status: os.stat_result, *, tracked: bool, command_only: bool
+    ) -> str | None:
+        if self.index.get(path) == SUBMODULE_MODE:
+            return "a submodule"
+        if not tracked and any(
+            os.path.lexists(self.tree / parent / ".git") for parent in folders_above(path)
+        ):
+            return "inside a nested repository"
+        if stat.S_ISREG(status.st_mode):
+            limit = _LARGE_BYTES if command_only and not tracked else _LARGEST_BYTES
+            size = status.st_size
+            return f"too large ({size:,} bytes, the limit is {limit:,})" if size > limit else None
+        if stat.S_ISLNK(status.st_mode):
+            return self._reason_against_link(path)
+        if os.path.lexists(self.tree / path / ".git"):
+            return "a nested repository"
+        return "not a regular file"
+
+    def _reason_against_link(self, path: str) -> str | None:
+        root = Path(os.path.realpath(self.tree))
+        end = Path(os.path.realpath(self.tree / path))
+        stays = link_stays(path, str((self.tree / path).readlink()))
+        if stays and end.is_relative_to(root) and not any(map(is_git_name, end.relative_to(root).parts)):
+            return None
+        return "a symbolic link that leaves the repository"
+
+    def _crowded_folders(self, paths: set[str]) -> dict[str, int]:
+        """The outermost new folders that hold too many new files, with how many."""
+        new = [path for path in paths if path not in self.index]
+        if len(new) <= _MOST_NEW_FILES:
+            return {}
+        known = {parent for path in self.index for parent in folders_above(path)}
+        counts: dict[str, int] = {}
+        for path in new:
+            outermost = next(
+                (parent for parent in reversed(folders_above(path)) if parent not in known), None
+            )
+            if outermost is not None:
+                counts[outermost] = counts.get(outermost, 0) + 1
+        return {folder: count for folder, count in counts.items() if count > _MOST_NEW_FILES}
+
+
+def link_stays(path: str, target: str) -> bool:
+    """Whether a link's text leads to a place inside the repository and not into `.git`."""
+    if target.startswith("/"):
+        return False
+    parts = posixpath.normpath(posixpath.join(posixpath.dirname(path), target)).split("/")
+    return parts[0] != ".." and not any(map(is_git_name, parts))
+
+
+def folders_above(path: str) -> list[str]:
+    """The folders above a path, the nearest first."""
+    pieces = path.rstrip("/").split("/")
+    return ["/".join(pieces[:count]) for count in range(len(pieces) - 1, 0, -1)]
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+# A link to a link to a link; further ones are nobody's habit, and a link to a folder above has no end.
+_MOST_HOPS = 3
+MOST_NAMES = 1000
+"""Of one path. Hundreds of packages may link to one licence; links can be made so that there is no end."""
+
+
+class Aliases:
+    """The names under which a file is found besides its own.
+
+    A file that an instruction file or a workflow is a link to steers as much as that.
+
+    Args:
+        targets: of the links, by path, as they are written.
+    """
+
+    def __init__(self, targets: Mapping[str, bytes]) -> None:
+        self._links: dict[str, list[str]] = {}
+        for link, target in sorted(targets.items()):
+            place = posixpath.normpath(posixpath.join(posixpath.dirname(link), os.fsdecode(target)))
+            if place != "." and not place.startswith(("/", "..")):
+                self._links.setdefault(place, []).append(link)
+
+    def of(self, path: str) -> list[str]:
+        """The other names, the nearest first; at most `MOST_NAMES` and one, which says that there are more."""
+        if not self._links:
+            return []
+        found: dict[str, None] = {}
+        names = [path]
+        for _ in range(_MOST_HOPS):
+            new = (name for known in names for name in self._hop(known) if name != path and name not in found)
+            names = list(dict.fromkeys(islice(new, MOST_NAMES + 1 - len(found))))
+            found |= dict.fromkeys(names)
+        return list(found)
+
+    def _hop(self, path: str) -> Iterator[str]:
+        for place in (path, *folders_above(path)):
+            for link in self._links.get(place, ()):
+                yield link + path[len(place) :]
+
 
 COMMITTING = "cannot commit"
-# What `update-index` prints, without failing, about a name that some system takes for `.git`.
-_IGNORING = "Ignoring path"
 
 
 class Stager:
     """Brings changes of the work tree into an index file.
-
-    Args:
-        files: git on our objects and the work tree.
-        tree: the work tree.
 
     Attributes:
         links: the links of the index that was read last, with their objects.
@@ -54,9 +258,7 @@ class Stager:
         # `XY path`: X is the index against HEAD, which is not asked here; Y is the files against the index.
         return {entry[3:].rstrip("/") for entry in decode_paths(output) if entry[1] != " "}
 
-    def stage(
-        self, index: Path, touched: set[str], *, include_commands: bool, large_limit_bytes: int
-    ) -> list[LeftOut]:
+    def stage(self, index: Path, touched: set[str], *, include_commands: bool) -> list[LeftOut]:
         """Stage the touched paths, and with `include_commands` all that changed.
 
         Returns:
@@ -65,7 +267,7 @@ class Stager:
         by_commands = self.changed(index) if include_commands else set[str]()
         tracked = self._tracked(index)
         with storage_errors(COMMITTING):
-            selection = Selector(self._tree, tracked, large_limit_bytes).select(touched, by_commands)
+            selection = Selector(self._tree, tracked).select(touched, by_commands)
         # What commands made and is ignored is not among the changes; what a tool wrote may be.
         ignored = self._ignored([path for path in selection.add if path not in tracked], index)
         selection.add = [path for path in selection.add if path not in ignored]
@@ -86,16 +288,10 @@ class Stager:
         Raises:
             WorkspaceError: git does not take one of the paths, or it is a file and a folder at once.
         """
-        # Without --replace, which would make room for an entry by removing others. With the files, as all that
-        # writes an index: git looks again at those that changed in the moment in which it was written.
-        result = self._files.attempt(
-            *("update-index", "-z", "--index-info"),
-            doing=COMMITTING,
-            stdin=b"".join(_index_line(difference) for difference in listed),
-            variables=_on(index),
-        )
-        if result.status != 0 or _IGNORING in result.stderr:
-            raise error_for(result.stderr, COMMITTING)
+        # With the files, as all that writes an index: git looks again at those that changed in the moment in
+        # which it was written.
+        before = [Difference(found.path, found.new, found.old) for found in listed]
+        change_index(self._files, index, before, doing=COMMITTING)
 
     def _tracked(self, index: Path) -> dict[str, str]:
         """Paths of the index with their modes, from lines `<mode> <object> <stage>TAB<path>`."""
@@ -143,7 +339,7 @@ class Stager:
                 stdin=encode_paths(paths),
                 variables=_on(index),
             )
-            if result.status == 0 and _IGNORING not in result.stderr:
+            if result.status == 0 and IGNORING not in result.stderr:
                 continue
             if result.status == 0:
                 taken = self._tracked(index)
@@ -165,11 +361,149 @@ def _on(index: Path) -> dict[str, str]:
     return {"GIT_INDEX_FILE": str(index)}
 
 
-def _index_line(difference: Difference) -> bytes:
-    """A line of `<mode> <object>TAB<path>`; mode 0 removes the path."""
-    old, new = difference.old, difference.new
-    if old is not None:
-        entry = f"{old.mode} {old.object_id}"
-    else:
-        entry = f"0 {'0' * len(new.object_id) if new is not None else ''}"
-    return entry.encode("ascii") + b"\t" + os.fsencode(difference.path) + b"\0"
+@dataclass(frozen=True, slots=True)
+class Screened:
+    """What `Screening.run` found.
+
+    Attributes:
+        tree: what may be committed.
+        outcome: as it is without a commit.
+        diff: what the tree changes since the base, where it was made and is the one that people are shown.
+    """
+
+    tree: str
+    outcome: CommitOutcome
+    diff: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Screening:
+    """The checks between staging and committing.
+
+    Attributes:
+        stager: writes the index.
+        base: where the pull request begins.
+        tip: what is committed already.
+        screen: the checks.
+        known: the tree of the tip and all that it changes since the base, where an earlier run found that.
+    """
+
+    git: HostGit
+    stager: Stager
+    base: str
+    tip: str
+    screen: Screen
+    known: tuple[str, tuple[FileChange, ...]] | None = None
+
+    def run(self, index: Path, left_out: list[LeftOut]) -> Screened:
+        """Judge what is staged, and take out of the index what is held.
+
+        Raises:
+            WorkspaceError: git failed, or the index still has what is held.
+        """
+        staged = tree = self.stager.write_tree(index)
+        outcome = CommitOutcome(None, [], left_out, [])
+        if self.known is not None and self.known[0] == tree:
+            changes = self.known[1]
+            return Screened(tree, replace(outcome, changes=changes, refused=self.screen.refuse(changes)))
+        new = differences(self.git, self.tip, staged)
+        whole = self._since_base(staged, new)
+        # A held path goes back to what the tip or the base has; both are among these.
+        links = self.stager.links if new else {}
+        contents = Contents(self.git, [*new, *whole], links.values())
+        aliases = Aliases({link: contents.target(object_id) for link, object_id in links.items()})
+        judged = [contents.change(difference) for difference in new]
+        held = held_paths(judged, lambda change: self._hold(change, aliases))
+        if held:
+            self.stager.restore([difference for difference in new if difference.path in held], index)
+            tree = self.stager.write_tree(index)
+            new = differences(self.git, self.tip, tree)
+            whole = self._since_base(tree, new)
+            if any(difference.path in held for difference in new):
+                message = f"{COMMITTING}: what waits for a person could not be taken out of the change"
+                raise WorkspaceError(message)
+        changes = tuple(contents.change(difference) for difference in whole)
+        waiting = [LeftOut(path, reason) for path, reason in sorted(held.items())]
+        files = [difference.path for difference in new]
+        outcome = replace(outcome, files=files, changes=changes, held=waiting)
+        # Before the search for secrets, which takes long where a change is very large.
+        if (refused := self.screen.refuse(changes)) is not None:
+            return Screened(tree, replace(outcome, refused=refused))
+        size = sum(_size(change) for change in judged if change.path in held)
+        return self._search(tree, staged, outcome, size)
+
+    def _search(self, tree: str, staged: str, outcome: CommitOutcome, held_bytes: int) -> Screened:
+        """Look for secrets in the change and in the patch of what is held, which is made here."""
+        patch = b""
+        if held_bytes > _MOST_PATCH_BYTES:
+            note = f"what waits for a person is {held_bytes:,} bytes, too many for a patch; none was made"
+            outcome.notes.append(note)
+        elif outcome.held:
+            patch = binary_patch(self.git, tree, staged)
+        searched = diff(self.git, self.tip, tree, "--text") if outcome.files else b""
+        secrets = self._secrets(searched) if searched else []
+        secrets += self._secrets(diff(self.git, tree, staged, "--text")) if patch else []
+        is_shown = outcome.files and self.tip == self.base and _is_text(outcome.changes)
+        outcome = replace(outcome, held_back=secrets, held_patch=b"" if secrets else patch)
+        return Screened(tree, outcome, searched if is_shown else None)
+
+    def _hold(self, change: FileChange, aliases: Aliases) -> str | None:
+        """Why a change waits, under its own name or another that links of the repository give it."""
+        if (reason := self.screen.hold(change)) is not None:
+            return reason
+        names = aliases.of(change.path)
+        if len(names) > MOST_NAMES:
+            return "symbolic links give it too many names"
+        judged = ((name, self.screen.hold(replace(change, path=name))) for name in names)
+        return next((f"{found}, as {name}" for name, found in judged if found is not None), None)
+
+    def _since_base(self, tree: str, new: list[Difference]) -> list[Difference]:
+        return new if self.tip == self.base else differences(self.git, self.base, tree)
+
+    def _secrets(self, text: bytes) -> list[str]:
+        return self.screen.find_secrets(text.decode("utf-8", "replace"))
+
+
+def held_paths(changes: list[FileChange], hold: Callable[[FileChange], str | None]) -> dict[str, str]:
+    """Which paths wait for a person, and why.
+
+    Where a file makes way for a folder of its name, or a folder for a file, no tree can have one half of
+    that: with one path the others are held as well.
+    """
+    held = {change.path: reason for change in changes if (reason := hold(change)) is not None}
+    pending = list(held)
+    below: dict[str, list[str]] = {}
+    for change in changes:
+        for folder in folders_above(change.path):
+            below.setdefault(folder, []).append(change.path)
+    changed = {change.path for change in changes}
+    while pending:
+        path = pending.pop()
+        for other in (*folders_above(path), *below.get(path, ())):
+            if other in changed and other not in held:
+                held[other] = f"goes together with {path}"
+                pending.append(other)
+    return held
+
+
+def _is_text(changes: Iterable[FileChange]) -> bool:
+    """Whether git takes all of it for text, so that its diff is the same with and without `--text`.
+
+    No attribute has a say in our diffs, and a NUL makes a file binary. What was not read may have one.
+    """
+    versions = [version for change in changes for version in (change.old, change.new) if version is not None]
+    return all(version.content is not None and b"\0" not in version.content for version in versions)
+
+
+def _size(change: FileChange) -> int:
+    return sum(version.size for version in (change.old, change.new) if version is not None)
+
+
+def diff(git: HostGit, old: str, new: str, *options: str, paths: Iterable[str] = ()) -> bytes:
+    """A unified diff that nothing of the clone has a say in; of everything where no path is named."""
+    return git.run(*_DIFF, *options, old, new, "--", *paths, doing="cannot make the diff")
+
+
+def binary_patch(git: HostGit, old: str, new: str) -> bytes:
+    """A patch for `git apply`, with binary files."""
+    return diff(git, old, new, "--binary", "--full-index")

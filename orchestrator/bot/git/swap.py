@@ -46,7 +46,7 @@ _HOOK_REFUSED = "hook declined"
 _BROKE = re.compile(r"internal server error|failed to report status|time-?out|timed out", re.IGNORECASE)
 
 
-class Answer(enum.Enum):
+class PushAnswer(enum.Enum):
     """What a push came to."""
 
     MOVED = "moved"
@@ -94,12 +94,12 @@ class Fence(Protocol):
 class Pushed:
     """An answer, and the error that tells it where it is none of MOVED."""
 
-    answer: Answer
+    answer: PushAnswer
     error: WorkspaceError
 
     def require_possible(self) -> None:
         """Raise the error if trying again is of no use."""
-        if self.answer is Answer.REFUSED:
+        if self.answer is PushAnswer.REFUSED:
             raise self.error
 
 
@@ -176,26 +176,26 @@ def alternates(objects: Iterable[Path]) -> Mapping[str, str]:
 
 def _judge(result: GitResult, doing: str) -> Pushed:
     if result.status == 0:
-        return Pushed(Answer.MOVED, PushRejectedError(f"{doing}: it arrived"))
+        return Pushed(PushAnswer.MOVED, PushRejectedError(f"{doing}: it arrived"))
     if _NOT_ATOMIC in result.stderr:
-        return Pushed(Answer.NOT_ATOMIC, PushRejectedError(f"{doing}: the server has no atomic push"))
+        return Pushed(PushAnswer.NOT_ATOMIC, PushRejectedError(f"{doing}: the server has no atomic push"))
     text = result.stdout.decode("utf-8", "replace")
     rejected = list(_REJECTED.finditer(text))
     reasons = [found["reason"] or found["kind"] for found in rejected]
     for found, reason in zip(rejected, reasons, strict=True):
         if not _RACED.search(reason) and not _BROKE.search(reason):
-            return Pushed(Answer.REFUSED, _rejection(found["ref"], reason, result.stderr, doing))
+            return Pushed(PushAnswer.REFUSED, _rejection(found["ref"], reason, result.stderr, doing))
     if any(_BROKE.search(reason) for reason in reasons):
         message = f"{doing}: the server did not say what it did"
-        return Pushed(Answer.UNKNOWN, RemoteUnavailableError(message))
+        return Pushed(PushAnswer.UNKNOWN, RemoteUnavailableError(message))
     if reasons:
         # In an atomic push others stand beside the stale one.
-        answer = Answer.STALE if _STALE in reasons else Answer.RACED
-        reason = _STALE if answer is Answer.STALE else reasons[0]
+        answer = PushAnswer.STALE if _STALE in reasons else PushAnswer.RACED
+        reason = _STALE if answer is PushAnswer.STALE else reasons[0]
         return Pushed(answer, _rejection("", reason, result.stderr, doing))
     error = error_for(result.stderr, doing)
     if isinstance(error, RemoteUnavailableError):
-        return Pushed(Answer.UNKNOWN, error)
+        return Pushed(PushAnswer.UNKNOWN, error)
     raise error
 
 

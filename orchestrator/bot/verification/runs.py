@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from orchestrator.bot.git.trees import Trees
+    from orchestrator.bot.git.objects import Trees
     from orchestrator.bot.verification.base import Change
     from orchestrator.bot.verification.copies import Copies
     from orchestrator.core.changes import FileChange

@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from orchestrator.bot.git.removal import remove_folder
+from orchestrator.bot.git.folders import remove_folder
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, RunKind, RunResult
 from orchestrator.bot.verification.pytest_calls import ControlTest
 from orchestrator.bot.verification.trees import folders_of

@@ -29,6 +29,11 @@ _SHOWN_FILES = 5
 _MODEL_CHARS = 6_000
 _BRIEF_CHARS = 1_500
 _MODEL_TESTS = 15
+_BRIEF_TESTS = 3
+_BRIEF_LINES, _BRIEF_OUTPUT_CHARS = 5, 400
+_PYTEST_ERROR, _PYTEST_LINE = "E  ", ">  "
+"""How pytest begins the lines that say what went wrong, and those that are the code that did."""
+_ARGUMENTS = re.compile(r"\w+ = ")
 _OUTPUT_CHARS = 1_500
 _LEAST_OUTPUT_CHARS = 200
 
@@ -153,7 +158,7 @@ class Verdict:
 
         About 6,000 characters at most; or 1,500 for a small model, which loses its task in more.
         """
-        return _for_model(self, _BRIEF_CHARS if brief else _MODEL_CHARS)
+        return _for_model(self, brief=brief)
 
 
 def judge(runs: Runs, change: Change) -> Verdict:
@@ -490,19 +495,45 @@ def _of_several(words: str) -> str:
     return re.sub(r"\w+", lambda word: _SEVERAL.get(word[0], word[0]), words)
 
 
-def _for_model(verdict: Verdict, most_chars: int) -> str:
+def _for_model(verdict: Verdict, *, brief: bool) -> str:
+    most_chars = _BRIEF_CHARS if brief else _MODEL_CHARS
+
+    def outputs(finding: Finding) -> list[str]:
+        return [what_went_wrong(output) if brief else output for output in finding.outputs]
+
     sections = [
-        (finding.kind.value, finding, list(zip(finding.tests or ("",), finding.outputs, strict=True)))
+        (finding.kind.value, finding, list(zip(finding.tests or ("",), outputs(finding), strict=True)))
         for finding in verdict.findings
         if finding.kind in _RED or _is_doubtful(finding)
     ]
-    return _within_limit("verification/verdict", sections, most_chars, verdict=verdict)
+    most_tests = _BRIEF_TESTS if brief else _MODEL_TESTS
+    return _within_limit(
+        "verification/verdict", sections, most_chars, most_tests, verdict=verdict, brief=brief
+    )
+
+
+def what_went_wrong(output: str) -> str:
+    """Of a failed test's output the few lines that say it, for a small model.
+
+    Where it is pytest's, they are the arguments of the test, the line that failed in it, and the error. Else they are
+    the last ones.
+    """
+    lines = output.strip().splitlines()
+    errors = [line for line in lines if line.startswith(_PYTEST_ERROR)]
+    if not errors:
+        return "\n".join(lines[-_BRIEF_LINES:])[-_BRIEF_OUTPUT_CHARS:]
+    failed = [place for place, line in enumerate(lines) if line.startswith(_PYTEST_LINE)][:1]
+    arguments = [line for line in lines[: failed[0]] if _ARGUMENTS.match(line)] if failed else []
+    return "\n".join([*arguments, *(lines[place] for place in failed), *errors[:_BRIEF_LINES]])[
+        :_BRIEF_OUTPUT_CHARS
+    ]
 
 
 def _within_limit(
     template: str,
     sections: Sequence[tuple[str, Any, Sequence[tuple[str, str]]]],
     most_chars: int,
+    most_tests: int = _MODEL_TESTS,
     **values: Any,
 ) -> str:
     """The template with as much of the tests' output as there is room for; the first tests have it first."""
@@ -511,9 +542,9 @@ def _within_limit(
             "kind": kind,
             "finding": finding,
             "tests": [
-                {"id": one_line(name, limit=_ID_CHARS), "output": ""} for name, _ in tests[:_MODEL_TESTS]
+                {"id": one_line(name, limit=_ID_CHARS), "output": ""} for name, _ in tests[:most_tests]
             ],
-            "more": max(len(tests) - _MODEL_TESTS, 0),
+            "more": max(len(tests) - most_tests, 0),
         }
         for kind, finding, tests in sections
     ]

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import claim_ref
-from orchestrator.bot.coordination.tombstones import remove_records
+from orchestrator.bot.coordination.claims import remove_records
+from orchestrator.bot.coordination.unfinished import load_wip, wip_ref
 from orchestrator.bot.cycle.remote_names import HEADS, OUR_BRANCHES
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Task, checklist, from_text, key_of
 from orchestrator.bot.cycle.unfinished import read_kept
 from orchestrator.bot.forge.base import PullRequestState, TokenKind
-from orchestrator.bot.git.wip import load_wip, wip_ref
 from orchestrator.bot.worker.reading import BACKLOG_FILES
 from orchestrator.bot.worker.task_states import AsOf, Kind, TaskState, list_states, state_of
 from orchestrator.core.errors import ConfigurationError, ForgeError, ForgeNotFoundError, PushRejectedError
@@ -20,7 +20,8 @@ from orchestrator.core.errors import ConfigurationError, ForgeError, ForgeNotFou
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from orchestrator.bot.coordination.claims import ClaimRecord, Claims, LeaseTimes
+    from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
+    from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.unfinished import UnfinishedState
     from orchestrator.bot.forge.base import Forge, PullRequest

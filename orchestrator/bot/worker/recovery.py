@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.coordination.claims import ClaimRecord, Lease
+from orchestrator.bot.coordination.claim_record import ClaimRecord
+from orchestrator.bot.coordination.claims import Lease
+from orchestrator.bot.coordination.unfinished import drop_wip, load_wip
 from orchestrator.bot.cycle.held_claim import WORKING_LABEL
 from orchestrator.bot.cycle.result import Outcome
-from orchestrator.bot.git.sweep import sweep
-from orchestrator.bot.git.wip import drop_wip, load_wip
+from orchestrator.bot.git.folders import sweep
 from orchestrator.bot.journal.open_runs import close_run, ended_runs, hold, is_open, open_runs
 from orchestrator.bot.journal.reader import read_run
 from orchestrator.bot.worker.remains import CRASHED

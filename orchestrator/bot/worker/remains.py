@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.bot.coordination.unfinished import load_wip, save_wip, wip_ref, wip_subject
 from orchestrator.bot.cycle.result import Outcome
 from orchestrator.bot.cycle.unfinished import (
     PATCH_NAME,
@@ -17,7 +18,6 @@ from orchestrator.bot.cycle.unfinished import (
     trimmed_events,
     write_private,
 )
-from orchestrator.bot.git.wip import load_wip, wip_ref
 from orchestrator.bot.policy.outgoing import places_of_secrets
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed
 from orchestrator.core.errors import JournalError, RemoteUnavailableError, WorkspaceError
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.coordination.claims import Lease
     from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.coordination.unfinished import Wip
     from orchestrator.bot.git.clone import Clone
-    from orchestrator.bot.git.wip import Wip
     from orchestrator.bot.journal.kept import KeptWork
     from orchestrator.bot.journal.open_runs import OpenRun
     from orchestrator.core.clock import Clock
@@ -183,7 +183,8 @@ class Remains:
         replaces = found.commit if found else None
         key = lease.record.task
         try:
-            return clone.save_wip(
+            return save_wip(
+                clone,
                 key,
                 stored,
                 touched=touched,
@@ -203,8 +204,10 @@ class Remains:
         self, key: str, clone: Clone, touched: set[str], pages: Mapping[str, bytes], replaces: str | None
     ) -> None:
         try:
-            packed = clone.pack_wip(key, touched=touched, include_commands=False, find_secrets=self._secrets)
-            self.kept.write(key, files_to_keep(packed, pages, replaces))
+            made = clone.snapshot(
+                touched, wip_subject(key), include_commands=False, find_secrets=self._secrets
+            )
+            self.kept.write(key, files_to_keep(clone.pack(made), pages, replaces))
         except (JournalError, WorkspaceError) as error:
             self.emit(Warned(f"the next cycle will not go on with the work: {error}"))
 

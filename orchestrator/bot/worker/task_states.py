@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import CLAIMS
 from orchestrator.bot.coordination.claims import RETRY
+from orchestrator.bot.coordination.unfinished import WORK, is_key, load_wip
 from orchestrator.bot.cycle.tasks import RETRY_LABEL, key_of
 from orchestrator.bot.cycle.unfinished import MOST_ATTEMPTS, UnfinishedState, read_state_pages
 from orchestrator.bot.forge.base import PullRequestState
-from orchestrator.bot.git.wip import WORK, is_key, load_wip
 from orchestrator.bot.worker.manners import has_label
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from orchestrator.bot.coordination.claims import ClaimRecord, Claims, LeaseTimes
+    from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
+    from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.coordination.unfinished import Wip
     from orchestrator.bot.forge.base import PullRequest
-    from orchestrator.bot.git.wip import Wip
     from orchestrator.core.commands import Commands
 
 

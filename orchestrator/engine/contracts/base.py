@@ -57,7 +57,7 @@ class Contract(Protocol):
 
     @property
     def name(self) -> str:
-        """`json_plan`, `native` or `single_step`."""
+        """`json_plan`, `native`, `single_step` or `whole_file`."""
 
     @property
     def running(self) -> Running:
@@ -74,6 +74,10 @@ class Contract(Protocol):
     @property
     def prunes(self) -> bool:
         """Whether the oldest part of a conversation is dropped when the model cannot read it any more."""
+
+    @property
+    def forgets(self) -> bool:
+        """Whether a request has what users said and the last reply with its answer only, not the whole conversation."""
 
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
         """The request with what this contract needs: tool definitions, or an output schema."""

@@ -8,17 +8,17 @@ _RUN_OF_BACKTICKS = re.compile(r"`{3,}")
 _SHORTEST = 3
 
 
-def fenced(text: str) -> str:
+def fenced(text: str, language: str = "") -> str:
     """The text as a Markdown block whose fence is longer than every run of backticks in it.
 
     A carriage return before a line feed is left out, and a line feed is added at the end where
-    there is none: the block shows lines, whatever ends them in the file.
+    there is none: the block shows lines, whatever ends them in the file. `language` stands behind the first fence.
     """
     lines = text.replace("\r\n", "\n")
     longest = max((len(run) for run in _RUN_OF_BACKTICKS.findall(lines)), default=_SHORTEST - 1)
     fence = "`" * (longest + 1)
     end = "" if not lines or lines.endswith("\n") else "\n"
-    return f"{fence}\n{lines}{end}{fence}"
+    return f"{fence}{language}\n{lines}{end}{fence}"
 
 
 def one_line(text: str, *, limit: int, keep: str = "") -> str:

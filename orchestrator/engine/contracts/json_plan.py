@@ -62,6 +62,11 @@ class JsonPlan:
         """No: what a plan was made from stays in sight."""
         return False
 
+    @property
+    def forgets(self) -> bool:
+        """No, for the same reason."""
+        return False
+
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
         """The request with the schema of a plan that calls only these tools."""
         return dataclasses.replace(request, output_schema=OutputSchema("plan", narrowed_schema(tools)))

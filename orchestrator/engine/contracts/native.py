@@ -46,6 +46,11 @@ class Native:
         """No: what to drop is for the host to decide."""
         return False
 
+    @property
+    def forgets(self) -> bool:
+        """No: vendors want each call and its result."""
+        return False
+
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
         """The request with the tools."""
         return dataclasses.replace(request, tools=tools, tool_choice=ToolChoice.AUTO if tools else None)

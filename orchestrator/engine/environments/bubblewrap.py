@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
 from orchestrator.engine.environments import mounts
-from orchestrator.engine.environments.command import shell
+from orchestrator.engine.environments.command import START_SECONDS, shell
 from orchestrator.engine.environments.control_group import make_group
 from orchestrator.engine.environments.hosts import host_rule
 from orchestrator.engine.environments.pipes import readable
@@ -178,14 +178,10 @@ class OpenBubblewrap:
 
     def launch(self, command: Command) -> BubblewrapLaunch:
         """See `OpenSandbox`."""
-        root, made, protections = self._place.root, [], []
-        for name in self._place.protected:
-            steps, missing = mounts.protection(root, name)
-            protections += steps
-            path = os.path.join(root, name)  # noqa: PTH118  names, joined as they are
-            if missing or self._sandbox.made[path]:
-                made.append(path)
-        request = _request(command, self._sandbox.options.limits, protections)
+        root, found = self._place.root, mounts.protections(self._place)
+        made = [one.path for one in found if one.is_missing or self._sandbox.made[one.path]]
+        steps = [step for one in found for step in one.steps(root)]
+        request = _request(command, self._sandbox.options.limits, steps)
         self._sandbox.made.update(made)
         return BubblewrapLaunch(self, self._sandbox, root, request, made)
 
@@ -289,6 +285,8 @@ def _abandon(process: subprocess.Popen[bytes], control: socket.socket | None) ->
 
 class BubblewrapLaunch:
     """A `Launch`: a request to `sandbox_init`, its answers, and the handle on the command's first process."""
+
+    start_seconds = START_SECONDS
 
     def __init__(
         self,

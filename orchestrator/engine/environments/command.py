@@ -59,6 +59,8 @@ class ProgramLaunch:
         command: its folder and variables.
     """
 
+    start_seconds = START_SECONDS
+
     def __init__(self, argv: Sequence[str], command: Command) -> None:
         self.argv, self._command = argv, command
         self._process: subprocess.Popen[bytes] | None = None
@@ -224,7 +226,7 @@ class RunningCommand:
         """Its exit code, and whether its time was over."""
         try:
             try:
-                async with asyncio.timeout(START_SECONDS):
+                async with asyncio.timeout(launch.start_seconds):
                     await launch.start(stdout, stderr)
             finally:
                 os.close(stdout)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from orchestrator.engine.environments.command import Command
 
 GIB = 1 << 30
+NICENESS = 10
+"""Of commands: what watches from outside must get its turn among thousands."""
 
 Connect: TypeAlias = "Callable[[str, int], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]"
 """Opens a connection to a named host and port. It resolves the name and refuses what is not public (OSError)."""
@@ -61,12 +63,14 @@ class SandboxOptions:
         readable: more absolute paths that commands may read.
         limits: see there.
         connect: opens connections to allowed hosts; None refuses all but public addresses.
+        container: `docker:IMAGE` or `podman:IMAGE`, in which commands run; empty for the system's own sandbox.
     """
 
     hosts: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     limits: Limits = Limits()
     connect: Connect | None = None
+    container: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,10 @@ class Place:
 
 class Launch(Protocol):
     """One command, from its start to its end. Used once."""
+
+    @property
+    def start_seconds(self) -> float:
+        """How long `start` may take; the command's own time begins after that."""
 
     @property
     def killed_for(self) -> str:
@@ -155,3 +163,17 @@ class Sandbox(Protocol):
         Raises:
             ToolError: no command may run in this place.
         """
+
+
+def limits_as_shell(limits: Limits) -> str:
+    """Shell text that sets limits of one process, where they are not lower already.
+
+    Units of `ulimit`: POSIX for `-f`, and what all shells agree on.
+    """
+    values = {
+        "-c": 0,
+        "-d": limits.memory() // 1_024,
+        "-f": limits.file_bytes // 512,
+        "-n": limits.open_files,
+    }
+    return "; ".join(f"ulimit {option} {value} 2>/dev/null || :" for option, value in values.items())

@@ -12,6 +12,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 _PREFIX = "pullwright"
 _numbers = itertools.count()
@@ -46,6 +47,16 @@ _left: set[Path] = set()
 """Groups of this program in which a process was still ending when they were closed."""
 
 
+class MemoryGroup(Protocol):
+    """Counts the memory of all processes of a command, and limits it."""
+
+    def was_full(self) -> bool:
+        """Whether the kernel ended a process because the limit was reached."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
 class ControlGroup:
     """A group. It is empty until a process comes in; those that it starts then are in it too.
 
@@ -69,11 +80,7 @@ class ControlGroup:
 
     def was_full(self) -> bool:
         """Whether the kernel ended a process because the limit was reached."""
-        with suppress(OSError):
-            lines = (self._folder / self._version.events).read_text("ascii").splitlines()
-            counts = dict(line.split() for line in lines)
-            return counts.get("oom_kill", "0") != "0"
-        return False
+        return _ended_by_kernel(self._folder / self._version.events) > 0
 
     def close(self) -> None:
         """Remove it. Where a process is still ending, one of the next groups does it."""
@@ -108,6 +115,43 @@ def make_group(
             _known[own, root] = parent, version
             return group
     return None
+
+
+class ContainerGroup:
+    """The group that an engine made for a container. What was ended before this object was made does not count."""
+
+    def __init__(self, events: Path) -> None:
+        self._events, self._before = events, _ended_by_kernel(events)
+
+    def was_full(self) -> bool:
+        """See `MemoryGroup`."""
+        return _ended_by_kernel(self._events) > self._before
+
+    def close(self) -> None:
+        """See `MemoryGroup`. The engine removes it."""
+
+
+def group_of(process: int, limit: int, *, root: str = "/sys/fs/cgroup") -> ContainerGroup | None:
+    """The group of a process, where it holds the limit; None where it does not, or cannot be seen.
+
+    Args:
+        process: its number.
+        limit: bytes.
+        root: where groups are mounted.
+    """
+    for folder, version in _parents(Path(f"/proc/{process}/cgroup"), Path(root))[:1]:
+        with suppress(OSError, ValueError):
+            if int((folder / version.limits[0]).read_text("ascii")) <= limit:
+                return ContainerGroup(folder / version.events)
+    return None
+
+
+def _ended_by_kernel(events: Path) -> int:
+    """How many processes of a group the kernel ended for want of memory."""
+    with suppress(OSError, ValueError):
+        counts = dict(line.split() for line in events.read_text("ascii").splitlines())
+        return int(counts.get("oom_kill", 0))
+    return 0
 
 
 def _parents(own: Path, root: Path) -> list[tuple[Path, _Version]]:

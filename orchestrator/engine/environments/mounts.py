@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,13 +20,16 @@ from orchestrator.engine.environments.readable import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from orchestrator.engine.environments.confinement import Place
+
 Step: TypeAlias = "tuple[Any, ...]"
 """What `sandbox_init` does before a command, by name, with arguments; texts are bytes."""
 
 HOME = "/home/sandbox"
 HOST_NAME = "sandbox"
 _SMALL_BYTES = 16 << 20
-_SHARED_BYTES = 256 << 20
+SHARED_BYTES = 256 << 20
+"""Of `/dev/shm`."""
 _COPIED_BYTES = 128 << 10
 _POINTER_BYTES = 4_096
 _PLAIN_MODE = 0o444
@@ -88,7 +92,7 @@ def scratch(size: int, more: Sequence[str] = ()) -> dict[str, tuple[int, str]]:
         more: those of tools.
     """
     own = {HOME: (size, "0700"), **dict.fromkeys(sorted(more), (size, "0700"))}
-    return {"/dev/shm": (_SHARED_BYTES, "1777"), "/tmp": (size, "1777"), "/var/tmp": (size, "1777"), **own}  # noqa: S108  private
+    return {"/dev/shm": (SHARED_BYTES, "1777"), "/tmp": (size, "1777"), "/var/tmp": (size, "1777"), **own}  # noqa: S108  private
 
 
 def own_mounts(
@@ -159,45 +163,73 @@ def accounts() -> dict[str, bytes]:
     return {path: text.encode() for path, text in texts.items()}
 
 
-def protection(root: str, name: str) -> tuple[list[Step], bool]:
+@dataclass(frozen=True, slots=True)
+class Protection:
     """How a `.git` of the clone stays as it is.
 
-    That of the root is mounted read-only. Further down a command may have put a link in the place of
-    a folder, so nothing is mounted there but an empty folder, or a copy of the file that leads to the
-    repository; and nothing is mounted on what is a link by then.
+    Attributes:
+        path: the `.git`, absolute.
+        content: what is seen in its place; None for itself, which then cannot be changed.
+        is_folder: an empty folder is seen in its place.
+        is_missing: it is not there, and an empty folder has to be made to be covered.
+    """
 
-    Returns:
-        the steps, and whether the folder is not there and will be made for the mount.
+    path: str
+    content: bytes | None = None
+    is_folder: bool = False
+    is_missing: bool = False
+
+    def steps(self, root: str) -> list[Step]:
+        """What `sandbox_init` does. Nothing is mounted on what is a link by then."""
+        place, target = os.fsencode(self.path), _handle(_FIRST_NUMBER)
+        hold: Step = ("open", place, _FIRST_NUMBER)
+        fixed: Step = ("mount", None, place, None, _CHANGE | _READ_ONLY | _PLAIN | _no_programs(root), None)
+        if self.content is None:
+            return [hold, ("mount", target, target, None, _BIND, None), fixed]
+        if self.is_folder:
+            made: list[Step] = [("folder", place)] if self.is_missing else []
+            return [*made, hold, ("mount", b"tmpfs", target, b"tmpfs", _PLAIN | _READ_ONLY, b"mode=555")]
+        copy = b"/dev/shm/copy"
+        return [
+            ("file", copy, self.content),
+            hold,
+            ("mount", copy, target, None, _BIND, None),
+            fixed,
+            ("remove", copy),
+        ]
+
+
+def protections(place: Place) -> list[Protection]:
+    """How the protected paths of a place stay as they are.
+
+    That of the root is made read-only. Further down a command may have put a link in the place of
+    a folder, so nothing is mounted there but an empty folder, or a copy of the file that leads to the
+    repository.
 
     Raises:
-        ToolError: it is a link.
+        ToolError: one is a link.
     """
+    found = (_protection(place.root, name) for name in place.protected)
+    return [one for one in found if one is not None]
+
+
+def _protection(root: str, name: str) -> Protection | None:
     path = os.path.join(root, name)  # noqa: PTH118  names, joined as they are
     above = os.path.dirname(path)  # noqa: PTH120  a name
     if os.path.realpath(above) != above or not os.path.isdir(above):  # noqa: PTH112  a name
-        return [], False  # a link or nothing: no repository is reached through it that is not elsewhere
-    place = os.fsencode(path)
-    target = _handle(_FIRST_NUMBER)
-    hold: Step = ("open", place, _FIRST_NUMBER)
-    nothing: Step = ("mount", b"tmpfs", target, b"tmpfs", _PLAIN | _READ_ONLY, b"mode=555")
-    fixed: Step = ("mount", None, place, None, _CHANGE | _READ_ONLY | _PLAIN | _no_programs(root), None)
+        return None  # a link or nothing: no repository is reached through it that is not elsewhere
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
-        return ([("folder", place), hold, nothing], True) if os.access(above, os.W_OK) else ([], False)
+        can_be_made = os.access(above, os.W_OK)
+        return Protection(path, b"", is_folder=True, is_missing=True) if can_be_made else None
     if stat.S_ISLNK(mode):
         raise ToolError(f"{name} is a symbolic link, so a sandbox cannot protect it; no command runs here")
     if above == root:
-        return [hold, ("mount", target, target, None, _BIND, None), fixed], False
+        return Protection(path)
     if stat.S_ISDIR(mode):
-        return [hold, nothing], False
-    copy = b"/dev/shm/copy"
-    made: list[Step] = [
-        ("file", copy, _pointer(path, name)),
-        hold,
-        ("mount", copy, target, None, _BIND, None),
-    ]
-    return [*made, fixed, ("remove", copy)], False
+        return Protection(path, b"", is_folder=True)
+    return Protection(path, _pointer(path, name))
 
 
 def _handle(number: int) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import stat
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -104,6 +105,10 @@ def granted(paths: Sequence[str], inherited: Mapping[str, str]) -> list[str]:
     for path in paths:
         if not os.path.isabs(path) or not os.path.exists(path):  # noqa: PTH110, PTH117  names stay as written
             raise ConfigurationError(f"--sandbox-read {path}: name an absolute path that exists")
+        if is_above("/run", os.path.realpath(path)) or stat.S_ISSOCK(os.stat(path).st_mode):  # noqa: PTH116  a name
+            raise ConfigurationError(
+                f"--sandbox-read {path} would let commands speak to a service of this machine: name files, no socket"
+            )
         if not _may_be_read(os.path.realpath(path), own):
             raise ConfigurationError(
                 f"--sandbox-read {path} would show too much: name a folder further down in it"

@@ -16,6 +16,7 @@ from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.engine.environments.bubblewrap import BubblewrapSandbox, Walls
 from orchestrator.engine.environments.confinement import Place, SandboxOptions
+from orchestrator.engine.environments.container import OTHER, find_container
 from orchestrator.engine.environments.seatbelt import SeatbeltSandbox
 from orchestrator.engine.environments.seccomp import syscall_filter
 
@@ -54,6 +55,8 @@ def find_sandbox(
     """
     options = options or SandboxOptions()
     variables = os.environ if inherited is None else inherited
+    if options.container:
+        return _container(options, variables)
     if platform == "darwin":
         if not Path("/usr/bin/sandbox-exec").exists():
             raise SandboxMissingError(
@@ -78,6 +81,16 @@ def find_sandbox(
     raise SandboxMissingError(_what_to_do(complaint))
 
 
+def _container(options: SandboxOptions, inherited: Mapping[str, str]) -> Sandbox:
+    sandbox = find_container(options.container, options, inherited)
+    said = _try(sandbox)
+    if 'exec: "sh"' in said or "executable file `sh`" in said:
+        said = f"the image {sandbox.image.name} has no sh, which starts commands; use one that has it"
+    if said:
+        raise SandboxMissingError(f"no sandbox for commands: {' '.join(said.split())}, {OTHER}")
+    return sandbox
+
+
 def _programs(inherited: Mapping[str, str]) -> Iterator[str]:
     system = shutil.which("bwrap", path=f"/usr/bin:/usr/local/bin:/bin:{inherited.get('PATH', '')}")
     if system:
@@ -89,7 +102,7 @@ def _programs(inherited: Mapping[str, str]) -> Iterator[str]:
             yield str(program)
 
 
-def _try(sandbox: BubblewrapSandbox) -> str:
+def _try(sandbox: Sandbox) -> str:
     """Run a command in the sandbox; what went wrong, or nothing."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as thread:
         root = os.path.realpath(folder)
@@ -98,7 +111,7 @@ def _try(sandbox: BubblewrapSandbox) -> str:
         ).result()  # in a thread: a loop may run here
 
 
-async def _run(sandbox: BubblewrapSandbox, root: str) -> str:
+async def _run(sandbox: Sandbox, root: str) -> str:
     from orchestrator.engine.environments.command import Command, RunningCommand
 
     opened = sandbox.open(Place(root))

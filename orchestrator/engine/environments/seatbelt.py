@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
-import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
-from orchestrator.core.locks import try_lock
 from orchestrator.engine.environments.bubblewrap import proxy_variables
 from orchestrator.engine.environments.command import ProgramLaunch, shell
+from orchestrator.engine.environments.confinement import NICENESS, limits_as_shell
 from orchestrator.engine.environments.hosts import host_rule
 from orchestrator.engine.environments.proxy import Proxy
 from orchestrator.engine.environments.readable import granted, program_folders, refuse_root
+from orchestrator.engine.environments.scratch import Scratch
 from orchestrator.engine.environments.toolchains import toolchains
 
 if TYPE_CHECKING:
@@ -31,10 +29,6 @@ _SYSTEM = (
     "/private/var/select", "/private/etc/ssl", "/private/etc/localtime", "/opt/homebrew/bin",
     "/opt/homebrew/Cellar", "/opt/homebrew/opt", "/opt/homebrew/lib",
 )  # fmt: skip
-# As `workspace` names and marks its folders: orchestrator/bot/git/owner.py.
-_PREFIX = "pullwright-"
-_OWNER = "owner"
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/dtracehelper")
 
 
@@ -62,38 +56,6 @@ def profile(*, root: str, protected: Sequence[str], readable: Sequence[str], scr
     ]
     rules += [f"(deny file-write* (subpath {_quoted(os.path.join(root, name))}))" for name in protected]  # noqa: PTH118  names
     return "\n".join([*rules, ""])
-
-
-class Scratch:
-    """A folder for one command, marked as clones are: what a dead process leaves of it is swept like them.
-
-    The mark is a file beside `path` that this process keeps locked. The command cannot write there.
-
-    Attributes:
-        path: where the command may write.
-
-    Raises:
-        ToolError: it cannot be made.
-    """
-
-    def __init__(self) -> None:
-        try:
-            self._folder = os.path.realpath(tempfile.mkdtemp(prefix=_PREFIX))
-            self._owner = os.open(os.path.join(self._folder, _OWNER), _NEW, 0o600)  # noqa: PTH118  names
-            try_lock(self._owner)
-            self.path = os.path.join(self._folder, "home")  # noqa: PTH118  names
-            Path(self.path).mkdir(mode=0o700)
-        except OSError as error:
-            raise ToolError(
-                f"the sandbox has no place for temporary files: {error.strerror or error}"
-            ) from error
-
-    def remove(self) -> None:
-        """Remove it. What a command made so that it cannot be removed here is left to the sweep."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        if not os.path.lexists(self.path):
-            shutil.rmtree(self._folder, ignore_errors=True)
-        os.close(self._owner)
 
 
 class SeatbeltSandbox:
@@ -207,18 +169,8 @@ class SeatbeltLaunch(ProgramLaunch):
 
 
 def limited(limits: Limits) -> list[str]:
-    """The words before a program and its arguments that start it with limits, where they are not lower already.
-
-    Units of `ulimit`: POSIX for `-f`, and what all shells agree on.
-    """
-    values = {
-        "-c": 0,
-        "-d": limits.memory() // 1_024,
-        "-f": limits.file_bytes // 512,
-        "-n": limits.open_files,
-    }
-    lines = [f"ulimit {option} {value} 2>/dev/null || :" for option, value in values.items()]
-    return ["/bin/sh", "-c", "; ".join([*lines, 'exec nice -n 10 "$@"']), "sh"]
+    """The words before a program and its arguments that start it with limits."""
+    return ["/bin/sh", "-c", f'{limits_as_shell(limits)}; exec nice -n {NICENESS} "$@"', "sh"]
 
 
 def _quoted(path: str) -> str:

@@ -9,6 +9,7 @@ Format: https://www.kernel.org/doc/html/latest/userspace-api/seccomp_filter.html
 from __future__ import annotations
 
 import errno
+import json
 import struct
 from enum import StrEnum
 from itertools import groupby
@@ -80,6 +81,35 @@ def syscall_filter(machine: str) -> bytes | None:
     return b"".join(program)
 
 
+def engine_profile(architecture: str) -> str:
+    """The same filter in the form that container engines read, for images of an architecture as they name it.
+
+    Format: https://github.com/opencontainers/runtime-spec/blob/main/config-linux.md#seccomp. A comparison there is
+    of 64 bits, so a lower half cannot be refused: `ioctl` is allowed, for no container has a terminal.
+    """
+    machine, named = _ENGINE_NAMES[architecture]
+    rules: list[dict[str, object]] = []
+    by_verdict: dict[Verdict, list[str]] = {}
+    for name, (_, verdict) in verdicts(machine).items():
+        by_verdict.setdefault(verdict, []).append(name)
+    free = [
+        *by_verdict[Verdict.ALLOWED],
+        *(name for name in by_verdict[Verdict.CHECKED] if name not in _VALUES),
+    ]
+    rules.append({"names": free, "action": "SCMP_ACT_ALLOW"})
+    rules.append({"names": by_verdict[Verdict.REFUSED], "action": "SCMP_ACT_ERRNO", "errnoRet": errno.EPERM})
+    for name, tests in _VALUES.items():
+        rules += [{"names": [name], "action": "SCMP_ACT_ALLOW", "args": [dict(test)]} for test in tests]
+    return json.dumps(
+        {
+            "defaultAction": "SCMP_ACT_ERRNO",
+            "defaultErrnoRet": errno.ENOSYS,
+            "architectures": [named],
+            "syscalls": rules,
+        }
+    )
+
+
 def _search(ranges: list[tuple[int, tuple[bytes, ...]]]) -> list[bytes]:
     """Find the range of the loaded number by halves. Each begins at a number and has its own end."""
     if len(ranges) == 1:
@@ -130,3 +160,13 @@ _CHECKS = {
     "unshare": _none_of(0, [(_SET, _NAMESPACES | _NEW_TIME)]),
 }
 """What is looked at in the calls of which an argument decides."""
+
+_ENGINE_NAMES = {"amd64": ("x86_64", "SCMP_ARCH_X86_64"), "arm64": ("aarch64", "SCMP_ARCH_AARCH64")}
+_VALUES: dict[str, list[dict[str, object]]] = {
+    "socket": [{"index": 0, "value": value, "op": "SCMP_CMP_EQ"} for value in _FAMILIES],
+    "socketpair": [{"index": 0, "value": value, "op": "SCMP_CMP_EQ"} for value in _FAMILIES],
+    "personality": [{"index": 0, "value": value, "op": "SCMP_CMP_EQ"} for value in _PERSONALITIES],
+    "clone": [{"index": 0, "value": _NAMESPACES, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}],
+    "unshare": [{"index": 0, "value": _NAMESPACES | _NEW_TIME, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"}],
+}
+"""The arguments with which `_CHECKS` allows a call, as engines read it."""

@@ -93,6 +93,15 @@ def toolchains(inherited: Mapping[str, str], granted: Sequence[str] = ()) -> Too
     return Toolchains(variables, tuple(readable), tuple(dict.fromkeys(private)))
 
 
+def private_folders(variables: Mapping[str, str], home: str) -> dict[str, str]:
+    """The variables among these whose folders tools write to, with folders below a home in their place."""
+    return {
+        name: f"{home}/{kind.default or name.lower()}"
+        for name, kind in _KINDS.items()
+        if kind.written and variables.get(name)
+    }
+
+
 def _folders(name: str, kind: _Kind, inherited: Mapping[str, str], granted: Sequence[str]) -> list[str]:
     value = inherited.get(name, "")
     if value:

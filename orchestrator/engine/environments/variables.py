@@ -34,10 +34,13 @@ CORE = frozenset(
 )
 """Variables that are always inherited, unless nothing is; and every `LC_*`."""
 
+VERSIONS = frozenset({"PYENV_VERSION", "RBENV_VERSION", "RUSTUP_TOOLCHAIN"})
+"""Variables that name one of the toolchains of this machine."""
+
 _HARMLESS = frozenset(
     {"PATH", "SHELL", "LANG", "LANGUAGE", "TERM", "TZ", "CI", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}
     | {"PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONUNBUFFERED", "PYTHONUTF8", "SOURCE_DATE_EPOCH"}
-    | {"PYENV_VERSION", "RBENV_VERSION", "RUSTUP_TOOLCHAIN"}
+    | VERSIONS
 )
 
 # Ours and git's steer programs; the others lead to an agent that signs in for whoever asks.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from orchestrator.engine.environments.confinement import Limits
-    from orchestrator.engine.environments.control_group import ControlGroup
+    from orchestrator.engine.environments.control_group import MemoryGroup
 
 INTERVAL_SECONDS = 0.1
 _KIB = 1_024
@@ -70,7 +70,7 @@ class Watch:
         free: Callable[[str], int] = free_bytes,
         *,
         held: Callable[[], int] = held_bytes,
-        group: ControlGroup | None = None,
+        group: MemoryGroup | None = None,
     ) -> None:
         self._proc = proc
         self._root = root

@@ -1,4 +1,4 @@
-"""The nouns of a model call: request, reply, stream events, and the `Model` protocol."""
+"""Types of a model call: request, reply, stream events, and the `Model` protocol."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class ReasoningPiece:
 
 @dataclass(frozen=True, slots=True)
 class CallPiece:
-    """A piece of a call's arguments, as it arrives: no use but that so much of the reply was made."""
+    """A piece of a call's arguments, as it arrives. It only shows how much of the reply was made."""
 
     text: str
 
@@ -184,7 +184,7 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """What the user calls it: `provider:name`."""
+        """The name as the user writes it: `provider:name`."""
 
     async def complete(self, request: Request) -> Response:
         """Ask and wait for the whole reply.
@@ -201,7 +201,7 @@ class Model(Protocol):
         """
 
     async def aclose(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
 
 
 @runtime_checkable
@@ -214,5 +214,5 @@ class Several(Protocol):
 
 
 def next_name(model: Model) -> str:
-    """Who is asked first."""
+    """The name of the model that is asked first."""
     return model.next_name if isinstance(model, Several) else model.name

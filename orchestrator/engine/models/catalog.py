@@ -1,4 +1,4 @@
-"""What is known about providers and models: names, addresses, prices, context windows. No I/O."""
+"""Providers and models: names, addresses, prices, context windows. No I/O."""
 
 from __future__ import annotations
 

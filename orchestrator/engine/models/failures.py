@@ -1,10 +1,13 @@
-"""What an error reply means: every vendor's bodies and wordings, converted into our tree of errors."""
+"""Converts the error replies of every vendor into our tree of errors."""
 
 from __future__ import annotations
 
+import math
 import re
+import zoneinfo
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, time, timedelta, timezone
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -23,21 +26,165 @@ from orchestrator.core.errors import (
     ResumableError,
     SpentQuotaError,
 )
-from orchestrator.engine.models.google_details import read_details
-from orchestrator.engine.models.overflow import is_other_limit, is_overflow
-from orchestrator.engine.models.resets import (
-    LEAST_QUOTA_SECONDS,
-    date_in,
-    midnight_pacific,
-    quota_time,
-    resume_time,
-    wait_in,
-)
-from orchestrator.engine.models.wire import read_json
+from orchestrator.engine.models.refusals import is_other_limit, is_overflow
+from orchestrator.engine.models.wire import as_text, dicts, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from datetime import datetime
+    from datetime import tzinfo
+
+
+_EPOCH_SECONDS = 1_000_000_000  # a reset at or above this is a time of day, not a duration
+_EPOCH_MILLISECONDS = 1_000_000_000_000
+LEAST_QUOTA_SECONDS = 600.0
+"""A shorter wait that comes with a spent quota is not the quota's."""
+_LONGEST_SECONDS = 366 * 86_400.0
+_UNIT_SECONDS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_ONE = r"\d+(?:\.\d+)? ?(?:milliseconds?|ms|sec(?:ond)?s?|s|min(?:ute)?s?|m|h(?:ou)?rs?|h|days?|d)(?![a-z])"
+_PIECE = re.compile(r"(\d+(?:\.\d+)?) ?([a-z]+)", re.IGNORECASE)
+_DURATION = re.compile(rf"{_ONE}(?:(?:,? and |, | )?{_ONE})*", re.IGNORECASE)
+_ABOUT = r"(?:about |around |approximately |at least |another )?"
+_TRY_AGAIN = re.compile(
+    rf"(?:\b(?:again|retry|retrying|resets?|available) (?:in|after)|\bwait(?: for)?) {_ABOUT}({_DURATION.pattern})"
+    # A field of a body that somebody put into a message.
+    rf"|retry[_-]?(?:delay|after)[\\\"']*\s*[:=]\s*[\\\"']*({_DURATION.pattern}|\d+(?:\.\d+)?)",
+    re.IGNORECASE,
+)
+_ON_A_DATE = re.compile(
+    r"(?:access|again|resets?|available) (?:on |at |after )?(\d{4}-\d\d-\d\d)(?:(?: at |[T ])(\d\d:\d\d(?::\d\d)?))?",
+    re.IGNORECASE,
+)
+_RESET = re.compile(r"(?:x-ratelimit-reset(?P<openai>-.+)?|anthropic-ratelimit(?P<anthropic>-.+)-reset)")
+
+
+def resume_time(status: int, headers: Mapping[str, str], message: str, now: datetime) -> datetime | None:
+    """From when another try makes sense, as far as the server said so.
+
+    `retry-after-ms` and `Retry-After` (seconds or an HTTP date) come first, then "try again in
+    18.6s" or "regain access on 2026-12-01 at 00:00 UTC" in the message, then, with status 429, the
+    rate limit's reset headers.
+    """
+    milliseconds = _number(headers.get("retry-after-ms"))
+    waits = [
+        milliseconds / 1_000 if milliseconds is not None else None,
+        _seconds_until(headers.get("retry-after"), now),
+        _seconds_until(_wait_in(message), now),
+        (date - now).total_seconds() if (date := _date_in(message)) else None,
+        _reset(headers, now) if status == HTTPStatus.TOO_MANY_REQUESTS else None,
+    ]
+    seconds = next((wait for wait in waits if wait is not None), None)
+    return None if seconds is None else now + timedelta(seconds=min(max(seconds, 0.0), _LONGEST_SECONDS))
+
+
+def _quota_time(headers: Mapping[str, str], message: str, now: datetime) -> datetime | None:
+    """When a spent quota is free again, as far as the server said so.
+
+    Waits of seconds are left out: they belong to the pace of requests, which servers name with
+    every error, and a spent quota does not come back in them. A date that has just passed is one
+    of a clock that goes wrong, here or there: it is asked again a little later.
+    """
+    least = now + timedelta(seconds=LEAST_QUOTA_SECONDS)
+    date = _date_in(message)
+    if date is not None:
+        return max(least, min(date, now + timedelta(seconds=_LONGEST_SECONDS)))
+    named = resume_time(HTTPStatus.OK, headers, message, now)
+    return named if named and named >= least else None
+
+
+def _wait_in(message: str) -> str:
+    """The wait in the words of an error ("try again in 18.6s", "wait 2 minutes"), empty where there is none."""
+    found = _TRY_AGAIN.search(message)
+    return (found[1] or found[2]) if found else ""
+
+
+def _date_in(message: str) -> datetime | None:
+    """The date on which there is access again, in the words of an error; in UTC."""
+    found = _ON_A_DATE.search(message)
+    if found is None:
+        return None
+    try:
+        return datetime.fromisoformat(f"{found[1]}T{found[2] or '00:00'}").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def midnight_pacific(now: datetime) -> datetime:
+    """When Google's quotas of a day are new.
+
+    https://ai.google.dev/gemini-api/docs/rate-limits: "Requests per day (RPD) quotas reset at
+    midnight Pacific time". Where the system has no table of time zones it is winter time all
+    year, which is an hour late in summer.
+    """
+    pacific: tzinfo
+    try:
+        pacific = zoneinfo.ZoneInfo("America/Los_Angeles")
+    except zoneinfo.ZoneInfoNotFoundError:
+        pacific = timezone(timedelta(hours=-8))
+    tomorrow = now.astimezone(pacific).date() + timedelta(days=1)
+    return datetime.combine(tomorrow, time(), pacific).astimezone(UTC)
+
+
+def _reset(headers: Mapping[str, str], now: datetime) -> float | None:
+    """The longest reset of the limits that are spent, or the shortest of all if none says that it is."""
+    spent: list[float] = []
+    others: list[float] = []
+    for name, value in headers.items():
+        match = _RESET.fullmatch(name)
+        seconds = _seconds_until(value, now) if match else None
+        if match is None or seconds is None:
+            continue
+        kind = match["openai"] or match["anthropic"] or ""
+        prefix = (
+            "anthropic-ratelimit" + kind + "-remaining"
+            if match["anthropic"]
+            else f"x-ratelimit-remaining{kind}"
+        )
+        is_spent = _number(headers.get(prefix)) == 0
+        rejected = headers.get(prefix.removesuffix("-remaining") + "-status") == "rejected"
+        (spent if is_spent or rejected else others).append(seconds)
+    return max(spent) if spent else min(others, default=None)
+
+
+def _seconds_until(text: str | None, now: datetime) -> float | None:
+    """Read seconds, `6m0.5s`, a time since 1970, an HTTP date, or an ISO date."""
+    number = _number(text)
+    if number is not None:
+        if number >= _EPOCH_MILLISECONDS:
+            number /= 1_000
+        return number - now.timestamp() if number >= _EPOCH_SECONDS else number
+    text = (text or "").strip()
+    if _DURATION.fullmatch(text):
+        return sum(float(amount) * _unit_seconds(unit) for amount, unit in _PIECE.findall(text))
+    for parse in (parsedate_to_datetime, datetime.fromisoformat):
+        try:
+            moment = parse(text)
+        except (ValueError, OverflowError):
+            continue
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now.timestamp()
+    return None
+
+
+def _unit_seconds(unit: str) -> float:
+    name = unit.lower()
+    return _UNIT_SECONDS["ms" if name.startswith(("ms", "milli")) else name[0]]
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number >= 0 else None
+
+
+def _read_details(details: object) -> tuple[list[str], str]:
+    """The words that tell the kind of error, and how long to wait (`34s`), empty where nothing is asked."""
+    listed = dicts(details)
+    quotas = [as_text(quota.get("quotaId")) for item in listed for quota in dicts(item.get("violations"))]
+    words = [as_text(item.get("reason")) for item in listed] + quotas
+    waits = [as_text(item.get("retryDelay")) for item in listed]
+    return [word for word in words if word], next(filter(None, waits), "")
+
 
 MAX_MESSAGE_CHARACTERS = 500
 _MAX_READ_CHARACTERS = 8_000  # of a message; what tells its kind may stand after the links
@@ -55,7 +202,7 @@ _CHECK_NAME = "check the model's name and the API address"
 
 
 @dataclass(frozen=True, slots=True)
-class Complaint:
+class _Complaint:
     """What an error body says.
 
     Attributes:
@@ -183,17 +330,17 @@ def error_from_body(
         where: the server's host, for the message.
     """
     try:
-        complaint = read_complaint(read_json(body))
+        complaint = _read_complaint(read_json(body))
     except ValueError:
         text = body.decode("utf-8", "replace").strip()
-        complaint = Complaint("a web page" if text.startswith("<") else _one_line(text))
+        complaint = _Complaint("a web page" if text.startswith("<") else _one_line(text))
     error = _error(status, headers, complaint, now, where)
     error.is_unexplained = _is_unexplained(error, complaint)
     return error
 
 
 def _error(
-    status: int, headers: Mapping[str, str], complaint: Complaint, now: datetime, where: str
+    status: int, headers: Mapping[str, str], complaint: _Complaint, now: datetime, where: str
 ) -> ModelError:
     kind, hint = _kind(status, complaint)
     message = _message(where, status, complaint, hint)
@@ -202,23 +349,23 @@ def _error(
     if issubclass(kind, SpentQuotaError):
         return kind(message, status=status, resume_at=_quota_resets(complaint, asked, now))
     if issubclass(kind, RateLimitError) and may_not_retry:
-        later = quota_time(asked, complaint.message, now) or now + timedelta(seconds=LEAST_QUOTA_SECONDS)
+        later = _quota_time(asked, complaint.message, now) or now + timedelta(seconds=LEAST_QUOTA_SECONDS)
         return SpentQuotaError(message, status=status, resume_at=later)
     if issubclass(kind, ResumableError) and not may_not_retry:
         return kind(message, status=status, resume_at=resume_time(status, asked, complaint.message, now))
     return (ProviderError if issubclass(kind, ResumableError) else kind)(message, status=status)
 
 
-def _quota_resets(complaint: Complaint, headers: Mapping[str, str], now: datetime) -> datetime | None:
+def _quota_resets(complaint: _Complaint, headers: Mapping[str, str], now: datetime) -> datetime | None:
     """When a spent quota is free again; None where somebody has to pay, or to ask for more."""
-    named = quota_time(headers, complaint.message, now)
+    named = _quota_time(headers, complaint.message, now)
     is_daily = _says(complaint, _GOOGLES_DAY) and not _says(complaint, _GOOGLES_MONEY)
     return named or (midnight_pacific(now) if is_daily else None)
 
 
 def error_in_reply(value: object, where: str) -> ModelError:
     """Classify an error object that came with status 200: in a stream, or in place of a reply."""
-    complaint = read_complaint(value)
+    complaint = _read_complaint(value)
     status = complaint.status or HTTPStatus.OK
     kind, hint = _kind(status, complaint)
     message = _message(where, status, complaint, hint)
@@ -227,12 +374,12 @@ def error_in_reply(value: object, where: str) -> ModelError:
             return RateLimitError(
                 message, status=status
             )  # asked again, the server names the time by a status
-        return kind(message, status=status, resume_at=date_in(complaint.message))
+        return kind(message, status=status, resume_at=_date_in(complaint.message))
     if not issubclass(kind, ResumableError):
         error = kind(message, status=status)
         error.is_unexplained = _is_unexplained(error, complaint)
         return error
-    named = wait_in(complaint.message)
+    named = _wait_in(complaint.message)
     return kind(
         message, status=status, waits={**complaint.waits, **({"retry-after": named} if named else {})}
     )
@@ -256,7 +403,7 @@ _UNEXPLAINED = frozenset(
 )
 
 
-def _is_unexplained(error: ModelError, complaint: Complaint) -> bool:
+def _is_unexplained(error: ModelError, complaint: _Complaint) -> bool:
     """Whether a request was refused for no reason that is known: nothing is named that would be wrong with it."""
     if type(error) not in {InvalidRequestError, OverloadedError, ProviderError}:
         return False
@@ -265,11 +412,11 @@ def _is_unexplained(error: ModelError, complaint: Complaint) -> bool:
     return error.status in _UNEXPLAINED and not known
 
 
-def read_complaint(value: object) -> Complaint:
+def _read_complaint(value: object) -> _Complaint:
     """Find the message and its kind in any vendor's error body."""
     outer = value[0] if isinstance(value, list) and value else value
     if not isinstance(outer, dict):
-        return Complaint(_one_line(str(outer)))
+        return _Complaint(_one_line(str(outer)))
     error = outer.get("error") or outer.get("base_resp") or outer
     inner: Mapping[str, Any] = error if isinstance(error, dict) else {**outer, "message": error}
     metadata = inner.get("metadata")
@@ -277,10 +424,10 @@ def read_complaint(value: object) -> Complaint:
     said = [next(filter(None, map(inner.get, _MESSAGE_FIELDS)), None), upstream]
     kinds = [inner.get(key) for key in ("type", "code", "status", "reason")]
     details = inner.get("details")
-    more, delay = read_details(details)
+    more, delay = _read_details(details)
     retry = {"retry-after": delay} if delay else {}
     kinds += [*more, details.get("error_code") if isinstance(details, dict) else None]
-    return Complaint(
+    return _Complaint(
         message=_one_line(": ".join(str(part) for part in said if part)),
         kinds=" ".join(kind for kind in kinds if isinstance(kind, str)),
         param=str(inner.get("param") or ""),
@@ -320,19 +467,19 @@ def _shown(line: str) -> str:
     return line if len(line) <= MAX_MESSAGE_CHARACTERS else f"{line[: MAX_MESSAGE_CHARACTERS - 1]}…"
 
 
-def _message(where: str, status: int, complaint: Complaint, hint: str) -> str:
+def _message(where: str, status: int, complaint: _Complaint, hint: str) -> str:
     said = _shown(complaint.message or complaint.kinds) or "no reason given"
     field = f" (in {complaint.param})" if complaint.param and complaint.param not in said else ""
     answered = "in its reply" if status == HTTPStatus.OK else f"with status {status}"
     return f"{where} reported an error {answered}: {said}{field}{f' [{hint}]' if hint else ''}"
 
 
-def _says(complaint: Complaint, rule: _Rule) -> bool:
+def _says(complaint: _Complaint, rule: _Rule) -> bool:
     text = f"{complaint.kinds} {complaint.message}" if rule.in_message else complaint.kinds
     return rule.words.search(text) is not None
 
 
-def _kind(status: int, complaint: Complaint) -> tuple[type[ModelError], str]:
+def _kind(status: int, complaint: _Complaint) -> tuple[type[ModelError], str]:
     known = next((rule for rule in _FIRST_RULES if _says(complaint, rule)), None)
     text = f"{complaint.kinds} {complaint.message}"
     if known is None and is_overflow(status, text, complaint.param):

@@ -133,11 +133,7 @@ class FallbackModel:
         return max(known) if len(known) == len(prices) else None
 
     async def complete(self, request: Request) -> Response:
-        """Ask until one model answers.
-
-        Raises:
-            ModelError: no model could; of their errors the one that is over first.
-        """
+        """Ask until one model answers."""
         attempt = _Attempt(self)
         for one in attempt:
             try:
@@ -155,9 +151,6 @@ class FallbackModel:
         """Ask until one model answers, with `Switched` before the next is asked.
 
         Pieces of one that broke off are taken back by `Restarted`.
-
-        Raises:
-            ModelError: no model could; of their errors the one that is over first.
         """
         attempt = _Attempt(self)
         for one in attempt:
@@ -184,12 +177,12 @@ class FallbackModel:
         raise attempt.soonest()
 
     async def aclose(self) -> None:
-        """Let go of the connections of all."""
+        """Close the connections of all."""
         for one in self._models:
             await one.model.aclose()
 
     def candidates(self) -> list[PricedModel]:
-        """Who is asked now, in order."""
+        """The models to ask now, in order."""
         now = self._clock.now()
         until = {one: self._out[one][0] if one in self._out else now for one in self._models}
         ready = [one for one in self._models if until[one] <= now]
@@ -224,7 +217,7 @@ class FallbackModel:
         return min(known, key=self._ready)
 
     def tell(self, switch: Switch) -> None:
-        """Say that the next model is asked."""
+        """Report that the next model is asked."""
         if self._on_switch:
             self._on_switch(switch)
 

@@ -25,7 +25,7 @@ _FAMILIES: tuple[tuple[Family, re.Pattern[str]], ...] = (
 
 
 def family_of(model: str) -> Family | None:
-    """Whose habits a model was trained in, by its name; None for all other families.
+    """The vendor family of a model, by its name; None for all others.
 
     Spellings of gateways and clouds are known: `anthropic/claude-sonnet-4.5`, `models/gemini-3-flash`,
     `us.anthropic.claude-sonnet-4-5-20250929-v1:0`, `claude-opus-4-1@20250805`, `ft:gpt-4.1:company`.

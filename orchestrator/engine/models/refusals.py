@@ -1,4 +1,4 @@
-"""What a server refuses of a request, as its errors name it: optional fields, and a limit of the reply that is too high.
+"""Reads from an error what a server refuses of a request: its length, a limit of the reply, an optional field.
 
 Only fields that this program adds by itself and that a request can do without are ever left out. What the user
 put into the body by `provider_options` stays, and so do the model, the conversation and the tools.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import (
@@ -17,10 +18,212 @@ from orchestrator.core.errors import (
     OverloadedError,
     ProviderError,
 )
-from orchestrator.engine.models.overflow import highest_reply_limit
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+
+
+_FLAGS = re.IGNORECASE
+
+
+def _words(*patterns: str) -> re.Pattern[str]:
+    return re.compile("|".join(patterns), _FLAGS)
+
+
+_NUMBER = r"(\d[\d,_]{0,14})"
+# "tokens per min (TPM): Limit 30000, Used 1, Requested 61337", and the same without a used part.
+_ALLOWED = re.compile(rf"\blimit:? ~?{_NUMBER}\b.{{0,60}}?\brequested:? ~?{_NUMBER}", _FLAGS)
+# Input and longest reply beside what both may have together.
+_SUMS = (
+    re.compile(rf"(?P<input>{_NUMBER}) \+ {_NUMBER} > (?P<window>{_NUMBER})", _FLAGS),
+    re.compile(
+        rf"context (?:length|window|limit|size)\D{{0,40}}(?P<window>{_NUMBER}) tokens?.{{0,160}}?"
+        rf"(?P<input>{_NUMBER}) (?:in (?:your prompt|the messages)|of text input|input tokens)",
+        _FLAGS,
+    ),
+    re.compile(rf"<= (?P<window>{_NUMBER})\. given: (?P<input>{_NUMBER}) `?inputs`? tokens", _FLAGS),
+)
+
+# A single request is named as too large, whatever the limit is that it exceeds.
+_CERTAIN = _words(
+    r"\brequest_too_large\b",
+    r"request( body| entity| payload)? (is )?too large",
+    r"tokens_limit_reached",
+    r"long[ -]context (requests|beta)",
+)
+_PACE = _words(
+    r"rate.?limit",
+    r"\bper[ -](min(ute)?|hour|day|second|month)\b",
+    r"\b[RT]P[MDS]\b",
+    r"too many requests",
+    r"please wait",
+    r"throttl",
+    r"\bquota\b",
+    r"concurren",
+    r"try again (in|later)",
+    r"\b(daily|weekly|monthly|hourly)\b",
+)
+_REPLY_LIMIT = _words(
+    r"max_?(completion|output|new)?_?tokens\b(?!.{0,20}\bexceed context)\W?.{0,80}?"
+    r"(must be|should be|too large|at most|<=|above maximum|less than|supported range|valid range|exceeds"
+    r"|greater than|> ?\d)",
+    r"(supported|valid) range (of|for) max_?(completion|output|new)?_?tokens\b",
+    r"supports at most \d+ (completion|output) tokens",
+    r"maximum allowed number of output tokens",
+    r"maximum tokens you requested exceeds",
+)
+_OTHER_LIMIT = _words(
+    r"(?<!tokens of )(image|picture|photo|audio|video|pdf|file|document|attachment)s?\b(?! and text)"
+    r".{0,40}(exceed|too (large|big|long|many)|maximum|dimension|at most)",
+    r"(too (many|much)|at most \d+|maximum of \d+|up to \d+) "
+    r"(pdf |input )?(image|picture|media|file|document|page|audio|video|tool|function|stop|enum)",
+    r"\b(tools|functions|stop|metadata|tool_choice)\b['\"`\]]*:? ?(array|list|string|object) too (long|large)",
+    r"(?<!depends on the )number of (tools|functions|images|stop)",
+)
+_FIELD_LENGTH = _words(r"string_above_max_length", r"(string|array) too long", r"array_above_max_length")
+_CONVERSATION_FIELD = _words(
+    r"^(input|instructions|prompt|system|messages)$",
+    r"^(messages|input)(\[\d+\]|\.\d+)?\.?(content|output|parts)?(\[\d+\]|\.\d+)*(\.(text|output|input_text))?$",
+)
+_QUOTED = re.compile(r"['\"`]([A-Za-z_][\w.\[\]]*)['\"`]")
+
+_SUBJECT = r"(prompt|inputs?(?! should be)|request|messages?|conversation|sequence|content|query|context|tokens?|body|payload)"
+_BEYOND = r"(exceed\w*|over|beyond|(is |are )?(longer|greater|larger|more) than|too (long|large|big|many)|超)"
+_TOO_LONG = _words(
+    r"context.{0,10}(window|length|limit|size)",
+    r"context the overflows",
+    r"\b(prompt|input|text|message|conversation|request(?! header| line| ur[il])|query|token|sequence)s?\b"
+    r"[^.]{0,30}\btoo (long|large|big)\b",
+    r"context.?(is |has been )?(full|overflow|exceeded)|\bn_ctx\b|maximum context\b",
+    r"(prompt|input|sequence|tokens?|length|context)\b.{0,60}?\d{3,12} ?> ?\d{3,12}",
+    r"\d{3,12} tokens\b.{0,30}\b(maximum|at most|limit|up to|only)\b.{0,20}\d{3,12}",
+    r"(maximum|at most|limit|up to|only)\b.{0,30}\d{3,12}( tokens)?\b.{0,30}\b(provided|supplied|sent|got|has|given)\b.{0,20}\d{3,12}",
+    r"too (long|large|big) for (this |the |requested )?model",
+    r"maximum (prompt|input|model|sequence|request) length",
+    r"max(imum)?[ _](prompt|input|model|seq(uence)?|request)[ _](len|length|tokens)",
+    r"(reduce|shorten|decrease) (the |your )?(number of |total )?"
+    r"(length|size|prompt|input|messages?|message size|tokens|context)\b",
+    r"(shorter|smaller) (input|prompt)",
+    r"tokens? (count|length|limit|number).{0,60}exceed",
+    r"exceed\w*.{0,40}token limit",
+    r"((model|context|input|prompt|over the) )token limit",
+    r"tokens? limit (is |was |has been )?(exceeded|reached)",
+    r"exceed\w*.{0,40}number of (input |prompt )?tokens",
+    r"(prompt|input|message|context)[ _]length[ _](exceed|must be|should be|is over)",
+    r"longer than the model",
+    r"too many (input |prompt )?tokens",
+    r"input tokens? exceed",
+    r"range of input length should be",
+    rf"\b{_SUBJECT}\b.{{0,60}}\b{_BEYOND}.{{0,60}}(length|limit|tokens|maximum|max_|window|size|capacity|\d{{4,}})",
+    rf"(length|number|count|sum|amount) of .{{0,40}}{_SUBJECT}.{{0,40}}"
+    r"(exceed|too (long|large)|must be less|(longer|greater|larger) than|should not)",
+    r"token count is \d+ but model only supports",
+    r"must have less than \d+ tokens",
+    r"`?inputs`? tokens \+ `?max_new_tokens`? must be",
+    r"current length is \d+ while limit is",
+    r"expected maxlength: \d{4,}",
+    r"prompt_too_long|input_too_long|max_prompt_tokens_exceeded",
+    r"(prompt|输入|上下文|提示词|消息|文本|对话|tokens?).{0,12}(超长|过长|太长)",
+    r"(prompt|输入|上下文|提示词|消息|文本|对话|tokens?).{0,20}超(过|出).{0,20}(长度|窗口|最大|上限)",
+)
+# A server may speak of its context window for other reasons: it must also say that something is too much.
+_EXCEEDED = _words(
+    _BEYOND,
+    r"maxim|\bmax|reduce|shorten|decrease|shorter|smaller|range of input|limit|only|must (be|have) less|should not"
+    r"|overflow|full\b|not enough|but (the|this|your) model|> ?\d|too_long|超|过长|太长",
+)
+_OTHERS_BUSINESS = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.PAYMENT_REQUIRED})
+
+
+def is_overflow(status: int, text: str, param: str = "") -> bool:
+    """Whether a request was refused because it is too long, so that a shorter one may pass.
+
+    Args:
+        status: of the refusal, or the one inside its body.
+        text: its type, code and message.
+        param: the field of the request that it names, or empty.
+    """
+    if status in _OTHERS_BUSINESS or is_other_limit(text):
+        return False
+    if (allowed := _ALLOWED.search(text)) is not None:
+        limit, requested = map(_count, allowed.groups())
+        return requested > limit
+    if _CERTAIN.search(text):
+        return True
+    if _is_of_time_or_reply(text):
+        return False
+    if _FIELD_LENGTH.search(text):
+        named = param or next(iter(_QUOTED.findall(text)), "")
+        return _CONVERSATION_FIELD.search(named) is not None
+    return _TOO_LONG.search(text) is not None and _EXCEEDED.search(text) is not None
+
+
+def _is_of_time_or_reply(text: str) -> bool:
+    """Whether it is the pace of requests that is too high, or the reply that is too long."""
+    return _PACE.search(text) is not None or _room_for_reply(text) is not None or _is_reply_limit(text)
+
+
+def is_other_limit(text: str) -> bool:
+    """Whether something else than the conversation's length is too much: pictures, files, tools."""
+    return _OTHER_LIMIT.search(text) is not None
+
+
+def _room_for_reply(text: str) -> int | None:
+    """The limit of a reply that a server would take, where the input alone is at most half of the window.
+
+    Servers refuse `max_tokens` that does not fit beside the input. It is half of what is left, so that a
+    conversation may grow to three quarters of the window before the limit is too high again; from half of
+    the window on it is the input that is too long.
+    """
+    found = next(filter(None, (form.search(text) for form in _SUMS)), None)
+    if found is None:
+        return None
+    used, window = _count(found["input"]), _count(found["window"])
+    return (window - used) // 2 if 0 < used <= window // 2 else None
+
+
+def highest_reply_limit(text: str) -> int | None:
+    """The highest output limit that a refusal of a higher one names, or that fits beside the input."""
+    if not _is_reply_limit(text):
+        return _room_for_reply(text)
+    if (room := _room_for_reply(text)) is not None:
+        return room
+    found = next(filter(None, (form.search(text) for form in _NAMED_LIMITS)), None)
+    return None if found is None else max(_count(found[1]) - int("exclusive" in found[0].lower()), 1)
+
+
+_NAMED_LIMITS = (
+    re.compile(rf"\d > {_NUMBER}, which is the maximum", _FLAGS),
+    re.compile(rf"at most `?{_NUMBER}`?", _FLAGS),
+    re.compile(rf"model limit of {_NUMBER}", _FLAGS),
+    re.compile(
+        rf"(?:less than or equal to|<=|maximum (?:value|of)|no more than) ?(?:is )?`?{_NUMBER}`?", _FLAGS
+    ),
+    re.compile(
+        rf"(?:range|between)\D{{0,60}}\d+ ?(?:\(inclusive\) )?(?:,|to|and) ?{_NUMBER}(?: \(exclusive\))?",
+        _FLAGS,
+    ),
+    re.compile(rf"greater than the maximum\D{{0,40}}{_NUMBER}", _FLAGS),
+)
+
+
+def _is_reply_limit(text: str) -> bool:
+    return _REPLY_LIMIT.search(text) is not None and not _IS_ABOUT_INPUT.search(text)
+
+
+# The same words beside an input that is too long: "`inputs` tokens + `max_new_tokens` must be <= 4096".
+_IS_ABOUT_INPUT = _words(
+    r"\+ `?max_",
+    r"decrease input length",
+    r"`?max_\w+`? exceed context",
+    r"prompt contains",
+    r"input tokens\b",
+)
+
+
+def _count(digits: str) -> int:
+    return int(digits.replace(",", "").replace("_", ""))
+
 
 _KINDS = InvalidRequestError | OverloadedError | ProviderError | ModelNotFoundError
 
@@ -40,7 +243,7 @@ _OUT_OF_RANGE = re.compile(
     re.IGNORECASE,
 )
 _WORD = re.compile(r"[A-Za-z_][\w.]*\w")
-_QUOTED = re.compile(
+_QUOTED_FIELD = re.compile(
     r"['\"`\[(](?:in )?([A-Za-z_][\w.]*\w)['\"`\])]|(?:parameter|argument|field)s?:? ([A-Za-z_][\w.]*\w)"
 )
 _THINKING = re.compile(r"(?<![-\w/])(thinking|reasoning|effort|think)(?![-\w])", re.IGNORECASE)
@@ -62,7 +265,7 @@ _ALIASES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedFields:
     """What a server has turned out not to take.
 
     Attributes:
@@ -93,7 +296,7 @@ class Refused:
             wanted = instead if wanted == refused else wanted
         return wanted
 
-    def after_effort(self, said: str, effort: object) -> Refused | None:
+    def after_effort(self, said: str, effort: object) -> RefusedFields | None:
         """The same with the nearest level of those that an error lists; None where it lists none."""
         refused = {level for level, _ in self.efforts} | {str(effort)}
         nearest = nearest_effort(said, str(effort), refused)
@@ -101,7 +304,7 @@ class Refused:
 
     def after(
         self, error: ModelError, sent: Mapping[str, Any], users: Mapping[str, Any], limit: int | None
-    ) -> Refused | None:
+    ) -> RefusedFields | None:
         """What is refused after this error, if it names anything that can be left out; else None.
 
         Args:
@@ -152,7 +355,7 @@ def named_field(said: str, fields: list[str], *, exactly: bool = False) -> str |
     """
     if _REFUSES.search(said) is None or _OUT_OF_RANGE.search(said):
         return None
-    quoted = [word for pair in _QUOTED.findall(said) for word in pair if word]
+    quoted = [word for pair in _QUOTED_FIELD.findall(said) for word in pair if word]
     certain = [name for name in fields if "_" in name or not name.islower() or name == "temperature"]
     for words, names in ((quoted, fields), (_WORD.findall(said), certain)):
         known = {_plain(name): name for name in names}
@@ -166,7 +369,7 @@ def named_field(said: str, fields: list[str], *, exactly: bool = False) -> str |
     )
 
 
-def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+def changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """What is different in a request that is sent again, in words: "without reasoning_effort"."""
     gone = [name for name in before if name not in after]
     other = [

@@ -1,4 +1,4 @@
-"""A model that gives recorded replies again, in order: runs can be repeated without a key."""
+"""A model that repeats recorded replies in order, so that a run can be repeated without a key."""
 
 from __future__ import annotations
 
@@ -25,15 +25,11 @@ class ReplayModel:
 
     @property
     def name(self) -> str:
-        """What the user calls it: `replay:RUN`."""
+        """The name as the user writes it: `replay:RUN`."""
         return self._name
 
     async def complete(self, request: Request) -> Response:
-        """The next reply.
-
-        Raises:
-            JournalError: the record has no more replies.
-        """
+        """The next reply."""
         del request
         if self._given == len(self._responses):
             raise JournalError(
@@ -44,15 +40,11 @@ class ReplayModel:
         return self._responses[self._given - 1]
 
     async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
-        """The next reply, its text in pieces.
-
-        Raises:
-            JournalError: the record has no more replies.
-        """
+        """The next reply, its text in pieces."""
         response = await self.complete(request)
         for start in range(0, len(response.text), PIECE_CHARACTERS):
             yield TextPiece(response.text[start : start + PIECE_CHARACTERS])
         yield Completed(response)
 
     async def aclose(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is no connection."""

@@ -124,3 +124,66 @@ def _part_tokens(part: object) -> int:
 
 def _tokens(size: int) -> int:
     return -(-size // BYTES_PER_TOKEN)
+
+
+def openai_usage(usage: Mapping[str, Any] | None) -> Usage | None:
+    """The vendor's counts; None where nothing was counted.
+
+    Most servers count the cache among the prompt's tokens and reasoning among the completion's; some leave
+    one of them out, and name it only beside a total that has it. What is left out is what explains the total
+    exactly (see `_left_out`). What nobody explains of the total is input, which is the cheaper one, unless the
+    server says nothing of reasoning: then the model thought and hid it, as Gemini does at its compatible address.
+    """
+    if not usage:
+        return None
+    prompt = count_of(usage, "prompt_tokens") or count_of(usage, "input_tokens")
+    completion = count_of(usage, "completion_tokens") or count_of(usage, "output_tokens")
+    if not prompt and not completion:
+        return None
+    read = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
+    made = usage.get("completion_tokens_details") or usage.get("output_tokens_details")
+    cached = count_of(read, "cached_tokens") or max(count_of(usage, name) for name in _CACHED)
+    written = count_of(read, "cache_write_tokens") or count_of(usage, "cache_creation_input_tokens")
+    reasoning = count_of(made, "reasoning_tokens") or count_of(usage, "reasoning_tokens")
+    rest = max(count_of(usage, "total_tokens") - prompt - completion, 0)
+    more_read, more_made = _left_out((prompt, cached, written), (completion, reasoning), rest)
+    unexplained = max(rest - more_read - more_made, 0)
+    says_reasoning = isinstance(made, Mapping) and made.get("reasoning_tokens") is not None
+    if not prompt or (completion and says_reasoning):
+        more_read += unexplained
+    else:
+        more_made += unexplained
+    whole = prompt + more_read
+    cached = min(cached, whole)
+    return Usage(
+        input_tokens=whole,
+        output_tokens=completion + more_made,
+        cached_input_tokens=cached,
+        cache_write_tokens=min(written, whole - cached),
+        reasoning_tokens=reasoning,
+    )
+
+
+_CACHED = ("cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens")
+
+
+def _left_out(read: tuple[int, int, int], made: tuple[int, int], rest: int) -> tuple[int, int]:
+    """How many tokens of the cache the prompt's count leaves out, and of reasoning the completion's.
+
+    Each is left out whole or not at all. The first that explains the rest of the total exactly counts, else the
+    least with which no part is larger than its whole; what was written into the cache goes with what was read
+    from it, where there is so much. Without a rest the prompt's count stands as it is.
+    """
+    prompt, cached, written = read
+    completion, reasoning = made
+    possible = [
+        (more_read, more_made)
+        for more_read in ((0, cached, cached + written, written) if rest else (0,))
+        for more_made in (0, reasoning)
+        if (not rest or max(cached, written) <= prompt + more_read) and reasoning <= completion + more_made
+    ]
+    if exact := [one for one in possible if sum(one) == rest]:
+        return exact[0]
+    more_read, more_made = min(possible)
+    both = cached + written
+    return (both if more_read and both <= rest else more_read), more_made

@@ -1,27 +1,55 @@
 """What a wire protocol is: two pure halves, from our request to JSON and from JSON to our reply.
 
-`http` does the talking; a protocol module never does I/O.
+`transport` does the talking; a protocol module never does I/O.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import weakref
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError, ProviderError
-from orchestrator.engine.models.base import INVALID_ARGUMENTS
+from orchestrator.core.messages import FinishReason, Message, Role, ToolCall
+from orchestrator.engine.models.base import INVALID_ARGUMENTS, Response
+from orchestrator.engine.models.usage import counted_or_estimated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from datetime import datetime
 
     from orchestrator.core.errors import ModelError
-    from orchestrator.core.messages import JsonObject, Message
-    from orchestrator.engine.models.base import Piece, Request, Response
+    from orchestrator.core.messages import JsonObject, Part, Usage
+    from orchestrator.engine.models.base import Piece, Request
+
+
+_NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
+_NOT_DOTTED = re.compile(r"[^a-zA-Z0-9_.:-]")
+_DIGEST_CHARACTERS = 16
+
+
+def plain_name(text: str, most: int) -> str:
+    """Letters, digits, `_` and `-`, of which there is at least one and at most `most`."""
+    return _NOT_PLAIN.sub("_", text)[:most] or "_"
+
+
+def dotted_name(text: str, most: int) -> str:
+    """The same with dots and colons; it begins with a letter or `_`."""
+    name = _NOT_DOTTED.sub("_", text)
+    return (name if name[:1].isalpha() or name.startswith("_") else f"_{name}")[:most]
+
+
+def short_id(text: str, most: int) -> str:
+    """The id; one that is too long ends in a digest, so that different ones stay different."""
+    if len(text) <= most:
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:_DIGEST_CHARACTERS]
+    return f"{text[: most - _DIGEST_CHARACTERS - 1]}_{digest}"
+
 
 _SURROGATE_ESCAPE = b"\\ud"
 
@@ -100,26 +128,87 @@ class EncodedMessages:
         return len(self._known)
 
 
-class StreamDecoder(Protocol):
-    """Reads one streamed reply. Use it once."""
+class ReplyDecoder(ABC):
+    """Reads one reply, as a stream or whole. Use it once.
 
-    @property
-    def done(self) -> bool:
-        """The protocol's own end mark was read: nothing more is coming."""
+    Attributes:
+        done: the protocol's own end mark was read: nothing more is coming.
+    """
 
-    def feed(self, event: str, data: str) -> Sequence[Piece]:
+    def __init__(self, request: Request, *, model: str, where: str) -> None:
+        """Begin.
+
+        Args:
+            request: what was asked.
+            model: its name, where the reply names none.
+            where: the server's host, for messages.
+        """
+        self.done = False
+        self._request = request
+        self._where = where
+        self._model = model
+        self._id: str | None = None
+
+    def feed(self, event: str, data: str) -> list[Piece]:
         """Take one server-sent event; give what it adds to the reply. Unknown events add nothing.
 
         Raises:
             ModelError: the event is an error, or cannot be read.
         """
+        text = data.strip()
+        if self.done or not text:
+            return []
+        if text == "[DONE]":  # some servers end the stream of every protocol as OpenAI does
+            self.done = True
+            return []
+        value = read_event(data, self._where)
+        return self._take_event(event, value) if isinstance(value, dict) else []
 
-    def finish(self) -> tuple[Sequence[Piece], Response]:
+    def read(self, body: bytes) -> Response:
+        """Read a whole reply (a body with status 200).
+
+        Raises:
+            ModelError: the body is an error, or no reply.
+        """
+        self._take_document(read_reply(body, self._where))
+        self.done = True
+        return self.finish()[1]
+
+    @abstractmethod
+    def finish(self) -> tuple[list[Piece], Response]:
         """Give what was held back, and the whole reply.
 
         Raises:
             ConnectionFailedError: the stream ended before the reply did.
         """
+
+    @abstractmethod
+    def _take_event(self, event: str, chunk: Mapping[str, Any]) -> list[Piece]:
+        """Take the object that an event has."""
+
+    @abstractmethod
+    def _take_document(self, value: Mapping[str, Any]) -> None:
+        """Take a whole reply."""
+
+    def _cut_off(self) -> ConnectionFailedError:
+        return ConnectionFailedError(f"{self._where} ended its stream in the middle of the reply")
+
+    def _no_reply(self, what: str) -> ProviderError:
+        return ProviderError(f"{self._where} answered {what}; check the API address")
+
+    def _response(
+        self, parts: Iterable[Part], finish: FinishReason, counted: Usage | None, *, may_be_free: bool = False
+    ) -> Response:
+        message = Message(Role.ASSISTANT, tuple(parts))
+        usage, is_counted = counted_or_estimated(counted, self._request, message, may_be_free=may_be_free)
+        return Response(message, finish, usage, self._model, self._id, is_counted)
+
+
+def finish_with_calls(finish: FinishReason, parts: Iterable[Part]) -> FinishReason:
+    """Why a reply ended: a complete one that has calls ended for them, whatever the server says."""
+    complete = finish in {FinishReason.STOP, FinishReason.OTHER}
+    has_calls = any(isinstance(part, ToolCall) for part in parts)
+    return FinishReason.TOOL_CALLS if complete and has_calls else finish
 
 
 class Wire(Protocol):
@@ -135,18 +224,8 @@ class Wire(Protocol):
     def encode(self, request: Request, *, stream: bool) -> WireRequest:
         """Our request in the vendor's words. Equal requests give equal bytes."""
 
-    def decode(self, body: bytes, request: Request) -> Response:
-        """Read a whole reply (a body with status 200).
-
-        Raises:
-            ModelError: the body is an error, or no reply.
-        """
-
-    def decoder(self, request: Request) -> StreamDecoder:
-        """A reader for one streamed reply to this request."""
-
-    def error(self, status: int, headers: Mapping[str, str], body: bytes, now: datetime) -> ModelError:
-        """Classify an HTTP reply that is not a success. Header names are in lower case."""
+    def decoder(self, request: Request) -> ReplyDecoder:
+        """A reader for one reply to this request."""
 
     def relax(self, request: Request, error: ModelError) -> Wire | None:
         """The same wire without the feature that this error refuses, if the request can do without; else None."""
@@ -250,7 +329,7 @@ def dicts(value: object) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def text_of(value: object) -> str:
+def as_text(value: object) -> str:
     """A field that should be text; empty where it is missing or is something else."""
     return value if isinstance(value, str) else ""
 

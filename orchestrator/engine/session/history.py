@@ -141,6 +141,25 @@ class History:
         """The messages so far."""
         return Conversation(self._messages)
 
+    def latest(self) -> list[Message]:
+        """What users said, and the last reply with what the program answered to it.
+
+        A small model often repeats the wrong reply that it sees, so that after each second one the reply is left out:
+        then all is one message, because some models take no two in a row.
+        """
+        replies = [place for place, turn in enumerate(self._turns) if turn.kind is TurnKind.ASSISTANT]
+        last = replies[-1] if replies else len(self._turns)
+        is_shown = len(replies) % 2 == 1
+        said = [
+            turn
+            for place, turn in enumerate(self._turns)
+            if turn.message.parts and (place > last or turn.kind in {TurnKind.USER, TurnKind.STEERING})
+        ]
+        if not is_shown:
+            return [Message.user("\n\n".join(turn.content for turn in said))] if said else []
+        before = [turn.message for turn in said if turn in self._turns[:last]]
+        return [*before, self._turns[last].message, *(turn.message for turn in said[len(before) :])]
+
     def interrupt(self, at: datetime) -> None:
         """Answer calls that were cut short, because vendors refuse a call without a result."""
         calls = self._turns[-1].tool_calls if self._turns else ()

@@ -281,6 +281,7 @@ class _Loop:
             return SessionEnd(EndKind.COMPLETED, response.text.strip())
         self.rejected += 1
         self.bench.emit(ReplyRejected(reading.problems, self.rejected))
+        self.bench.failures.note("reply", reading.problems[0])
         if is_last:
             raise BadReplyError(
                 f"{self.rejected} replies in a row were no valid plan (the last: {reading.problems[0]}); "

@@ -31,9 +31,13 @@ class FailedCalls:
 
         The answer tells, not the call: a call that is nearly the same fails for the same reason.
         """
-        self._answers[call.name, message] += 1
-        count = self._answers[call.name, message]
+        count = self.note(call.name, message)
         return message if count == 1 else f"{message}\n\n{render('agent/failed_again', count=count)}"
+
+    def note(self, name: str, message: str) -> int:
+        """Take note of an answer; how often it was given."""
+        self._answers[name, message] += 1
+        return self._answers[name, message]
 
     def forget(self) -> None:
         """Take note that something was changed, after which the same call may do."""

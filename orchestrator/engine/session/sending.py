@@ -73,7 +73,8 @@ class Sending:
         longest = ask.request.max_output_tokens
         if room.is_lowered:
             longest = min(room.reply_tokens, longest or room.reply_tokens)
-        request = replace(ask.request, messages=self.history.conversation(), max_output_tokens=longest)
+        said = self.history.latest() if ask.contract.forgets else self.history.conversation()
+        request = replace(ask.request, messages=said, max_output_tokens=longest)
         with room:
             room.budget.rounds += 1
             self.emit(TurnStarted(room.budget.rounds, room.worst.tokens, room.worst.usd))

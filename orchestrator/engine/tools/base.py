@@ -77,6 +77,7 @@ class Ledger:
         touched: files that tools wrote, changed or removed.
         shell_used: a command ran, so that files may have changed that no tool names.
         held_writes: shrinking writes that were refused once, by path and digest of content.
+        originals: what files held before a tool replaced them for the first time.
         missed: texts that were to be changed and were not in a file, by its path, since it was last changed.
         unreadable: files that a tool changed so that Python, JSON or TOML cannot read them any more.
     """
@@ -85,6 +86,7 @@ class Ledger:
     touched: set[str] = field(default_factory=set)
     shell_used: bool = False
     held_writes: set[tuple[str, str]] = field(default_factory=set)
+    originals: dict[str, bytes] = field(default_factory=dict)
     missed: dict[str, list[str]] = field(default_factory=dict)
     unreadable: set[str] = field(default_factory=set)
 

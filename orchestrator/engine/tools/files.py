@@ -91,7 +91,8 @@ async def write_text(
         path: the file.
         content: its whole text.
         keeps_tail: where the content stops in the middle of the file, the lines behind it stay; and what
-            cannot be read any more is not written. For small models, which copy code right and the rest wrong.
+            cannot be read any more is not written, nor what is doubtful, however often it is sent. For small models,
+            which copy code right and the rest wrong, and repeat themselves.
 
     Raises:
         ToolError: the path is refused, the file is no text or over 1 MB, or the disk says no.
@@ -101,6 +102,9 @@ async def write_text(
     if not await context.environment.file_exists(name):
         return await _write(context, name, None, content.encode(), "Created")
     before, old = await _replaceable(context, name)
+    now = old.with_text(old.text)
+    if keeps_tail:  # an attempt is compared with the file, not with the attempt before it
+        old = decode(name, context.ledger.originals.setdefault(name, before))
     kept, remark = (await asyncio.to_thread(left_out, old.text, content) if keeps_tail else 0), ""
     if kept:
         content = "\n".join([*lines_of(content.rstrip()), *lines_of(old.text)[-kept:], ""])
@@ -108,14 +112,14 @@ async def write_text(
             f" Its last {kept} lines, which your content left out, were kept: to remove them, use edit_file."
         )
     data = old.with_text(content)
-    if data == old.with_text(old.text):
+    if data == now and (not keeps_tail or name in context.ledger.touched):
         context.ledger.shown.add(name)
         return Ok(f"{name} is unchanged: it already has exactly this content.{remark}")
     if name not in context.ledger.shown:
         return _show_first(context, name, old.text)
     checks = _masked, _shrinks, _replaces_all, _moves_blanks
     doubts = (check(name, old.text, content) for check in checks)
-    if refusal := _held(context, name, content, *doubts):
+    if refusal := _held(context, name, content, *doubts, is_final=keeps_tail):
         return refusal
     if keeps_tail and (problem := await asyncio.to_thread(newly_unreadable, name, before, data)):
         return Failed(
@@ -188,13 +192,17 @@ def _show_first(context: ToolContext, name: str, text: str) -> Failed:
     )
 
 
-def _held(context: ToolContext, name: str, content: str, *doubts: str) -> Failed | None:
-    """Refuse a write once if there is a doubt about it; the very same call passes the second time."""
+def _held(
+    context: ToolContext, name: str, content: str, *doubts: str, is_final: bool = False
+) -> Failed | None:
+    """Refuse a write once if there is a doubt about it; the very same call passes the second time, if it is not final."""
     held = (name, hashlib.sha256(content.encode()).hexdigest())
     doubt = next(filter(None, doubts), None)
     if doubt is None or held in context.ledger.held_writes:
         context.ledger.held_writes.discard(held)
         return None
+    if is_final:
+        return Failed(doubt)
     context.ledger.held_writes.add(held)
     return Failed(f"{doubt} If that is really what you want, send exactly the same call again.")
 
@@ -216,8 +224,8 @@ def _moves_blanks(name: str, old: str, content: str) -> str:
     if before != after:
         return ""
     return (
-        f"{name} was not replaced: your content has the same lines, and differs in blank ones alone. Find the line that "
-        "has to be another one, and change it."
+        f"{name} was not replaced: that is its code as it was, with other blanks at most. Find the line that has to be "
+        "another one, and change it."
     )
 
 

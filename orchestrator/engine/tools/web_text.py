@@ -19,7 +19,7 @@ from orchestrator.engine.web.base import PageKind
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from orchestrator.engine.web.base import Page, WebAccess
+    from orchestrator.engine.web.base import WebAccess, WebPage
 
 WRAP_CHARACTERS = 200
 """A longer line is shown as several."""
@@ -80,7 +80,7 @@ class PageReader:
 
     def __init__(self, access: WebAccess) -> None:
         self._access = access
-        self._texts: dict[str, tuple[Page, PageText]] = {}
+        self._texts: dict[str, tuple[WebPage, PageText]] = {}
 
     async def read(self, url: str) -> PageText:
         """The text of the page at an address.
@@ -142,7 +142,7 @@ def wrapped(paragraphs: Sequence[str]) -> tuple[Paragraph, ...]:
     return tuple(result)
 
 
-async def _page_text(page: Page) -> PageText:
+async def _page_text(page: WebPage) -> PageText:
     title, text = "", page.text
     if page.kind is PageKind.HTML:
         answer = await _apart({"do": "extract", "page": page.text, "url": page.url}, EXTRACT_SECONDS)

@@ -1,4 +1,4 @@
-"""Which addresses may be opened: public ones only. What is not plainly public is refused."""
+"""Checks which addresses may be opened: public ones only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MAX_HOST_CHARACTERS = 253
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class WebAddress:
     """A checked address.
 
     Attributes:
@@ -70,7 +70,7 @@ def bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def parse_address(url: str, allowed_private: frozenset[str] = frozenset()) -> Address:
+def parse_address(url: str, allowed_private: frozenset[str] = frozenset()) -> WebAddress:
     """Check an address, as far as it can be done without asking for the host's IP addresses.
 
     Args:
@@ -96,16 +96,16 @@ def parse_address(url: str, allowed_private: frozenset[str] = frozenset()) -> Ad
         raise ToolError("the address has a user name or password in it: leave them out")
     host = parsed.raw_host.decode("ascii").lower().removesuffix(".")
     port = _DEFAULT_PORTS[parsed.scheme] if parsed.port is None else parsed.port
-    address = Address(parsed.scheme, host, port, parsed.raw_path.decode("ascii"))
+    address = WebAddress(parsed.scheme, host, port, parsed.raw_path.decode("ascii"))
     if address.place in allowed_private:
-        return Address(address.scheme, host, port, address.target, trusted=True)
+        return WebAddress(address.scheme, host, port, address.target, trusted=True)
     _check_host(host)
     if port not in PORTS:
         raise ToolError(f"port {port} is refused: only {', '.join(map(str, sorted(PORTS)))} can be opened")
     return address
 
 
-def joined(base: Address, location: str, allowed_private: frozenset[str] = frozenset()) -> Address:
+def joined(base: WebAddress, location: str, allowed_private: frozenset[str] = frozenset()) -> WebAddress:
     """Where a redirect leads, checked like any other address.
 
     Raises:
@@ -116,7 +116,7 @@ def joined(base: Address, location: str, allowed_private: frozenset[str] = froze
     return parse_address(str(_parsed(base.url).join(_parsed(location))), allowed_private)
 
 
-async def public_ips(address: Address, resolve: Resolver) -> tuple[str, ...]:
+async def public_ips(address: WebAddress, resolve: Resolver) -> tuple[str, ...]:
     """The IP addresses to connect to; all of them were checked.
 
     Raises:

@@ -24,7 +24,7 @@ class PageKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class WebPage:
     """What was at an address, decoded, as others wrote it.
 
     Attributes:
@@ -51,7 +51,7 @@ class WebAccess(Protocol):
             ToolError: no engine is set up, or it refused, failed or could not be reached.
         """
 
-    async def fetch(self, url: str) -> Page:
+    async def fetch(self, url: str) -> WebPage:
         """The page at an `http` or `https` address. Asked again, the same page comes from memory.
 
         Raises:

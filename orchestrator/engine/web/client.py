@@ -8,37 +8,266 @@ used: a proxy would look the name up again, where nobody checks.
 from __future__ import annotations
 
 import asyncio
+import codecs
+import html
 import json
+import re
+from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from email.message import Message
 from http import HTTPStatus
-from typing import TYPE_CHECKING, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from orchestrator import __version__
 from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.core.masking import without, without_bytes
 from orchestrator.engine.web.addresses import (
-    Address,
+    WebAddress,
     bracketed,
     joined,
     parse_address,
     public_ips,
     system_resolver,
 )
-from orchestrator.engine.web.base import Page
-from orchestrator.engine.web.content import kind_of, page_text
-from orchestrator.engine.web.engines import MAX_QUERY_CHARACTERS, MAX_RESULTS, complaint, engine_named
+from orchestrator.engine.web.base import PageKind, SearchHit, WebPage
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncIterator, Awaitable, Mapping
+    from collections.abc import AsyncIterator, Awaitable
 
     import httpx2
 
+    from orchestrator.core.messages import JsonObject
     from orchestrator.engine.web.addresses import Resolver
-    from orchestrator.engine.web.base import SearchHit
-    from orchestrator.engine.web.engines import SearchEngine
+
+
+MAX_RESULTS = 20
+"""The most that all engines give in one reply."""
+
+MAX_QUERY_CHARACTERS = 400
+"""The longest question that all engines take; Brave's limit."""
+
+_MAX_TITLE_CHARACTERS = 200
+_MAX_SNIPPET_CHARACTERS = 500
+_MARKUP = re.compile(r"</?[a-zA-Z][^<>]{0,100}>")
+
+Row: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchEngine:
+    """A search engine's interface.
+
+    Attributes:
+        label: its name, as a person writes it.
+        key_variable: the environment variable in which its key usually is.
+        url: where it is asked. Its key goes to this host and to no other.
+        credentials: the header that carries the key.
+        params: the query of a GET request; None makes it a POST.
+        body: the JSON of a POST request.
+        rows: the results in the reply.
+        snippet: a result's text.
+    """
+
+    label: str
+    key_variable: str
+    url: str
+    credentials: Callable[[str], Mapping[str, str]]
+    rows: Callable[[JsonObject], Any]
+    snippet: Callable[[Row], Any]
+    params: Callable[[str, int], Mapping[str, str]] | None = None
+    body: Callable[[str, int], JsonObject] | None = None
+
+    def hits(self, reply: Any) -> list[SearchHit] | None:
+        """The results of a reply; None where it has not the engine's form."""
+        rows = self.rows(reply) if isinstance(reply, Mapping) else None
+        if not isinstance(rows, list):
+            return None
+        return [
+            SearchHit(
+                _plain(row.get("title"), _MAX_TITLE_CHARACTERS),
+                row["url"].strip(),
+                _plain(self.snippet(row), _MAX_SNIPPET_CHARACTERS),
+            )
+            for row in rows
+            if isinstance(row, Mapping)
+            and isinstance(row.get("url"), str)
+            and row["url"].strip().isprintable()
+        ]
+
+
+def _complaint(reply: Any) -> str:
+    """What an engine's error says, in one line; empty where it says nothing.
+
+    Tavily sends `{"detail": {"error": ...}}`, Brave `{"error": {"detail": ...}}`, Exa `{"error": ...}`.
+    """
+    for _ in range(3):
+        if not isinstance(reply, Mapping):
+            break
+        reply = next((reply[key] for key in ("detail", "error", "message") if reply.get(key)), "")
+    return _plain(reply, _MAX_TITLE_CHARACTERS)
+
+
+def _plain(value: Any, most: int) -> str:
+    """One line of text without markup."""
+    text = html.unescape(_MARKUP.sub("", value)) if isinstance(value, str) else ""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def _brave_rows(reply: JsonObject) -> Any:
+    web = reply.get("web")
+    if web is None:  # a question without results has no such part
+        return [] if reply.get("type") == "search" else None
+    return web.get("results", []) if isinstance(web, Mapping) else None
+
+
+def _exa_snippet(row: Row) -> str:
+    highlights = row.get("highlights")
+    return (
+        " … ".join(part for part in highlights if isinstance(part, str))
+        if isinstance(highlights, list)
+        else ""
+    )
+
+
+# https://docs.tavily.com/documentation/api-reference/endpoint/search
+TAVILY = SearchEngine(
+    label="Tavily",
+    key_variable="TAVILY_API_KEY",
+    url="https://api.tavily.com/search",
+    credentials=lambda key: {"authorization": f"Bearer {key}"},
+    body=lambda query, most: {"query": query, "max_results": most},
+    rows=lambda reply: reply.get("results"),
+    snippet=lambda row: row.get("content"),
+)
+
+# https://api-dashboard.search.brave.com/app/documentation/web-search/get-started
+BRAVE = SearchEngine(
+    label="Brave",
+    key_variable="BRAVE_API_KEY",
+    url="https://api.search.brave.com/res/v1/web/search",
+    credentials=lambda key: {"x-subscription-token": key},
+    params=lambda query, most: {
+        "q": query,
+        "count": str(most),
+        "text_decorations": "false",
+        "result_filter": "web",
+    },
+    rows=_brave_rows,
+    snippet=lambda row: row.get("description"),
+)
+
+# https://docs.exa.ai/reference/search
+EXA = SearchEngine(
+    label="Exa",
+    key_variable="EXA_API_KEY",
+    url="https://api.exa.ai/search",
+    credentials=lambda key: {"x-api-key": key},
+    body=lambda query, most: {"query": query, "numResults": most, "contents": {"highlights": True}},
+    rows=lambda reply: reply.get("results"),
+    snippet=_exa_snippet,
+)
+
+ENGINES: Mapping[str, SearchEngine] = MappingProxyType({"tavily": TAVILY, "brave": BRAVE, "exa": EXA})
+"""By the name that configuration uses."""
+
+
+def _engine_named(name: str) -> SearchEngine:
+    """The engine of this name."""
+    if name not in ENGINES:
+        raise ConfigurationError(f"unknown search engine {name[:50]!r}: known are {', '.join(ENGINES)}")
+    return ENGINES[name]
+
+
+_HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
+_TEXT_TYPES = re.compile(
+    r"text/.+|application/(.+\+)?(json|xml|yaml|x-yaml|toml|javascript|x-javascript|ecmascript|ndjson|x-ndjson|jsonl"
+    r"|x-sh|x-python|sql|graphql|x-httpd-php)|image/svg\+xml|message/.+"
+)
+_LOOKS_LIKE_HTML = re.compile(
+    rb"\s*(<!--.*?-->\s*)*<(!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL
+)
+_START_BYTES = 1_024
+"""Where HTML may name its character set: https://html.spec.whatwg.org/multipage/parsing.html"""
+
+_DECLARED = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([A-Za-z0-9_:.\-]+)""", re.IGNORECASE)
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_CHARSETS = re.compile(
+    r"utf-?(8|16|32)([-_]?[lb]e)?|(us-)?ascii|latin-?1|iso-?8859-?\d{1,2}|(windows|cp)-?\d{3,4}|koi8-[rut]|mac(intosh|-\w+)"
+    r"|shift[-_]jis|sjis|euc-(jp|kr)|iso-2022-(jp|kr)|gb(k|2312|18030)|big5(-hkscs)?|tis-620",
+    re.IGNORECASE,
+)
+"""Character sets of pages. Python knows more encodings, some of which are programs rather than tables."""
+
+_AS_WINDOWS = frozenset(
+    {"ascii", "iso8859-1"}
+)  # as every browser takes them: https://encoding.spec.whatwg.org
+
+
+def page_text(content_type: str, data: bytes) -> tuple[PageKind, str]:
+    """The kind and the characters of a page.
+
+    Raises:
+        ToolError: it is no text.
+    """
+    kind = _page_kind(content_type, data[:_START_BYTES])
+    text = data.decode(_charset(content_type, data, kind), "replace").removeprefix("\ufeff")
+    if "\0" in text[:_START_BYTES]:
+        raise ToolError(
+            f"the page is binary data (sent as {_media_type(content_type) or 'no type'}), not text"
+        )
+    return kind, text
+
+
+def _page_kind(content_type: str, start: bytes) -> PageKind:
+    """What a page is, by its declared type; by its first bytes where none was declared."""
+    media_type = _media_type(content_type)
+    if media_type in _HTML_TYPES or (not media_type and _LOOKS_LIKE_HTML.match(start)):
+        return PageKind.HTML
+    if not media_type or _TEXT_TYPES.fullmatch(media_type):
+        return PageKind.TEXT
+    raise ToolError(
+        f"the page is {media_type}, and only HTML and text can be read: look for another form of it"
+    )
+
+
+def _media_type(content_type: str) -> str:
+    return "".join(c for c in content_type.partition(";")[0].strip().lower() if c.isprintable())[:100]
+
+
+def _charset(content_type: str, data: bytes, kind: PageKind) -> str:
+    """The marks at the beginning count most, then the server's word, then the page's own, then UTF-8."""
+    for mark, name in _MARKS:
+        if data.startswith(mark):
+            return name
+    header = Message()
+    header["content-type"] = "".join(c for c in content_type if c.isprintable())
+    declared = [str(header.get_param("charset") or "")]
+    if (kind is PageKind.HTML or data.startswith(b"<?xml")) and (
+        inside := _DECLARED.search(data[:_START_BYTES])
+    ):
+        declared.append(inside[1].decode("ascii"))
+    for name in declared:
+        if _CHARSETS.fullmatch(name.strip()):
+            try:
+                found = codecs.lookup(name.strip()).name
+            except LookupError:
+                continue
+            return "cp1252" if found in _AS_WINDOWS else found
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return "cp1252"
+    return "utf-8"
+
 
 T = TypeVar("T")
 
@@ -101,7 +330,7 @@ class HttpWeb:
             ConfigurationError: the engine is unknown or has no key, or no key has such characters.
         """
         if isinstance(engine, str):
-            engine = engine_named(engine)
+            engine = _engine_named(engine)
         self._engine = engine
         self._key = (api_key or "").strip()
         if engine and not self._key:
@@ -116,7 +345,7 @@ class HttpWeb:
         self._resolve = resolve
         self._options = options or WebOptions()
         self._tls: ssl.SSLContext | None = None
-        self._pages: dict[str, Page] = {}
+        self._pages: dict[str, WebPage] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def __repr__(self) -> str:
@@ -151,7 +380,7 @@ class HttpWeb:
         except (ValueError, RecursionError):
             reply = None
         if status != HTTPStatus.OK:
-            raise _refused_search(engine, status, complaint(reply))
+            raise _refused_search(engine, status, _complaint(reply))
         hits = engine.hits(reply)
         if hits is None:
             raise ToolError(
@@ -159,7 +388,7 @@ class HttpWeb:
             )
         return hits[:max_results]
 
-    async def fetch(self, url: str) -> Page:
+    async def fetch(self, url: str) -> WebPage:
         """The page at an address.
 
         Raises:
@@ -174,7 +403,7 @@ class HttpWeb:
             self._keep(address.url, page)
             return page
 
-    def _keep(self, url: str, page: Page) -> None:
+    def _keep(self, url: str, page: WebPage) -> None:
         """Remember a page as the latest used, and forget the oldest ones beyond the bounds."""
         self._pages[url] = page
         options = self._options
@@ -205,7 +434,7 @@ class HttpWeb:
             failure = f"{host} cannot be reached or broke off: {without(said, self._key)}"
         raise ToolError(failure)
 
-    async def _follow(self, address: Address) -> Page:
+    async def _follow(self, address: WebAddress) -> WebPage:
         """Fetch a page, through its redirects; each is checked like the first address."""
         for _ in range(self._options.max_redirects + 1):
             async with self._open(address, "GET", {"accept": _ACCEPT}) as response:
@@ -220,16 +449,18 @@ class HttpWeb:
                 ) from None
         raise ToolError(f"{address.host} redirects more than {self._options.max_redirects} times")
 
-    async def _page(self, address: Address, response: httpx2.Response) -> Page:
+    async def _page(self, address: WebAddress, response: httpx2.Response) -> WebPage:
         if not response.is_success:
             raise _no_page(address, response.status_code)
         declared = response.headers.get("content-type", "")
-        kind_of(declared, b"")  # a film is refused before it is read
+        _page_kind(declared, b"")  # a film is refused before it is read
         data = await self._body(address.host, response)
         kind, text = await asyncio.to_thread(page_text, declared, data)
-        return Page(address.url, kind, text)
+        return WebPage(address.url, kind, text)
 
-    async def _ask(self, engine: SearchEngine, address: Address, query: str, most: int) -> tuple[int, bytes]:
+    async def _ask(
+        self, engine: SearchEngine, address: WebAddress, query: str, most: int
+    ) -> tuple[int, bytes]:
         headers = {"accept": "application/json", **engine.credentials(self._key)}
         params = engine.params(query, most) if engine.params else None
         body = json.dumps(engine.body(query, most)).encode() if engine.body else None
@@ -254,7 +485,7 @@ class HttpWeb:
     @asynccontextmanager
     async def _open(
         self,
-        address: Address,
+        address: WebAddress,
         method: str,
         headers: Mapping[str, str],
         *,
@@ -307,7 +538,7 @@ class HttpWeb:
         return httpx2.AsyncClient(verify=self._tls, trust_env=False, follow_redirects=False, timeout=timeout)
 
 
-def _no_page(address: Address, status: int) -> ToolError:
+def _no_page(address: WebAddress, status: int) -> ToolError:
     if status in {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}:
         return ToolError(
             f"there is no page at {address.url} (HTTP {status}): check the address, or search for it"

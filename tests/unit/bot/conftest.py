@@ -10,12 +10,23 @@ from orchestrator.core.clock import ManualClock
 from tests.doubles.github import people
 from tests.doubles.github.people import collaborate
 from tests.doubles.github.server import GitHub
+from tests.unit.bot.git.rig import clone, make_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
+    from pathlib import Path
 
+    from orchestrator.bot.git.clone import Clone
     from tests.doubles.github.state import Issue, Pull, Repo
+
+
+FILES: dict[str, str | bytes] = {
+    "README.md": "# Example\n",
+    "src/calc.py": "def add(a, b):\n    return a - b\n",
+    "src/old.py": "gone = True\n",
+    ".gitignore": "*.log\nbuild/\n",
+}
 
 
 @dataclass
@@ -94,3 +105,22 @@ def world(place: GitHub) -> Iterator[World]:
     yield world
     world.forge.close()
     assert place.violations == []
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return make_source(tmp_path / "source", FILES)
+
+
+@pytest.fixture
+def safe(source: Path, tmp_path: Path) -> Iterator[Clone]:
+    """A clone for safe mode: no `.git` in the tree."""
+    with clone(source, tmp_path / "runs") as opened:
+        yield opened
+
+
+@pytest.fixture
+def shelled(source: Path, tmp_path: Path) -> Iterator[Clone]:
+    """A clone for a model that may run commands."""
+    with clone(source, tmp_path / "runs", with_git=True) as opened:
+        yield opened

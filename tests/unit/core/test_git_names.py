@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.bot.git.soundness import unsound
+from orchestrator.bot.git.adopt import unsound
 from orchestrator.bot.policy.protected import PathPolicy
 from orchestrator.core.changes import LINK_MODE, FileChange, FileVersion
 from orchestrator.core.git_names import MODULES_FILE, folded_name, is_git_name

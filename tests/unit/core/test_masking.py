@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.forge.values import Credential
-from orchestrator.bot.git.credential import GitCredential
+from orchestrator.bot.git.remote import GitCredential
 from orchestrator.core.masking import REPLACEMENT, without, without_bytes
 
 

@@ -13,8 +13,7 @@ import pytest
 
 from orchestrator.app.cli import exit_codes
 from orchestrator.app.cli.claims_command import claims, write_json, write_text
-from orchestrator.bot.coordination.claim_record import ClaimRecord
-from orchestrator.bot.coordination.claims import LeaseTimes
+from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
 from orchestrator.bot.worker.task_states import AsOf, TaskState, state_of
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import ConfigurationError, WorkspaceError

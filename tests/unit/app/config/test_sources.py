@@ -362,6 +362,19 @@ def test_the_sandbox_is_switched_off_by_typing_only(place: Place, which: str) ->
         place.load(**variables)
 
 
+@pytest.mark.parametrize("value", ["docker:ghcr.io/a/b:1.2@sha256:0f", "podman:localhost/rust", "auto"])
+def test_a_sandbox_is_named_by_its_image(place: Place, value: str) -> None:
+    assert place.load({"sandbox": value}).settings.sandbox == value
+
+
+@pytest.mark.parametrize(
+    "value", ["docker:", "docker", "docker:--privileged", "lxc:a", "docker:a b", "docker:a\n"]
+)
+def test_what_is_no_image_is_refused(place: Place, value: str) -> None:
+    with pytest.raises(ConfigurationError, match="must be auto, docker:IMAGE, podman:IMAGE or off"):
+        place.load({"sandbox": value})
+
+
 def test_the_sandbox_is_off_where_a_person_typed_it(place: Place) -> None:
     assert place.load({"sandbox": "off"}).settings.sandbox == "off"
     assert place.load(PULLWRIGHT_SANDBOX="auto").settings.sandbox == "auto"

@@ -20,7 +20,8 @@ from orchestrator.app.doctor.doctor_findings import (
     run,
 )
 from orchestrator.app.doctor.doctor_machine import writable
-from orchestrator.bot.coordination.claims import Claims, Lease, LeaseTimes
+from orchestrator.bot.coordination.claim_record import LeaseTimes
+from orchestrator.bot.coordination.claims import Claims, Lease
 from orchestrator.bot.coordination.records import Records
 from orchestrator.bot.journal.folders import Home, create_run_folder
 from orchestrator.bot.journal.open_runs import hold
@@ -117,6 +118,17 @@ def test_no_sandbox(tmp_path: Path) -> None:
     assert "--sandbox off" in found.fix
     found = probe(tmp_path, permission="dangerous", sandbox_read=["/no/such/folder"])["sandbox"]
     assert found.state is State.FAILED
+
+
+def test_a_container_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin/docker"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\ncase $1 in info) echo "[]";; *) exit 1;; esac\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    found = probe(tmp_path, permission="dangerous", sandbox="docker:python:3")["sandbox"]
+    assert found.state is State.FAILED
+    assert found.fix.startswith("docker has no image python:3; get it with docker pull python:3")
 
 
 def test_a_rule_that_may_grant_any_program(tmp_path: Path) -> None:

@@ -7,19 +7,22 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.coordination.claims import Claims, Lease, LeaseTimes
+from orchestrator.bot.coordination.claim_record import LeaseTimes
+from orchestrator.bot.coordination.claims import Claims, Lease
 from orchestrator.bot.coordination.records import Records
+from orchestrator.bot.git.swap import PushAnswer, Update, push_updates
 from orchestrator.core.clock import ManualClock
 from tests.unit.bot.git.rig import git
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     import pytest
 
-    from orchestrator.bot.coordination.claims import ClaimRecord
-    from orchestrator.bot.git.credential import GitCredential
+    from orchestrator.bot.coordination.claim_record import ClaimRecord
+    from orchestrator.bot.git.hostgit import HostGit
+    from orchestrator.bot.git.remote import GitCredential, Remote
 
 REF = "refs/pullwright/claims/issue-12"
 TASK = "issue-12"
@@ -124,6 +127,22 @@ class Worker:
     ) -> Lease | ClaimRecord | str:
         """Take a task if it is free."""
         return self.claims.take(task, run or f"run-{self.name}", dead)
+
+
+class NoClaim:
+    """Moves a reference as a lease does, without a claim."""
+
+    def __init__(self, remote: Remote) -> None:
+        self._remote = remote
+
+    def push(self, git: HostGit, update: Update, *, doing: str, objects: Iterable[Path] = ()) -> str | None:
+        """See `Fence.push`."""
+        pushed = push_updates(git, self._remote, [update], doing=doing, objects=objects)
+        with Records(git.folder, self._remote.url, self._remote.credential, sleep=Naps()) as records:
+            found = records.list(update.ref).get(update.ref)
+        if found != update.new and pushed.answer is not PushAnswer.MOVED:
+            raise pushed.error
+        return found
 
 
 def holder(path: Path, ref: str = REF) -> str:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from orchestrator.bot.coordination.claim_record import ClaimRecord, claim_message, claim_ref, parse_claim
 from orchestrator.bot.coordination.claims import Lease
-from orchestrator.bot.coordination.records import Record
-from orchestrator.bot.git.credential import GitCredential
+from orchestrator.bot.coordination.records import RemoteRecord
 from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.remote import GitCredential
 from orchestrator.bot.git.swap import Update
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import (
@@ -265,7 +265,7 @@ def test_an_amount_of_nothing_finite(plain: Path, tmp_path: Path) -> None:
 
 @given(st.text(), st.text())
 def test_no_message_breaks_the_reader(line: str, body: str) -> None:
-    assert parse_claim(TASK, Record(REF, "1" * 40, message=f"{line}\n\n{body}")).fault
+    assert parse_claim(TASK, RemoteRecord(REF, "1" * 40, message=f"{line}\n\n{body}")).fault
 
 
 @given(
@@ -281,7 +281,7 @@ def test_no_message_breaks_the_reader(line: str, body: str) -> None:
 )
 def test_what_is_written_is_read(spent: Spent, number: int, pull: int | None) -> None:
     record = written(spent=spent, number=number, pull=pull, outcome="a question, thus released")
-    assert parse_claim(TASK, Record(REF, "1" * 40, message=claim_message(record))) == record
+    assert parse_claim(TASK, RemoteRecord(REF, "1" * 40, message=claim_message(record))) == record
 
 
 @pytest.mark.parametrize(

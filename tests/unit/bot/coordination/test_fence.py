@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.git.credential import GitCredential
+from orchestrator.bot.git.remote import GitCredential
 from orchestrator.core.errors import ClaimLostError, PushRejectedError, RemoteUnavailableError
 from tests.doubles.github.faults import Fault, lost_reply, server_error
 from tests.doubles.github.fixtures import github

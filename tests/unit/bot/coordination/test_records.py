@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.coordination.records import Record, Records
-from orchestrator.bot.git.credential import GitCredential
-from orchestrator.bot.git.sweep import sweep
+from orchestrator.bot.coordination.records import Records, RemoteRecord
+from orchestrator.bot.git.folders import sweep
+from orchestrator.bot.git.remote import GitCredential
 from orchestrator.core.errors import PushRejectedError, RemoteUnavailableError, WorkspaceError
 from tests.unit.bot.coordination.records_rig import LOST, REF, Naps, bare, broken_git, opened, put
 from tests.unit.bot.git.rig import git, make_source
@@ -47,12 +47,12 @@ def test_a_record_is_written_once_and_read_elsewhere(records: Records, remote: P
     with opened(remote, tmp_path) as other:
         assert other.list("refs/pullwright/claims/", "refs/pullwright/wip/") == {REF: made}
         pages = {"session.jsonl": b"\0\xff" * 40_000, "state.json": b"{}"}
-        assert other.read(REF, pages=True) == Record(REF, made, None, "hello\n\nworld\n", pages)
+        assert other.read(REF, pages=True) == RemoteRecord(REF, made, None, "hello\n\nworld\n", pages)
         after = other.commit("second", made)
         assert other.swap(REF, made, after)
         assert not other.swap(REF, made, other.commit("third", made))
         assert not other.swap(REF, None, other.commit("third", None))
-    assert records.read(after) == Record("", after, made, "second\n")
+    assert records.read(after) == RemoteRecord("", after, made, "second\n")
     assert not records.delete(REF, made)
     assert records.delete(REF, after)
     assert records.list("refs/pullwright/") == {}
@@ -162,7 +162,7 @@ def test_what_others_wrote_is_data(plain: Path, tmp_path: Path) -> None:
         found = records.list("refs/pullwright/claims/")
         assert len(found) == 5
         read = records.read_all(found)
-        assert read[REF] == Record(REF, first, None, "\ufffd\ufffd" + "x" * 100)
+        assert read[REF] == RemoteRecord(REF, first, None, "\ufffd\ufffd" + "x" * 100)
         faults = {ref.removeprefix(REF): record.fault for ref, record in read.items()}
         assert faults.pop("") is None
         assert "larger than" in (faults.pop("-large") or "")
@@ -196,7 +196,7 @@ def test_a_record_that_is_too_large_is_not_fetched_whole(plain: Path, tmp_path: 
     git(plain, "update-ref", REF, git(plain, "commit-tree", tree, "-m", "x"))
     with opened(plain, tmp_path) as records:
         read = records.read_all(records.list("refs/pullwright/claims/"))
-    assert read[f"{REF}-good"] == Record(f"{REF}-good", good, None, "good")
+    assert read[f"{REF}-good"] == RemoteRecord(f"{REF}-good", good, None, "good")
     assert "larger than" in (read[REF].fault or "")
 
 

@@ -56,6 +56,7 @@ async def brief(  # noqa: PLR0913  the usual case has none
     documents: tuple[str, ...] = ("AGENTS.md",),
     *,
     is_brief: bool = False,
+    whole_file: bool = False,
 ) -> Briefing:
     return await first_message(
         task=work,
@@ -65,4 +66,5 @@ async def brief(  # noqa: PLR0913  the usual case has none
         budget=budget,
         documents=documents,
         brief=is_brief,
+        whole_file=whole_file,
     )

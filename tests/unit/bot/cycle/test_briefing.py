@@ -63,6 +63,30 @@ async def test_a_small_model_is_told_less() -> None:
     assert len(large.text) < 12_000 + 8_000 + 2_000
 
 
+@pytest.mark.parametrize(
+    ("work", "shown"),
+    [
+        (task("add() in calc.py is wrong", "Its tests are in tests/test_calc.py."), ["calc.py"]),
+        (task("The tests in test_calc.py are wrong"), ["calc.py", "tests/test_calc.py"]),
+        (task("README.md and calc.py disagree"), ["README.md", "calc.py"]),
+        (task("add() in calc.py is wrong", source="TODO.md"), ["TODO.md", "calc.py"]),
+        (task("Rename it"), ["README.md", "TODO.md", "calc.py"]),
+    ],
+)
+async def test_a_reply_that_is_a_file_needs_the_files_of_the_task_alone(work: Task, shown: list[str]) -> None:
+    files: dict[str, str | bytes] = {"calc.py": CALC, "tests/test_calc.py": TEST}
+    files |= {"README.md": "# Sums\n", "TODO.md": "- [ ] it\n"}
+    briefing = await brief(Repo(files), work, is_brief=True, whole_file=True)
+    assert sorted(re.findall(r"^`([^`\n]+)`:\n```(?:python|markdown)$", briefing.text, re.MULTILINE)) == shown
+    assert briefing.subject in shown
+    assert briefing.subject != work.source
+    assert (f"`calc.py`:\n```python\n{CALC}```" in briefing.text) == ("calc.py" in shown)
+    assert ("Tick the item in `TODO.md`" in briefing.text) == (work.source == "TODO.md")
+    assert ("`calc.py` in one code block." in briefing.text) == (shown == ["calc.py"])
+    for word in ("create_pull_request", "finish", "tool"):
+        assert word not in briefing.text
+
+
 async def test_of_a_large_repository_the_named_file_and_its_test_are_shown() -> None:
     repo = _big()
     briefing = await brief(repo, budget=20_000)

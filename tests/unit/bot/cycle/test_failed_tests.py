@@ -24,7 +24,14 @@ kth.py:2: IndexError"""
 @table(
     ("message", "shown"),
     [
-        (PYTEST, "E       IndexError: list index out of range"),
+        (
+            PYTEST,
+            (
+                "input_data = [[1, 2, 3, 4, 5, 6, ...], 4], expected = 5\n"
+                ">       assert kth(*input_data) == expected\n"
+                "E       IndexError: list index out of range"
+            ),
+        ),
         ("panicked at src/lib.rs:9:\nleft: 1\nright: 2", "panicked at src/lib.rs:9:\nleft: 1\nright: 2"),
         ("".join(f"{line}\n" for line in range(100)), "95\n96\n97\n98\n99"),
         ("E   " + "x" * 5_000, "E   " + "x" * 396),

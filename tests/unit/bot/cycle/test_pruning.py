@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.coordination.lease import Lease
-from orchestrator.bot.coordination.tombstones import KEPT_DAYS, remove_tombstones
+from orchestrator.bot.coordination.claims import KEPT_DAYS, Lease, remove_tombstones
+from orchestrator.bot.coordination.unfinished import wip_ref
 from orchestrator.bot.cycle.claim import Claimer
 from orchestrator.bot.cycle.remote_names import MOST_AT_ONCE, Pruning
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.bot.forge.base import Issue, Proposal, PullRequest, PullRequestState
 from orchestrator.bot.forge.memory import MemoryForge
-from orchestrator.bot.git.wip import wip_ref
 from orchestrator.bot.journal.kept import KeptWork
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ClaimLostError, ForgeUnavailableError

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.coordination.lease import Lease
+from orchestrator.bot.coordination.claims import Lease
+from orchestrator.bot.coordination.unfinished import wip_ref
 from orchestrator.bot.cycle.claim import Claimer
 from orchestrator.bot.cycle.tasks import Task, from_text
 from orchestrator.bot.forge.memory import MemoryForge
-from orchestrator.bot.git.wip import wip_ref
 from orchestrator.bot.journal.kept import KeptWork
 from orchestrator.core.spent import Spent
 from tests.unit.bot.coordination.records_rig import Worker, bare, logged_git, put

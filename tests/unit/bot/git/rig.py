@@ -6,7 +6,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.git.base import Identity
-from orchestrator.bot.git.clone import Clone, open_clone
+from orchestrator.bot.git.opening import open_clone
 from orchestrator.core.clock import ManualClock
 from tests.doubles.templates import copied
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from orchestrator.bot.git.credential import GitCredential
+    from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.git.remote import GitCredential
 
 US = Identity("Pullwright", "bot@example.invalid")
 _WHO = ("-c", "user.name=Someone", "-c", "user.email=someone@example.invalid", "-c", "maintenance.auto=false")

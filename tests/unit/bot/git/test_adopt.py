@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.git.soundness import unsound
+from orchestrator.bot.git.adopt import unsound
 from orchestrator.core.errors import WorkspaceError
 from tests.tables import table
+from tests.unit.bot.conftest import FILES
 from tests.unit.bot.coordination.records_rig import broken_git
-from tests.unit.bot.git.conftest import FILES
 from tests.unit.bot.git.plants import HOOKS, PLANTS, Field
 from tests.unit.bot.git.rig import clone, git, make_source, write
 from tests.unit.bot.git.smart_http import SmartHttp
@@ -212,7 +212,7 @@ def test_work_on_a_base_older_than_the_clone(source: Path, tmp_path: Path) -> No
 
 
 def test_over_http(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from orchestrator.bot.git.credential import GitCredential
+    from orchestrator.bot.git.remote import GitCredential
 
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     made = earlier(source, {"b": "1"})

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.git.base import Screen
-from orchestrator.bot.git.credential import GitCredential
 from orchestrator.bot.git.local import LocalRepository
+from orchestrator.bot.git.remote import GitCredential
 from orchestrator.core.errors import WorkspaceError
 from tests.unit.bot.git.plants import HOOKS, PLANTS, STATUS, Field, Plant
 from tests.unit.bot.git.rig import clone, git, make_source, write

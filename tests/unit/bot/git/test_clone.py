@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.git.base import Identity, TrackedFile
-from orchestrator.bot.git.clone import open_clone
+from orchestrator.bot.git.opening import open_clone
 from orchestrator.core.errors import EmptyRepositoryError, GitMissingError, WorkspaceError
 from tests.unit.bot.git.rig import clone, git, make_source, write
 

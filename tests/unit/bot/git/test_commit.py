@@ -114,10 +114,10 @@ def test_large_files_are_named_and_not_read(safe: Clone) -> None:
 
 
 def test_a_limit_does_not_hold_for_what_tools_wrote(safe: Clone) -> None:
-    write(safe.tree, {"by_tool.txt": "x" * 50, "by_command.txt": "x" * 50})
-    outcome = safe.commit({"by_tool.txt"}, "m", include_commands=True, large_limit_bytes=49)
+    write(safe.tree, {"by_tool.txt": "x" * 1_000_001, "by_command.txt": "x" * 1_000_001})
+    outcome = safe.commit({"by_tool.txt"}, "m", include_commands=True)
     assert outcome.files == ["by_tool.txt"]
-    assert reasons(outcome) == {"by_command.txt": "too large (50 bytes, the limit is 49)"}
+    assert reasons(outcome) == {"by_command.txt": "too large (1,000,001 bytes, the limit is 1,000,000)"}
 
 
 def test_a_folder_of_very_many_new_files_is_left_out_as_one(safe: Clone) -> None:

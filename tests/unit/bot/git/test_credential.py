@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.git.credential import GitCredential, write_helper
+from orchestrator.bot.git.remote import GitCredential, write_helper
 from orchestrator.core.errors import WorkspaceError
 from tests.unit.bot.git.rig import clone, git, write
 from tests.unit.bot.git.smart_http import SmartHttp

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.git.clone import Clone, open_clone
-from orchestrator.bot.git.credential import GitCredential
+from orchestrator.bot.git.folders import address_key
 from orchestrator.bot.git.mirror import Mirrors
-from orchestrator.bot.git.owner import address_key
-from orchestrator.bot.git.remote import parse_remote
+from orchestrator.bot.git.opening import open_clone
+from orchestrator.bot.git.remote import GitCredential, parse_remote
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import EmptyRepositoryError, WorkspaceError
 from tests.doubles.byte_counter import ByteCounter
@@ -28,6 +27,8 @@ from tests.unit.bot.git.smart_http import SmartHttp
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from orchestrator.bot.git.clone import Clone
 
 
 @dataclass
@@ -486,7 +487,7 @@ _KILLED = """
 import sys
 from pathlib import Path
 from orchestrator.core.clock import ManualClock
-from orchestrator.bot.git.credential import GitCredential
+from orchestrator.bot.git.remote import GitCredential
 from orchestrator.bot.git.mirror import Mirrors
 from orchestrator.bot.git.remote import parse_remote
 

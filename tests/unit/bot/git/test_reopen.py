@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.git.reopen import reopen_clone
-from orchestrator.bot.git.sweep import sweep
+from orchestrator.bot.git.folders import sweep
+from orchestrator.bot.git.opening import reopen_clone
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import WorkspaceError
 from tests.unit.bot.git.rig import US, clone, git, make_source, write
-from tests.unit.bot.git.test_sweep import dead, living
+from tests.unit.bot.git.test_folders import dead, living
 
 if TYPE_CHECKING:
     from collections.abc import Callable

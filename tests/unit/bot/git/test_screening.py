@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.git.aliases import Aliases
 from orchestrator.bot.git.base import LeftOut, Screen
-from orchestrator.bot.git.screening import held_paths
+from orchestrator.bot.git.staging import Aliases, held_paths
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, FileChange, FileVersion
 from orchestrator.core.errors import WorkspaceError
 from tests.unit.bot.coordination.records_rig import broken_git

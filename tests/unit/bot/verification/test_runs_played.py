@@ -21,7 +21,7 @@ from tests.unit.bot.verification.rig import TIMED_OUT, bench, junit, played, sta
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orchestrator.bot.git.trees import Trees
+    from orchestrator.bot.git.objects import Trees
     from orchestrator.core.changes import FileChange
     from tests.unit.bot.verification.rig import Bench, Play
 

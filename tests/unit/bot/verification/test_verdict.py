@@ -503,7 +503,7 @@ def test_a_small_model_is_told_less(number: int) -> None:
     text = judge(runs_of(before, after, after), CODE).for_model(brief=True)
     assert len(text) <= 1_600
     assert names[0] in text
-    assert "call create_pull_request again" in text
+    assert "Correct the code." in text
     assert "IndexError" in text
 
 

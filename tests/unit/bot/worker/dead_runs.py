@@ -11,11 +11,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import LeaseTimes
-from orchestrator.bot.coordination.claims import Claims
-from orchestrator.bot.coordination.lease import Lease
+from orchestrator.bot.coordination.claims import Claims, Lease
 from orchestrator.bot.coordination.records import Records
 from orchestrator.bot.forge.memory import MemoryForge
-from orchestrator.bot.git.reopen import reopen_clone
+from orchestrator.bot.git.opening import reopen_clone
 from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
 from orchestrator.bot.journal.kept import KeptWork
 from orchestrator.bot.journal.open_runs import hold

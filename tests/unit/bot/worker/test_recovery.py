@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.coordination.lease import Lease
+from orchestrator.bot.coordination.claims import Lease
+from orchestrator.bot.coordination.unfinished import load_wip, save_wip
 from orchestrator.bot.cycle.unfinished import UnfinishedState, conversation, pages_of, read_state_pages
-from orchestrator.bot.git.reopen import reopen_clone
-from orchestrator.bot.git.wip import load_wip
+from orchestrator.bot.git.opening import reopen_clone
 from orchestrator.bot.journal.folders import create_run_folder
 from orchestrator.bot.journal.open_runs import is_open
 from orchestrator.bot.worker.recovery import Recovery
@@ -107,7 +107,8 @@ def test_what_was_said_is_not_saved_twice_by_a_run_that_was_killed_after_it_save
     lease = machine.taken(run)
     opened = reopen_clone(folder, str(machine.source), lambda: None, US, ManualClock(START))
     state = UnfinishedState(run, "limit", "m", "native", "")
-    opened.save_wip(
+    save_wip(
+        opened,
         KEY,
         pages_of(state, conversation([*said, *said]), str),
         touched={"calc.py"},

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.coordination.unfinished import load_wip, save_wip
 from orchestrator.bot.cycle.unfinished import UnfinishedState, conversation, pages_of, read_state_pages
-from orchestrator.bot.git.wip import load_wip
 from orchestrator.bot.journal.open_runs import is_open
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, QuestionAsked, Resumed
 from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
 from orchestrator.core.events import InputReceived, MessageAdded, ReplyReceived, Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
+from tests.unit.bot.coordination.records_rig import NoClaim
 from tests.unit.bot.git.rig import clone, git
 from tests.unit.bot.worker.dead_runs import KEY, START, Machine, made_machine
 
@@ -63,7 +64,8 @@ def save(machine: Machine, run: str, files: dict[str, str]) -> None:
     with clone(machine.source, machine.temporary) as opened:
         for name, text in files.items():
             (opened.tree / name).write_text(text)
-        opened.save_wip(
+        save_wip(
+            opened,
             KEY,
             pages_of(UnfinishedState(run, "limit", "m", "native", ""), conversation(SAID), str),
             touched=set(files),
@@ -71,7 +73,7 @@ def save(machine: Machine, run: str, files: dict[str, str]) -> None:
             expected=None,
             saved_at=START,
             stamp=run,
-            find_secrets=lambda _diff: [],
+            lease=NoClaim(opened.remote),
         )
 
 

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.bot.git.sweep import sweep
+from orchestrator.bot.git.folders import sweep
 from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.engine.environments.command import Command
 from orchestrator.engine.environments.confinement import Limits, Place, SandboxOptions
 from orchestrator.engine.environments.sandbox import find_sandbox
-from orchestrator.engine.environments.seatbelt import Scratch, SeatbeltSandbox, limited, profile
+from orchestrator.engine.environments.scratch import Scratch
+from orchestrator.engine.environments.seatbelt import SeatbeltSandbox, limited, profile
 
 
 def rules(root: str = "/Users/me/project") -> list[str]:
@@ -52,7 +53,7 @@ def test_without_the_program_there_is_no_sandbox() -> None:
 
 DIES = """
 import os, sys
-from orchestrator.engine.environments.seatbelt import Scratch
+from orchestrator.engine.environments.scratch import Scratch
 
 made = Scratch()
 os.mkdir(made.path + "/locked")

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from orchestrator.core.messages import Message, Reasoning, Role, ToolCall, ToolDefinition, ToolResult
-from orchestrator.engine.models.anthropic import AnthropicWire
-from orchestrator.engine.models.anthropic_models import ModelTraits
-from orchestrator.engine.models.anthropic_reply import SIGNATURE
-from orchestrator.engine.models.anthropic_schema import output_format
+from orchestrator.engine.models.anthropic.decode import SIGNATURE
+from orchestrator.engine.models.anthropic.encode import AnthropicWire, ModelTraits
 from orchestrator.engine.models.base import OutputSchema, Request, ToolChoice
-from orchestrator.engine.models.openai_chat_reply import REASONING_FIELD
+from orchestrator.engine.models.openai_chat.decode import REASONING_FIELD
+from orchestrator.engine.models.schemas import anthropic_format
 from tests.tables import table
 
 OPUS = AnthropicWire.at("https://api.anthropic.com/v1", "claude-opus-4-8")
@@ -177,7 +176,7 @@ def test_a_schema_is_narrowed() -> None:
         },
     }
     before = json.dumps(schema)
-    assert output_format(schema) == {
+    assert anthropic_format(schema) == {
         "type": "json_schema",
         "schema": {
             "type": "object",
@@ -210,4 +209,4 @@ def test_a_schema_is_narrowed() -> None:
     ],
 )
 def test_a_schema_that_cannot_be_had(schema: object) -> None:
-    assert output_format(schema) is None
+    assert anthropic_format(schema) is None

@@ -26,8 +26,8 @@ from orchestrator.core.messages import (
     ToolDefinition,
     ToolResult,
 )
-from orchestrator.engine.models.anthropic import AnthropicWire
-from orchestrator.engine.models.anthropic_reply import BLOCK, SIGNATURE
+from orchestrator.engine.models.anthropic.decode import BLOCK, SIGNATURE
+from orchestrator.engine.models.anthropic.encode import AnthropicWire
 from orchestrator.engine.models.base import (
     OutputSchema,
     Request,
@@ -95,7 +95,7 @@ def check_same(ours: Response, theirs: anthropic.types.Message) -> None:
 def test_whole_replies_are_read_as_the_vendor_reads_them(file: Path) -> None:
     with vendor_client(file.read_bytes(), "application/json") as client:
         theirs = client.messages.create(model="m", max_tokens=1, messages=[])
-    check_same(WIRE.decode(file.read_bytes(), REQUEST), theirs)
+    check_same(WIRE.decoder(REQUEST).read(file.read_bytes()), theirs)
 
 
 @table("file", sorted(DATA.glob("*.sse")), ids=lambda file: file.name)
@@ -113,7 +113,7 @@ def test_streams_are_read_as_the_vendor_reads_them(file: Path) -> None:
 @table("file", sorted(DATA.glob("*.*s*")), ids=lambda file: file.name)
 def test_what_was_read_goes_back_in_the_vendors_types(file: Path) -> None:
     raw = file.read_bytes()
-    reply = WIRE.decode(raw, REQUEST) if file.suffix == ".json" else our_stream(raw)[1]
+    reply = WIRE.decoder(REQUEST).read(raw) if file.suffix == ".json" else our_stream(raw)[1]
     messages = (Message.user("Go on."), reply.message)
     check(MessageCreateParamsNonStreaming, WIRE.encode(Request("", messages), stream=False).body)
 

@@ -23,8 +23,8 @@ from orchestrator.core.errors import (
     SpentQuotaError,
 )
 from orchestrator.core.messages import FinishReason, Message, Reasoning, Text, ToolCall, Usage
-from orchestrator.engine.models.anthropic import AnthropicWire
-from orchestrator.engine.models.anthropic_reply import BLOCK, SIGNATURE
+from orchestrator.engine.models.anthropic.decode import BLOCK, SIGNATURE
+from orchestrator.engine.models.anthropic.encode import AnthropicWire
 from orchestrator.engine.models.base import (
     INVALID_ARGUMENTS,
     CallPiece,
@@ -33,6 +33,7 @@ from orchestrator.engine.models.base import (
     Response,
     TextPiece,
 )
+from orchestrator.engine.models.failures import error_from_body
 from tests.tables import table
 
 DATA = Path(__file__).parents[3] / "data" / "messages"
@@ -43,7 +44,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 def whole(*content: dict[str, Any], stop: str | None = "end_turn", **more: Any) -> Response:
     body = {"id": "m1", "type": "message", "role": "assistant", "model": "m", "content": content, **more}
-    return WIRE.decode(json.dumps({**body, "stop_reason": stop}).encode(), ASK)
+    return WIRE.decoder(ASK).read(json.dumps({**body, "stop_reason": stop}).encode())
 
 
 def streamed(*events: dict[str, Any], stop: str | None = "end_turn", done: bool = True) -> Response:
@@ -311,7 +312,7 @@ def test_missing_usage_is_estimated(counts: object) -> None:
 
 
 def test_a_count_beyond_all_numbers_is_no_count() -> None:
-    usage = WIRE.decode(b'{"content": "xxxx", "usage": {"input_tokens": 1e999}}', ASK).usage
+    usage = WIRE.decoder(ASK).read(b'{"content": "xxxx", "usage": {"input_tokens": 1e999}}').usage
     assert usage.output_tokens == 2
 
 
@@ -330,7 +331,7 @@ def test_a_server_that_says_little() -> None:
 
 
 def test_text_as_a_string() -> None:
-    assert WIRE.decode(b'{"content": "hello"}', ASK).text == "hello"
+    assert WIRE.decoder(ASK).read(b'{"content": "hello"}').text == "hello"
 
 
 @table(
@@ -346,7 +347,7 @@ def test_text_as_a_string() -> None:
 )
 def test_bodies_that_are_no_reply(body: bytes, kind: type[ModelError]) -> None:
     with pytest.raises(kind):
-        WIRE.decode(body, ASK)
+        WIRE.decoder(ASK).read(body)
 
 
 @table(
@@ -424,7 +425,7 @@ def test_broken_json_in_a_stream() -> None:
 )
 def test_errors(status: int, kind: str, said: str, error: type[ModelError]) -> None:
     body = json.dumps({"type": "error", "error": {"type": kind, "message": said}}).encode()
-    assert type(WIRE.error(status, {}, body, NOW)) is error
+    assert type(error_from_body(status, {}, body, NOW, "host")) is error
 
 
 def test_a_rate_limit_says_when_it_ends() -> None:
@@ -435,10 +436,10 @@ def test_a_rate_limit_says_when_it_ends() -> None:
         "anthropic-ratelimit-input-tokens-remaining": "0",
         "anthropic-ratelimit-input-tokens-reset": "2026-01-01T00:00:20Z",
     }
-    error = WIRE.error(429, headers, body, NOW)
+    error = error_from_body(429, headers, body, NOW, "host")
     assert isinstance(error, RateLimitError)
     assert error.resume_at == NOW + timedelta(seconds=20)
-    waits = WIRE.error(429, {**headers, "retry-after": "12"}, body, NOW)
+    waits = error_from_body(429, {**headers, "retry-after": "12"}, body, NOW, "host")
     assert isinstance(waits, RateLimitError)
     assert waits.resume_at == NOW + timedelta(seconds=12)
 
@@ -446,5 +447,5 @@ def test_a_rate_limit_says_when_it_ends() -> None:
 def test_a_spent_limit_by_its_code() -> None:
     details = {"error_code": "enforced_spend_limit_reached"}
     error = {"type": "rate_limit_error", "message": "no more", "details": details}
-    found = WIRE.error(429, {}, json.dumps({"type": "error", "error": error}).encode(), NOW)
+    found = error_from_body(429, {}, json.dumps({"type": "error", "error": error}).encode(), NOW, "host")
     assert isinstance(found, SpentQuotaError)

@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConnectionFailedError, ModelError
 from orchestrator.core.messages import Message, Usage
-from orchestrator.engine.models.anthropic import AnthropicWire
+from orchestrator.engine.models.anthropic.encode import AnthropicWire
 from orchestrator.engine.models.base import Completed, Request, Response, StreamEvent, Waiting
-from orchestrator.engine.models.http import HttpModel
-from orchestrator.engine.models.retries import HttpOptions
+from orchestrator.engine.models.transport import HttpModel, HttpOptions
 from tests.doubles.sse_server import SseServer, json_answer, sse_answer
 
 if TYPE_CHECKING:
@@ -203,4 +202,4 @@ def test_any_json_gives_a_reply_or_an_error_of_ours(events: list[tuple[str, Any]
         decoder.finish()
     for _, value in events:
         with contextlib.suppress(ModelError):
-            WIRE.decode(json.dumps({"content": [value], "usage": value}).encode(), ASK)
+            WIRE.decoder(ASK).read(json.dumps({"content": [value], "usage": value}).encode())

@@ -276,8 +276,9 @@ def test_families(model: str, family: str | None) -> None:
 
 
 def test_nothing_heavy_is_imported_before_it_is_used() -> None:
-    modules = "catalog, gemini, http, openai_chat, replay"
-    code = f"import sys; from orchestrator.engine.models import {modules}; print([m for m in sys.modules if m in ('httpx2', 'genai_prices', 'pydantic')])"
+    names = ("catalog", "gemini.encode", "openai_chat.encode", "replay", "transport")
+    modules = ", ".join(f"orchestrator.engine.models.{name}" for name in names)
+    code = f"import sys, {modules}; print([m for m in sys.modules if m in ('httpx2', 'genai_prices', 'pydantic')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -17,7 +17,7 @@ from orchestrator.engine.models.base import (
     Request,
     Response,
 )
-from orchestrator.engine.models.openai_chat import ChatWire
+from orchestrator.engine.models.openai_chat.encode import ChatWire
 from tests.tables import table
 
 WIRE = ChatWire.at("http://localhost:11434", "qwen2.5-coder:7b")
@@ -37,7 +37,7 @@ def whole(message: dict[str, Any], finish: str | None = "stop", **more: Any) -> 
         "choices": [{"index": 0, "message": message, "finish_reason": finish}],
         **more,
     }
-    return WIRE.decode(json.dumps(body).encode(), ASK)
+    return WIRE.decoder(ASK).read(json.dumps(body).encode())
 
 
 def call_piece(

@@ -28,7 +28,7 @@ from orchestrator.core.messages import (
     ToolResult,
 )
 from orchestrator.engine.models.base import INVALID_ARGUMENTS, OutputSchema, Request, Response, TextPiece
-from orchestrator.engine.models.openai_chat import ChatWire
+from orchestrator.engine.models.openai_chat.encode import ChatWire
 from tests.tables import table
 
 DATA = Path(__file__).parents[3] / "data" / "chat"
@@ -72,7 +72,7 @@ def parsed(arguments: str) -> Any:
 
 @table("file", sorted(DATA.glob("*.json")), ids=lambda file: file.name)
 def test_whole_replies_are_read_as_the_vendor_reads_them(file: Path) -> None:
-    ours = WIRE.decode(file.read_bytes(), REQUEST)
+    ours = WIRE.decoder(REQUEST).read(file.read_bytes())
     with vendor_client(file.read_bytes(), "application/json") as client:
         theirs = client.chat.completions.create(model="m", messages=[])
     message, usage = theirs.choices[0].message, theirs.usage

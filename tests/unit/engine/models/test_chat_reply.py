@@ -33,7 +33,7 @@ from orchestrator.engine.models.base import (
     TextPiece,
     invalid_arguments,
 )
-from orchestrator.engine.models.openai_chat import ChatWire
+from orchestrator.engine.models.openai_chat.encode import ChatWire
 from tests.tables import table
 
 WIRE = ChatWire.at("http://localhost:11434", "qwen2.5-coder:7b")
@@ -53,7 +53,7 @@ def whole(message: dict[str, Any], finish: str | None = "stop", **more: Any) -> 
         "choices": [{"index": 0, "message": message, "finish_reason": finish}],
         **more,
     }
-    return WIRE.decode(json.dumps(body).encode(), ASK)
+    return WIRE.decoder(ASK).read(json.dumps(body).encode())
 
 
 def streamed(*deltas: dict[str, Any], finish: str | None = "stop", done: bool = True) -> Response:
@@ -392,7 +392,7 @@ def test_halves_of_surrogate_pairs_do_not_get_through() -> None:
 )
 def test_bodies_that_are_no_reply(body: bytes, kind: type[ModelError]) -> None:
     with pytest.raises(kind):
-        WIRE.decode(body, ASK)
+        WIRE.decoder(ASK).read(body)
 
 
 def test_a_stream_without_an_end() -> None:
@@ -435,7 +435,7 @@ def test_a_lone_choice_is_the_reply_whatever_its_index() -> None:
     )
     assert response.text == "Hello you"
     assert [(one.name, one.arguments) for one in response.tool_calls] == [("look", {"a": 1})]
-    assert WIRE.decode(b'{"choices":[{"index":1,"message":{"content":"x"}}]}', ASK).text == "x"
+    assert WIRE.decoder(ASK).read(b'{"choices":[{"index":1,"message":{"content":"x"}}]}').text == "x"
 
 
 def test_of_several_choices_only_one_is_the_reply() -> None:
@@ -465,7 +465,7 @@ def test_a_reply_that_is_split_into_choices_without_an_index() -> None:
             {"finish_reason": "tool_calls", "message": {"tool_calls": [call]}},
         ]
     }
-    response = WIRE.decode(json.dumps(body).encode(), ASK)
+    response = WIRE.decoder(ASK).read(json.dumps(body).encode())
     assert (response.text, [one.name for one in response.tool_calls]) == ("I look.", ["look"])
 
 
@@ -503,7 +503,7 @@ def test_the_index_of_a_call_may_count_pieces() -> None:
 )
 def test_an_error_in_the_form_of_a_reply(body: Any, kind: type[ModelError]) -> None:
     with pytest.raises(kind):
-        WIRE.decode(json.dumps(body).encode(), ASK)
+        WIRE.decoder(ASK).read(json.dumps(body).encode())
     with pytest.raises(kind):
         WIRE.decoder(ASK).feed("message", json.dumps(body))
 
@@ -583,4 +583,4 @@ def test_any_json_gives_a_reply_or_an_error_of_ours(value: Any) -> None:
             decoder.feed("message", "[DONE]")
             decoder.finish()
         with contextlib.suppress(ModelError):
-            WIRE.decode(json.dumps(shaped).replace("delta", "message").encode(), ASK)
+            WIRE.decoder(ASK).read(json.dumps(shaped).replace("delta", "message").encode())

@@ -28,8 +28,9 @@ from orchestrator.engine.models.failures import (
     error_from_body,
     error_in_reply,
     is_transient,
+    midnight_pacific,
+    resume_time,
 )
-from orchestrator.engine.models.resets import midnight_pacific, resume_time
 from tests.tables import table
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

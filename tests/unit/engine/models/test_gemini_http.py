@@ -20,8 +20,8 @@ from orchestrator.engine.models.base import (
     StreamEvent,
     TextPiece,
 )
-from orchestrator.engine.models.gemini import GeminiWire
-from orchestrator.engine.models.http import HttpModel
+from orchestrator.engine.models.gemini.encode import GeminiWire
+from orchestrator.engine.models.transport import HttpModel
 from tests.doubles.sse_server import Answer, SseServer, json_answer, sse_answer
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from orchestrator.engine.models.base import (
     TextPiece,
     ToolChoice,
 )
-from orchestrator.engine.models.gemini import GeminiWire
-from orchestrator.engine.models.gemini_reply import OPAQUE, SIGNATURE
+from orchestrator.engine.models.gemini.decode import OPAQUE, SIGNATURE
+from orchestrator.engine.models.gemini.encode import GeminiWire
 from tests.tables import table
 
 API = "https://generativelanguage.googleapis.com/v1beta"
@@ -137,7 +137,7 @@ def test_whole_replies_are_read_as_the_vendor_reads_them(value: dict[str, Any]) 
     raw = json.dumps(value).encode()
     with vendor_client(raw, "application/json") as client:
         theirs = client.models.generate_content(model=MODEL, contents="x")
-    compare(WIRE.decode(raw, ASK), [theirs])
+    compare(WIRE.decoder(ASK).read(raw), [theirs])
 
 
 @pytest.mark.parametrize("chunks", STREAMS.values(), ids=STREAMS)

@@ -22,8 +22,8 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.messages import FinishReason, Message, Part, Reasoning, Text, ToolCall, Usage
 from orchestrator.engine.models.base import CallPiece, ReasoningPiece, Request, Response, TextPiece
-from orchestrator.engine.models.gemini import GeminiWire
-from orchestrator.engine.models.gemini_reply import OPAQUE, PART, SIGNATURE
+from orchestrator.engine.models.gemini.decode import OPAQUE, PART, SIGNATURE
+from orchestrator.engine.models.gemini.encode import GeminiWire
 from tests.tables import table
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def chunk(*parts: Any, finish: str | None = None, **more: Any) -> dict[str, Any]
 
 
 def whole(*parts: Any, finish: str | None = "STOP", **more: Any) -> Response:
-    return WIRE.decode(json.dumps(chunk(*parts, finish=finish, **more)).encode(), ASK)
+    return WIRE.decoder(ASK).read(json.dumps(chunk(*parts, finish=finish, **more)).encode())
 
 
 def streamed(*chunks: object) -> tuple[list[Piece], Response]:
@@ -192,7 +192,7 @@ def test_unknown_parts_fields_and_candidates_are_ignored() -> None:
     second = {"index": 1, "content": {"parts": [{"text": "other"}]}, "finishReason": "STOP"}
     value = chunk({"text": "Hello"}, finish="STOP")
     value["candidates"].append(second)
-    assert WIRE.decode(json.dumps(value).encode(), ASK).text == "Hello"
+    assert WIRE.decoder(ASK).read(json.dumps(value).encode()).text == "Hello"
 
 
 @table(
@@ -200,7 +200,7 @@ def test_unknown_parts_fields_and_candidates_are_ignored() -> None:
     [{"finishReason": "STOP"}, {"content": {}, "finishReason": "STOP"}, {"content": {"role": "model"}}],
 )
 def test_a_reply_that_says_nothing(candidate: dict[str, Any]) -> None:
-    response = WIRE.decode(json.dumps({"candidates": [candidate]}).encode(), ASK)
+    response = WIRE.decoder(ASK).read(json.dumps({"candidates": [candidate]}).encode())
     assert (response.message.parts, response.finish) == ((), FinishReason.STOP)
 
 
@@ -228,7 +228,7 @@ def test_uncounted_tokens_are_estimated() -> None:
 def test_the_model_and_the_id() -> None:
     response = whole({"text": "x"}, modelVersion="gemini-3-flash-preview-11")
     assert (response.model, response.id) == ("gemini-3-flash-preview-11", "r1")
-    bare = WIRE.decode(b'{"candidates":[{"finishReason":"STOP"}]}', ASK)
+    bare = WIRE.decoder(ASK).read(b'{"candidates":[{"finishReason":"STOP"}]}')
     assert (bare.model, bare.id) == ("gemini-3-flash-preview", None)
 
 
@@ -236,7 +236,7 @@ def test_the_model_and_the_id() -> None:
 def test_a_refused_prompt(message: str) -> None:
     value = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT", "blockReasonMessage": message}}
     wanted = "gemini.test refused the prompt: PROHIBITED_CONTENT" + (f": {message}" if message else "")
-    for ask in (lambda: WIRE.decode(json.dumps(value).encode(), ASK), lambda: streamed(value)):
+    for ask in (lambda: WIRE.decoder(ASK).read(json.dumps(value).encode()), lambda: streamed(value)):
         with pytest.raises(ContentFilterError) as caught:
             ask()
         assert str(caught.value) == wanted
@@ -268,7 +268,7 @@ def test_an_error_inside(error: dict[str, Any], kind: type[ModelError]) -> None:
     value = {"error": error}
     for body in (value, [value]):
         with pytest.raises(ModelError) as caught:
-            WIRE.decode(json.dumps(body).encode(), ASK)
+            WIRE.decoder(ASK).read(json.dumps(body).encode())
         assert type(caught.value) is kind
         with pytest.raises(kind):
             streamed(chunk({"text": "x"}), body)
@@ -350,12 +350,12 @@ def test_events_without_a_reply(data: str) -> None:
 )
 def test_bodies_that_are_no_reply(body: bytes, kind: type[ModelError]) -> None:
     with pytest.raises(kind):
-        WIRE.decode(body, ASK)
+        WIRE.decoder(ASK).read(body)
 
 
 def test_a_stream_that_came_as_a_list() -> None:
     body = json.dumps([chunk({"text": "a"}), chunk({"text": "b"}), chunk(call(), finish="STOP")]).encode()
-    response = WIRE.decode(body, ASK)
+    response = WIRE.decoder(ASK).read(body)
     assert (response.text, response.finish) == ("ab", FinishReason.TOOL_CALLS)
 
 
@@ -451,7 +451,7 @@ def test_whatever_a_server_sends_is_a_reply_or_an_error_of_ours(first: Any, seco
     except ModelError:
         pass
     with contextlib.suppress(ModelError):
-        WIRE.decode(json.dumps(first).encode(), ASK)
+        WIRE.decoder(ASK).read(json.dumps(first).encode())
 
 
 def test_counts_that_are_no_numbers_of_tokens_end_no_session() -> None:
@@ -459,7 +459,7 @@ def test_counts_that_are_no_numbers_of_tokens_end_no_session() -> None:
     for number in ("1e999", "-5", '"7"'):
         raw = b'{"candidates": [{"content": {"parts": [{"text": "xx"}]}, "finishReason": "STOP"}],'
         raw += b'"usageMetadata": {"promptTokenCount": %b, "candidatesTokenCount": 3}}' % number.encode()
-        usage = WIRE.decode(raw, ASK).usage
+        usage = WIRE.decoder(ASK).read(raw).usage
         assert (usage.input_tokens, usage.output_tokens) == (8, 3)
 
 

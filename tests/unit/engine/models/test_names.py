@@ -6,12 +6,12 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.messages import JsonObject, Message, Role, ToolCall, ToolDefinition, ToolResult
-from orchestrator.engine.models.anthropic import AnthropicWire
+from orchestrator.engine.models.anthropic.encode import AnthropicWire
 from orchestrator.engine.models.base import Request
-from orchestrator.engine.models.gemini import GeminiWire
-from orchestrator.engine.models.names import dotted_name, plain_name, short_id
-from orchestrator.engine.models.openai_chat import ChatWire
-from orchestrator.engine.models.openai_responses import ENCRYPTED_REASONING, ResponsesWire
+from orchestrator.engine.models.gemini.encode import GeminiWire
+from orchestrator.engine.models.openai_chat.encode import ChatWire
+from orchestrator.engine.models.openai_responses.encode import ENCRYPTED_REASONING, ResponsesWire
+from orchestrator.engine.models.wire import dotted_name, plain_name, short_id
 from tests.tables import table
 
 if TYPE_CHECKING:

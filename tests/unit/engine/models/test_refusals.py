@@ -11,13 +11,17 @@ from hypothesis import strategies as st
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import InvalidRequestError, ModelError, ModelNotFoundError
 from orchestrator.core.messages import Message, Text, ToolDefinition
-from orchestrator.engine.models.anthropic import AnthropicWire
+from orchestrator.engine.models.anthropic.encode import AnthropicWire
 from orchestrator.engine.models.base import Completed, Relaxed, Request, ToolChoice
-from orchestrator.engine.models.gemini import GeminiWire
-from orchestrator.engine.models.openai_chat import ChatWire
-from orchestrator.engine.models.openai_responses import ResponsesWire
-from orchestrator.engine.models.overflow import highest_reply_limit
-from orchestrator.engine.models.refusals import changes, named_field, nearest_effort
+from orchestrator.engine.models.gemini.encode import GeminiWire
+from orchestrator.engine.models.openai_chat.encode import ChatWire
+from orchestrator.engine.models.openai_responses.encode import ResponsesWire
+from orchestrator.engine.models.refusals import (
+    changed_fields,
+    highest_reply_limit,
+    named_field,
+    nearest_effort,
+)
 from tests.conformance.model_cases import model_at
 from tests.doubles.sse_server import SseServer, json_answer, sse_answer
 from tests.doubles.vendor_replies import Protocol, VendorReply, render
@@ -233,9 +237,9 @@ async def test_the_same_refusal_again_is_raised() -> None:
 
 
 def test_what_changed_in_words() -> None:
-    assert changes({"a": 1, "b": 2}, {"a": 1}) == "without b"
-    assert changes({"a": 1, "b": [2]}, {"a": 3, "b": [4]}) == "with a=3, another b"
-    assert changes({"a": 1}, {"a": 1}) == "without what it refuses of the conversation so far"
+    assert changed_fields({"a": 1, "b": 2}, {"a": 1}) == "without b"
+    assert changed_fields({"a": 1, "b": [2]}, {"a": 3, "b": [4]}) == "with a=3, another b"
+    assert changed_fields({"a": 1}, {"a": 1}) == "without what it refuses of the conversation so far"
 
 
 WIRES: list[Wire] = [

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from orchestrator.core.errors import ProviderError
-from orchestrator.engine.models.exchange import MAX_DOCUMENT_BYTES, read_list
+from orchestrator.engine.models.transport import MAX_DOCUMENT_BYTES, read_list
 from tests.doubles.sse_server import Answer, SseServer
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ModelError
 from orchestrator.core.messages import Message
 from orchestrator.engine.models.base import Request
-from orchestrator.engine.models.http import HttpModel
-from orchestrator.engine.models.openai_chat import ChatWire
+from orchestrator.engine.models.transport import HttpModel
+from orchestrator.engine.models.openai_chat.encode import ChatWire
 
 async def ask(model):
     try:

@@ -17,7 +17,7 @@ from orchestrator.core.messages import (
     ToolResult,
 )
 from orchestrator.engine.models.base import OutputSchema, Request, ToolChoice
-from orchestrator.engine.models.openai_responses import Extra, ResponsesWire
+from orchestrator.engine.models.openai_responses.encode import Extra, ResponsesWire
 from tests.doubles import responses_stream as vendor
 from tests.tables import table
 
@@ -45,7 +45,7 @@ def items(*messages: Message, wire: ResponsesWire = WIRE) -> list[dict[str, Any]
 
 
 def replied(*output: dict[str, Any]) -> Message:
-    return WIRE.decode(json.dumps(vendor.whole(output)).encode(), Request("", ())).message
+    return WIRE.decoder(Request("", ())).read(json.dumps(vendor.whole(output)).encode()).message
 
 
 def test_the_body_of_a_conversation() -> None:

@@ -42,8 +42,8 @@ from orchestrator.engine.models.base import (
     TextPiece,
     ToolChoice,
 )
-from orchestrator.engine.models.http import HttpModel
-from orchestrator.engine.models.openai_responses import ResponsesWire
+from orchestrator.engine.models.openai_responses.encode import ResponsesWire
+from orchestrator.engine.models.transport import HttpModel
 from tests.doubles import responses_stream as vendor
 from tests.doubles.sse_server import AnswerItem, SseServer, json_answer, sse_answer, sse_event
 from tests.tables import table
@@ -141,7 +141,7 @@ def test_whole_replies_are_read_as_the_vendor_reads_them(
     content = json.dumps(vendor.whole(output, **more)).encode()
     with vendor_client(content, "application/json") as client:
         theirs = client.responses.create(model="m", input="")
-    check_same(WIRE.decode(content, REQUEST), theirs)
+    check_same(WIRE.decoder(REQUEST).read(content), theirs)
 
 
 @table(("output", "more"), REPLIES.values(), ids=REPLIES)
@@ -167,7 +167,7 @@ def test_streams_are_read_as_the_vendor_reads_them(
 def test_a_reply_goes_back_in_the_vendors_types(
     output: Sequence[Mapping[str, Any]], more: dict[str, Any]
 ) -> None:
-    message = WIRE.decode(json.dumps(vendor.whole(output, **more)).encode(), REQUEST).message
+    message = WIRE.decoder(REQUEST).read(json.dumps(vendor.whole(output, **more)).encode()).message
     check(ResponseCreateParamsNonStreaming, WIRE.encode(Request("", (message,)), stream=False).body)
 
 

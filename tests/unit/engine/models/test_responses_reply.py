@@ -31,8 +31,8 @@ from orchestrator.engine.models.base import (
     TextPiece,
 )
 from orchestrator.engine.models.failures import is_transient
-from orchestrator.engine.models.openai_responses import ResponsesWire
-from orchestrator.engine.models.openai_responses_items import FOLLOWING, ITEM
+from orchestrator.engine.models.openai_responses.decode import FOLLOWING, ITEM
+from orchestrator.engine.models.openai_responses.encode import ResponsesWire
 from tests.doubles import responses_stream as vendor
 from tests.doubles.sse_server import sse_event
 from tests.tables import table
@@ -53,7 +53,7 @@ MIXED = (
 
 
 def whole(*output: Mapping[str, Any], **more: Any) -> Response:
-    return WIRE.decode(json.dumps(vendor.whole(output, **more)).encode(), ASK)
+    return WIRE.decoder(ASK).read(json.dumps(vendor.whole(output, **more)).encode())
 
 
 def played(events: Iterable[Mapping[str, Any]]) -> tuple[list[Piece], Response]:
@@ -286,12 +286,12 @@ def test_a_stream_as_llama_cpp_sends_it() -> None:
     assert response.tool_calls == (ToolCall("fc_1", "f", {"n": 1}), ToolCall("fc_2", "f", {"n": 2}))
     assert (response.usage, response.finish) == (Usage(3, 9), FinishReason.TOOL_CALLS)
     short = Request("", (), max_output_tokens=9)
-    assert WIRE.decode(json.dumps(reply).encode(), short).finish is FinishReason.LENGTH
+    assert WIRE.decoder(short).read(json.dumps(reply).encode()).finish is FinishReason.LENGTH
 
 
 def test_a_reply_as_long_as_its_limit_may_be_complete() -> None:
     body = json.dumps(vendor.whole([vendor.message("x")])).encode()
-    assert WIRE.decode(body, Request("", (), max_output_tokens=20)).finish is FinishReason.STOP
+    assert WIRE.decoder(Request("", (), max_output_tokens=20)).read(body).finish is FinishReason.STOP
 
 
 def test_an_end_mark_alone_is_no_reply() -> None:
@@ -407,7 +407,7 @@ def test_a_reply_that_failed_for_no_reason() -> None:
 )
 def test_bodies_that_are_no_reply(body: bytes, kind: type[ModelError]) -> None:
     with pytest.raises(kind):
-        WIRE.decode(body, ASK)
+        WIRE.decoder(ASK).read(body)
 
 
 def test_an_empty_reply_is_a_reply() -> None:
@@ -493,7 +493,7 @@ def test_any_json_gives_a_reply_or_an_error_of_ours(events: list[tuple[str, Any]
         WIRE.encode(Request("", (message,)), stream=True)
     for shaped in (value, {"output": value}, {"output": [value]}):
         with contextlib.suppress(ModelError):
-            message = WIRE.decode(json.dumps(shaped).encode(), ASK).message
+            message = WIRE.decoder(ASK).read(json.dumps(shaped).encode()).message
             assert WIRE.encode(Request("", (message,)), stream=True).body["model"] == "m"
 
 

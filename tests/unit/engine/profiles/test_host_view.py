@@ -8,22 +8,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator import (
-    DockerEnvironment,
     LocalEnvironment,
     LoggingEnvironment,
     ReadOnlyEnvironment,
-    RunningContainer,
     Session,
     anthropic_profile,
     gemini_profile,
     minimal_profile,
     openai_profile,
 )
-from orchestrator.engine.environments.host_view import HasHostView
 from orchestrator.engine.environments.scoped import ScopedEnvironment
 from orchestrator.engine.environments.variables import EnvPolicy
 from tests.conformance.environments import this_machines_sandbox
-from tests.doubles.containers import fake_docker
 from tests.unit.engine.profiles.places import git, look_from, paths, repository, texts, write
 from tests.unit.engine.session.stage import ScriptedModel, says
 
@@ -31,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.profiles.base import Profile
 
 MS = 20_000
@@ -90,17 +85,10 @@ async def test_the_view_is_that_of_the_environment_inside(repo: Path) -> None:
         assert await look_from(environment) == plain
 
 
-async def test_no_view_where_a_command_sees_all(repo: Path, tmp_path: Path) -> None:
-    docker = fake_docker(tmp_path / "docker")
-    there = RunningContainer(docker.container, str(repo / "a"))
-    places: list[ExecutionEnvironment] = [
-        LocalEnvironment(repo / "a", sandbox="off"),
-        LoggingEnvironment(DockerEnvironment(there, program="docker", inherited=docker.variables), print),
-    ]
-    for environment in places:
-        assert not isinstance(environment, HasHostView) or environment.host_view() is None
-        await environment.initialize()
-        assert texts(await look_from(environment)) == ["AGENTS.md of .", "AGENTS.md of a"]
+async def test_no_view_where_a_command_sees_all(repo: Path) -> None:
+    environment = LocalEnvironment(repo / "a", sandbox="off")
+    assert environment.host_view() is None
+    assert texts(await look_from(environment)) == ["AGENTS.md of .", "AGENTS.md of a"]
 
 
 async def test_git_is_not_asked_on_the_host_about_a_repository_that_a_command_made(repo: Path) -> None:

@@ -24,8 +24,7 @@ from orchestrator.engine.tools.web import (
     web_tools,
 )
 from orchestrator.engine.tools.web_text import WRAP_CHARACTERS, PageReader, seen, wrapped
-from orchestrator.engine.web.client import HttpWeb
-from orchestrator.engine.web.engines import BRAVE
+from orchestrator.engine.web.client import BRAVE, HttpWeb
 from tests.doubles.search_engines import KEY, as_json, brave
 from tests.doubles.web_server import WebServer, html, plain
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from orchestrator.core.errors import ToolError
 from orchestrator.engine.web.base import PageKind
-from orchestrator.engine.web.content import page_text
+from orchestrator.engine.web.client import page_text
 from tests.tables import table
 
 WORDS = "Grüße, мир"

@@ -12,15 +12,14 @@ import pytest
 
 from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.engine.web.base import SearchHit
-from orchestrator.engine.web.client import HttpWeb, WebOptions
-from orchestrator.engine.web.engines import ENGINES, EXA, TAVILY
+from orchestrator.engine.web.client import ENGINES, EXA, TAVILY, HttpWeb, WebOptions
 from tests.doubles import search_engines
 from tests.doubles.search_engines import FOUND, KEY, as_json
 from tests.doubles.web_server import Answer, WebServer, redirect
 from tests.tables import table
 
 if TYPE_CHECKING:
-    from orchestrator.engine.web.engines import SearchEngine
+    from orchestrator.engine.web.client import SearchEngine
     from tests.doubles.web_server import Route
 
 DOUBLES: dict[str, Route] = {

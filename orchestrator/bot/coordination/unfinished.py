@@ -1,0 +1,298 @@
+"""Unfinished work on the remote, at `refs/pullwright/wip/<key>`: a record with pages, on top of the changed files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.bot.coordination.record_objects import id_kind, write_record
+from orchestrator.bot.git.failures import printable
+from orchestrator.bot.git.hostgit import HostGit
+from orchestrator.bot.git.remote import is_commit_id, plain_key
+from orchestrator.bot.git.swap import Update
+from orchestrator.core.errors import PushRejectedError, WorkspaceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from orchestrator.bot.coordination.records import Records, RemoteRecord
+    from orchestrator.bot.git.base import LeftOut, Snapshot
+    from orchestrator.bot.git.clone import Clone
+    from orchestrator.bot.git.swap import Fence
+
+WORK = "refs/pullwright/wip/"
+MOST_PAGES_BYTES = 20 * 1024 * 1024
+"""Of all pages of one piece of work together."""
+
+_VERSION = 1
+_SAVING = "cannot save unfinished work"
+# GitHub takes no change to these, on any reference, from a token that may not edit workflows.
+_WORKFLOWS = ".github/workflows/"
+_NO_WORKFLOWS = "the token may not edit workflows"
+_LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+# Years of which every time can be brought into every zone.
+_YEARS = range(2020, 9000)
+
+
+@dataclass(frozen=True, slots=True)
+class Wip:
+    """Unfinished work as the remote has it. Anybody who can push may have written it.
+
+    Attributes:
+        commit: what the reference has: what the next save or drop expects.
+        work: the commit for `Clone.adopt`, with `wip_ref(key)` as its reference; None if no file changed.
+        base: the commit that the work is on top of.
+        pages: at most 20 MiB together.
+        saved_at: UTC, by the clock of the one who saved it.
+        fault: why it cannot be read, or None. Then nothing but `key` and `commit` counts.
+    """
+
+    key: str
+    commit: str
+    work: str | None = None
+    base: str = ""
+    pages: Mapping[str, bytes] = field(default_factory=dict)
+    saved_at: datetime = _LONG_AGO
+    fault: str | None = None
+
+
+def wip_ref(key: str) -> str:
+    """The reference of a task's unfinished work.
+
+    Raises:
+        WorkspaceError: the key is none.
+    """
+    return WORK + plain_key(key)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedWork:
+    """Unfinished work as it was saved.
+
+    Attributes:
+        ref: the reference that has it.
+        commit: its id there: what the next save or drop expects.
+        work: the commit with the changed files, or None where none was changed.
+        left_out: what was changed and is not in it.
+    """
+
+    ref: str
+    commit: str
+    work: str | None
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def save_wip(  # noqa: PLR0913  each is a fact of the save, given by name
+    clone: Clone,
+    key: str,
+    pages: Mapping[str, bytes],
+    *,
+    touched: set[str],
+    include_commands: bool,
+    expected: str | None,
+    saved_at: datetime,
+    stamp: str,
+    lease: Fence,
+    find_secrets: Callable[[str], list[str]] = lambda _diff: [],
+) -> SavedWork:
+    """Push everything that was changed since the base, committed or not, to the task's hidden reference.
+
+    A file that adds a secret is left out and named. The clone does not change.
+
+    Args:
+        clone: has the changes.
+        key: the task's.
+        pages: what is to be known about the work, by plain names, at most 20 MiB together. They are
+            public where the repository is: the caller takes secrets out.
+        touched: as for `Clone.commit`.
+        include_commands: as for `Clone.commit`.
+        expected: the commit that the reference must have, or None where it must not exist.
+        saved_at: the time.
+        stamp: a text that no other save has, such as the run and a number.
+        lease: ours on the task; it is moved in the same push.
+        find_secrets: names the places at which a diff adds secrets; see `Screen`.
+
+    Raises:
+        ClaimLostError: the task is somebody else's by now; nothing was pushed.
+        PushRejectedError: the reference is not where it was expected, or the server does not want it.
+        WorkspaceError: git failed, a page cannot be saved, or there is no such key.
+    """
+    ref, size = wip_ref(key), sum(map(len, pages.values()))
+    if size > MOST_PAGES_BYTES:
+        message = f"{_SAVING}: its pages have {size:,} bytes, more than {MOST_PAGES_BYTES:,}"
+        raise WorkspaceError(message)
+    if expected is not None and not is_commit_id(expected):
+        message = f"{_SAVING}: {printable(expected)!r} is not a commit id"
+        raise WorkspaceError(message)
+    doing = f"{_SAVING} at {ref} of {clone.remote.shown}"
+
+    def snapshot(leave_out: Callable[[str], str | None]) -> Snapshot:
+        return clone.snapshot(
+            touched,
+            wip_subject(key),
+            include_commands=include_commands,
+            find_secrets=find_secrets,
+            leave_out=leave_out,
+        )
+
+    def push(made: Snapshot) -> SavedWork:
+        message = wip_message(key, made.commit, made.start, saved_at, stamp)
+        parent = made.commit or made.start
+        objects = clone.git.git_dir / "objects"
+        record = write_record(objects, id_kind(parent), message, parent, pages, saved_at)
+        _push(clone.git, Update(ref, expected, record), lease, doing)
+        return SavedWork(ref, record, made.commit, made.left_out)
+
+    made = snapshot(lambda _path: None)
+    try:
+        return push(made)
+    except PushRejectedError as error:
+        if "workflow" not in str(error).lower():
+            raise
+        fewer = snapshot(lambda path: _NO_WORKFLOWS if path.startswith(_WORKFLOWS) else None)
+        if fewer == made:
+            raise
+        return push(fewer)
+
+
+def _push(git: HostGit, update: Update, lease: Fence, doing: str) -> None:
+    """Move the reference, and read back what is there."""
+    try:
+        found = lease.push(git, update, doing=doing)
+    except PushRejectedError as error:
+        # Where the server moves nothing backwards; the clone has the work until both are done.
+        if update.old is None or "non-fast-forward" not in str(error):
+            raise
+        lease.push(git, Update(update.ref, update.old, None), doing=doing)
+        found = lease.push(git, Update(update.ref, None, update.new), doing=doing)
+    if found != update.new:
+        message = f"{doing}: the remote holds {found or 'nothing'} instead of {update.new}"
+        raise PushRejectedError(message)
+
+
+def wip_subject(key: str) -> str:
+    """The message of the commit with the changed files."""
+    return f"Unfinished work on {key}"
+
+
+def wip_message(key: str, work: str | None, base: str, saved_at: datetime, stamp: str) -> str:
+    """The commit message of a record: a line for people, and JSON. `stamp` makes it differ from every other."""
+    fields = {
+        "version": _VERSION,
+        "key": key,
+        "work": work,
+        "base": base,
+        "saved_at": saved_at.astimezone(UTC).isoformat(),
+        "stamp": stamp,
+    }
+    return f"pullwright: unfinished work on {key}\n\n{json.dumps(fields, indent=1)}\n"
+
+
+def load_wip(records: Records, key: str, seen: Mapping[str, str] | None = None) -> Wip | None:
+    """The unfinished work of a task, or None where there is none. Needs no clone.
+
+    Args:
+        records: the hidden references of the remote.
+        key: the task's.
+        seen: what `Records.list` said of the reference, among others; None asks. Where what it names cannot
+            be read, it may have been replaced, and is asked for as well.
+    """
+    ref = wip_ref(key)
+    found = (records.list(ref) if seen is None else seen).get(ref)
+    if found is None:
+        return None
+    record = records.read_all({ref: found}, pages=True)[ref]
+    if record.fault is not None and seen is not None:
+        return load_wip(records, key)
+    return parse_wip(key, record)
+
+
+def list_wip(records: Records) -> dict[str, str]:
+    """The keys of all tasks with unfinished work, each with the commit that its reference has."""
+    found = {ref.removeprefix(WORK): commit for ref, commit in records.list(WORK).items()}
+    return {key: commit for key, commit in found.items() if is_key(key)}
+
+
+def drop_wip(records: Records, key: str, expected: str, lease: Fence) -> bool:
+    """Remove the unfinished work of a task, if it is still what the caller knows.
+
+    Args:
+        records: the hidden references of the remote.
+        key: the task's.
+        expected: the commit that its reference must have.
+        lease: ours on the task; it is moved in the same push.
+
+    Returns:
+        Whether it is gone. False: somebody saved other work meanwhile.
+
+    Raises:
+        ClaimLostError: the task is somebody else's by now.
+    """
+    ref = wip_ref(key)
+    found = records.list(ref).get(ref)
+    if found != expected:
+        return found is None
+    place = records.objects.parent
+    doing = f"cannot drop the unfinished work on {key} of {records.remote.shown}"
+    return lease.push(HostGit(place.parent, place), Update(ref, expected, None), doing=doing) is None
+
+
+def parse_wip(key: str, record: RemoteRecord) -> Wip:
+    """What a record says, as far as it agrees with its own commit; else why it is not believed."""
+    try:
+        return _read(key, record)
+    except ValueError as error:
+        return Wip(key, record.commit, fault=printable(str(error)))
+
+
+def _read(key: str, record: RemoteRecord) -> Wip:
+    """As `parse_wip`. Raises ValueError, with the reason."""
+    if record.fault is not None:
+        raise ValueError(record.fault)
+    fields = _fields(record.message)
+    if fields.get("key") != key:
+        raise ValueError("it is about another task")
+    base = _commit(fields.get("base"))
+    work = None if fields.get("work") is None else _commit(fields["work"])
+    if work == base or record.parent != (work or base):
+        raise ValueError("it does not lie on top of the work that it names")
+    if sum(map(len, record.pages.values())) > MOST_PAGES_BYTES:
+        raise ValueError("its pages are too large")
+    return Wip(key, record.commit, work, base, record.pages, _moment(fields.get("saved_at")))
+
+
+def _fields(message: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(message.partition("\n")[2])
+    except (ValueError, RecursionError):
+        raise ValueError("its message is not the JSON of a record") from None
+    if not isinstance(fields, dict) or fields.get("version") != _VERSION:
+        raise ValueError("it is not of a version that is known here")
+    return fields
+
+
+def _commit(value: object) -> str:
+    if not isinstance(value, str) or not is_commit_id(value):
+        raise ValueError("it names something that is no commit")
+    return value
+
+
+def _moment(value: object) -> datetime:
+    try:
+        moment = datetime.fromisoformat(value if isinstance(value, str) else "")
+    except ValueError:
+        raise ValueError("it says no time") from None
+    if moment.tzinfo is None or moment.year not in _YEARS:
+        raise ValueError("it says a time that cannot be")
+    return moment.astimezone(UTC)
+
+
+def is_key(text: str) -> bool:
+    """Whether a text can be the key of a task."""
+    try:
+        wip_ref(text)
+    except WorkspaceError:
+        return False
+    return True

@@ -1,0 +1,446 @@
+"""The folder of a clone: locked by the process that owns it, removed at the end, swept after a death."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.bot.git.failures import storage_errors
+from orchestrator.bot.git.remote import is_commit_id
+from orchestrator.core.clock import SystemClock
+from orchestrator.core.errors import WorkspaceError
+from orchestrator.core.git_names import folded_name, is_branch_name, is_git_name
+from orchestrator.core.locks import try_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from orchestrator.core.clock import Clock
+
+_REMOVAL_TRIES = 4
+# Twelve names of 255 bytes are still shorter than the longest path that systems take (4,096 bytes).
+_MOST_PATH_LEVELS = 12
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder and all below it. Links are removed, never followed. A missing folder is no error.
+
+    Raises:
+        WorkspaceError: something could not be removed; the message names the folder.
+    """
+    failure: OSError | RecursionError | None = None
+    for _ in range(_REMOVAL_TRIES):
+        try:
+            shutil.rmtree(folder)
+        except FileNotFoundError as error:
+            # Either it is gone, or a program that still runs removed something at the same time.
+            failure = error
+        except (OSError, RecursionError) as error:
+            failure = error
+            with suppress(OSError):
+                _loosen(folder)
+        if not os.path.lexists(folder):
+            return
+    message = f"the clone in {folder} could not be removed ({failure}); remove it by hand"
+    raise WorkspaceError(message) from failure
+
+
+def _loosen(folder: Path) -> None:
+    """Give the owner all rights on every folder, and move those that lie deep to the top.
+
+    Removing an entry needs rights on its folder only; `rmtree` calls itself once a level.
+    """
+    number = 0
+    pending = [(folder, 0)]
+    while pending:
+        current, level = pending.pop()
+        current.chmod(0o700)
+        for child in list(current.iterdir()):
+            if child.is_symlink() or not child.is_dir():
+                continue
+            if level < _MOST_PATH_LEVELS:
+                pending.append((child, level + 1))
+                continue
+            child.chmod(0o700)
+            number += 1
+            pending.append((child.rename(folder / f"deep-{os.getpid()}-{number}"), 1))
+
+
+FOLDER_PREFIX = "pullwright-"
+"""Begins the name of every clone's folder."""
+OWNER_FILE = "owner"
+"""Locked by the process that works in the folder. The kernel lets go of it at any death."""
+KEPT_FILE = "kept"
+"""What the owner's file is called once the folder is to stay. A new name needs no space on a full disk."""
+
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OLD = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+_PRIVATE_FILE = 0o600
+_MOST_BYTES = 10_000
+_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerFacts:
+    """What the owner's file says. `branch` and `commit` are empty until the clone is complete."""
+
+    run: str = ""
+    address: str = ""
+    branch: str = ""
+    commit: str = ""
+
+
+def address_key(url: str) -> str:
+    """A repository's address as a name for files, which tells nobody the address."""
+    return hashlib.sha256(os.fsencode(url)).hexdigest()
+
+
+class Owner:
+    """The hold of this process on a clone's folder.
+
+    Attributes:
+        folder: the folder.
+        facts: what the file said when it was opened.
+        kept: the folder is to stay.
+    """
+
+    def __init__(self, folder: Path, handle: int, facts: OwnerFacts, *, kept: bool) -> None:
+        self.folder = folder
+        self.facts = facts
+        self.kept = kept
+        self._handle: int | None = handle
+
+    def complete(self, branch: str, commit: str) -> None:
+        """Write down that the clone is complete, and what was cloned."""
+        if self._handle is not None:
+            os.write(self._handle, _line({"branch": branch, "commit": commit}))
+
+    def keep(self) -> None:
+        """Mark the folder as one that nobody sweeps.
+
+        Raises:
+            WorkspaceError: it cannot be marked.
+        """
+        if not self.kept:
+            with storage_errors("cannot mark the kept clone"):
+                (self.folder / OWNER_FILE).rename(self.folder / KEPT_FILE)
+            self.kept = True
+
+    def remove(self) -> None:
+        """Remove the folder, then let go of it.
+
+        The owner's file goes last: what a death in between leaves is still known as ours.
+
+        Raises:
+            WorkspaceError: something could not be removed.
+        """
+        try:
+            with storage_errors(f"cannot remove the clone in {self.folder}"), suppress(FileNotFoundError):
+                for entry in list(self.folder.iterdir()):
+                    if entry.is_dir() and not entry.is_symlink():
+                        remove_folder(entry)
+                    elif entry.name != OWNER_FILE:
+                        entry.unlink(missing_ok=True)
+            remove_folder(self.folder)
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Let go of the folder. May be called again."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+def new_owned_folder(parent: Path, run: str, address: str) -> Owner:
+    """Make a folder that nobody but this user can enter, and hold it.
+
+    Raises:
+        OSError: it cannot be made.
+        WorkspaceError: sweepers took every folder that was made.
+    """
+    for _ in range(_TRIES):
+        folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent))
+        owner = _hold_new(folder, OwnerFacts(run, address))
+        if owner is not None:
+            return owner
+    message = f"cannot hold a folder in {parent}: something removes it at once"
+    raise WorkspaceError(message)
+
+
+def _hold_new(folder: Path, facts: OwnerFacts) -> Owner | None:
+    """None where a sweeper was faster: then the folder is its own."""
+    try:
+        handle = os.open(folder / OWNER_FILE, _NEW, _PRIVATE_FILE)
+    except FileNotFoundError:
+        return None
+    try:
+        if not try_lock(handle) or not os.fstat(handle).st_nlink:
+            os.close(handle)
+            return None
+        os.write(handle, _line({"run": facts.run, "address": facts.address}))
+    except OSError:
+        os.close(handle)
+        remove_folder(folder)
+        raise
+    return Owner(folder, handle, facts, kept=False)
+
+
+def hold_again(folder: Path) -> Owner | None:
+    """Hold the folder of a process that is dead; None where one lives, or the folder is not marked as ours.
+
+    Raises:
+        OSError: the folder cannot be looked at.
+    """
+    # Opened as a folder first: no link is followed, not even where somebody swaps the path for one.
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(opened).st_uid != os.geteuid():
+            return None
+        for name in (KEPT_FILE, OWNER_FILE):
+            with suppress(FileNotFoundError):
+                handle = os.open(name, _OLD, dir_fd=opened)
+                return _held(folder, opened, handle, name)
+    finally:
+        os.close(opened)
+    return None
+
+
+def _held(folder: Path, opened: int, handle: int, name: str) -> Owner | None:
+    try:
+        if try_lock(handle) and _is_still(name, opened, handle) and _is_still(folder, None, opened):
+            text = os.read(handle, _MOST_BYTES)
+            return Owner(folder, os.dup(handle), _facts(text), kept=name == KEPT_FILE)
+        return None
+    finally:
+        # The copy shares the lock.
+        os.close(handle)
+
+
+def _is_still(name: Path | str, folder: int | None, handle: int) -> bool:
+    """Whether the name still leads to what was opened."""
+    try:
+        return os.path.samestat(os.stat(name, dir_fd=folder, follow_symlinks=False), os.fstat(handle))
+    except FileNotFoundError:
+        return False
+
+
+def _line(fields: dict[str, str]) -> bytes:
+    return f"{json.dumps(fields)}\n".encode("ascii")
+
+
+def _facts(text: bytes) -> OwnerFacts:
+    """What the lines say, those that are whole."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        try:
+            data = json.loads(line)
+        except (ValueError, RecursionError):
+            break
+        if isinstance(data, dict):
+            found |= {str(key): value for key, value in data.items() if isinstance(value, str)}
+    branch, commit = found.get("branch", ""), found.get("commit", "")
+    if not is_branch_name(branch) or not is_commit_id(commit):
+        branch = commit = ""
+    return OwnerFacts(found.get("run", ""), found.get("address", ""), branch, commit)
+
+
+# What `tempfile.mkdtemp` makes of our prefixes: those of clones and scratch folders, and `pw-` of the
+# environments (a folder for one container's number, one for the socket of a connection).
+_CLONE = re.compile(r"pullwright-[a-z0-9_]{8}")
+_SMALL = re.compile(r"pw-[a-z0-9_]{8}")
+_OURS = re.compile(f"{_CLONE.pattern}|{_SMALL.pattern}")
+_SMALL_CONTENT = frozenset({"complaints", "number", "s"})
+_PRIVATE_FOLDER = 0o700
+# Between the making of a folder and its lock lie microseconds; the machine may sleep there.
+_UNMARKED_SECONDS = 600.0
+_UNKNOWN_SECONDS = 7 * 24 * 3600.0
+# No environment lives longer without touching its folder.
+_SMALL_SECONDS = 2 * 24 * 3600.0
+
+
+def sweep(
+    parent: Path,
+    keep: Collection[Path] = (),
+    *,
+    is_over: Callable[[str], bool] = lambda _run: True,
+    clock: Clock | None = None,
+) -> list[Path]:
+    """Remove the clones of dead processes, and their small leftovers. Several may sweep at once.
+
+    A clone is removed only where its owner's file is ours and its lock is free. A folder without that file
+    is removed only if it is old and empty: it may be one that is being made, or somebody's. Folders that
+    `Clone.keep` marked stay.
+
+    Args:
+        parent: where the clones are made.
+        keep: folders that stay, because somebody goes on with them.
+        is_over: whether a run is known to have come to its end. The clone of any other run stays for a week:
+            another process may be about to save what is in it, or one with another state folder.
+        clock: tells how old an unmarked folder is; the machine's clock by default.
+
+    Returns:
+        The folders that were removed. One that could not be is left for the next time.
+    """
+    now = (clock or SystemClock()).now().timestamp()
+    parent = parent.resolve()
+    kept = {os.path.realpath(folder) for folder in keep}
+    try:
+        with os.scandir(parent) as entries:
+            names = sorted(
+                entry.name
+                for entry in entries
+                if _OURS.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+            )
+    except OSError:
+        return []
+    removed = []
+    for name in names:
+        folder = parent / name
+        if str(folder) in kept:
+            continue
+        with suppress(OSError, WorkspaceError):
+            is_clone = _CLONE.fullmatch(name) is not None
+            if _remove_clone(folder, is_over, now) if is_clone else _remove_small(folder, now):
+                removed.append(folder)
+    return removed
+
+
+def _remove_clone(folder: Path, is_over: Callable[[str], bool], now: float) -> bool:
+    if os.path.lexists(folder / KEPT_FILE):
+        return False
+    if not os.path.lexists(folder / OWNER_FILE):
+        if not _is_old(folder, now, _UNMARKED_SECONDS):
+            return False
+        folder.rmdir()  # fails where there is anything in it
+        return True
+    owner = hold_again(folder)
+    if owner is None:
+        return False
+    run = owner.facts.run
+    if owner.kept or (run and not is_over(run) and not _is_old(folder, now, _UNKNOWN_SECONDS)):
+        owner.release()
+        return False
+    owner.remove()
+    return True
+
+
+def _remove_small(folder: Path, now: float) -> bool:
+    """Remove a folder of an environment: old, and with nothing in it but what they put there."""
+    found = list(folder.iterdir())
+    if not _is_old(folder, now, _SMALL_SECONDS) or any(path.name not in _SMALL_CONTENT for path in found):
+        return False
+    for path in found:
+        path.unlink(missing_ok=True)
+    folder.rmdir()
+    return True
+
+
+def _is_old(folder: Path, now: float, seconds: float) -> bool:
+    """Whether it is ours alone, and nothing was put into it or taken out for so long."""
+    found = folder.lstat()
+    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return ours and stat.S_IMODE(found.st_mode) == _PRIVATE_FOLDER and found.st_mtime < now - seconds
+
+
+# Each level holds one open folder; systems let a process have at least 256 open files.
+_MOST_OPEN_LEVELS = 100
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+# With a file HEAD and one of these, git takes a folder for a bare repository and obeys its configuration
+# (`is_git_directory` in https://github.com/git/git/blob/master/setup.c).
+_HEAD = "head"
+_SIGNS = {"refs", "commondir"}
+_DOING = "cannot make the kept clone safe for git"
+
+
+def disarm(tree: Path, beside: Path) -> None:
+    """Remove every `.git` in `tree`, and rename what makes a folder a bare repository.
+
+    Anything whose name some file system takes for `.git` is removed, be it a folder, a file or a link.
+    `HEAD` beside what a repository has becomes `HEAD.disarmed`. What lies below 100 folders is removed:
+    it cannot be looked at.
+
+    Args:
+        tree: the files; nothing is done where this is no folder.
+        beside: a folder of ours on the same file system, for what is being removed.
+
+    Raises:
+        WorkspaceError: something stayed.
+    """
+    if tree.is_symlink() or not tree.is_dir():
+        return
+    with storage_errors(_DOING):
+        _Disarming(beside).look(os.open(tree, _FOLDER), 0)
+
+
+class _Disarming:
+    def __init__(self, beside: Path) -> None:
+        self._beside = beside
+        self._removed = 0
+
+    def look(self, folder: int, level: int) -> None:
+        """Disarm an open folder, and close it."""
+        try:
+            # Without these rights nothing in it can be seen or moved.
+            os.fchmod(folder, stat.S_IMODE(os.fstat(folder).st_mode) | stat.S_IRWXU)
+            with os.scandir(folder) as entries:
+                found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+            names = {folded_name(name) for name, _ in found}
+            for name, is_folder in found:
+                if is_git_name(name) or (is_folder and level >= _MOST_OPEN_LEVELS):
+                    self._remove(folder, name, is_folder=is_folder)
+                elif is_folder:
+                    self.look(_open(folder, name), level + 1)
+                elif folded_name(name) == _HEAD and names & _SIGNS:
+                    _rename_head(folder, name)
+        finally:
+            os.close(folder)
+
+    def _remove(self, folder: int, name: str, *, is_folder: bool) -> None:
+        if not is_folder:
+            os.unlink(name, dir_fd=folder)
+            return
+        moved = _open(folder, name)
+        try:
+            # Moving a folder writes into it.
+            os.fchmod(moved, stat.S_IRWXU)
+        finally:
+            os.close(moved)
+        self._removed += 1
+        target = self._beside / f"removed-{self._removed}"
+        os.rename(name, target, src_dir_fd=folder)
+        remove_folder(target)
+
+
+def _open(folder: int, name: str) -> int:
+    """Open a folder in a folder, with all rights for its owner."""
+    try:
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except PermissionError:
+        # Between this and the next line nobody else can put a link here: the folder above is ours.
+        os.chmod(name, stat.S_IRWXU, dir_fd=folder)
+        return os.open(name, _FOLDER, dir_fd=folder)
+
+
+def _rename_head(folder: int, name: str) -> None:
+    target = f"{name}.disarmed"
+    while _is_there(folder, target):
+        target += "-"
+    os.rename(name, target, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def _is_there(folder: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True

@@ -1,0 +1,446 @@
+"""Read, compare and merge trees of our own git objects. No file of a clone is read, no attribute looked at."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.bot.git.base import CommitLine, FileKind, TrackedFile
+from orchestrator.bot.git.failures import error_for, printable, storage_errors
+from orchestrator.bot.git.hostgit import HostGit, decode_paths
+from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE, FileChange, FileVersion
+from orchestrator.core.errors import WorkspaceError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+DIFFERENCES = ("--no-renames", "--ignore-submodules=none")
+"""Options of git's diffs. Without the second a `.gitmodules` with `ignore = all` hides what submodules become."""
+
+_MOST_CONTENT_BYTES = 1_000_000
+# Of all versions together; the smallest are read first.
+_MOST_TOTAL_BYTES = 100_000_000
+_GONE_MODE = "000000"
+_READING = "cannot read what changed"
+
+
+@dataclass(frozen=True, slots=True)
+class TreeEntry:
+    """What a tree has at a path: git's mode and the object's id."""
+
+    mode: str
+    object_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A path at which two trees differ. An entry that is not there is None."""
+
+    path: str
+    old: TreeEntry | None
+    new: TreeEntry | None
+
+
+def differences(git: HostGit, old: str, new: str) -> list[Difference]:
+    """Where two commits or trees differ, sorted by path. Renames are not looked for.
+
+    Raises:
+        WorkspaceError: git failed.
+    """
+    options = ("-r", "-z", "--raw", "--no-abbrev", *DIFFERENCES)
+    output = git.run("diff-tree", *options, old, new, doing=_READING)
+    # `:<old mode> <mode> <old object> <object> <status>NUL<path>NUL`
+    pieces = output.split(b"\0")[:-1]
+    found = []
+    for header, path in zip(pieces[::2], pieces[1::2], strict=True):
+        old_mode, mode, old_id, object_id, _ = header.decode("ascii").removeprefix(":").split()
+        found.append(Difference(os.fsdecode(path), _entry(old_mode, old_id), _entry(mode, object_id)))
+    return sorted(found, key=lambda difference: difference.path)
+
+
+def _entry(mode: str, object_id: str) -> TreeEntry | None:
+    return None if mode == _GONE_MODE else TreeEntry(mode, object_id)
+
+
+class Contents:
+    """What entries hold, read with two git processes however many they are.
+
+    Args:
+        listed: the differences whose entries may be asked for.
+        links: ids of links whose targets may be asked for as well.
+
+    Raises:
+        WorkspaceError: an object is missing, or git failed.
+    """
+
+    def __init__(self, git: HostGit, listed: Iterable[Difference], links: Iterable[str] = ()) -> None:
+        entries = {entry for difference in listed for entry in (difference.old, difference.new) if entry}
+        blobs = sorted({entry.object_id for entry in entries if entry.mode != SUBMODULE_MODE} | set(links))
+        known = look_up(git, blobs, doing=_READING)
+        if any(blob not in known or known[blob].kind != "blob" for blob in blobs):
+            message = f"{_READING}: a file's content is missing"
+            raise WorkspaceError(message)
+        self._sizes = {blob: header.size for blob, header in known.items()}
+        wanted = _affordable(self._sizes)
+        self._contents = dict(zip(wanted, read_objects(git, wanted, doing=_READING), strict=True))
+
+    def change(self, difference: Difference) -> FileChange:
+        """The difference with what both versions hold; None for what is over 1 MB, or over 100 MB together."""
+        return FileChange(difference.path, self._version(difference.old), self._version(difference.new))
+
+    def target(self, link: str) -> bytes:
+        """What a link says; empty where it is too long for any system."""
+        return self._contents.get(link) or b""
+
+    def _version(self, entry: TreeEntry | None) -> FileVersion | None:
+        if entry is None:
+            return None
+        if entry.mode == SUBMODULE_MODE:
+            return FileVersion(entry.mode, entry.object_id.encode("ascii"), len(entry.object_id))
+        return FileVersion(entry.mode, self._contents.get(entry.object_id), self._sizes[entry.object_id])
+
+
+def _affordable(sizes: dict[str, int]) -> list[str]:
+    chosen: list[str] = []
+    total = 0
+    for size, blob in sorted((size, blob) for blob, size in sizes.items()):
+        total += size
+        if size > _MOST_CONTENT_BYTES or total > _MOST_TOTAL_BYTES:
+            break
+        chosen.append(blob)
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What is known of an object before it is read. `size` in bytes."""
+
+    kind: str
+    size: int
+
+
+def look_up(git: HostGit, names: Sequence[str], *, doing: str) -> dict[str, Header]:
+    """Kind and size of those objects that are here, by the names that were asked for."""
+    if not names:
+        return {}
+    output = git.run("cat-file", "--batch-check", doing=doing, stdin=_lines(names)).decode("ascii", "replace")
+    found = {}
+    for name, line in zip(names, output.splitlines(), strict=True):
+        words = line.split(" ")
+        if len(words) == 3 and words[2].isdecimal():  # noqa: PLR2004  id, kind, size
+            found[name] = Header(words[1], int(words[2]))
+    return found
+
+
+def read_objects(git: HostGit, names: Sequence[str], *, doing: str) -> list[bytes]:
+    """What is in objects that are all here, read with one program."""
+    output = git.run("cat-file", "--batch", doing=doing, stdin=_lines(names)) if names else b""
+    contents = []
+    position = 0
+    # `<object> <kind> <size>NL<content>NL`, one after another
+    while position < len(output):
+        end = output.index(b"\n", position)
+        size = int(output[position:end].rpartition(b" ")[2])
+        start, position = end + 1, end + 2 + size
+        contents.append(output[start : position - 1])
+    return contents
+
+
+def _lines(names: Iterable[str]) -> bytes:
+    return "".join(f"{name}\n" for name in names).encode("ascii")
+
+
+def list_entries(git: HostGit, tree: str, *, doing: str) -> list[tuple[str, str]]:
+    """Git's mode and the path of every entry that is no folder, in git's order, as the tree has them."""
+    output = git.run("ls-tree", "-r", "-z", "--full-tree", tree, doing=doing)
+    # `<mode> <kind> <object>TAB<path>NUL`
+    lines = (os.fsdecode(line).partition("\t") for line in output.split(b"\0")[:-1])
+    return [(fields.partition(" ")[0], path) for fields, _, path in lines]
+
+
+def change_index(git: HostGit, index: Path, wanted: Iterable[Difference], *, doing: str) -> None:
+    """Give an index the new entry of each difference; where there is none, the path goes.
+
+    Raises:
+        WorkspaceError: git does not take one of the paths, or it is a file and a folder at once.
+    """
+    lines = []
+    for found in wanted:
+        # `<mode> <object>TAB<path>NUL`; mode 0 removes the path
+        digits = len(found.old.object_id) if found.old is not None else 0
+        head = f"{found.new.mode} {found.new.object_id}" if found.new is not None else f"0 {'0' * digits}"
+        lines.append(head.encode("ascii") + b"\t" + os.fsencode(found.path) + b"\0")
+    # Without --replace, which would make room for an entry by removing others.
+    result = git.attempt(
+        *("update-index", "-z", "--index-info"),
+        doing=doing,
+        stdin=b"".join(lines),
+        variables={"GIT_INDEX_FILE": str(index)},
+    )
+    if result.status != 0 or IGNORING in result.stderr:
+        raise error_for(result.stderr, doing)
+
+
+IGNORING = "Ignoring path"
+"""What `update-index` prints, without failing, about a name that some system takes for `.git`."""
+
+_KINDS: dict[bytes, FileKind] = {b"120000": "link", b"160000": "submodule"}
+
+
+def tracked_files(git: HostGit, commit: str) -> list[TrackedFile]:
+    """Every entry of a commit, sorted by path."""
+    output = git.run("ls-tree", "-r", "-z", "-l", "--full-tree", commit, doing="cannot list the files")
+    found = []
+    for line in output.split(b"\0")[:-1]:
+        # `<mode> <type> <object> <size>TAB<path>`
+        fields, _, path = line.partition(b"\t")
+        mode, _, _, size = fields.split()
+        kind = _KINDS.get(mode, "file")
+        found.append(TrackedFile(os.fsdecode(path), 0 if size == b"-" else int(size), kind))
+    return sorted(found, key=lambda file: file.path)
+
+
+def recent_commits(git: HostGit, commit: str, count: int) -> list[CommitLine]:
+    """A commit and those before it, newest first."""
+    if count < 1:
+        return []
+    output = git.run(
+        *("log", "-z", f"--max-count={count}", "--encoding=UTF-8", "--format=%H%x09%cs%x09%s", commit),
+        doing="cannot read the history",
+    )
+    lines = (line.decode("utf-8", "replace").split("\t", 2) for line in output.split(b"\0") if line)
+    return [CommitLine(found, subject, date) for found, date, subject in lines]
+
+
+LABELS = "pullwright/"
+"""Begins the name of a side in a conflict marker; what follows it says which one."""
+
+LEAST_GIT = (2, 39)
+"""The first git that is known to merge trees as we ask it to; `merge-tree --write-tree` itself came with 2.38."""
+INSTALL_GIT = f"install git {'.'.join(map(str, LEAST_GIT))} or newer"
+"""What a person does about an older one."""
+
+_MERGING = "cannot merge"
+# https://git-scm.com/docs/git-merge-tree: an older git knows none of the options, and shows how it is used.
+_USAGE = 129
+_HAS_CONFLICTS = 1
+_NOTHING_FOUND = 1
+_PATHS_AT_ONCE = 200
+# Folders that were renamed on one side would move files of the other: a file stays where it was written.
+_SETTINGS = ("-c", "merge.directoryRenames=false", "-c", "merge.renames=true", "-c", "merge.renameLimit=1000")
+_NOBODY = {
+    f"GIT_{role}_{fact}": value
+    for role in ("AUTHOR", "COMMITTER")
+    for fact, value in (("NAME", "Pullwright"), ("EMAIL", "pullwright@invalid"), ("DATE", "@0 +0000"))
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The tree that a merge gave; a text in conflict has markers in it, a binary file our version."""
+
+    tree: str
+    conflicts: list[str]
+
+
+def tree_of(git: HostGit, name: str) -> str:
+    """The id of a commit's or a tree's tree."""
+    words = ("rev-parse", "--verify", "--end-of-options", f"{name}^{{tree}}")
+    return git.run(*words, doing=_READING).decode("ascii").strip()
+
+
+def commit_of(git: HostGit, tree: str, parents: Sequence[str], message: str) -> str:
+    """A commit by nobody, to give a tree a history. Equal arguments make an equal commit."""
+    named = [word for parent in parents for word in ("-p", parent)]
+    stdin = f"{message}\n".encode()
+    made = git.run("commit-tree", tree, *named, doing=_MERGING, stdin=stdin, variables=_NOBODY)
+    return made.decode("ascii").strip()
+
+
+def merge_trees(git: HostGit, old: str, ours: str, theirs: str, labels: tuple[str, str]) -> Merged:
+    """Bring what changed from `old` to `theirs` onto `ours`.
+
+    Args:
+        git: git on our objects.
+        old: the tree that both sides come from.
+        ours: a tree.
+        theirs: a tree.
+        labels: what a conflict marker calls our side and theirs, after `pullwright/`.
+
+    Raises:
+        WorkspaceError: git does not take one of the trees, or is too old.
+    """
+    if ours in {old, theirs}:
+        return Merged(theirs, [])
+    if old == theirs:
+        return Merged(ours, [])
+    # Two commits on top of one: git 2.39 merges commits, and finds by itself what they come from.
+    root = commit_of(git, old, (), "old")
+    names = [f"{LABELS}{label}" for label in labels]
+    for name, tree in zip(names, (ours, theirs), strict=True):
+        commit = commit_of(git, tree, (root,), name)
+        git.run("update-ref", f"refs/{name}", commit, doing=_MERGING)
+    result = git.attempt(
+        *_SETTINGS,
+        *("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", *names),
+        doing=_MERGING,
+    )
+    if result.status == _USAGE:
+        version = git.run("version", doing=_MERGING).decode("utf-8", "replace").strip()
+        message = f"{_MERGING}: this is {printable(version)}, which is too old for it; {INSTALL_GIT}"
+        raise WorkspaceError(message)
+    if result.status not in {0, _HAS_CONFLICTS}:
+        raise error_for(result.stderr, _MERGING)
+    merged, _, paths = result.stdout.partition(b"\0")
+    return Merged(merged.decode("ascii"), sorted(set(decode_paths(paths))))
+
+
+def with_markers(git: HostGit, tree: str, paths: Iterable[str]) -> list[str]:
+    """Those of the paths that have markers of `merge_trees` in a tree, sorted.
+
+    Raises:
+        WorkspaceError: git failed.
+    """
+    listed = sorted(set(paths))
+    found: list[str] = []
+    for start in range(0, len(listed), _PATHS_AT_ONCE):
+        result = git.attempt(
+            *("grep", "-l", "-z", "-a", "--full-name", "-E", "-e", f"^(<<<<<<<|>>>>>>>) {LABELS}", tree),
+            *("--", *listed[start : start + _PATHS_AT_ONCE]),
+            doing=_MERGING,
+        )
+        if result.status not in {0, _NOTHING_FOUND}:
+            raise error_for(result.stderr, _MERGING)
+        # `<tree>:<path>`
+        found += [name.partition(":")[2] for name in decode_paths(result.stdout)]
+    # A literal path also stands for all below it.
+    return sorted(set(found) & set(listed))
+
+
+_DOING = "cannot make the files of a test run"
+
+
+class Trees:
+    """Reads and makes trees in a git directory that only this program writes. Runs nothing of the repository's.
+
+    Not safe for use by several threads at once.
+
+    Raises:
+        WorkspaceError: git failed, in every method.
+    """
+
+    def __init__(self, git: HostGit) -> None:
+        self._git = git.without_tree()
+        self._git_dir = git.git_dir
+        self._listed: dict[str, Mapping[str, str]] = {}
+
+    def tree_of(self, commit: str) -> str:
+        """The id of a commit's tree; of a tree, its own."""
+        return tree_of(self._git, commit)
+
+    def entries(self, tree: str) -> Mapping[str, str]:
+        """Git's mode of each path in a tree: `100644`, `100755`, `120000` for a link, `160000` for a submodule."""
+        if tree not in self._listed:
+            entries = list_entries(self._git, tree, doing=_DOING)
+            self._listed[tree] = {path: mode for mode, path in entries}
+        return self._listed[tree]
+
+    def text(self, tree: str, path: str, *, most_bytes: int) -> str | None:
+        """A file's text in a tree; None where there is none, it is larger, or it is not UTF-8."""
+        if not self.entries(tree).get(path, "").startswith("100"):
+            return None
+        name = f"{tree}:{path}"
+        if int(self._git.run("cat-file", "-s", name, doing=_DOING)) > most_bytes:
+            return None
+        try:
+            return self._git.run("cat-file", "blob", name, doing=_DOING).decode("utf-8")
+        except UnicodeDecodeError:
+            return None
+
+    def changes(self, old: str, new: str) -> tuple[FileChange, ...]:
+        """Every path at which two commits or trees differ, with what it holds on both sides."""
+        found = differences(self._git, old, new)
+        contents = Contents(self._git, found)
+        return tuple(map(contents.change, found))
+
+    def importing(self, tree: str, module: str) -> list[str]:
+        """The Python files of a tree that begin a line with the import of a module."""
+        pattern = rf"^(import|from)[[:space:]]+{re.escape(module)}([^[:alnum:]_]|$)"
+        return self.containing(tree, pattern, ("*.py",))
+
+    def containing(self, tree: str, pattern: str, names: Iterable[str]) -> list[str]:
+        """The files of a tree with such names that have a line for a pattern, as in `grep -E`."""
+        found = self._git.attempt(
+            *("grep", "-l", "-z", "-I", "-E", "-e", pattern, tree, "--", *names),
+            doing=_DOING,
+            variables={"GIT_LITERAL_PATHSPECS": "0"},
+        )
+        if found.status not in {0, 1}:  # 1 where there is none
+            raise error_for(found.stderr, _DOING)
+        return [path.removeprefix(f"{tree}:") for path in decode_paths(found.stdout)]
+
+    def mixed(self, onto: str, source: str, paths: Collection[str]) -> str:
+        """The tree `onto` with these paths as `source` has them; those that are not in it are gone.
+
+        What is in the way of such a path, as a file is of a folder, is gone too.
+        """
+        listed = differences(self._git, onto, source) if paths else ()
+        taken = [found for found in listed if found.path in paths]
+        if not taken:
+            return self.tree_of(onto)
+        # What goes makes room for what comes.
+        return self._changed(onto, sorted(taken, key=lambda found: found.new is not None))
+
+    def replaced(self, tree: str, contents: Mapping[str, bytes]) -> str:
+        """The tree with other content in some of its files."""
+        changed = []
+        for path, content in contents.items():
+            words = ("hash-object", "-w", "--no-filters", "--stdin")
+            blob = self._git.run(*words, doing=_DOING, stdin=content).decode("ascii").strip()
+            changed.append(Difference(path, None, TreeEntry(self.entries(tree)[path], blob)))
+        return self._changed(tree, changed) if changed else tree
+
+    def _changed(self, tree: str, wanted: Iterable[Difference]) -> str:
+        """The tree with the new entries."""
+        index = self._index()
+        on = {"GIT_INDEX_FILE": str(index)}
+        self._git.run("read-tree", tree, doing=_DOING, variables=on)
+        change_index(self._git, index, wanted, doing=_DOING)
+        return self._git.run("write-tree", doing=_DOING, variables=on).decode("ascii").strip()
+
+    def export(self, tree: str, folder: Path) -> None:
+        """Write a tree's files into an empty folder, as a checkout has them.
+
+        No filter runs, a submodule is an empty folder, and a symbolic link that leads out of the folder is left out.
+        """
+        git = HostGit(self._git.folder, self._git_dir, folder)
+        index = self._index()
+        git.run("read-tree", "--reset", "-u", tree, doing=_DOING, variables={"GIT_INDEX_FILE": str(index)})
+        with storage_errors(_DOING):
+            index.unlink(missing_ok=True)
+            _remove_links_out(
+                folder, (path for path, mode in self.entries(tree).items() if mode == LINK_MODE)
+            )
+
+    def _index(self) -> Path:
+        """A file for an index of our own; what a process that died left there is gone."""
+        index = self._git_dir / "index.tests"
+        with storage_errors(_DOING):
+            for path in (index, index.with_name(f"{index.name}.lock")):
+                path.unlink(missing_ok=True)
+        return index
+
+
+def _remove_links_out(folder: Path, links: Iterable[str]) -> None:
+    root = os.path.realpath(folder)
+    for path in links:
+        # Resolved one by one: a link may lead out by way of another one, however its own words read.
+        link = os.path.join(root, path)  # noqa: PTH118  a name of git's, joined as it is
+        target = os.path.realpath(link)
+        if target != root and not target.startswith(f"{root}/"):
+            with suppress(FileNotFoundError):
+                os.unlink(link)  # noqa: PTH108  a name

@@ -1,0 +1,281 @@
+"""Anthropic Messages, the receiving half: whole replies and streams, from the vendor and from compatibles."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.errors import ConnectionFailedError
+from orchestrator.core.messages import FinishReason, Reasoning, Text, ToolCall, Usage
+from orchestrator.engine.models.base import INVALID_ARGUMENTS, CallPiece, ReasoningPiece, Response, TextPiece
+from orchestrator.engine.models.failures import error_in_reply
+from orchestrator.engine.models.usage import count_of
+from orchestrator.engine.models.wire import (
+    ReplyDecoder,
+    as_text,
+    dicts,
+    finish_with_calls,
+    made_up_id,
+    read_arguments,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from orchestrator.core.messages import Part
+    from orchestrator.engine.models.base import Piece, Request
+
+
+# Keys of `Reasoning.opaque`: what `anthropic` gives back with the next request.
+SIGNATURE = "anthropic_signature"  # proves that the text is the model's; empty where none came
+BLOCK = "anthropic_block"  # a whole block that we do not read, as it came: redacted thinking, work of the server's
+# tools, a compaction, the place where another model took over, and what the vendor adds later
+
+_FINISH = {
+    "end_turn": FinishReason.STOP,
+    "stop_sequence": FinishReason.STOP,
+    "max_tokens": FinishReason.LENGTH,
+    "model_context_window_exceeded": FinishReason.LENGTH,
+    "tool_use": FinishReason.TOOL_CALLS,
+    "pause_turn": FinishReason.PAUSE,
+    "compaction": FinishReason.PAUSE,
+    "refusal": FinishReason.REFUSAL,
+}
+_TEXTS = frozenset({"text", "thinking"})
+_READ = _TEXTS | {"tool_use"}
+_KIND_OF_DELTA = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "thinking"}
+
+
+@dataclass(slots=True)
+class _Block:
+    """A block of the reply that is being received."""
+
+    kind: str
+    start: dict[str, Any]
+    texts: list[str] = field(default_factory=list)
+    json_pieces: list[str] = field(default_factory=list)
+    signature: str = ""
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+    def whole(self) -> dict[str, Any]:
+        """The block as one that is not streamed would be."""
+        if not self.json_pieces:
+            return self.start
+        return {**self.start, "input": read_arguments("".join(self.json_pieces))}
+
+    def arguments(self, *, cut: bool) -> dict[str, Any]:
+        """What a call passes. A cut call that arrived whole may lack its end, so it is not to be run."""
+        if self.json_pieces:
+            return read_arguments("".join(self.json_pieces))
+        given = self.start.get("input")
+        if cut:
+            return {INVALID_ARGUMENTS: json.dumps(given, ensure_ascii=False) if given else ""}
+        return read_arguments(given)
+
+
+class MessagesDecoder(ReplyDecoder):
+    """Reads one reply."""
+
+    def __init__(self, request: Request, *, model: str, where: str) -> None:
+        super().__init__(request, model=model, where=where)
+        self._stop = ""
+        self._explanation = ""
+        self._begun = False
+        self._usage: dict[str, int] = {}
+        self._iterations: list[dict[str, Any]] = []
+        self._blocks: list[_Block] = []
+        self._by_index: dict[object, _Block] = {}
+
+    def _take_event(self, event: str, chunk: Mapping[str, Any]) -> list[Piece]:
+        kind = as_text(chunk.get("type")) or event
+        if kind == "error" or chunk.get("error"):
+            if self._stop:
+                return []  # the reply is complete
+            raise error_in_reply(chunk, self._where)
+        if kind == "message_start":
+            message = chunk.get("message")
+            return self._start(message if isinstance(message, dict) else {})
+        if kind == "content_block_start":
+            block = chunk.get("content_block")
+            return self._open(chunk.get("index"), block) if isinstance(block, dict) else []
+        if kind == "content_block_delta":
+            delta = chunk.get("delta")
+            return self._grow(chunk.get("index"), delta) if isinstance(delta, dict) else []
+        if kind == "message_delta":
+            delta = chunk.get("delta")
+            self._take_stop(delta if isinstance(delta, dict) else {})
+            self._count(chunk.get("usage"))
+        elif kind == "message_stop":
+            self.done = True
+        return []
+
+    def _take_document(self, value: Mapping[str, Any]) -> None:
+        if value.get("type") == "error" or value.get("error"):
+            raise error_in_reply(value, self._where)
+        if not isinstance(value.get("content"), list | str):
+            raise self._no_reply("with JSON that is no reply")
+        self._take_message(value)
+
+    def _start(self, message: Mapping[str, Any]) -> list[Piece]:
+        """Take the beginning of the reply. A second one adds nothing, unless it is that of another reply."""
+        if not self._begun:
+            return self._take_message(message)
+        if (other := as_text(message.get("id"))) and self._id and other != self._id:
+            raise ConnectionFailedError(f"{self._where} began another reply in the middle of one")
+        self._take_names(message)
+        self._count(message.get("usage"))
+        return []
+
+    def _take_message(self, message: Mapping[str, Any]) -> list[Piece]:
+        """Take a whole reply, or the beginning of one."""
+        self._begun = True
+        self._take_names(message)
+        self._count(message.get("usage"))
+        content = message.get("content")
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else dicts(content)
+        pieces = [piece for block in blocks for piece in self._open(None, block)]
+        self._take_stop(message)
+        return pieces
+
+    def _take_names(self, message: Mapping[str, Any]) -> None:
+        self._id = as_text(message.get("id")) or self._id
+        self._model = as_text(message.get("model")) or self._model
+
+    def _take_stop(self, delta: Mapping[str, Any]) -> None:
+        self._stop = as_text(delta.get("stop_reason")) or self._stop
+        details = delta.get("stop_details")
+        if isinstance(details, dict):
+            self._explanation = as_text(details.get("explanation"))
+
+    def _count(self, usage: object) -> None:
+        # The counts of a stream are totals so far: the last one holds. Some servers end with a prompt of zero.
+        for name, value in usage.items() if isinstance(usage, dict) else ():
+            if isinstance(value, int | float):
+                known = 0 if name == "output_tokens" else self._usage.get(name, 0)
+                self._usage[name] = count_of(usage, name) or known
+            elif name == "output_tokens_details":
+                self._count(value)
+            elif name == "iterations":
+                self._iterations = dicts(value)
+
+    def _open(self, index: object, start: dict[str, Any]) -> list[Piece]:
+        known = self._by_index.get(index) if isinstance(index, int) else None
+        if known is not None and known.start == start and (start.get("id") or known.kind in _TEXTS):
+            return []  # announced twice
+        self._begun = True
+        self._stop = ""  # what goes on after a stop reason needs another one, or the end mark
+        block = _Block(as_text(start.get("type")), start)
+        block.signature = as_text(start.get("signature"))
+        self._blocks.append(block)
+        if isinstance(index, int):
+            self._by_index[index] = block
+        return self._add_text(block, as_text(start.get(block.kind)))
+
+    def _grow(self, index: object, delta: dict[str, Any]) -> list[Piece]:
+        kind = as_text(delta.get("type"))
+        wanted = _KIND_OF_DELTA.get(kind)
+        block = self._by_index.get(index) if isinstance(index, int) else None
+        if block is None and self._blocks and not isinstance(index, int):
+            block = self._blocks[-1]
+        if wanted and (block is None or block.kind != wanted):
+            self._open(index, {"type": wanted})  # a server that does not announce its blocks
+            block = self._blocks[-1]
+        if block is None:
+            return []
+        if kind == "signature_delta":
+            block.signature = as_text(delta.get("signature")) or block.signature
+        elif kind == "input_json_delta":
+            if piece := as_text(delta.get("partial_json")):
+                block.json_pieces.append(piece)
+                return [CallPiece(piece)]
+        elif not wanted and block.kind not in _READ:
+            block.start = {**block.start, **_joined(block.start, delta)}
+        return self._add_text(block, as_text(delta.get(block.kind))) if wanted else []
+
+    @staticmethod
+    def _add_text(block: _Block, text: str) -> list[Piece]:
+        if not text or block.kind not in _TEXTS:
+            return []
+        block.texts.append(text)
+        return [TextPiece(text) if block.kind == "text" else ReasoningPiece(text)]
+
+    def finish(self) -> tuple[list[Piece], Response]:
+        """What was held back (the reason of a refusal that says nothing else), and the whole reply."""
+        if not self._begun or not (self._stop or self.done):
+            raise self._cut_off()
+        parts = tuple(self._parts())
+        held: list[Piece] = []
+        finish = finish_with_calls(_FINISH.get(self._stop or "end_turn", FinishReason.OTHER), parts)
+        is_mute = finish is FinishReason.REFUSAL and not any(isinstance(part, Text) for part in parts)
+        if is_mute and self._explanation:
+            parts = (*parts, Text(self._explanation))
+            held = [TextPiece(self._explanation)]
+        may_be_free = finish is FinishReason.REFUSAL
+        return held, self._response(parts, finish, self._read_usage(), may_be_free=may_be_free)
+
+    def _parts(self) -> Iterator[Part]:
+        said: list[str] = []  # citations cut a text into many blocks
+        for number, block in enumerate(self._blocks):
+            if block.kind == "text":
+                said.append(block.text)
+                continue
+            part = self._part(number, block)
+            if part is None:
+                continue
+            if text := "".join(said):
+                yield Text(text)
+            said.clear()
+            yield part
+        if text := "".join(said):
+            yield Text(text)
+
+    def _part(self, number: int, block: _Block) -> Part | None:
+        if block.kind == "thinking":
+            is_empty = not block.text and not block.signature
+            return None if is_empty else Reasoning(block.text, {SIGNATURE: block.signature})
+        if block.kind == "tool_use":
+            is_last = number == len(self._blocks) - 1
+            cut = is_last and _FINISH.get(self._stop) is FinishReason.LENGTH
+            name, arguments = as_text(block.start.get("name")), block.arguments(cut=cut)
+            call_id = as_text(block.start.get("id"))
+            is_used = any(one.start.get("id") == call_id for one in self._blocks[:number])
+            if not call_id or is_used:  # each call has a result of its own
+                call_id = made_up_id(number, self._id, name, arguments)
+            return ToolCall(call_id, name, arguments) if name or arguments else None
+        return Reasoning("", {BLOCK: block.whole()}) if block.kind else None
+
+    def _read_usage(self) -> Usage | None:
+        """What was counted; None where nothing was."""
+        usage = _usage(self._usage)
+        for iteration in self._iterations:
+            if iteration.get("type") == "compaction":  # billed, and not in the totals
+                usage += _usage(iteration)
+        return usage if usage.total_tokens else None
+
+
+def _joined(start: Mapping[str, Any], delta: Mapping[str, Any]) -> dict[str, Any]:
+    """What a delta that we do not read makes of a block's fields: texts grow, all else is replaced."""
+    fields = {name: value for name, value in delta.items() if name != "type"}
+    return {
+        name: as_text(start.get(name)) + value if isinstance(value, str) else value
+        for name, value in fields.items()
+    }
+
+
+def _usage(counts: Mapping[str, Any]) -> Usage:
+    """The vendor's counts, whose `input_tokens` are those outside of the cache."""
+    prompt, read, written, made, thought = (
+        count_of(counts, name)
+        for name in (
+            "input_tokens",
+            "cache_read_input_tokens",
+            "cache_creation_input_tokens",
+            "output_tokens",
+            "thinking_tokens",
+        )
+    )
+    return Usage(prompt + read + written, made, read, written, thought)

@@ -1,0 +1,519 @@
+"""Anthropic Messages, the sending half, for the vendor and for servers that speak its protocol.
+
+https://platform.claude.com/docs/en/api/messages
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from orchestrator.core.errors import InvalidRequestError, OverloadedError, ProviderError
+from orchestrator.core.messages import Image, Reasoning, Role, Text, ToolCall, ToolResult
+from orchestrator.engine.models.anthropic.decode import BLOCK, SIGNATURE, MessagesDecoder
+from orchestrator.engine.models.base import ToolChoice
+from orchestrator.engine.models.refusals import RefusedFields, highest_reply_limit
+from orchestrator.engine.models.schemas import anthropic_format
+from orchestrator.engine.models.wire import (
+    EncodedMessages,
+    WireRequest,
+    endpoint,
+    host_of,
+    json_bytes,
+    plain_name,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from orchestrator.core.errors import ModelError
+    from orchestrator.core.messages import Message, Part, ToolDefinition
+    from orchestrator.engine.models.base import Request
+
+
+_VERSION = re.compile(r"claude-(?:[a-z]+-)*?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
+_FAMILY = re.compile(r"fable|mythos|opus|sonnet|haiku")
+_NEWEST = (99, 0)  # a Claude without a number is newer than this file
+
+_OFF = frozenset(("none", "off", "disabled"))
+_LEVELS = ("low", "medium", "high", "xhigh", "max")
+_OTHER_WORDS = {"minimal": "low"}
+
+# The vendor names no budgets for its levels; these grow as its examples do. The least it takes is 1,024.
+_LEAST_BUDGET_TOKENS = 1_024
+_BUDGET_TOKENS = {"low": 2_048, "medium": 8_192, "high": 16_384, "xhigh": 24_576, "max": 24_576}
+
+_UNKNOWN_OUTPUT_TOKENS = 8_192  # servers refuse a limit that does not fit into a small window
+_USUAL_OUTPUT_TOKENS = 32_000
+_DEEP_OUTPUT_TOKENS = 64_000  # what the vendor advises for the two highest levels of effort
+_LEAST_TOP_P_WITH_THINKING = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTraits:
+    """What one model takes.
+
+    Attributes:
+        family: `opus` and so on; empty where the name has none.
+        version: major and minor number; None where the model is no Claude.
+    """
+
+    family: str
+    version: tuple[int, int] | None
+
+    @classmethod
+    def of(cls, model: str) -> ModelTraits:
+        """Read a name, as the vendor or a reseller writes it (`anthropic/claude-opus-4.5`)."""
+        name = model.lower()
+        if "claude" not in name:
+            return cls("", None)
+        family, number = _FAMILY.search(name), _VERSION.search(name)
+        version = (int(number[1]), int(number[2] or 0)) if number else _NEWEST
+        return cls(family[0] if family else "", version)
+
+    def since(self, major: int, minor: int = 0) -> bool:
+        """Whether it is a Claude of this version or a later one."""
+        return self.version is not None and self.version >= (major, minor)
+
+    @property
+    def is_claude(self) -> bool:
+        """Whether the vendor's own rules hold."""
+        return self.version is not None
+
+    @property
+    def takes_schema(self) -> bool:
+        """Whether a reply can be constrained to a schema."""
+        return self.since(4, 5)
+
+    @property
+    def takes_forced_tools(self) -> bool:
+        """Whether `tool_choice` may demand a call."""
+        return not self.since(5, 1)
+
+    def output_tokens(self, effort: str | None) -> int:
+        """The output limit where none is configured; the protocol demands one."""
+        if self.version is None:
+            return _UNKNOWN_OUTPUT_TOKENS
+        if self.version < (3, 7):
+            return 8_192 if self.version == (3, 5) else 4_096
+        deep = self.since(4, 6) and effort in {"xhigh", "max"}
+        return _DEEP_OUTPUT_TOKENS if deep else _USUAL_OUTPUT_TOKENS
+
+    def thinking(self, effort: str, max_tokens: int, *, may_budget: bool, forced: bool) -> dict[str, Any]:
+        """The fields that ask for this much reasoning.
+
+        Claude 4.6 and later get adaptive thinking and a level of effort; a level that the model lacks
+        becomes the next lower one. Earlier ones, and models of other makers, get a budget below the
+        output limit, at most half of it.
+
+        Args:
+            effort: one of the vendor's levels, `minimal`, or `none`; another word is passed on as a level.
+            max_tokens: the output limit of the request.
+            may_budget: whether a budget can be had in this request.
+            forced: whether the request demands a call, which excludes thinking.
+        """
+        level = _OTHER_WORDS.get(effort.lower(), effort.lower())
+        if level in _OFF:
+            return self._without()
+        if self.since(4, 6):
+            fields: dict[str, Any] = {"output_config": {"effort": self._level(level)}}
+            if not forced:
+                # Later models leave the text out unless it is asked for; 4.6 has no such choice to make.
+                shown = {"display": "summarized"} if self.since(4, 7) else {}
+                fields["thinking"] = {"type": "adaptive", **shown}
+            return fields
+        fields = {}
+        if self.version == (4, 5) and self.family == "opus":
+            fields["output_config"] = {"effort": level if level in _LEVELS[:3] else "high"}
+        budget = min(_BUDGET_TOKENS.get(level, _BUDGET_TOKENS["high"]), max_tokens // 2)
+        able = self.version is None or self.since(3, 7)
+        if able and may_budget and not forced and budget >= _LEAST_BUDGET_TOKENS:
+            fields["thinking"] = {"type": "enabled", "budget_tokens": budget}
+        return fields
+
+    def _level(self, level: str) -> str:
+        is_first = self.version in {(4, 6), _NEWEST}
+        return "high" if level == "xhigh" and is_first else level
+
+    def _without(self) -> dict[str, Any]:
+        if not self.is_claude:
+            return {"thinking": {"type": "disabled"}}
+        if not self.since(5):
+            return {}  # these think only when asked to
+        if self.family in {"sonnet", "haiku"} or (self.version == (5, 0) and self.family == "opus"):
+            is_new_sonnet = self.family == "sonnet" and self.since(5, 1)
+            return {"thinking": {"type": "between_tools" if is_new_sonnet else "disabled"}}
+        return {"output_config": {"effort": "low"}}  # the others always think
+
+    def sampling(self, temperature: float | None, top_p: float | None, thinking: object) -> dict[str, float]:
+        """Those of the configured sampling fields that the model takes.
+
+        Claude 4.7 and later take none; with thinking, earlier ones take `top_p` from 0.95 only; and
+        from Claude 4 on it is one of the two.
+        """
+        if self.since(4, 7):
+            return {}
+        given = {"temperature": temperature, "top_p": top_p}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        if self.is_claude and isinstance(thinking, dict) and thinking.get("type") in {"enabled", "adaptive"}:
+            chosen.pop("temperature", None)
+            if (top_p or 0.0) < _LEAST_TOP_P_WITH_THINKING:
+                chosen.pop("top_p", None)
+        if self.since(4) and "temperature" in chosen:
+            chosen.pop("top_p", None)
+        return chosen
+
+
+# From a mark the vendor looks back over 20 blocks for a cached prompt; some room for what it counts itself.
+_LOOKED_BACK_BLOCKS = 16
+
+_MAX_NAME_CHARACTERS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class _BlockEncoder:
+    """Makes blocks.
+
+    Attributes:
+        past_reasoning: give reasoning back.
+        unsigned_reasoning: also that which came without a signature, as other makers' models send it; the
+            vendor refuses it (a reply that was cut off has such).
+        carried: give back other blocks that we do not read.
+    """
+
+    past_reasoning: bool = True
+    carried: bool = True
+    unsigned_reasoning: bool = False
+
+    def entry(self, message: Message, mark: object = None) -> Iterator[dict[str, Any]]:
+        """A message as an entry of the vendor's list; none where nothing is left to say."""
+        parts = message.parts
+        if message.role is not Role.ASSISTANT:  # the vendor wants results before anything else
+            results = [part for part in parts if isinstance(part, ToolResult)]
+            # It refuses pictures in a result that is an error: they follow.
+            pictures = [image for part in results if part.is_error for image in part.images]
+            parts = (*results, *pictures, *(part for part in parts if not isinstance(part, ToolResult)))
+        blocks = [block for part in parts if (block := self.block(part))]
+        if not blocks:
+            return
+        if mark:
+            blocks[-1] = {**blocks[-1], "cache_control": mark}
+        yield {"role": "assistant" if message.role is Role.ASSISTANT else "user", "content": blocks}
+
+    def block(self, part: Part) -> dict[str, Any]:
+        """A part as a block; empty where there is none for it (the vendor refuses blank texts)."""
+        match part:
+            case Text():
+                return {"type": "text", "text": part.text} if part.text.strip() else {}
+            case Image():
+                return _image(part)
+            case ToolCall():
+                arguments = dict(part.arguments)
+                return {
+                    "type": "tool_use",
+                    "id": _id(part.id),
+                    "name": plain_name(part.name, _MAX_NAME_CHARACTERS),
+                    "input": arguments,
+                }
+            case ToolResult():
+                return _result(part)
+            case Reasoning():
+                return self._reasoning(part)
+
+    def _reasoning(self, part: Reasoning) -> dict[str, Any]:
+        """Reasoning as it came; none that another protocol brought."""
+        whole = part.opaque.get(BLOCK)
+        if isinstance(whole, dict):
+            is_reasoning = whole.get("type") == "redacted_thinking"
+            return whole if (self.past_reasoning if is_reasoning else self.carried) else {}
+        signature = part.opaque.get(SIGNATURE)
+        if signature is None or not self.past_reasoning or not (signature or self.unsigned_reasoning):
+            return {}
+        return {"type": "thinking", "thinking": part.text, "signature": signature}
+
+
+def _bridge(messages: Sequence[Message]) -> int | None:
+    """The message where the last request ended, if this one adds more blocks than the vendor looks back.
+
+    A mark there finds what the last request left in the cache. Only the end of the conversation is read.
+    """
+    added = 0
+    for number in range(len(messages) - 1, 0, -1):
+        added += len(messages[number].parts)
+        if messages[number].role is Role.ASSISTANT:
+            is_wide = added > _LOOKED_BACK_BLOCKS and messages[number - 1].role is not Role.ASSISTANT
+            return number - 1 if is_wide else None
+    return None
+
+
+def _id(text: str) -> str:
+    """An id with the characters that the vendor takes: other vendors' have dots and colons."""
+    return plain_name(text, max(len(text), 1))
+
+
+def _image(image: Image) -> dict[str, Any]:
+    data = base64.b64encode(image.data).decode("ascii")
+    return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": data}}
+
+
+def _result(result: ToolResult) -> dict[str, Any]:
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": _id(result.call_id)}
+    text = result.content
+    if not text.strip() and result.is_error:
+        text = "failed"  # the vendor refuses an error that says nothing
+    if result.images and not result.is_error:
+        texts = [{"type": "text", "text": text}] if text.strip() else []
+        block["content"] = [*texts, *(_image(image) for image in result.images)]
+    else:
+        block["content"] = text
+    return {**block, "is_error": True} if result.is_error else block
+
+
+SUFFIX = "/messages"
+
+API_VERSION = "2023-06-01"
+"""The version that every compatible server knows, and the last that takes `temperature` and `top_p`.
+
+https://platform.claude.com/docs/en/api/versioning
+"""
+
+CACHE_MARK = {"type": "ephemeral"}
+"""Keeps the prompt up to here for five minutes.
+
+https://platform.claude.com/docs/en/build-with-claude/prompt-caching
+"""
+
+_VERSIONED = re.compile(r"/v\d\w*/messages")
+_CHOICES = {ToolChoice.AUTO: "auto", ToolChoice.NONE: "none", ToolChoice.REQUIRED: "any"}
+
+
+class Feature(StrEnum):
+    """What a request can do without, where a server refuses it."""
+
+    FORMAT = "format"
+    CACHE = "cache"
+    PAST_REASONING = "past reasoning"
+    CARRIED_BLOCKS = "blocks that go back as they came"
+    FORCED_TOOLS = "forced tools"
+    PARALLEL = "one call at a time"
+    SAMPLING = "sampling"
+    THINKING = "thinking"
+
+
+def _words(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
+
+
+# In this order: the first that the request uses and the error names is given up.
+_REFUSALS = {
+    Feature.CACHE: _words(r"cache.?control"),
+    Feature.PAST_REASONING: _words(
+        r"invalid.{0,20}signature|signature.{0,40}(invalid|required|verif)|different conversation"
+        r"|thinking.{0,60}cannot be modified"
+    ),
+    Feature.CARRIED_BLOCKS: _words(
+        r"input tag|any of the expected tags|(unknown|unsupported|invalid|unexpected) (content )?(block|type)"
+    ),
+    Feature.PARALLEL: _words(r"disable_parallel_tool_use|parallel.?tool"),
+    Feature.FORCED_TOOLS: _words(r"tool_?choice"),
+    Feature.FORMAT: _words(  # the schema of a tool is none of ours to give up
+        r"^(?!.*(input_schema|tools\.\d)).*(output_config.{0,3}format|output_format|json.?schema|\bschema"
+        r"|grammar|structured)"
+    ),
+    Feature.SAMPLING: _words(r"temperature|top_p"),
+    Feature.THINKING: _words(r"thinking|effort|budget_tokens|output_config(?!.{0,3}format)"),
+}
+_UNSUPPORTED = _words(r"not support|unsupported|unrecogni[sz]ed|not permitted|unknown|unexpected")
+_NAMES_A_FIELD = _words(r"['\"`]\w|\b(tools?|images?|max_\w+|stream\w*|roles?|messages)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class AnthropicWire:
+    """One model behind one Messages address.
+
+    Attributes:
+        refused: what the server does not take, as it has turned out so far.
+        lowered: the limit of a reply and the levels of effort that it takes, where it refused others.
+        encoded: messages whose JSON is known already.
+
+    Of a request's provider options for `anthropic`, `beta_headers` (a list of names) become the header
+    `anthropic-beta`; `cache_control` takes the place of the mark that keeps prompts in the cache, and null
+    turns the cache off; `tools` (the vendor's own) come after ours; the others go into the body as they are,
+    and win over what is made here.
+    """
+
+    url: str
+    model: str
+    refused: frozenset[Feature] = frozenset()
+    lowered: RefusedFields = field(default_factory=RefusedFields)
+    encoded: EncodedMessages = field(default_factory=EncodedMessages, compare=False, repr=False)
+
+    @classmethod
+    def at(cls, api_url: str, model: str) -> AnthropicWire:
+        """The wire for an address as a user configures it (see `endpoint`).
+
+        A path without a version gets `/v1` too, as the vendor's own clients do it.
+
+        Raises:
+            ConfigurationError: it is no http(s) address.
+        """
+        url = endpoint(api_url, SUFFIX)
+        is_whole = urlsplit(api_url.strip()).path.rstrip("/").endswith(SUFFIX)
+        if not is_whole and not _VERSIONED.search(urlsplit(url).path):
+            url = endpoint(api_url, f"/v1{SUFFIX}")
+        return cls(url, model)
+
+    def credentials(self, api_key: str) -> Mapping[str, str]:
+        """The header that carries the key."""
+        return {"x-api-key": api_key}
+
+    def encode(self, request: Request, *, stream: bool) -> WireRequest:
+        """Our request as Messages JSON.
+
+        The head's `cache_control` makes the vendor mark the last block of every request by itself. So no
+        mark moves through the conversation, and a longer one's bytes begin with the shorter one's.
+        """
+        options = dict(request.provider_options.get("anthropic", {}))
+        betas = options.pop("beta_headers", None) or ()
+        mark = options.pop("cache_control", CACHE_MARK)
+        if Feature.CACHE in self.refused:
+            mark = None
+        head = self._head(request, stream=stream)
+        _merge(head, options)
+        if tools := [*(_tool(tool) for tool in request.tools), *(head.get("tools") or ())]:
+            head["tools"] = [*tools[:-1], {**tools[-1], "cache_control": mark} if mark else tools[-1]]
+        if request.tools and (choice := self._tool_choice(request)):
+            head["tool_choice"] = choice
+        if request.system.strip():
+            system = {"type": "text", "text": request.system, "cache_control": mark}
+            head["system"] = [system] if mark else request.system
+        if mark:
+            head["cache_control"] = mark
+        headers = {
+            "accept": "text/event-stream" if stream else "application/json",
+            "anthropic-version": API_VERSION,
+        }
+        if betas:
+            headers["anthropic-beta"] = ",".join([betas] if isinstance(betas, str) else map(str, betas))
+        return WireRequest(
+            self.url, headers, head, "messages", self._entries(request.messages, mark), self.encoded
+        )
+
+    def _head(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        traits = ModelTraits.of(self.model)
+        effort = self.lowered.effort(request.reasoning_effort)
+        limit = request.max_output_tokens
+        wanted = traits.output_tokens(effort) if limit is None else limit
+        limit = self.lowered.limit(wanted) or wanted
+        head: dict[str, Any] = {"model": self.model, "max_tokens": limit}
+        if stream:
+            head["stream"] = True
+        if effort is not None and Feature.THINKING not in self.refused:
+            forced = bool(request.tools) and self._tool_choice(request).get("type") == "any"
+            may_budget = not self._continues_without_reasoning(request.messages)
+            head.update(traits.thinking(effort, limit, may_budget=may_budget, forced=forced))
+        if Feature.SAMPLING not in self.refused:
+            head.update(traits.sampling(request.temperature, request.top_p, head.get("thinking")))
+        may_shape = traits.takes_schema and Feature.FORMAT not in self.refused
+        if request.output_schema and may_shape and (shape := anthropic_format(request.output_schema.schema)):
+            head["output_config"] = {**head.get("output_config", {}), "format": shape}
+        return head
+
+    def _continues_without_reasoning(self, messages: Sequence[Message]) -> bool:
+        """Whether the last reply called tools without reasoning that goes back.
+
+        With a budget the vendor then refuses to go on: it wants such a reply to begin with its reasoning.
+        """
+        last = next((message for message in reversed(messages) if message.role is Role.ASSISTANT), None)
+        if last is None or not any(isinstance(part, ToolCall) for part in last.parts):
+            return False
+        encoder = self._blocks()
+        first = next((block for part in last.parts if (block := encoder.block(part))), {})
+        return first.get("type") not in {"thinking", "redacted_thinking"}
+
+    def _tool_choice(self, request: Request) -> dict[str, Any]:
+        choice = request.tool_choice
+        forces = ModelTraits.of(self.model).takes_forced_tools and Feature.FORCED_TOOLS not in self.refused
+        if choice is ToolChoice.REQUIRED and not forces:
+            choice = ToolChoice.AUTO
+        one_call = request.parallel_tool_calls is False and choice is not ToolChoice.NONE
+        one_call = one_call and Feature.PARALLEL not in self.refused
+        if choice is None and not one_call:
+            return {}
+        chosen: dict[str, Any] = {"type": _CHOICES[choice or ToolChoice.AUTO]}
+        return {**chosen, "disable_parallel_tool_use": True} if one_call else chosen
+
+    def _entries(self, messages: Sequence[Message], mark: object) -> list[bytes]:
+        entry = self._blocks().entry
+        entries = [self.encoded.get(message, entry) for message in messages]
+        bridge = _bridge(messages) if mark else None
+        if bridge is not None:
+            entries[bridge] = b",".join(json_bytes(made) for made in entry(messages[bridge], mark))
+        return entries
+
+    def _blocks(self) -> _BlockEncoder:
+        return _BlockEncoder(
+            past_reasoning=Feature.PAST_REASONING not in self.refused,
+            carried=Feature.CARRIED_BLOCKS not in self.refused,
+            unsigned_reasoning=not ModelTraits.of(self.model).is_claude,
+        )
+
+    def decoder(self, request: Request) -> MessagesDecoder:
+        """A reader for one reply."""
+        return MessagesDecoder(request, model=self.model, where=host_of(self.url))
+
+    def relax(self, request: Request, error: ModelError) -> AnthropicWire | None:
+        """The wire without what the server refused (see `Feature`), if the request used it."""
+        if not isinstance(error, InvalidRequestError | OverloadedError | ProviderError):
+            return None
+        said = str(error).partition(": ")[2]
+        highest = highest_reply_limit(said)
+        if highest is not None and highest < self._head(request, stream=False)["max_tokens"]:
+            return replace(self, lowered=replace(self.lowered, reply_tokens=highest))
+        used = self._used(request)
+        given_up = next((one for one, words in _REFUSALS.items() if one in used and words.search(said)), None)
+        is_vague = isinstance(error, InvalidRequestError) and not _NAMES_A_FIELD.search(said)
+        if given_up is None and Feature.FORMAT in used and is_vague and _UNSUPPORTED.search(said):
+            given_up = Feature.FORMAT
+        if given_up is None:
+            return None
+        effort = self.lowered.effort(request.reasoning_effort)
+        if given_up is Feature.THINKING and (lowered := self.lowered.after_effort(said, effort)):
+            return replace(self, lowered=lowered)
+        refused = self.refused | {given_up}
+        return replace(self, refused=refused, encoded=EncodedMessages())
+
+    def _used(self, request: Request) -> set[Feature]:
+        head = self.encode(request, stream=False).head
+        used = {
+            Feature.CACHE: "cache_control" in head,
+            Feature.PAST_REASONING: True,
+            Feature.CARRIED_BLOCKS: any(
+                isinstance(part, Reasoning) and BLOCK in part.opaque
+                for message in request.messages
+                for part in message.parts
+            ),
+            Feature.PARALLEL: "disable_parallel_tool_use" in head.get("tool_choice", {}),
+            Feature.FORCED_TOOLS: head.get("tool_choice", {}).get("type") == "any",
+            Feature.FORMAT: "format" in head.get("output_config", {}),
+            Feature.SAMPLING: "temperature" in head or "top_p" in head,
+            Feature.THINKING: request.reasoning_effort is not None,
+        }
+        return {feature for feature, is_used in used.items() if is_used} - self.refused
+
+
+def _merge(head: dict[str, Any], options: Mapping[str, Any]) -> None:
+    """Add a user's fields; those of `output_config` beside ours."""
+    config, more = head.get("output_config", {}), options.get("output_config")
+    head.update(options)
+    if isinstance(more, dict):
+        head["output_config"] = {**config, **more}
+
+
+def _tool(tool: ToolDefinition) -> dict[str, Any]:
+    schema = {"type": "object", **tool.parameters}  # a schema without a type is refused
+    return {"name": tool.name, "description": tool.description, "input_schema": schema}

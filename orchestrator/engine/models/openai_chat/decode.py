@@ -1,0 +1,377 @@
+"""Chat Completions, the receiving half: whole replies and streams, from the vendor and from compatibles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.core.errors import OverloadedError
+from orchestrator.core.messages import FinishReason, Reasoning, Text, ToolCall
+from orchestrator.engine.models.base import CallPiece, ReasoningPiece, Response, TextPiece
+from orchestrator.engine.models.failures import error_in_reply
+from orchestrator.engine.models.usage import openai_usage
+from orchestrator.engine.models.wire import (
+    ReplyDecoder,
+    as_text,
+    dicts,
+    finish_with_calls,
+    made_up_id,
+    read_arguments,
+    read_json,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from orchestrator.core.messages import Part
+    from orchestrator.engine.models.base import Piece, Request
+
+
+_OPEN, _CLOSE = "<think>", "</think>"
+_MOST_BLANK_CHARACTERS = (
+    10_000  # before or behind the thoughts; held back they are read again with each piece
+)
+
+
+class ThinkSplitter:
+    """Takes a leading `<think>` block, which servers without a field for it leave in the text, out of it."""
+
+    def __init__(self) -> None:
+        self._state = "start"  # start -> thinking -> after -> text, or start -> text
+        self._held = ""
+
+    def feed(self, text: str) -> list[Piece]:
+        """The pieces that are certain; what may be the beginning of a tag is held back."""
+        if self._state == "text":
+            return [TextPiece(text)]
+        self._held += text
+        pieces: list[Piece] = []
+        if self._state == "start":
+            begun = self._held.lstrip()
+            if begun.startswith(_OPEN):
+                self._state, self._held = "thinking", begun[len(_OPEN) :]
+            elif not _OPEN.startswith(begun) or len(self._held) > _MOST_BLANK_CHARACTERS:
+                return self._release()
+        if self._state == "thinking":
+            pieces += self._think()
+        if self._state == "after" and (self._held.strip() or len(self._held) > _MOST_BLANK_CHARACTERS):
+            self._held = self._held.lstrip()
+            pieces += self._release()
+        return pieces
+
+    def _think(self) -> list[Piece]:
+        thought, closed, rest = self._held.partition(_CLOSE)
+        if closed:
+            self._state, self._held = "after", rest
+        else:
+            keep = next(n for n in range(len(_CLOSE), -1, -1) if thought.endswith(_CLOSE[:n]))
+            thought, self._held = thought[: len(thought) - keep], thought[len(thought) - keep :]
+        return [ReasoningPiece(thought)] if thought else []
+
+    def _release(self) -> list[Piece]:
+        text, self._held, self._state = self._held, "", "text"
+        return [TextPiece(text)] if text else []
+
+    def finish(self) -> list[Piece]:
+        """What was held back."""
+        if self._state == "thinking":
+            return [ReasoningPiece(self._held)] if self._held else []
+        return [] if self._state == "after" else self._release()
+
+
+@dataclass(slots=True)
+class _Call:
+    """A tool call that is being received."""
+
+    id: str = ""
+    name: str = ""
+    arguments: Any = ""
+    extra: Any = None
+
+
+@dataclass(slots=True)
+class _CallPieces:
+    """The tool calls of a reply, received in pieces."""
+
+    calls: list[_Call] = field(default_factory=list)
+    by_index: dict[int, _Call] = field(default_factory=dict)
+
+    def take_whole(self, message: Mapping[str, Any]) -> str:
+        """Take the calls of a whole message: each entry is a call of its own. Gives what `take` gives."""
+        entries = dicts(message.get("tool_calls"))
+        return self.take(
+            {**message, "tool_calls": [{**entry, "index": n} for n, entry in enumerate(entries)]}
+        )
+
+    def take(self, delta: Mapping[str, Any]) -> str:
+        """Take the pieces that a chunk of a stream has. Gives the text of their arguments."""
+        pieces = dicts(delta.get("tool_calls"))
+        legacy = delta.get("function_call")
+        if isinstance(legacy, dict) and (legacy.get("name") or self.calls) and not pieces:
+            pieces = [{"function": legacy}]
+        texts = []
+        for piece in pieces:
+            function = piece.get("function")
+            if isinstance(function, dict):
+                self._add(piece, function)
+                texts.append(as_text(function.get("arguments")))
+        return "".join(texts)
+
+    def _add(self, piece: Mapping[str, Any], function: Mapping[str, Any]) -> None:
+        index, name = piece.get("index"), as_text(function.get("name"))
+        call = self._current(index, as_text(piece.get("id")), name)
+        call.id = call.id or as_text(piece.get("id"))
+        if name != call.name:  # some servers repeat the name in every piece
+            call.name += name
+        arguments = function.get("arguments")
+        if isinstance(arguments, str) and isinstance(call.arguments, str):
+            call.arguments += arguments
+        elif arguments is not None:
+            call.arguments = arguments
+        call.extra = piece.get("extra_content") or call.extra
+
+    def _current(self, index: object, call_id: str, name: str) -> _Call:
+        """The call that a piece belongs to: by index, else by id, else the last; or a new one.
+
+        A piece with another id, or with a name after complete arguments, begins a new call even
+        under a known index: some servers send each call whole, all with index 0.
+        """
+        same_id = next((call for call in reversed(self.calls) if call_id and call.id == call_id), None)
+        if isinstance(index, int):
+            # An index that counts pieces: the id says whose piece it is.
+            known = self.by_index.get(index) or (None if name else same_id)
+        else:
+            known = same_id or (self.calls[-1] if self.calls else None)
+        if known is not None:
+            other_id = bool(call_id and known.id and call_id != known.id)
+            again = bool(name and not call_id and known.arguments and _is_complete(known.arguments))
+            if not other_id and not again:
+                return known
+        call = _Call()
+        self.calls.append(call)
+        if isinstance(index, int):
+            self.by_index[index] = call
+        return call
+
+    def finish(self, reply_id: str | None) -> tuple[list[ToolCall], dict[str, Any]]:
+        """The calls, and what servers want back with each of them, by id."""
+        calls: list[ToolCall] = []
+        extras: dict[str, Any] = {}
+        for number, call in enumerate(self.calls):
+            if not call.name and not call.arguments:
+                continue
+            arguments = read_arguments(call.arguments)
+            is_new = bool(call.id) and all(
+                call.id != known.id for known in calls
+            )  # each has a result of its own
+            call_id = call.id if is_new else made_up_id(number, reply_id, call.name, call.arguments)
+            calls.append(ToolCall(call_id, call.name, arguments))
+            if call.extra:
+                extras[call_id] = call.extra
+        return calls, extras
+
+
+def _is_complete(arguments: object) -> bool:
+    try:
+        return not isinstance(arguments, str) or isinstance(read_json(arguments), dict)
+    except ValueError:
+        return False
+
+
+# Keys of `Reasoning.opaque`: what `openai_chat` gives back with the next request.
+REASONING_FIELD = "field"  # the name of the field that the text came in
+REASONING_DETAILS = "reasoning_details"  # OpenRouter's list, signatures included
+EXTRA_CONTENT = "extra_content"  # Gemini's thought signatures, by the id of the call
+
+_FINISH = {
+    "stop": FinishReason.STOP,
+    "eos": FinishReason.STOP,
+    "end_turn": FinishReason.STOP,
+    "stop_sequence": FinishReason.STOP,
+    "length": FinishReason.LENGTH,
+    "max_tokens": FinishReason.LENGTH,
+    "model_length": FinishReason.LENGTH,
+    "tool_calls": FinishReason.TOOL_CALLS,
+    "tool_use": FinishReason.TOOL_CALLS,
+    "function_call": FinishReason.TOOL_CALLS,
+    "content_filter": FinishReason.CONTENT_FILTER,
+    "refusal": FinishReason.REFUSAL,
+    "pause_turn": FinishReason.PAUSE,
+}
+_BUSY_FINISHES = {"insufficient_system_resource", "error"}
+
+
+class ChatDecoder(ReplyDecoder):
+    """Reads one reply."""
+
+    def __init__(self, request: Request, *, model: str, where: str) -> None:
+        super().__init__(request, model=model, where=where)
+        self._finish: str | None = None
+        self._usage: Mapping[str, Any] | None = None
+        self._has_choice = False
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._refusal: list[str] = []
+        self._opaque: dict[str, Any] = {}
+        self._details = _Details()
+        self._calls = _CallPieces()
+        self._splitter = ThinkSplitter()
+
+    def _take_event(self, event: str, chunk: Mapping[str, Any]) -> list[Piece]:
+        if event == "error" or _is_error(chunk):
+            if self._finish:
+                return []  # the reply is complete; some servers add a note about its length as an error
+            raise error_in_reply(chunk, self._where)
+        return self._take(chunk)
+
+    def _take_document(self, value: Mapping[str, Any]) -> None:
+        if _is_error(value):
+            raise error_in_reply(value, self._where)
+        if not dicts(value.get("choices")):
+            raise self._no_reply("without a reply in it (no choices)")
+        self._take(value)
+
+    def _take(self, chunk: Mapping[str, Any]) -> list[Piece]:
+        self._id = as_text(chunk.get("id")) or self._id
+        self._model = as_text(chunk.get("model")) or self._model
+        groq = chunk.get("x_groq")
+        usage = chunk.get("usage") or (groq.get("usage") if isinstance(groq, dict) else None)
+        pieces: list[Piece] = []
+        repeats = self._has_choice
+        for choice in self._meant(dicts(chunk.get("choices"))):
+            usage = usage or choice.get("usage")
+            pieces += self._take_choice(choice, repeats=repeats)
+        self._usage = usage if isinstance(usage, dict) else self._usage
+        return pieces
+
+    def _meant(self, choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The choices that are the reply: one is asked for, so a lone one is meant whatever its index.
+
+        Some servers count chunks or calls there (z.ai in October 2025), others split one reply into several
+        choices without an index.
+        """
+        number = self._request.provider_options.get("openai", {}).get("n") or 1
+        if len(choices) == 1 and number == 1:
+            return choices
+        first = [choice for choice in choices if choice.get("index") in (None, 0)]
+        if first or number != 1:
+            return first
+        return [choice for choice in choices if choice.get("index") == choices[0].get("index")]
+
+    def _take_choice(self, choice: Mapping[str, Any], *, repeats: bool) -> list[Piece]:
+        finish = as_text(choice.get("finish_reason"))
+        if choice.get("error"):
+            raise error_in_reply(choice, self._where)
+        if finish in _BUSY_FINISHES:
+            raise OverloadedError(f"{self._where} stopped in the middle of its reply: {finish}")
+        delta = choice.get("delta")
+        if not isinstance(delta, dict):
+            # A whole message; in a stream some servers repeat it at the end.
+            message = choice.get("message")
+            delta = message if isinstance(message, dict) and not repeats else {}
+            made = self._calls.take_whole(delta)
+        else:
+            made = self._calls.take(delta)
+        self._has_choice = True
+        pieces = [*self._take_text(delta), *([CallPiece(made)] if made else [])]
+        # What goes on after a finish reason needs another one, or the end mark.
+        self._finish = finish or (None if pieces else self._finish)
+        return pieces
+
+    def _take_text(self, delta: Mapping[str, Any]) -> list[Piece]:
+        pieces: list[Piece] = []
+        for name in ("reasoning_content", "reasoning"):
+            thought = delta.get(name)
+            if isinstance(thought, str) and thought:
+                self._opaque.setdefault(REASONING_FIELD, name)
+                pieces.append(ReasoningPiece(thought))
+                break  # some servers send the same words under both names
+        self._details.take(delta.get("reasoning_details"))
+        for piece in _content_pieces(delta.get("content")):
+            pieces += self._splitter.feed(piece.text) if isinstance(piece, TextPiece) else [piece]
+        refusal = delta.get("refusal")
+        if isinstance(refusal, str) and refusal:
+            self._refusal.append(refusal)
+            pieces.append(TextPiece(refusal))
+        self._keep(pieces)
+        return pieces
+
+    def _keep(self, pieces: list[Piece]) -> None:
+        for piece in pieces:
+            (self._text if isinstance(piece, TextPiece) else self._reasoning).append(piece.text)
+
+    def finish(self) -> tuple[list[Piece], Response]:
+        """What was held back, and the whole reply."""
+        if not self._has_choice or not (self._finish or self.done):
+            raise self._cut_off()
+        held = self._splitter.finish()
+        self._keep(held)
+        parts = tuple(self._parts())
+        return held, self._response(parts, self._finish_reason(parts), openai_usage(self._usage))
+
+    def _parts(self) -> Iterator[Part]:
+        calls, extras = self._calls.finish(self._id)
+        opaque = {**self._opaque, **({EXTRA_CONTENT: extras} if extras else {})}
+        if details := self._details.joined():
+            opaque[REASONING_DETAILS] = details
+        reasoning = "".join(self._reasoning)
+        if reasoning or opaque:
+            yield Reasoning(reasoning, opaque)
+        if text := "".join(self._text):
+            yield Text(text)
+        yield from calls
+
+    def _finish_reason(self, parts: tuple[Part, ...]) -> FinishReason:
+        # A whole reply, or a stream with its end mark, may lack the reason and is complete all the same.
+        finish = finish_with_calls(_FINISH.get(self._finish or "stop", FinishReason.OTHER), parts)
+        refused = self._refusal and finish in {FinishReason.STOP, FinishReason.OTHER}
+        return FinishReason.REFUSAL if refused else finish
+
+
+def _is_error(value: Mapping[str, Any]) -> bool:
+    """Whether it is an error, in the forms of OpenAI, vLLM, MiniMax and z.ai."""
+    status = value.get("base_resp")
+    if isinstance(status, dict) and status.get("status_code") and not value.get("choices"):
+        return True
+    failed = value.get("success") is False and not value.get("choices")
+    return bool(value.get("error")) or value.get("object") == "error" or failed
+
+
+def _content_pieces(content: object) -> Iterator[Piece]:
+    """Text is a string, or a list of parts, some of which may be thoughts (as Mistral sends them)."""
+    if isinstance(content, str) and content:
+        yield TextPiece(content)
+    for part in dicts(content):
+        thoughts = part.get("thinking")
+        if isinstance(thoughts, str):
+            yield ReasoningPiece(thoughts)
+        for thought in dicts(thoughts):
+            yield ReasoningPiece(str(thought.get("text") or ""))
+        if part.get("text"):
+            yield TextPiece(str(part["text"]))
+
+
+@dataclass(slots=True)
+class _Details:
+    """OpenRouter's reasoning details, whose texts arrive in pieces."""
+
+    listed: list[tuple[dict[str, Any], dict[str, list[str]]]] = field(default_factory=list)
+
+    def take(self, details: object) -> None:
+        for detail in dicts(details):
+            last, texts = self.listed[-1] if self.listed else ({}, {})
+            if not last or any(last.get(key) != detail.get(key) for key in ("type", "index")):
+                last, texts = {}, {}
+                self.listed.append((last, texts))
+            for key, value in detail.items():
+                if key in _GROWING and isinstance(value, str):
+                    texts.setdefault(key, []).append(value)
+                    last[key] = ""
+                elif value is not None or key not in last:
+                    last[key] = value
+
+    def joined(self) -> list[dict[str, Any]]:
+        return [{**last, **{key: "".join(texts[key]) for key in texts}} for last, texts in self.listed]
+
+
+_GROWING = frozenset({"text", "summary", "data"})
