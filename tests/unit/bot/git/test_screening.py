@@ -161,6 +161,7 @@ def test_a_file_and_a_folder_of_one_name_are_held_together(
     assert {item.reason for item in outcome.held if item.path != held} <= {
         f"goes together with {path}" for path in all_held
     }
+    git(source, "update-index", "-q", "--refresh")
     git(source, "apply", "--index", "-", stdin=outcome.held_patch)
 
 

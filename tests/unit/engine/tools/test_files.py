@@ -237,7 +237,7 @@ THREE = '"""Three."""\n\n\ndef a():\n    return 1\n\n\ndef b():\n    return 2\n\
             THREE[: THREE.index("\n\n\ndef c")].replace("return 2", "return 20"),
             "\n\n\ndef c():\n    return 3\n",
         ),
-        (THREE[: THREE.index("\n\n\ndef b")], THREE[THREE.index("\n\n\ndef b") :]),
+        (THREE[: THREE.index("\n\n\ndef b")], ""),  # with what follows the file as it was: refused
         ('"""Three."""\n\n\ndef a():\n    return 10\n\n\n\n\n', THREE[THREE.index("\n\n\ndef b") :]),
         (THREE.removesuffix("    return 3\n"), ""),  # in the middle of a function: taken out on purpose
         (THREE + "\n\ndef d():\n    return 4\n", ""),
