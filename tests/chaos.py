@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.wiring.build import Errand, build_program
+from orchestrator.app.wiring.program import Errand, build_program
 from orchestrator.bot.worker.pace import Pace
 from orchestrator.bot.worker.waiting import Waiting
 from orchestrator.bot.worker.worker import Rhythm, work
@@ -48,7 +48,7 @@ PRELOADED = (
     "orchestrator.engine.profiles.planner",
     "orchestrator.engine.models.transport",
     "orchestrator.engine.models.openai_chat.encode",
-    "orchestrator.app.wiring.toolbox",
+    "orchestrator.app.wiring.cycle_parts",
     "pathspec.patterns.gitignore.spec",
     "pydantic.type_adapter",
 )

@@ -20,7 +20,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.app.wiring.build import Errand, build_program
+from orchestrator.app.wiring.program import Errand, build_program
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.cycle_events import PhaseEntered
 from tests.benchmarks.soak import LABEL, REPOSITORY, make_site

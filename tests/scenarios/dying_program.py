@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.wiring.build import Errand, build_program
+from orchestrator.app.wiring.program import Errand, build_program
 from orchestrator.bot.cycle.parts import Stop, no_wait
 from orchestrator.core.events import InputReceived, ReasoningDelta, TextDelta, ToolOutputDelta
 

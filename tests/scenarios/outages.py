@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.wiring.build import Errand, build_program
+from orchestrator.app.wiring.program import Errand, build_program
 from orchestrator.app.wiring.tasks import open_tasks
 from orchestrator.bot.cycle.parts import Stop, no_wait
 from orchestrator.core.clock import SystemClock

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.app.wiring.build import Errand, build_program
+from orchestrator.app.wiring.program import Errand, build_program
 from orchestrator.bot.cycle.parts import Stop, no_wait
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home
 from orchestrator.bot.journal.open_runs import is_open

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.app.wiring.build import Errand, build_program
-from orchestrator.app.wiring.model import Connection, connected
+from orchestrator.app.wiring.model import ModelEndpoint, connected
+from orchestrator.app.wiring.program import Errand, build_program
 from orchestrator.bot.journal.pauses import last_pause
 from orchestrator.bot.worker.pace import Pace
 from orchestrator.bot.worker.pause_notes import note_pause
@@ -58,7 +58,7 @@ class Worker:
         self.program.clock = self.clock
         ref, connection = (
             ModelRef(Provider.OPENAI_CHAT, "scripted-1"),
-            Connection(self.stage.model.url, None, 60.0),
+            ModelEndpoint(self.stage.model.url, None, 60.0),
         )
         self.program.chosen = connected(ref, connection, self.clock, None)
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.app.wiring.build import Errand, build_program
-from orchestrator.app.wiring.program import Program
+from orchestrator.app.wiring.program import Errand, Program, build_program
 from orchestrator.bot.cycle.parts import Stop, no_wait
 from orchestrator.bot.cycle.tasks import REBASE_LABEL
 from orchestrator.bot.cycle.verify import tell_runs
@@ -116,8 +115,8 @@ class Bench:
             self.set_up(made)
             return made
 
-        manner = replace(parts.manner, require_tests=self.is_required)
-        return replace(parts, verifier=verifier, manner=manner)
+        options = replace(parts.options, require_tests=self.is_required)
+        return replace(parts, verifier=verifier, options=options)
 
     async def run(self, *steps: Any, text: str | None = TASK, **flags: Any) -> CycleResult:
         self.stage.script(*steps)

@@ -72,7 +72,7 @@ def _label(repository: str | None) -> str | None:
     if repository is None:
         return None
     from orchestrator.app.config import load
-    from orchestrator.app.wiring.place import label_of
+    from orchestrator.app.wiring.forge import label_of
 
     return label_of(repository, load({}, os.environ, Path.cwd()).settings.github_url)
 

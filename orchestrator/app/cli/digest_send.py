@@ -97,14 +97,14 @@ def comment(repository: str, number: int, body: str, clock: Clock) -> str:
         ForgeError: the forge did not take it.
     """
     from orchestrator.app.config import ApiKeys, load
-    from orchestrator.app.wiring.around import Around
+    from orchestrator.app.wiring.context import BuildContext
     from orchestrator.app.wiring.forge import choose_site
     from orchestrator.bot.cycle.parts import Stop
     from orchestrator.bot.journal.folders import Home
 
     loaded = load({}, os.environ, Path.cwd())
-    around = Around(loaded, ApiKeys.of(os.environ), Home.of(os.environ), clock, _unheard, Stop())
-    return choose_site(repository, around, writes=True).forge.ensure_comment(number, _COMMENT, body)
+    context = BuildContext(loaded, ApiKeys.of(os.environ), Home.of(os.environ), clock, _unheard, Stop())
+    return choose_site(repository, context, writes=True).forge.ensure_comment(number, _COMMENT, body)
 
 
 def _unheard(_event: Event) -> None:

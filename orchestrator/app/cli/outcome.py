@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from orchestrator.app.cli.exit_codes import for_error, for_outcome, for_run
 from orchestrator.app.cli.lines import money
 from orchestrator.app.cli.text import clean, counted, tests_in_words
-from orchestrator.bot.cycle.let_go import outcome_words
+from orchestrator.bot.cycle.held_claim import outcome_words
 from orchestrator.core.errors import BadReplyError
 from orchestrator.core.spent import Spent
 

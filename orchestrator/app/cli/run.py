@@ -34,7 +34,7 @@ _ENDING = "ending after this round; press Ctrl+C again to end at once"
 def run(options: argparse.Namespace) -> int:
     """Run one cycle, or one after another, and return the exit status of the whole run."""
     from orchestrator.app.cli.live import LiveView
-    from orchestrator.app.wiring.build import Errand, build_program
+    from orchestrator.app.wiring.program import Errand, build_program
 
     view = LiveView.on_stderr(plain=options.plain, summary=not options.json)
     errand = Errand(

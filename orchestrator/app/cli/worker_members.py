@@ -70,7 +70,7 @@ class Members:
 
     def _only_once(self, name: str, github_url: str) -> None:
         """Refuse a repository that is named twice, in whatever spellings."""
-        from orchestrator.app.wiring.place import label_of
+        from orchestrator.app.wiring.forge import label_of
 
         place = repository_key(label_of(name, github_url))
         if (other := self._names.get(place)) is not None:
@@ -92,8 +92,8 @@ class Members:
 
     def _left(self, name: str, settings: Settings) -> tuple[Pause | None, str | None]:
         """The pause that an earlier worker with this model left, and its last run."""
-        from orchestrator.app.wiring.naming import name_in_journals
-        from orchestrator.app.wiring.place import label_of
+        from orchestrator.app.wiring.forge import label_of
+        from orchestrator.app.wiring.model import name_in_journals
         from orchestrator.bot.journal.pauses import newest_run, pause_of
 
         with suppress(ConfigurationError):  # said when the repository has its turn
@@ -112,7 +112,7 @@ class Members:
         return {**own, **self._typed}
 
     def _build(self, member: Member, repository: FleetRepository, flags: Mapping[str, object]) -> Program:
-        from orchestrator.app.wiring.build import Errand, build_program
+        from orchestrator.app.wiring.program import Errand, build_program
 
         def heard(event: Event) -> None:
             del event
@@ -127,7 +127,7 @@ def quota_of(settings: Settings) -> str:
 
     The key follows from them, because all repositories of a fleet have the same keys, and is not told.
     """
-    from orchestrator.app.wiring.naming import name_in_journals
+    from orchestrator.app.wiring.model import name_in_journals
     from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider
 
     name, address = settings.model or "", settings.api_url or ""

@@ -20,10 +20,9 @@ from orchestrator.app.doctor.doctor_findings import (
     warning,
 )
 from orchestrator.app.doctor.doctor_machine import commands, earlier, machine
-from orchestrator.app.wiring.around import Around
-from orchestrator.app.wiring.claiming import new_nonce
-from orchestrator.app.wiring.forge import choose_site, credential_for
-from orchestrator.app.wiring.place import OnDisk, label_of, parse_place
+from orchestrator.app.wiring.context import BuildContext
+from orchestrator.app.wiring.forge import OnDisk, choose_site, credential_for, label_of, parse_place
+from orchestrator.app.wiring.tasks import new_nonce
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.clock import SystemClock
@@ -100,50 +99,50 @@ def _groups(  # noqa: PLR0913, PLR0917  as above
     yield _only("Configuration", "options", _options(loaded))
     stop = Impatient()
     in_workflow = environ.get("GITHUB_ACTIONS") == "true"
-    around = Around(loaded, keys, home, clock, _unheard, stop, in_workflow)
+    context = BuildContext(loaded, keys, home, clock, _unheard, stop, in_workflow)
     yield commands(loaded.settings)
 
     from orchestrator.app.doctor.doctor_model import models
 
-    yield from models(around, environ, writes=asked.writes)
+    yield from models(context, environ, writes=asked.writes)
     if repository is None:
         yield _only("Repository", "address", skipped("none is named: pass --repo owner/name or --repo PATH"))
     else:
-        yield from _at(repository, around, environ, asked, stop)
-    yield earlier(around, repository and label_of(repository, loaded.settings.github_url))
+        yield from _at(repository, context, environ, asked, stop)
+    yield earlier(context, repository and label_of(repository, loaded.settings.github_url))
 
 
 def _at(
-    repository: str, around: Around, environ: Mapping[str, str], asked: _Asked, stop: Impatient
+    repository: str, context: BuildContext, environ: Mapping[str, str], asked: _Asked, stop: Impatient
 ) -> Iterator[Group]:
     """The probes of a repository."""
     from orchestrator.app.doctor.doctor_remote import RemoteProbes, folder
     from orchestrator.app.doctor.doctor_tests import TestProbes
 
     try:
-        place = parse_place(repository, around.settings.github_url)
-        site = choose_site(repository, around, writes=False)
+        place = parse_place(repository, context.settings.github_url)
+        site = choose_site(repository, context, writes=False)
     except PullwrightError as error:
         found, fix = str(error), _REPOSITORY_FIX
         if "another user" in found:
             fix = f"run as its owner, or make it yours: sudo chown -R $USER {quote(repository)}"
         yield _only(f"Repository {repository}", "address", failed(found, fix))
         return
-    remote = partial(RemoteProbes, site, around, environ, nonce=new_nonce, writes=asked.writes)
+    remote = partial(RemoteProbes, site, context, environ, nonce=new_nonce, writes=asked.writes)
     if isinstance(place, OnDisk):
-        look = partial(folder, place, site, around.settings.base)
+        look = partial(folder, place, site, context.settings.base)
         yield Group(f"Repository {repository}", (Probe("folder", look, _REPOSITORY_FIX),))
         fix = f"run as the owner of {place.path}, or make it yours: sudo chown -R $USER {quote(str(place.path))}"
         yield remote(push_fix=fix).group(repository, Impatient())
-        yield TestProbes(site, around, runs=asked.runs).group(repository)
+        yield TestProbes(site, context, runs=asked.runs).group(repository)
         return
-    yield from _on_github(repository, site, around, remote, place.server, asked, stop)
+    yield from _on_github(repository, site, context, remote, place.server, asked, stop)
 
 
 def _on_github(  # noqa: PLR0913, PLR0917  as above
     repository: str,
     site: Site,
-    around: Around,
+    context: BuildContext,
     remote: partial[Any],
     web: str,
     asked: _Asked,
@@ -156,8 +155,8 @@ def _on_github(  # noqa: PLR0913, PLR0917  as above
 
     if not isinstance(site.forge, RestForge):
         return  # a place on GitHub has its forge
-    known = credential_for(web, around)
-    probes = GitHubProbes(site.forge, around, web.rstrip("/"), writes=asked.writes, known=known)
+    known = credential_for(web, context)
+    probes = GitHubProbes(site.forge, context, web.rstrip("/"), writes=asked.writes, known=known)
     yield probes.group(repository, stop)
     facts = probes.known_facts
     if facts is None:
@@ -168,7 +167,7 @@ def _on_github(  # noqa: PLR0913, PLR0917  as above
         if facts.roles is not None and "push" not in facts.roles and probes.kind in BY_ROLE:
             fix = f"{role_fix(facts)}; and {fix}"
         yield remote(push_fix=fix).group(repository, Impatient())
-        yield TestProbes(site, around, runs=asked.runs).group(repository)
+        yield TestProbes(site, context, runs=asked.runs).group(repository)
     site.forge.close()
 
 

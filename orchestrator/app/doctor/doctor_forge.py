@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-    from orchestrator.app.wiring.around import Around
+    from orchestrator.app.wiring.context import BuildContext
     from orchestrator.app.wiring.forge import HostCredential
     from orchestrator.bot.forge.github_rest import RestForge
     from orchestrator.bot.forge.github_survey import RepositoryFacts
@@ -61,16 +61,16 @@ class GitHubProbes:
 
     Args:
         forge: the repository.
-        around: settings and clock.
+        context: settings and clock.
         web: the server's web address.
         writes: whether requests may be made that would write, if GitHub did not refuse them.
         known: who we are there.
     """
 
     def __init__(
-        self, forge: RestForge, around: Around, web: str, *, writes: bool, known: HostCredential
+        self, forge: RestForge, context: BuildContext, web: str, *, writes: bool, known: HostCredential
     ) -> None:
-        self._forge, self._around, self._web, self._writes = forge, around, web, writes
+        self._forge, self._context, self._web, self._writes = forge, context, web, writes
         self._variable = known.variable
         self.no_token = NO_TOKEN if known.variable == TOKEN_VARIABLE else known.missing
         self.known_facts: RepositoryFacts | None = None
@@ -79,7 +79,7 @@ class GitHubProbes:
     def group(self, name: str, stop: Impatient) -> Group:
         """The probes, in order."""
         network = "check the network and --github-url; https://www.githubstatus.com tells of outages"
-        label = self._around.settings.label
+        label = self._context.settings.label
         looks: tuple[tuple[str, Callable[[], Finding], str], ...] = (
             (
                 "token",
@@ -134,7 +134,7 @@ class GitHubProbes:
         return ok(f"{words}, scopes: {', '.join(about.scopes) or 'none'}")
 
     def _expiry(self) -> Finding:
-        expires, now = self._answered().expires_at, self._around.clock.now()
+        expires, now = self._answered().expires_at, self._context.clock.now()
         if self.kind is TokenKind.NONE:
             return skipped("there is no token")
         if expires is None:
@@ -166,7 +166,7 @@ class GitHubProbes:
         server = self._answered().server_date
         if server is None:
             return skipped("the server does not tell its time")
-        return judge_clock(self._around.clock.now(), server)
+        return judge_clock(self._context.clock.now(), server)
 
     def _repository(self) -> Finding:
         facts = self.known_facts = self._forge.facts()
@@ -235,7 +235,7 @@ class GitHubProbes:
         return failed("the token has no scope for it", self._grant("contents"))
 
     def _label(self) -> Finding:
-        facts, label = self._needed(), self._around.settings.label
+        facts, label = self._needed(), self._context.settings.label
         if not facts.has_issues:
             return skipped("issues are switched off")
         try:
@@ -260,14 +260,14 @@ class GitHubProbes:
         kinds = ", ".join(dict.fromkeys(rule.kind for rule in stopping))
         page = f"{facts.url}/rules/{stopping[0].ruleset}"
         fix = f"exclude pullwright/** from it, or let the token's owner bypass it: {page}"
-        email = self._around.settings.author_email
+        email = self._context.settings.author_email
         if any(rule.kind in _HARD or rule.refuses(_BRANCH, email) for rule in stopping):
             return failed(f"branches below pullwright/ are refused by: {kinds}", fix)
         return warning(f"some pushes may be refused by: {kinds}", fix)
 
     def _workflow_files(self) -> Finding:
         self._needed()
-        policy = PathPolicy(self._around.settings.allow_path, self._around.settings.protect_path)
+        policy = PathPolicy(self._context.settings.allow_path, self._context.settings.protect_path)
         change = FileChange(_WORKFLOW_FILE, None, FileVersion("100644", b"", 0))
         if policy(change) is not None:
             return skipped("changes of workflows wait for a person (no --allow-path '.github/**')")

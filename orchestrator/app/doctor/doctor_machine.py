@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.app.config import Settings
-    from orchestrator.app.wiring.around import Around
+    from orchestrator.app.wiring.context import BuildContext
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
 
@@ -59,11 +59,11 @@ def commands(settings: Settings) -> Group:
     return Group("Commands", probes)
 
 
-def earlier(around: Around, repository: str | None) -> Group:
+def earlier(context: BuildContext, repository: str | None) -> Group:
     """What runs on this machine left."""
     probes = (
-        Probe("dead runs", lambda: _dead_runs(around.home, repository), "look with pullwright show --list"),
-        Probe("pause", lambda: _pause(around.home, around.clock, repository), "look with pullwright show"),
+        Probe("dead runs", lambda: _dead_runs(context.home, repository), "look with pullwright show --list"),
+        Probe("pause", lambda: _pause(context.home, context.clock, repository), "look with pullwright show"),
     )
     return Group("Earlier runs", probes)
 

@@ -18,8 +18,14 @@ from orchestrator.app.doctor.doctor_findings import (
     skipped,
     warning,
 )
-from orchestrator.app.wiring.model import CAPS_IN_USD, Connection, connected
-from orchestrator.app.wiring.naming import KEY_OF, first_named, stand_in_named
+from orchestrator.app.wiring.model import (
+    CAPS_IN_USD,
+    KEY_OF,
+    ModelEndpoint,
+    connected,
+    first_named,
+    stand_in_named,
+)
 from orchestrator.bot.journal.reader import find_run
 from orchestrator.core.errors import (
     AuthenticationError,
@@ -38,8 +44,8 @@ from orchestrator.engine.models.wire import host_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from orchestrator.app.wiring.around import Around
-    from orchestrator.app.wiring.naming import Addressed
+    from orchestrator.app.wiring.context import BuildContext
+    from orchestrator.app.wiring.model import Addressed
     from orchestrator.engine.models.listing import Presence
 
 _LIST_SECONDS = 8.0
@@ -49,28 +55,28 @@ _REPLY_TOKENS = 16
 _NAMED = 5
 
 
-def models(around: Around, environ: Mapping[str, str], *, writes: bool) -> list[Group]:
+def models(context: BuildContext, environ: Mapping[str, str], *, writes: bool) -> list[Group]:
     """A group for the first model and for each that stands in for it.
 
     Args:
-        around: the configuration and the keys.
+        context: the configuration and the keys.
         environ: tells which variable a key came from.
         writes: whether a request may be made that costs something.
     """
-    first = _Model(around, environ, None, None)
-    others = [_Model(around, environ, text, first) for text in around.settings.fallback_model]
+    first = _Model(context, environ, None, None)
+    others = [_Model(context, environ, text, first) for text in context.settings.fallback_model]
     return [one.group(writes=writes) for one in (first, *others)]
 
 
 class _Model:
     def __init__(
-        self, around: Around, environ: Mapping[str, str], text: str | None, first: _Model | None
+        self, context: BuildContext, environ: Mapping[str, str], text: str | None, first: _Model | None
     ) -> None:
-        self._around, self._environ, self._text, self._first = around, environ, text, first
+        self._context, self._environ, self._text, self._first = context, environ, text, first
 
     def group(self, *, writes: bool) -> Group:
         """The probes of this model."""
-        name = self._text or self._around.settings.model or "of the server"
+        name = self._text or self._context.settings.model or "of the server"
         title = f"Fallback model {name}" if self._first else f"Model {name}"
         probes = [
             Probe("key", self._key, self._flag_fix),
@@ -94,8 +100,8 @@ class _Model:
     def named(self) -> Addressed:
         """The model and its key. Raises `ConfigurationError` where it cannot be asked."""
         if self._first is None:
-            return first_named(self._around)
-        return stand_in_named(self._around, self._text or "", self._first.named)
+            return first_named(self._context)
+        return stand_in_named(self._context, self._text or "", self._first.named)
 
     @cached_property
     def presence(self) -> Presence:
@@ -103,7 +109,7 @@ class _Model:
         from orchestrator.engine.models.listing import look_for
 
         named = self.named
-        now = self._around.clock.now()
+        now = self._context.clock.now()
         return look_for(named.ref, named.api_url, named.wire, named.key, now=now, seconds=_LIST_SECONDS)
 
     def _need(self) -> Addressed:
@@ -123,7 +129,7 @@ class _Model:
             found, _, fix = str(error).partition(": ")
             return failed(found, fix or self._flag_fix)
         if named.ref.provider is Provider.REPLAY:
-            return ok(f"a recorded run: {find_run(self._around.home, named.ref.name).name}")
+            return ok(f"a recorded run: {find_run(self._context.home, named.ref.name).name}")
         variable = self._variable(named)
         if not variable:
             return ok(f"none is set; {host_of(named.wire.url)} may need none")
@@ -174,7 +180,7 @@ class _Model:
         return failed(str(error), fix)
 
     def _price(self) -> Finding:
-        named, settings = self._need(), self._around.settings
+        named, settings = self._need(), self._context.settings
         if settings.price is not None and self._first is None:
             flat_price(settings.price)
             return ok(f"{settings.price} US dollars a million tokens, by --price")
@@ -200,7 +206,7 @@ class _Model:
     def _usd(self, named: Addressed, usage: Usage) -> float | None:
         from orchestrator.engine.models.catalog import price_usd
 
-        return price_usd(named.api_url, named.ref.name, usage, now=self._around.clock.now())
+        return price_usd(named.api_url, named.ref.name, usage, now=self._context.clock.now())
 
     def _window(self) -> Finding:
         named = self._need()
@@ -217,9 +223,9 @@ class _Model:
         )
 
     def _reply(self) -> Finding:
-        named, timeout = self._need(), self._around.settings.request_timeout_seconds
-        connection = Connection(named.api_url, named.key, min(timeout, _REPLY_SECONDS))
-        chosen = connected(named.ref, connection, self._around.clock, None)
+        named, timeout = self._need(), self._context.settings.request_timeout_seconds
+        connection = ModelEndpoint(named.api_url, named.key, min(timeout, _REPLY_SECONDS))
+        chosen = connected(named.ref, connection, self._context.clock, None)
 
         async def ask() -> Finding:
             request = Request("", [Message.user("Say ok.")], max_output_tokens=_REPLY_TOKENS)

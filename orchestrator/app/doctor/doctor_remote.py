@@ -16,23 +16,21 @@ from orchestrator.app.doctor.doctor_findings import (
     warning,
 )
 from orchestrator.app.doctor.doctor_grants import fix_for
-from orchestrator.app.wiring.claiming import open_hidden_refs, owner_name
-from orchestrator.app.wiring.tasks import make_by_hand
+from orchestrator.app.wiring.tasks import make_by_hand, open_hidden_refs, owner_name
 from orchestrator.bot.coordination.records import HIDDEN
 from orchestrator.bot.coordination.unfinished import list_wip
+from orchestrator.bot.cycle.remote_names import RemoteNames, patterns
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.swap import push_error
-from orchestrator.bot.worker.naming import RemoteNames, patterns
 from orchestrator.bot.worker.task_states import Kind
 from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, WorkspaceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from orchestrator.app.wiring.around import Around
-    from orchestrator.app.wiring.forge import Site
-    from orchestrator.app.wiring.place import OnDisk
+    from orchestrator.app.wiring.context import BuildContext
+    from orchestrator.app.wiring.forge import OnDisk, Site
     from orchestrator.bot.coordination.records import Records
 
 REF = f"{HIDDEN}doctor"
@@ -46,7 +44,7 @@ class RemoteProbes:
 
     Args:
         site: the repository.
-        around: settings and clock.
+        context: settings and clock.
         environ: names this machine.
         nonce: makes a text that was never made before.
         push_fix: what to do where pushing is refused.
@@ -56,14 +54,14 @@ class RemoteProbes:
     def __init__(  # noqa: PLR0913  each is a fact of the run, given by name
         self,
         site: Site,
-        around: Around,
+        context: BuildContext,
         environ: Mapping[str, str],
         *,
         nonce: Callable[[], str],
         push_fix: str,
         writes: bool,
     ) -> None:
-        self._site, self._around, self._environ = site, around, environ
+        self._site, self._context, self._environ = site, context, environ
         self._nonce, self._push_fix, self._writes = nonce, push_fix, writes
         self._opened: Records | None = None
 
@@ -84,7 +82,7 @@ class RemoteProbes:
     def _records(self) -> Records:
         if self._opened is None:
             try:
-                self._opened = open_hidden_refs(self._site, self._around.clock, self._stop)
+                self._opened = open_hidden_refs(self._site, self._context.clock, self._stop)
             except EmptyRepositoryError:
                 raise Unmet("not tried: the repository is empty") from None
         return self._opened
@@ -108,7 +106,7 @@ class RemoteProbes:
         return ok("yes, tried without writing")
 
     def _names(self) -> Finding:
-        records, base = self._records(), self._around.settings.base
+        records, base = self._records(), self._context.settings.base
         names = RemoteNames(records.tips(patterns(base)).keys(), records.remote.shown)
         if base is not None:
             try:
@@ -150,8 +148,8 @@ class RemoteProbes:
             raise push_error(result, doing)
 
     def _claims(self) -> Finding:
-        by_hand = make_by_hand(self._site, self._records(), self._around, self._environ)
-        clock, times, owner = self._around.clock, by_hand.times, owner_name(self._environ)
+        by_hand = make_by_hand(self._site, self._records(), self._context, self._environ)
+        clock, times, owner = self._context.clock, by_hand.times, owner_name(self._environ)
         held = [claim for claim in by_hand.claims.list() if claim.state == "held"]
         broken = [claim.task for claim in held if claim.fault is not None]
         if broken:
@@ -172,7 +170,7 @@ class RemoteProbes:
 
     def _tasks(self) -> Finding:
         """What has become of the tasks, in the words of every other command; the first that waits for a person."""
-        by_hand = make_by_hand(self._site, self._records(), self._around, self._environ)
+        by_hand = make_by_hand(self._site, self._records(), self._context, self._environ)
         states = by_hand.states()
         told = [
             f"{kind}: {_some(keys)}"

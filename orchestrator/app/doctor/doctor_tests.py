@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from orchestrator.app.config import Settings
-    from orchestrator.app.wiring.around import Around
+    from orchestrator.app.wiring.context import BuildContext
     from orchestrator.app.wiring.forge import Site
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.verification.base import RunResult
@@ -66,14 +66,14 @@ class TestProbes:
 
     Args:
         site: the repository.
-        around: settings and clock.
+        context: settings and clock.
         runs: run the tests of the default branch once.
     """
 
     __test__ = False  # for pytest, which collects classes by their names
 
-    def __init__(self, site: Site, around: Around, *, runs: bool) -> None:
-        self._site, self._around, self._runs = site, around, runs
+    def __init__(self, site: Site, context: BuildContext, *, runs: bool) -> None:
+        self._site, self._context, self._runs = site, context, runs
         self._stop = Impatient()
         self._found: list[Proposal] = []
         self._known: RunOptions | None = None
@@ -87,7 +87,7 @@ class TestProbes:
             Probe("place", self._place, "see sandbox above", _SANDBOX_SECONDS),
         )
         if self._runs:
-            seconds = _CLONE_SECONDS + _SECONDS_A_MINUTE * 2 * self._around.settings.test_minutes
+            seconds = _CLONE_SECONDS + _SECONDS_A_MINUTE * 2 * self._context.settings.test_minutes
             probes = (*probes, Probe("a run", self._run, "mend what it names, or the commands", seconds))
         return Group(f"Tests {name}", probes, self._stop)
 
@@ -96,14 +96,14 @@ class TestProbes:
         """With what the repository's own file on its default branch says, which a run reads too."""
         text = self._site.forge.read_file(LOCAL_FILE)
         return (
-            self._around.settings if text is None else tightened(self._around.settings, text, LOCAL_FILE)[0]
+            self._context.settings if text is None else tightened(self._context.settings, text, LOCAL_FILE)[0]
         )
 
     def _command(self) -> Finding:
         settings = self._settings
         if settings.test_command not in {None, AUTO}:
             self._known = run_options(settings, None, None)
-            is_own = settings.test_command == self._around.settings.test_command
+            is_own = settings.test_command == self._context.settings.test_command
             return ok(f"{settings.test_command}{'' if is_own else f', as its {LOCAL_FILE} says'}")
         self._found = self._proposed()
         if not self._found:
@@ -129,7 +129,7 @@ class TestProbes:
 
     @contextmanager
     def _clone(self) -> Iterator[Clone]:
-        source, settings = self._site.source(), self._around.settings
+        source, settings = self._site.source(), self._context.settings
         with (
             tempfile.TemporaryDirectory(prefix="pullwright-doctor-") as folder,
             open_clone(
@@ -139,7 +139,7 @@ class TestProbes:
                 parent=Path(folder),
                 with_git=False,
                 identity=Identity(settings.author_name, settings.author_email),
-                clock=self._around.clock,
+                clock=self._context.clock,
                 cancelled=self._stop.now,
             ) as clone,
         ):
@@ -199,12 +199,12 @@ class TestProbes:
         return ok(f"{counts}{', known from before' if run.cached else ''}")
 
     async def _base_run(self) -> RunResult:
-        options, around = self._options(), self._around
+        options, context = self._options(), self._context
         settings = self._settings.model_copy(update={"test_command": options.command})
         sandbox, key = choose_sandbox(settings), address_key(self._site.source().url)
         options = replace(options, sandbox=sandbox.name if sandbox else options.sandbox)
         with self._clone() as clone:
-            runs = host_runs(clone, options, around.home, key, sandbox, around.clock, around.emit)
+            runs = host_runs(clone, options, context.home, key, sandbox, context.clock, context.emit)
             try:
                 return await runs.before()
             finally:

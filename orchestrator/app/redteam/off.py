@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from orchestrator.app.config import Settings
-    from orchestrator.bot.cycle.guards import Guards, Wording
+    from orchestrator.bot.cycle.guards import Guards, OutgoingWording
     from orchestrator.core.messages import Part
     from orchestrator.engine.models.base import Request, Response
 
@@ -90,7 +90,7 @@ def without(guards: Guards, off: Collection[Defence]) -> Guards:
         Defence.HIDDEN_TEXT: {"words": _as_it_is, "names": _as_it_is, "output": _as_it_is},
         Defence.LEVEL: {"gate": allow_all, "shows": lambda _tool: True},
         Defence.COMMANDS: {"gate": allow_all, "shows": lambda _tool: True},
-        Defence.SECRETS: {"redact": str, "hold_back": lambda _text: False},
+        Defence.SECRETS: {"redact": str, "holds_secret": lambda _text: False},
         Defence.WORDING: {"wording": AsWritten()},
         Defence.PROTECTED_PATHS: {"protect": lambda _change: None},
         Defence.CHANGE_SIZE: {"size": lambda _changes: None},
@@ -179,5 +179,5 @@ def _as_it_is(text: str) -> Cleaned:
 
 
 if TYPE_CHECKING:
-    _wording: Wording = AsWritten()
+    _wording: OutgoingWording = AsWritten()
     _output: Callable[[str], Cleaned] = _as_it_is

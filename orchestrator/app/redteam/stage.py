@@ -31,10 +31,10 @@ from orchestrator.app.redteam.off import ClosableMarkers, loosened, looser, with
 from orchestrator.app.redteam.plain import CarelessHost
 from orchestrator.app.redteam.reading import any_reports, host_reports
 from orchestrator.app.redteam.watched import watched
+from orchestrator.app.wiring.context import EventBus
 from orchestrator.app.wiring.forge import Site, Source
 from orchestrator.app.wiring.guards import GuardMaker, choose_sandbox
 from orchestrator.app.wiring.program import Program
-from orchestrator.app.wiring.relay import Relay
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.worker.backlog import Wanted
@@ -82,9 +82,9 @@ class _Staged(Program):
         """As they are for a user, and then changed."""
         return self.change(super().parts(run, folder, settings))
 
-    def tightened(self, pulse: Callable[[], str]) -> tuple[Settings, list[str]]:
+    def tightened(self, text: str | None) -> tuple[Settings, list[str]]:
         """As for a user, unless this defence is away."""
-        return super().tightened(pulse) if self.is_tightened else (self.settings, [])
+        return super().tightened(text if self.is_tightened else None)
 
 
 async def play(attack: Attack, user: Configured, drawn: Drawn, off: Collection[Defence] = ()) -> Evidence:
@@ -147,7 +147,7 @@ async def _run(  # noqa: PLR0913, PLR0917  one story, its facts
         guards=lambda rules: without(make(rules), off),
         sandbox=choose_sandbox(settings, grounds.sink.connect),
         clock=SystemClock(),
-        relay=Relay(evidence.events.append),
+        bus=EventBus(evidence.events.append),
         stop=Stop(),
         change=lambda parts: watched(parts, settings, off, evidence, careless),
         is_tightened=Defence.INSTRUCTIONS not in off,

@@ -36,14 +36,14 @@ def watched(
         plain = PlainFiles(inner) if Defence.PATHS in off else inner
         return _Watched(plain, tree, evidence, careless)
 
-    manner = parts.manner
+    options = parts.options
     if Defence.INSTRUCTIONS in off:
-        manner = dataclasses.replace(manner, other_base=False)
+        options = dataclasses.replace(options, other_base=False)
     verifier = parts.verifier
     if verifier is not None and Defence.TEST_INTEGRITY in off:
         words = (settings.test_command or "", settings.setup_command or "", settings.test_report or "")
         verifier = lambda clone: CarelessRuns(clone.tree, *words)  # noqa: E731  a field of functions
-    return dataclasses.replace(parts, environment=environment, manner=manner, verifier=verifier)
+    return dataclasses.replace(parts, environment=environment, options=options, verifier=verifier)
 
 
 class _Watched(Wrapper):

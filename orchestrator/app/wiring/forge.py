@@ -1,14 +1,14 @@
-"""Which forge a repository has, from `--repo`, `--github-url` and the tokens in the environment."""
+"""Which repository --repo names, which forge it has, and which credential goes there."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from orchestrator.app.config.sources import Kind
-from orchestrator.app.wiring.place import OnDisk, OnGitHub, parse_place
-from orchestrator.bot.forge.address import DEFAULT_API_URL, api_url_for, git_host_of
+from orchestrator.bot.forge.address import DEFAULT_API_URL, api_url_for, git_host_of, refuse_other_forge
 from orchestrator.bot.forge.refusals import ENTERPRISE_VARIABLE, TOKEN_VARIABLE
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.commands import Commands
@@ -16,15 +16,18 @@ from orchestrator.core.errors import (
     ConfigurationError,
     EmptyRepositoryError,
     GitMissingError,
+    PullwrightError,
     WorkspaceError,
 )
 from orchestrator.core.events import WaitStarted, Warned
+from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME, SSH_ADDRESS
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable, Collection
 
     from orchestrator.app.config import Loaded
-    from orchestrator.app.wiring.around import Around
+    from orchestrator.app.wiring.context import BuildContext
     from orchestrator.bot.forge.base import Forge
     from orchestrator.bot.forge.github import GitHubAuth
     from orchestrator.bot.forge.local import LocalForge
@@ -61,12 +64,12 @@ class Site:
     origin: str = ""
 
 
-def choose_site(repository: str, around: Around, *, writes: bool) -> Site:
+def choose_site(repository: str, context: BuildContext, *, writes: bool) -> Site:
     """Build the forge that `--repo` names.
 
     Args:
         repository: what the person typed.
-        around: the surroundings of the run.
+        context: the surroundings of the run.
         writes: whether the run will push and open pull requests.
 
     Raises:
@@ -74,14 +77,14 @@ def choose_site(repository: str, around: Around, *, writes: bool) -> Site:
             or there is none to write with.
         GitMissingError: there is no git.
     """
-    place = parse_place(repository, around.settings.github_url)
+    place = parse_place(repository, context.settings.github_url)
     if isinstance(place, OnDisk):
-        return _on_disk(place, around)
-    known = credential_for(place.server, around)
+        return _local_site(place, context)
+    known = credential_for(place.server, context)
     if writes and known.auth is None:
         # Said before anything is paid for: the push would fail at the end.
         raise ConfigurationError(known.missing)
-    return _on_github(place, known, around)
+    return _on_github(place, known, context)
 
 
 def commands_for(site: Site, loaded: Loaded) -> Commands:
@@ -90,23 +93,23 @@ def commands_for(site: Site, loaded: Loaded) -> Commands:
     return Commands(site.label, loaded.settings.github_url if typed else "")
 
 
-def _on_github(place: OnGitHub, known: HostCredential, around: Around) -> Site:
+def _on_github(place: OnGitHub, known: HostCredential, context: BuildContext) -> Site:
     from orchestrator.bot.forge.github import GitHubForge, Patience
     from orchestrator.bot.git.remote import GitCredential
 
     def on_wait(seconds: float, reason: str) -> None:
-        around.emit(WaitStarted(seconds, reason))
+        context.emit(WaitStarted(seconds, reason))
 
     def on_odd(text: str) -> None:
-        around.emit(Warned(text))
+        context.emit(Warned(text))
 
     # What GitHub asks for is no rule of a server on this machine.
     is_here = is_loopback(urlsplit(place.server).hostname or "")
     pacing = 0.0 if is_here else 1.0
-    patience = Patience(around.clock, around.stop.sleep, on_wait, on_odd, pacing_seconds=pacing)
+    patience = Patience(context.clock, context.stop.sleep, on_wait, on_odd, pacing_seconds=pacing)
     forge = GitHubForge(
         *(place.name, known.auth, patience, api_url_for(place.server)),
-        in_workflow=around.in_workflow,
+        in_workflow=context.in_workflow,
         token_variable=known.variable,
     )
 
@@ -117,7 +120,7 @@ def _on_github(place: OnGitHub, known: HostCredential, around: Around) -> Site:
     def source() -> Source:
         repository = forge.repository()
         return Source(
-            repository.clone_url, _named(around.settings.base or repository.default_branch, place.name)
+            repository.clone_url, _named(context.settings.base or repository.default_branch, place.name)
         )
 
     return Site(forge, source, credential, label=place.label)
@@ -138,7 +141,7 @@ class HostCredential:
     missing: str
 
 
-def credential_for(server: str, around: Around) -> HostCredential:
+def credential_for(server: str, context: BuildContext) -> HostCredential:
     """The credential that a server may see. There is no other place that decides this.
 
     ===============================================  ===============================================
@@ -153,14 +156,14 @@ def credential_for(server: str, around: Around) -> HostCredential:
 
     Args:
         server: its web address, from the configuration or from `--repo`.
-        around: settings and keys.
+        context: settings and keys.
 
     Raises:
         ConfigurationError: an address is none, or the App has no key.
     """
     from orchestrator.bot.forge.github import GitHubApp, GitHubToken
 
-    keys, settings = around.keys, around.settings
+    keys, settings = context.keys, context.settings
     asked, configured = api_url_for(server), api_url_for(settings.github_url)
     if settings.github_app_id is not None and asked == configured:
         if keys.github_app is None:
@@ -180,7 +183,7 @@ def credential_for(server: str, around: Around) -> HostCredential:
     return HostCredential(GitHubToken(token) if token else None, variable, missing)
 
 
-def _on_disk(place: OnDisk, around: Around) -> Site:
+def _local_site(place: OnDisk, context: BuildContext) -> Site:
     from orchestrator.bot.forge.local import LocalForge, root_of
     from orchestrator.bot.git.local import LocalRepository
 
@@ -190,8 +193,8 @@ def _on_disk(place: OnDisk, around: Around) -> Site:
         raise
     except WorkspaceError as error:
         raise ConfigurationError(str(error)) from None
-    base, root = around.settings.base, root_of(around.home.root, place.home)
-    forge = LocalForge(root, place.home, repository, base=base, clock=around.clock)
+    base, root = context.settings.base, root_of(context.home.root, place.home)
+    forge = LocalForge(root, place.home, repository, base=base, clock=context.clock)
 
     def source() -> Source:
         name = base or repository.default_branch()
@@ -251,3 +254,115 @@ def local_forges(home: Home, repository: str | None, clock: Clock) -> list[Local
         )
         for found in places(home.root)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class OnGitHub:
+    """A repository on GitHub or on an Enterprise server, whose web address is `server`."""
+
+    server: str
+    name: str
+
+    @property
+    def label(self) -> str:
+        """What people and journals call it, wherever and however it was typed.
+
+        Raises:
+            ConfigurationError: the server's address is none.
+        """
+        api = api_url_for(self.server)
+        host = git_host_of(api)
+        return self.name if host == GITHUB else f"{urlsplit(api).scheme}://{host}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class OnDisk:
+    """A repository in a folder.
+
+    Attributes:
+        path: what is cloned: the top of a work tree, or a bare repository.
+        home: the repository itself, the same for all of its work trees.
+        origin: the address that it was cloned from, without a credential; empty if there is none.
+    """
+
+    path: Path
+    home: Path
+    origin: str = ""
+
+    @property
+    def label(self) -> str:
+        """What people and journals call it, wherever and however it was typed."""
+        return str(self.home)
+
+
+def parse_place(text: str, github_url: str) -> OnGitHub | OnDisk:
+    """Tell what a `--repo` value names. A folder that exists wins over `owner/name`.
+
+    This is the one answer to "which repository is this?": `label` goes into journals, and
+    `core.repositories.repository_key` of it is what pauses, failures and pull requests are kept by.
+
+    Args:
+        text: what the person typed.
+        github_url: the configured server, for `owner/name`.
+
+    Raises:
+        ConfigurationError: it is none of the three.
+    """
+    if not text.strip():
+        raise ConfigurationError("--repo is empty: name owner/name, a URL, or a folder")
+    path = Path(text).expanduser()
+    if path.is_dir():
+        return _on_disk(path)
+    if match := OWNER_AND_NAME.fullmatch(text):
+        return _on_server(github_url, match)
+    parts = urlsplit(text)
+    if parts.scheme == "file":
+        return _named_folder(unquote(parts.path), text)
+    if parts.scheme in {"http", "https"}:
+        if parts.username or parts.password:
+            raise ConfigurationError("--repo holds a credential: take it out, and set GITHUB_TOKEN instead")
+        return _from_url(f"{parts.scheme}://{parts.netloc}", parts.path, text)
+    if match := SSH_ADDRESS.fullmatch(text):
+        return _from_url(f"https://{match['host']}", match["path"], text)
+    return _named_folder(text, text)
+
+
+def label_of(text: str, github_url: str) -> str:
+    """What journals call the repository that `--repo` names; what is none, or is gone, keeps the name it was given.
+
+    Args:
+        text: what the person typed.
+        github_url: the configured server, for `owner/name`.
+    """
+    try:
+        return parse_place(text, github_url).label
+    except PullwrightError:
+        return text
+
+
+def _named_folder(path: str, text: str) -> OnDisk:
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        raise ConfigurationError(f"--repo {text}: no such folder, and not owner/name or a URL")
+    return _on_disk(folder)
+
+
+def _on_disk(folder: Path) -> OnDisk:
+    """The repository that a folder is, or lies in. What is none is told by whoever opens it."""
+    from orchestrator.bot.git.local import locate
+
+    found = locate(folder)
+    return OnDisk(found.top, found.home, found.origin)
+
+
+def _on_server(server: str, match: re.Match[str]) -> OnGitHub:
+    refuse_other_forge(urlsplit(server if "://" in server else f"https://{server}").hostname or "")
+    return OnGitHub(server, f"{match['owner']}/{match['name']}")
+
+
+def _from_url(server: str, path: str, text: str) -> OnGitHub:
+    refuse_other_forge(urlsplit(server).hostname or "")
+    match = OWNER_AND_NAME.fullmatch(path.strip("/"))
+    if match is None:
+        raise ConfigurationError(f"--repo {text}: the address of a repository ends with owner/name")
+    return _on_server(server, match)

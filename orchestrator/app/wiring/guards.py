@@ -60,7 +60,7 @@ class GuardMaker:
             names=clean_name,
             output=show_hidden,
             redact=self.redactor.redact,
-            hold_back=self.redactor.holds_secret,
+            holds_secret=self.redactor.holds_secret,
             gate=keeper,
             shows=keeper.shows,
             protect=PathPolicy(settings.allow_path, settings.protect_path),

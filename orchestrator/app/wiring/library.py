@@ -1,4 +1,4 @@
-"""For programs that drive a session themselves: profiles with their model, ready for `Session`."""
+"""For programs that drive a session themselves: profiles with their model, ready for Session."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.config import ApiKeys
-from orchestrator.app.wiring.model import ChosenModel, Connection, connected
-from orchestrator.app.wiring.naming import KEY_OF
-from orchestrator.app.wiring.web import tools_for
+from orchestrator.app.wiring.model import KEY_OF, ChosenModel, ModelEndpoint, connected
 from orchestrator.core.checks import check_callable, check_flag, check_kind, check_methods, is_whole
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError
@@ -32,11 +30,13 @@ from orchestrator.engine.profiles.openai import openai
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from orchestrator.app.wiring.context import BuildContext
     from orchestrator.core.messages import JsonObject
     from orchestrator.engine.models.base import Model, OnWait
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.tools.base import Tool
     from orchestrator.engine.web.base import WebAccess
+
 
 READ_SECONDS = 600.0
 
@@ -267,7 +267,7 @@ def _chosen(provider: Provider, model: str, named: _Named) -> ChosenModel:
     official = detect_provider(url) is detect_provider(OFFICIAL_URLS[ref.provider])
     if ref.provider is Provider.OPENAI:
         ref = ModelRef(Provider.OPENAI_RESPONSES if official else Provider.OPENAI_CHAT, ref.name)
-    connection = Connection(url, named.api_key or _key(ref, official=official), READ_SECONDS)
+    connection = ModelEndpoint(url, named.api_key or _key(ref, official=official), READ_SECONDS)
     return connected(ref, connection, SystemClock(), named.on_wait)
 
 
@@ -293,3 +293,28 @@ def _others(chosen: ChosenModel) -> Callable[[str], tuple[Model, Callable[[Any],
         return found.model, found.price
 
     return other
+
+
+def choose_web(context: BuildContext) -> WebAccess | None:
+    """The way to the web, if the settings open it.
+
+    Raises:
+        ConfigurationError: the engine's key is missing.
+    """
+    engine = context.settings.web
+    if engine is None:
+        return None
+    from orchestrator.engine.web.client import HttpWeb
+
+    key: str | None = getattr(context.keys, engine)
+    return HttpWeb(engine=engine, api_key=key)
+
+
+def tools_for(profile: str, web: WebAccess) -> tuple[Tool, ...]:
+    """The web tools as this profile names them."""
+    from orchestrator.engine.tools.web import searches, web_fetch, web_tools
+    from orchestrator.engine.tools.web_text import PageReader
+
+    if profile == "gemini":
+        return *searches(web), web_fetch(PageReader(web))
+    return web_tools(web)

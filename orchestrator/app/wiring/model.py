@@ -1,4 +1,4 @@
-"""Which models answer, and what their replies cost: the first, those that stand in for it, or a recorded run."""
+"""Which models answer, at which address, with which key, and what their replies cost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from orchestrator.app.wiring.naming import first_named, stand_in_named, wire_of
 from orchestrator.bot.journal.reader import find_run, read_run, replay_of
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError
@@ -16,10 +15,15 @@ from orchestrator.core.events import WaitStarted, Warned
 from orchestrator.engine.models.base import Response
 from orchestrator.engine.models.catalog import (
     DEFAULT_OUTPUT_TOKENS,
+    OFFICIAL_URLS,
     ModelRef,
     Provider,
+    detect_provider,
     facts,
     flat_price,
+    is_official,
+    model_at,
+    parse_model,
     price_usd,
 )
 from orchestrator.engine.models.known_models import family_of, is_small, parameters_named
@@ -29,8 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from orchestrator.app.config import Settings
-    from orchestrator.app.wiring.around import Around
-    from orchestrator.app.wiring.naming import Addressed
+    from orchestrator.app.wiring.context import BuildContext
     from orchestrator.bot.cycle.verify import RecordedTests
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock
@@ -38,6 +41,147 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import Usage
     from orchestrator.engine.models.base import Model, OnWait
     from orchestrator.engine.models.fallback import Switch
+    from orchestrator.engine.models.wire import Wire
+
+
+KEY_OF = {
+    Provider.OPENAI: "openai",
+    Provider.OPENAI_CHAT: "openai",
+    Provider.OPENAI_RESPONSES: "openai",
+    Provider.ANTHROPIC: "anthropic",
+    Provider.GEMINI: "gemini",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Addressed:
+    """A model that the configuration names, where it is asked, and the key that goes there."""
+
+    ref: ModelRef
+    api_url: str
+    key: str | None = field(repr=False)
+
+    @property
+    def wire(self) -> Wire:
+        """Its protocol."""
+        return wire_of(self.ref, self.api_url)
+
+
+def first_named(context: BuildContext) -> Addressed:
+    """The first model that is asked. The name of a recorded run is that of its `ref`.
+
+    Raises:
+        ConfigurationError: no model is named, or a key is missing.
+    """
+    ref = _reference(context.settings)
+    return Addressed(ref, "", None) if ref.provider is Provider.REPLAY else _addressed(context, ref)
+
+
+def stand_in_named(context: BuildContext, text: str, first: Addressed) -> Addressed:
+    """The model that a `--fallback-model` names.
+
+    Raises:
+        ConfigurationError: it names none, or a key is missing.
+    """
+    ref, api_url = _stand_in(text, first.ref, first.api_url, context.settings.api_url)
+    return Addressed(ref, api_url, _key(context, ref, api_url))
+
+
+def name_in_journals(settings: Settings) -> str | None:
+    """What journals call the first model; None where it is not known before a server is asked.
+
+    Raises:
+        ConfigurationError: no model is named.
+    """
+    ref = _reference(settings)
+    return f"{ref}" if ref.name and ref.provider is not Provider.REPLAY else None
+
+
+def _addressed(context: BuildContext, ref: ModelRef) -> Addressed:
+    api_url = context.settings.api_url or OFFICIAL_URLS[ref.provider]
+    key = _key(context, ref, api_url)
+    if not ref.name:
+        from orchestrator.engine.models.listing import only_model
+
+        ref = ModelRef(ref.provider, only_model(api_url, key))
+    return Addressed(ref, api_url, key)
+
+
+def _stand_in(text: str, first: ModelRef, at: str, api_url: str | None) -> tuple[ModelRef, str]:
+    """Which model a fallback is, and where it is asked: of the same provider where the first one is."""
+    ref = model_at(first.provider, text, official=is_official(at)) if api_url else parse_model(text)
+    if ref.provider is Provider.REPLAY:
+        raise ConfigurationError("a recorded run cannot stand in for a model")
+    if ref.provider is Provider.OPENAI:
+        other_server = _host(at) != _host(OFFICIAL_URLS[Provider.OPENAI])
+        chats_there = first.provider is Provider.OPENAI_CHAT and other_server
+        ref = ModelRef(Provider.OPENAI_CHAT if chats_there else Provider.OPENAI_RESPONSES, ref.name)
+    return ref, at if first.provider is ref.provider else OFFICIAL_URLS[ref.provider]
+
+
+def wire_of(ref: ModelRef, api_url: str) -> Wire:
+    """The protocol that a model speaks at an address."""
+    match ref.provider:
+        case Provider.ANTHROPIC:
+            from orchestrator.engine.models.anthropic.encode import AnthropicWire
+
+            return AnthropicWire.at(api_url, ref.name)
+        case Provider.GEMINI:
+            from orchestrator.engine.models.gemini.encode import GeminiWire
+
+            return GeminiWire.at(api_url, ref.name)
+        case Provider.OPENAI_RESPONSES:
+            from orchestrator.engine.models.openai_responses.encode import ResponsesWire
+
+            return ResponsesWire.at(api_url, ref.name)
+        case _:
+            from orchestrator.engine.models.openai_chat.encode import ChatWire
+
+            return ChatWire.at(api_url, ref.name)
+
+
+def _reference(settings: Settings) -> ModelRef:
+    """The model's provider and name; `openai` becomes the protocol that the address speaks."""
+    model, api_url = settings.model, settings.api_url
+    if model is None and api_url is None:
+        raise ConfigurationError(
+            "no model is named: pass --model PROVIDER:NAME, for example --model anthropic:claude-sonnet-4-5, "
+            "or --api-url with a server of yours, for example http://localhost:11434/v1"
+        )
+    detected = detect_provider(api_url) if api_url else Provider.OPENAI
+    if model is None:
+        ref = ModelRef(detected, "")
+    elif api_url:
+        ref = model_at(detected, model, official=is_official(api_url))
+    else:
+        ref = parse_model(model)
+    if ref.provider is Provider.OPENAI:
+        official = detected is Provider.OPENAI
+        ref = ModelRef(Provider.OPENAI_RESPONSES if official else Provider.OPENAI_CHAT, ref.name)
+    return ref
+
+
+def _key(context: BuildContext, ref: ModelRef, api_url: str) -> str | None:
+    """The key for this address: the vendor's at its own address, else the one for other servers.
+
+    `OPENAI_API_KEY` also goes to another server that the user named, as with the vendor's own
+    client, but never over a plain connection to another machine.
+    """
+    official = _host(api_url) == _host(OFFICIAL_URLS[ref.provider])
+    vendor: str | None = getattr(context.keys, KEY_OF[ref.provider])
+    if official:
+        if vendor is None:
+            raise ConfigurationError(
+                f"no key for {ref}: set {KEY_OF[ref.provider].upper()}_API_KEY, "
+                "or name a server that needs none with --api-url"
+            )
+        return vendor
+    safe = urlsplit(api_url).scheme == "https" or is_loopback(_host(api_url))
+    return context.keys.other or (vendor if safe else None)
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).hostname or ""
 
 
 CAPS_IN_USD = ("max_usd", "max_usd_per_task", "max_usd_per_day", "max_usd_per_repo")
@@ -73,7 +217,7 @@ class ChosenModel:
     tests: RecordedTests | None = None
 
 
-def choose_model(around: Around) -> ChosenModel:
+def choose_model(context: BuildContext) -> ChosenModel:
     """Build the model that the configuration names, and those that stand in for it.
 
     Raises:
@@ -81,24 +225,24 @@ def choose_model(around: Around) -> ChosenModel:
             price is unknown.
         JournalError: `replay:RUN` names no run.
     """
-    named = first_named(around)
+    named = first_named(context)
     if named.ref.provider is Provider.REPLAY:
-        return replayed(named.ref.name, around.home)
-    first = _ask(around, named)
-    if around.settings.price is not None:
-        first = replace(first, price=flat_price(around.settings.price))
-    _check_price(around.settings, first, f"{named.ref}", "say it with --price IN/OUT, such as --price 3/15")
-    others = _fallbacks(around, first, named)
-    return _in_order(around, [first, *others]) if others else first
+        return replayed(named.ref.name, context.home)
+    first = _ask(context, named)
+    if context.settings.price is not None:
+        first = replace(first, price=flat_price(context.settings.price))
+    _check_price(context.settings, first, f"{named.ref}", "say it with --price IN/OUT, such as --price 3/15")
+    others = _fallbacks(context, first, named)
+    return _in_order(context, [first, *others]) if others else first
 
 
-def _ask(around: Around, named: Addressed) -> ChosenModel:
+def _ask(context: BuildContext, named: Addressed) -> ChosenModel:
     def on_wait(seconds: float, error: ModelError) -> None:
-        around.emit(WaitStarted(seconds, str(error)))
+        context.emit(WaitStarted(seconds, str(error)))
 
-    connection = Connection(named.api_url, named.key, around.settings.request_timeout_seconds)
-    chosen = connected(named.ref, connection, around.clock, on_wait)
-    return replace(chosen, is_small=_is_small(around.settings, named))
+    connection = ModelEndpoint(named.api_url, named.key, context.settings.request_timeout_seconds)
+    chosen = connected(named.ref, connection, context.clock, on_wait)
+    return replace(chosen, is_small=_is_small(context.settings, named))
 
 
 def _is_small(settings: Settings, named: Addressed) -> bool:
@@ -110,37 +254,37 @@ def _is_small(settings: Settings, named: Addressed) -> bool:
     return is_small(name, parameters_served(address, named.key, name))
 
 
-def _fallbacks(around: Around, first: ChosenModel, at: Addressed) -> list[ChosenModel]:
+def _fallbacks(context: BuildContext, first: ChosenModel, at: Addressed) -> list[ChosenModel]:
     """The models that stand in for the first, each with its own key."""
     found: list[ChosenModel] = []
-    for text in around.settings.fallback_model:
+    for text in context.settings.fallback_model:
         try:
-            found.append(_fallback(around, stand_in_named(around, text, at), [first, *found]))
+            found.append(_stand_in_for(context, stand_in_named(context, text, at), [first, *found]))
         except ConfigurationError as error:
             raise ConfigurationError(f"--fallback-model {text}: {error}") from None
     return found
 
 
-def _fallback(around: Around, named: Addressed, before: list[ChosenModel]) -> ChosenModel:
+def _stand_in_for(context: BuildContext, named: Addressed, before: list[ChosenModel]) -> ChosenModel:
     if any((named.ref, named.api_url) == (one.ref, one.api_url) for one in before):
         raise ConfigurationError("the same model is named before it")
-    chosen = _ask(around, named)
-    _check_price(around.settings, chosen, f"{named.ref}", "leave it out")
+    chosen = _ask(context, named)
+    _check_price(context.settings, chosen, f"{named.ref}", "leave it out")
     return chosen
 
 
-def _in_order(around: Around, models: list[ChosenModel]) -> ChosenModel:
+def _in_order(context: BuildContext, models: list[ChosenModel]) -> ChosenModel:
     from orchestrator.engine.models.fallback import FallbackModel, PricedModel
 
     def on_switch(switch: Switch) -> None:
         until = f", until {switch.until:%Y-%m-%d %H:%M} UTC" if switch.until else " for this request"
         how_long = " from now on" if switch.is_for_good else until
-        around.emit(
+        context.emit(
             Warned(f"{switch.left} cannot answer; {switch.to} is asked instead{how_long}: {switch.error}")
         )
 
     model = FallbackModel(
-        [PricedModel(one.model, one.price) for one in models], clock=around.clock, on_switch=on_switch
+        [PricedModel(one.model, one.price) for one in models], clock=context.clock, on_switch=on_switch
     )
     return replace(
         models[0],
@@ -154,7 +298,7 @@ def _in_order(around: Around, models: list[ChosenModel]) -> ChosenModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ModelEndpoint:
     """How to reach a provider. `read_seconds` is the longest silence."""
 
     api_url: str
@@ -162,7 +306,7 @@ class Connection:
     read_seconds: float
 
 
-def connected(ref: ModelRef, connection: Connection, clock: Clock, on_wait: OnWait | None) -> ChosenModel:
+def connected(ref: ModelRef, connection: ModelEndpoint, clock: Clock, on_wait: OnWait | None) -> ChosenModel:
     """A model behind its provider's protocol. Nothing is opened before the first request."""
     from orchestrator.engine.models.transport import HttpModel, HttpOptions
 

@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
+import re
+import secrets
+import socket
+import tempfile
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.app.config import ApiKeys, load
-from orchestrator.app.wiring.around import Around
-from orchestrator.app.wiring.claiming import kept_work, lease_times, make_claims, open_hidden_refs, owner_name
+from orchestrator.app.wiring.context import BuildContext
 from orchestrator.app.wiring.forge import choose_site, commands_for
+from orchestrator.bot.coordination.claim_record import LeaseTimes
+from orchestrator.bot.coordination.claims import Claims
+from orchestrator.bot.coordination.records import Records
 from orchestrator.bot.cycle.parts import Stop
+from orchestrator.bot.git.folders import address_key
 from orchestrator.bot.journal.folders import HOME_VARIABLE, Home
+from orchestrator.bot.journal.kept import KeptWork
 from orchestrator.bot.journal.open_runs import close_run, ended_runs, hold, open_runs
 from orchestrator.bot.journal.tasks import Decision, note_decision, tasks_taken
 from orchestrator.bot.worker.by_hand import ByHand
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.errors import EmptyRepositoryError, ForgeNotFoundError, JournalError
+from orchestrator.core.errors import (
+    EmptyRepositoryError,
+    ForgeNotFoundError,
+    ForgeUnavailableError,
+    JournalError,
+    RemoteUnavailableError,
+)
 from orchestrator.core.repositories import same_repository
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any, Protocol
 
+    from orchestrator.app.config import Settings
     from orchestrator.app.wiring.forge import Site
-    from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.forge.base import Repository
     from orchestrator.bot.worker.by_hand import Decided
     from orchestrator.bot.worker.task_states import TaskState
@@ -37,6 +51,13 @@ if TYPE_CHECKING:
 
         def repository(self) -> Repository:
             """The repository."""
+
+
+_SECONDS_A_MINUTE = 60.0
+_BEATS_A_LEASE = 4
+_SKEW_SECONDS = 600.0
+_NONCE_BYTES = 8
+_OWNER_CHARACTERS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,31 +116,31 @@ def open_tasks(
     """
     loaded, clock, stop, home = load(flags, environ, cwd), SystemClock(), Stop(), Home.of(environ)
     in_workflow = environ.get("GITHUB_ACTIONS") == "true"
-    around = Around(loaded, ApiKeys.of(environ), home, clock, _unheard, stop, in_workflow)
-    site = choose_site(repository, around, writes=writes)
+    context = BuildContext(loaded, ApiKeys.of(environ), home, clock, _unheard, stop, in_workflow)
+    site = choose_site(repository, context, writes=writes)
     with open_hidden_refs(site, clock, stop) as records:
-        yield TaskDesk(make_by_hand(site, records, around, environ), home, site.label, clock)
+        yield TaskDesk(make_by_hand(site, records, context, environ), home, site.label, clock)
 
 
-def make_by_hand(site: Site, records: Records, around: Around, environ: Mapping[str, str]) -> ByHand:
+def make_by_hand(site: Site, records: Records, context: BuildContext, environ: Mapping[str, str]) -> ByHand:
     """What a person sees of the tasks of a site, and may decide about them."""
-    words = {key: task.body or task.title for key, task in tasks_taken(around.home, site.label).items()}
-    dead = ended_runs(around.home)
+    words = {key: task.body or task.title for key, task in tasks_taken(context.home, site.label).items()}
+    dead = ended_runs(context.home)
     dead += [
         run.id
-        for run in open_runs(around.home)
+        for run in open_runs(context.home)
         if run.start and same_repository(run.start.repository, site.label)
     ]
     return ByHand(
         records,
-        make_claims(records, owner_name(environ), around.settings, around.clock),
+        make_claims(records, owner_name(environ), context.settings, context.clock),
         site.forge,
-        lease_times(around.settings),
-        around.clock,
-        commands_for(site, around.loaded),
+        lease_times(context.settings),
+        context.clock,
+        commands_for(site, context.loaded),
         dead,
         words,
-        kept_work(around.home, records),
+        kept_work(context.home, records),
     )
 
 
@@ -147,3 +168,52 @@ def states_on_disk(
 
 def _unheard(_event: Event) -> None:
     """Nobody listens: a look at tasks is no run."""
+
+
+def lease_times(settings: Settings) -> LeaseTimes:
+    """How long claims hold. Clocks may differ by ten minutes, or by half of a lease that is shorter."""
+    lease = settings.claim_minutes * _SECONDS_A_MINUTE
+    return LeaseTimes(lease, lease / _BEATS_A_LEASE, min(_SKEW_SECONDS, lease / 2))
+
+
+def owner_name(environ: Mapping[str, str]) -> str:
+    """One word for people who look at claims: the job of a workflow, or this machine."""
+    job = environ.get("GITHUB_RUN_ID", "")
+    name = f"actions-{job}" if environ.get("GITHUB_ACTIONS") == "true" and job else socket.gethostname()
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:_OWNER_CHARACTERS].strip("-.") or "worker"
+
+
+def open_hidden_refs(site: Site, clock: Clock, stop: Stop) -> Records:
+    """The hidden refs of a site's repository. Nothing is contacted before the first use."""
+
+    def sleep(seconds: float) -> None:
+        try:
+            stop.sleep(seconds)
+        except ForgeUnavailableError as error:  # what saves work counts on the errors of a workspace
+            raise RemoteUnavailableError("interrupted while waiting for the repository") from error
+
+    return Records(
+        Path(tempfile.gettempdir()),
+        site.source().url,
+        site.credential,
+        clock=clock,
+        sleep=sleep,
+        cancelled=stop.now,
+    )
+
+
+def kept_work(home: Home, records: Records) -> KeptWork:
+    """What this machine has of the repository's unfinished work, by the address that the remote has."""
+    return KeptWork(home.unfinished / address_key(records.remote.url))
+
+
+def new_nonce() -> str:
+    """A text that was never made before, on any machine."""
+    return secrets.token_hex(_NONCE_BYTES)
+
+
+def make_claims(
+    records: Records, owner: str, settings: Settings, clock: Clock, nonce: Callable[[], str] = new_nonce
+) -> Claims:
+    """The claims among them."""
+    return Claims(records, owner, clock, lease_times(settings), nonce)

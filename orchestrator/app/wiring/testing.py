@@ -50,14 +50,14 @@ def make_verifier(program: Program, settings: Settings, clone: Clone) -> Verifie
     found = next(iter(proposals(clone)), None) if settings.test_command == AUTO else None
     options = run_options(settings, found, program.sandbox)
     if options is None:
-        program.relay(Warned("no tests are run: nothing in the files says how; name it with --test-command"))
+        program.bus(Warned("no tests are run: nothing in the files says how; name it with --test-command"))
         return None
     if program.settings.test_command == AUTO:
         after = f", after {options.setup}" if options.setup else ""
         source = found.source if found else f"{LOCAL_FILE} on the default branch"
-        program.relay(Warned(f"the tests are run by {options.command}{after} (from {source})"))
+        program.bus(Warned(f"the tests are run by {options.command}{after} (from {source})"))
     key = address_key(program.site.source().url)
-    return host_runs(clone, options, program.home, key, program.sandbox, program.clock, program.relay)
+    return host_runs(clone, options, program.home, key, program.sandbox, program.clock, program.bus)
 
 
 def host_runs(  # noqa: PLR0913, PLR0917  what is run, then where

@@ -6,19 +6,16 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.cycle.bring import Brought, bring
-from orchestrator.bot.cycle.earlier import State, begun_proposal, conversation
-from orchestrator.bot.cycle.ending import Ending
-from orchestrator.bot.cycle.evidence import Evidence
-from orchestrator.bot.cycle.house import House, read_house
-from orchestrator.bot.cycle.model_commits import ModelCommits
-from orchestrator.bot.cycle.opening import Opening
+from orchestrator.bot.cycle.briefing import Opening
+from orchestrator.bot.cycle.bring import Brought, bring, prints
+from orchestrator.bot.cycle.evidence import ModelCommits, SessionEvidence
+from orchestrator.bot.cycle.guards import Sanitizer
 from orchestrator.bot.cycle.parts import Attempt
-from orchestrator.bot.cycle.pending import Pending
 from orchestrator.bot.cycle.propose import Proposer, UnfitWordsError, as_result
+from orchestrator.bot.cycle.repository_rules import RepositoryRules, read_repository_rules
 from orchestrator.bot.cycle.result import in_words
-from orchestrator.bot.cycle.sight import Sight
 from orchestrator.bot.cycle.tasks import TaskKind
+from orchestrator.bot.cycle.unfinished import UnfinishedState, begun_proposal, conversation
 from orchestrator.bot.cycle.verify import Verification
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Resumed
 from orchestrator.core.errors import ConfigurationError, ToolError
@@ -33,9 +30,12 @@ from orchestrator.engine.session.session import Session
 from orchestrator.engine.tools.base import Ledger
 
 if TYPE_CHECKING:
-    from orchestrator.bot.cycle.earlier import Earlier
-    from orchestrator.bot.cycle.parts import Choice, CycleParts
+    from collections.abc import Callable
+
+    from orchestrator.bot.cycle.claim import Choice
+    from orchestrator.bot.cycle.parts import CycleParts
     from orchestrator.bot.cycle.result import CycleResult
+    from orchestrator.bot.cycle.unfinished import Earlier
     from orchestrator.bot.git.base import TrackedFile
     from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.verification.base import Verifier
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.session.history import Turn
+
 
 _SECONDS_A_MINUTE = 60.0
 _TITLE_CHARS = 70
@@ -62,7 +63,7 @@ class Act:
         self.clone = clone
         self.ledger = Ledger()
         self._told: list[Event] = []
-        self._evidence = Evidence(parts.guards.redact)
+        self._evidence = SessionEvidence(parts.guards.redact)
         self._session: Session | None = None
         self._phase = Phase.PLAN
         self._is_brought = self._is_said = False
@@ -72,23 +73,23 @@ class Act:
         self.spent_before = choice.spent_before
         said = choice.earlier.state.messages if choice.earlier else ()
         self._commits = ModelCommits(
-            self._environment, clone.base_commit, parts.guards.hold_back, self._emit, earlier=said
+            self._environment, clone.base_commit, parts.guards.holds_secret, self._emit, earlier=said
         )
-        self._sight = Sight(parts.guards, self._emit)
-        attempt = Attempt(parts, choice.task, clone, self.ledger, self._sight, result, self._emit)
+        self._sanitizer = Sanitizer(parts.guards, self._emit)
+        attempt = Attempt(parts, choice.task, clone, self.ledger, self._sanitizer, result, self._emit)
         self.verification = Verification(attempt, self._make_verifier(), self._may_go_on, self._minutes_left)
         self._proposer = Proposer(
             attempt,
             self._evidence,
             self.verification,
-            house=House(),
+            rules=RepositoryRules(),
             cost=lambda: in_words(self.spent_before + self.spent),
             commits=self._commits,
-            draft=parts.manner.draft,
+            draft=parts.options.draft,
             lease=choice.lease,
         )
-        self._pending = Pending(clone, self.ledger, self._proposer, dry_run=parts.manner.dry_run)
-        self._ending = Ending(self._pending, self._sight, result, self._is_last)
+        self._pending = Pending(clone, self.ledger, self._proposer, dry_run=parts.options.dry_run)
+        self._ending = FinishCheck(self._pending, self._sanitizer, result, self._is_last)
         self._opening = Opening(attempt, files, self._environment)
 
     async def run(self) -> SessionEnd:
@@ -101,11 +102,11 @@ class Act:
         await self._environment.initialize()
         self._emit(PhaseEntered(Phase.PLAN))
         # Read before anything is brought: a model may have changed these files.
-        house = self._proposer.house = await self._read_house()
-        if house.etiquette.forbids and parts.manner.respects_ai_policy:
-            return SessionEnd(EndKind.FINISH, f"hands off, as the repository asks: {house.etiquette.forbids}")
+        rules = self._proposer.rules = await self._read_rules()
+        if rules.etiquette.forbids and parts.options.respects_ai_policy:
+            return SessionEnd(EndKind.FINISH, f"hands off, as the repository asks: {rules.etiquette.forbids}")
         brought = await asyncio.to_thread(
-            bring, self.clone, self._task, self._earlier, parts.manner.author_email
+            bring, self.clone, self._task, self._earlier, parts.options.author_email
         )
         if isinstance(brought, str):
             return SessionEnd(EndKind.FINISH, brought)
@@ -241,7 +242,7 @@ class Act:
         """Whose conversation it is, and in which form."""
         return self._parts.model.name, self._parts.contract.name, self._parts.profile_name
 
-    def state(self, why: str) -> State:
+    def state(self, why: str) -> UnfinishedState:
         """What the next cycle on this task has to know, beside the work and the conversation."""
         model, contract, profile = self._voice
         earlier, before = self._earlier, None
@@ -249,7 +250,7 @@ class Act:
             # Nothing was said in this cycle: what was said before is in the voice of the one before.
             model, contract, profile = earlier.state.model, earlier.state.contract, earlier.state.profile
             before = earlier.begun_for(self._task)
-        return State(
+        return UnfinishedState(
             run=self._parts.run,
             why=why,
             model=model,
@@ -291,7 +292,7 @@ class Act:
         if parts.verifier is None or parts.recorded_tests is not None:
             return None
         verifier = parts.verifier(self.clone)
-        if verifier is None and parts.manner.require_tests:
+        if verifier is None and parts.options.require_tests:
             raise ConfigurationError(
                 "nothing says how the tests are run, and --require-tests proposes nothing without them; "
                 "name it with --test-command"
@@ -304,17 +305,17 @@ class Act:
         return None if most is None else most - self.spent.minutes
 
     def _config(self) -> SessionConfig:
-        manner, limits = self._parts.manner, self._parts.limits
+        options, limits = self._parts.options, self._parts.limits
         return SessionConfig(
             max_turns=limits.rounds or 0,
             max_tokens=limits.tokens,
             max_usd=limits.usd,
             max_minutes=limits.minutes,
-            max_output_tokens=manner.max_output_tokens,
-            temperature=manner.temperature,
-            reasoning_effort=manner.reasoning_effort,
+            max_output_tokens=options.max_output_tokens,
+            temperature=options.temperature,
+            reasoning_effort=options.reasoning_effort,
             reply_tokens=self._parts.reply_tokens,
-            stream=manner.stream,
+            stream=options.stream,
         )
 
     def _host(self, profile: Profile) -> Host:
@@ -329,7 +330,7 @@ class Act:
         return Host(
             gate=parts.guards.gate,
             shows=parts.guards.shows,
-            clean=self._sight.text,
+            clean=self._sanitizer.text,
             price=parts.price,
             stopped=parts.stop,
             may_end=self._ending.may_end,
@@ -356,11 +357,11 @@ class Act:
         await self._environment.cleanup()
         self._pending.close()
 
-    async def _read_house(self) -> House:
-        return await read_house(
+    async def _read_rules(self) -> RepositoryRules:
+        return await read_repository_rules(
             [file.path for file in self._files],
             lambda path, most: self._environment.read_file(path, max_bytes=most),
-            self._parts.manner,
+            self._parts.options,
             self._parts.model.name,
         )
 
@@ -387,3 +388,97 @@ class Act:
             if self._phase is not Phase.ACT:
                 self._emit(PhaseEntered(Phase.ACT))
         self._parts.emit(event)
+
+
+class FinishCheck:
+    """Asks once each: of a model that only says something, and of one that calls `finish`.
+
+    Args:
+        pending: what is not proposed.
+        sanitizer: shows it.
+        result: the cycle's, for the pull request.
+        is_last: whether this is the last turn that the session can have.
+    """
+
+    def __init__(
+        self, pending: Pending, sanitizer: Sanitizer, result: CycleResult, is_last: Callable[[], bool]
+    ) -> None:
+        self._pending, self._sanitizer, self._result, self._is_last = pending, sanitizer, result, is_last
+        self._reminded = False
+        self._finish_refused = False
+
+    async def may_end(self, _text: str) -> str | None:
+        """Nobody reads what the model only says: tell it so once, unless all is proposed."""
+        pending = await asyncio.to_thread(self._pending.paths)
+        if self._reminded or (self._result.pull_request and not pending):
+            return None
+        self._reminded = True
+        return render("cycle/nobody_reads", paths=self._sanitizer.paths(pending))
+
+    async def is_done(self) -> bool:
+        """Whether the pull request is open and has all changes: then nothing is left that a model must say."""
+        return self._result.pull_request is not None and not await asyncio.to_thread(self._pending.paths)
+
+    async def may_finish(self, _reason: str) -> str | None:
+        """Refuse the first `finish` that would leave changes unproposed."""
+        pending = await asyncio.to_thread(self._pending.paths)
+        if not pending or self._finish_refused or self._is_last():
+            return None
+        self._finish_refused = True
+        return render("agent/finish_refused", paths=self._sanitizer.paths(pending))
+
+
+class Pending:
+    """Compares the clone with what is proposed.
+
+    Attributes:
+        brought: what was on the clone before the session began.
+    """
+
+    def __init__(self, clone: Clone, ledger: Ledger, proposer: Proposer, *, dry_run: bool) -> None:
+        self._clone, self._ledger, self._proposer, self._dry_run = clone, ledger, proposer, dry_run
+        self.brought = Brought()
+        self._is_closed = False
+        self._left: tuple[set[str], bytes] | None = None
+
+    def close(self) -> None:
+        """Nothing changes any more: from now on `left` is looked for once."""
+        self._is_closed = True
+
+    def paths(self) -> set[str]:
+        """What was changed and not committed, by path."""
+        return self._mine(self._clone.changed_paths())
+
+    def _mine(self, changed: set[str]) -> set[str]:
+        mine = changed if self._ledger.shell_used else changed & self._ledger.touched
+        return {path for path in mine - self._proposer.left_out if not self._is_proposed(path)}
+
+    def left(self) -> tuple[set[str], bytes]:
+        """What is not proposed, by path, and as a patch.
+
+        The patch also has what waits for a person; that of a dry run only what would not be proposed.
+
+        Raises:
+            WorkspaceError: the files cannot be read.
+        """
+        if self._left is not None:
+            return self._left
+        changed = self._clone.changed_paths()
+        paths = self._mine(changed)
+        is_proposed = self._dry_run or (self.brought.is_proposed and not self._proposer.is_committed)
+        patch = b""
+        if paths or not is_proposed:
+            patch = self._clone.pending_patch(
+                set(self._ledger.touched),
+                include_commands=self._ledger.shell_used,
+                pushed=self._proposer.has_pull_request,
+                changed=changed,
+            )
+        if self._is_closed:
+            self._left = paths, patch
+        return paths, patch
+
+    def _is_proposed(self, path: str) -> bool:
+        """Whether a file is as the pull request has had it since before this cycle."""
+        seen = self.brought.prints
+        return path in seen and prints(self._clone.tree, [path])[path] == seen[path]

@@ -1,23 +1,41 @@
-"""The first message of a session: the task, the repository's map, and the files most likely concerned."""
+"""The first message of a session: the task, the files that matter to it, and a map of all files."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from orchestrator.bot.cycle.documents import repository_map, size_words
-from orchestrator.bot.cycle.library import NAMES, Library, Page, most_likely, pages_within
+from orchestrator.bot.cycle.library import (
+    NAMES,
+    Library,
+    ShownFile,
+    most_likely,
+    pages_within,
+    repository_map,
+    size_words,
+)
 from orchestrator.bot.cycle.relevance import query_of
+from orchestrator.core.defences import Defence, Guarded
+from orchestrator.core.messages import Message
 from orchestrator.core.prompts import render
 from orchestrator.core.test_paths import is_test_path
 from orchestrator.engine.contracts.fence import fenced, one_line
 from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT
+from orchestrator.engine.tools.base import Order
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from orchestrator.bot.cycle.documents import TrackedFile
+    from orchestrator.bot.cycle.bring import Brought
+    from orchestrator.bot.cycle.parts import Attempt
+    from orchestrator.bot.cycle.tasks import Task
+    from orchestrator.bot.cycle.unfinished import Earlier
+    from orchestrator.bot.git.base import TrackedFile
+    from orchestrator.engine.environments.base import ExecutionEnvironment
+    from orchestrator.engine.profiles.base import Profile
+
 
 INSTRUCTIONS_BYTES = 32 * 1024
 _MAP_CHARS = 8_000
@@ -28,46 +46,6 @@ _SUBJECT_CHARS = 100
 _TITLE_CHARS = 300
 _MOST_SUBJECTS = 3
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-
-
-class TaskWords(Protocol):
-    """What a task says."""
-
-    @property
-    def title(self) -> str:
-        """One line."""
-
-    @property
-    def body(self) -> str:
-        """The rest, other people's words; may be empty."""
-
-    @property
-    def source(self) -> str:
-        """`issue`, `text`, or the path of the file that lists the task."""
-
-    @property
-    def number(self) -> int | None:
-        """The issue's number, if it is one."""
-
-    @property
-    def remarks(self) -> Sequence[RemarkWords]:
-        """What people said about it, oldest first."""
-
-
-class RemarkWords(Protocol):
-    """A comment on a task."""
-
-    @property
-    def author(self) -> str:
-        """Who wrote it."""
-
-    @property
-    def text(self) -> str:
-        """Their words."""
-
-    @property
-    def trusted(self) -> bool:
-        """Whether they may write to the repository."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +64,7 @@ class Briefing:
 
 async def first_message(  # noqa: PLR0913  all by name
     *,
-    task: TaskWords,
+    task: Task,
     files: Sequence[TrackedFile],
     read: Callable[[str, int], Awaitable[bytes]],
     commits: Sequence[tuple[str, str]],
@@ -167,7 +145,7 @@ async def first_message(  # noqa: PLR0913  all by name
     return Briefing(text, {page.path for page in pages} | whole | empty, subject)
 
 
-def _subjects(task: TaskWords, likely: Sequence[str]) -> list[str]:
+def _subjects(task: Task, likely: Sequence[str]) -> list[str]:
     """The files to be changed, the likeliest first: those that the task names, without its tests.
 
     Where it names tests alone, they come behind the likeliest programs. The last one is the checklist that the task is
@@ -202,13 +180,13 @@ def _folders_above(path: str) -> list[str]:
 
 async def _instructions(
     library: Library, folders: set[str], limit_bytes: int
-) -> tuple[list[Page], set[str], bool]:
+) -> tuple[list[ShownFile], set[str], bool]:
     """The instructions of these folders and the root, the root's first, up to a limit.
 
     Returns:
         The pages, which files are whole, and whether something was cut.
     """
-    pages: list[Page] = []
+    pages: list[ShownFile] = []
     whole: set[str] = set()
     left = limit_bytes
     from_the_root = sorted({"", *folders}, key=lambda folder: (folder.count("/"), folder))
@@ -220,7 +198,7 @@ async def _instructions(
         content = text.encode()
         kept = content[:left].decode(errors="ignore")
         if kept:
-            pages.append(Page(path, fenced(kept)))
+            pages.append(ShownFile(path, fenced(kept)))
         if len(content) > left:
             return pages, whole, True
         whole.add(path)
@@ -232,7 +210,7 @@ def _instructions_limit(limit_bytes: int) -> str:
     return "32KB" if limit_bytes == INSTRUCTIONS_BYTES else size_words(limit_bytes)
 
 
-def _task_text(task: TaskWords, limit: int) -> str:
+def _task_text(task: Task, limit: int) -> str:
     title = one_line(task.title, limit=_TITLE_CHARS, keep="`")
     body = _CONTROL.sub("", task.body.replace("\r\n", "\n")).strip()
     text = title if not body or body == task.title.strip() else f"{title}\n\n{body}"
@@ -241,8 +219,86 @@ def _task_text(task: TaskWords, limit: int) -> str:
     return f"{text[:limit]}\n[{len(text) - limit} more characters are not shown]"
 
 
-if TYPE_CHECKING:
-    from orchestrator.bot.cycle.tasks import Task
+_RECENT_COMMITS = 8
+_OTHER_BASE = "instruction files count from the default branch only, so those of this branch are plain files"
 
-    def _conforms(task: Task) -> TaskWords:
-        return task
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Writes them for one session.
+
+    Attributes:
+        files: those that git tracks.
+    """
+
+    attempt: Attempt
+    files: Sequence[TrackedFile]
+    environment: ExecutionEnvironment
+
+    async def brief(
+        self, profile: Profile, brought: Brought, tests: str, *, whole_file: bool = False
+    ) -> tuple[Message, str]:
+        """All that a model needs that knows nothing yet, and the file that it is most likely about.
+
+        Args:
+            profile: the session's.
+            brought: what is changed already.
+            tests: what the model is told of the project's tests.
+            whole_file: its reply has to be a changed file.
+
+        Raises:
+            PullwrightError: the forge or git failed.
+        """
+        parts = self.attempt.parts
+        commits = await asyncio.to_thread(self.attempt.clone.recent_commits, _RECENT_COMMITS)
+        briefing = await first_message(
+            task=self.attempt.task,
+            files=self.files,
+            read=lambda path, limit: self.environment.read_file(path, max_bytes=limit),
+            visible=self.attempt.sanitizer.text,
+            commits=[(line.commit[:8], self.attempt.sanitizer.words(line.subject)) for line in commits],
+            budget=parts.options.context_characters,
+            documents=await self._documents(profile, brought),
+            looks_only=not any(
+                parts.guards.shows(tool) and (tool.dangerous or tool.order is Order.ALONE)
+                for tool in profile.tools
+            ),
+            brought=brought.paths,
+            conflicts=brought.conflicts,
+            tests=tests,
+            brief=profile.is_brief,
+            whole_file=whole_file,
+        )
+        self.attempt.ledger.shown |= briefing.shown
+        text = briefing.text
+        if parts.limits.rounds == 1 and not whole_file:
+            text = f"{text}\n\n{render('agent/last_round')}"
+        return Message.user(text), briefing.subject
+
+    def go_on(self, earlier: Earlier, brought: Brought) -> Message:
+        """What has changed since the conversation that the model has before it."""
+        answer = earlier.answer
+        text = render(
+            "cycle/resumed",
+            why=earlier.state.why,
+            answer=answer,
+            answer_block=fenced(answer.text) if answer else "",
+            paths=[f"`{path}`" for path in self.attempt.sanitizer.paths(brought.paths)],
+            conflicts=[f"`{path}`" for path in self.attempt.sanitizer.paths(brought.conflicts)],
+            base_moved=brought.base_moved,
+            files_lost=earlier.state.files_lost,
+        )
+        return Message.user(text)
+
+    async def _documents(self, profile: Profile, brought: Brought) -> Sequence[str]:
+        """The names of files that instruct; none where they are not the default branch's."""
+        is_other = self.attempt.parts.options.other_base and not await asyncio.to_thread(
+            self._is_on_default_branch
+        )
+        if is_other or brought.joined:
+            self.attempt.emit(Guarded(Defence.INSTRUCTIONS, _OTHER_BASE))
+            return ()
+        return profile.documents
+
+    def _is_on_default_branch(self) -> bool:
+        return self.attempt.parts.forge.repository().default_branch == self.attempt.clone.base_branch

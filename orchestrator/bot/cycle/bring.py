@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from orchestrator.bot.cycle.earlier import Earlier
     from orchestrator.bot.cycle.tasks import Task
+    from orchestrator.bot.cycle.unfinished import Earlier
     from orchestrator.bot.forge.base import PullRequest
     from orchestrator.bot.git.base import Adopted, BranchState
     from orchestrator.bot.git.clone import Clone
@@ -77,7 +77,7 @@ def bring(clone: Clone, task: Task, earlier: Earlier | None, author_email: str) 
         return _bring_pull(clone, task, task.pull, earlier, author_email)
     if earlier is None:
         return Brought()
-    state = _state(clone, earlier.branch, earlier, author_email) if earlier.branch else None
+    state = _branch_state(clone, earlier.branch, earlier, author_email) if earlier.branch else None
     if state is not None:
         return _bring_branch(clone, earlier, state, author_email)
     return _brought(_adopted(clone, earlier), None) if earlier.work is not None else Brought()
@@ -87,7 +87,7 @@ def _bring_pull(
     clone: Clone, task: Task, pull: PullRequest, earlier: Earlier | None, author_email: str
 ) -> Brought | str:
     """As `bring`, for a task about a pull request."""
-    state = _state(clone, pull.branch, earlier, author_email)
+    state = _branch_state(clone, pull.branch, earlier, author_email)
     if state is None:
         return f"the branch {pull.branch} of {pull.url} is gone"
     all_ours = state.is_ours or _has_only(state, author_email)
@@ -127,7 +127,9 @@ def _bring_branch(clone: Clone, earlier: Earlier, state: BranchState, author_ema
     return replace(_brought(adopted, state.tip), message=words, joined=not state.is_ours)
 
 
-def _state(clone: Clone, branch: str, earlier: Earlier | None, author_email: str) -> BranchState | None:
+def _branch_state(
+    clone: Clone, branch: str, earlier: Earlier | None, author_email: str
+) -> BranchState | None:
     known = [earlier.base] if earlier is not None and earlier.base else []
     return clone.branch_state(branch, author_email, known_bases=known)
 

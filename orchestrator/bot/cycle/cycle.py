@@ -1,4 +1,4 @@
-"""One cycle, top to bottom: choose a task, clone, plan and act, propose, finish."""
+"""One cycle, top to bottom: claim a task, clone, plan and act, verify, propose, finish."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.cycle.act import Act
-from orchestrator.bot.cycle.hold import Hold
-from orchestrator.bot.cycle.let_go import let_go, take_over
-from orchestrator.bot.cycle.parts import Choice
-from orchestrator.bot.cycle.question import post_question
+from orchestrator.bot.cycle.claim import Choice, claim_task
+from orchestrator.bot.cycle.held_claim import Heartbeat, release_claim, settle, show_claim
 from orchestrator.bot.cycle.result import CycleResult, Outcome, outcome_of
-from orchestrator.bot.cycle.salvage import keep_work
+from orchestrator.bot.cycle.tasks import post_question
+from orchestrator.bot.cycle.unfinished import save_unfinished
 from orchestrator.core.cycle_events import (
     Cloned,
     CycleEnded,
-    CycleStarted,
     ForgeUsed,
     Phase,
     PhaseEntered,
     TaskTaken,
 )
+from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import BadReplyError, PullwrightError, WorkspaceError
 from orchestrator.core.events import Warned
 from orchestrator.core.spent import Spent
@@ -35,7 +34,7 @@ from orchestrator.engine.session.loop import EndKind, SessionEnd
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orchestrator.bot.cycle.parts import Choose, CycleParts, Tighten
+    from orchestrator.bot.cycle.parts import CycleParts, CycleStart
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.git.clone import Clone
 
@@ -43,25 +42,25 @@ _WORDS_CHARS = 300
 _NO_TASK_WORDS = ("no task", "no_task", "no eligible", "no open task", "no more task", "nothing to do")
 
 
-async def _as_they_are(parts: CycleParts) -> CycleParts:
-    return parts
+async def run_cycle(start: CycleStart) -> CycleResult:
+    """Run one cycle: read the rules, repair what dead runs left, claim a task, work on it, release it.
 
-
-async def run_cycle(parts: CycleParts, choose: Choose, tighten: Tighten = _as_they_are) -> CycleResult:
-    """Run one cycle. Whatever happens, there is a result, and work that was paid for is kept."""
-    result = CycleResult(parts.run)
-    before = parts.forge.traffic()
-    started = (parts.repository, parts.model.name, parts.contract.name, parts.rules, parts.profile_name)
-    parts.emit(CycleStarted(parts.run, *started, parts.origin))
-    choice = Choice(None)
+    Whatever happens, there is a result, and work that was paid for is kept.
+    """
+    result = CycleResult(start.run)
+    before = start.forge.traffic()
+    start.emit(start.event)
+    parts, claimed = None, Choice(None)
     try:
-        parts = await tighten(parts)
+        pulse = await asyncio.to_thread(start.forge.pulse)
+        parts = await _under_repository_rules(start, pulse)
         parts.emit(PhaseEntered(Phase.CHOOSE))
-        choice = await choose()
-        parts = replace(parts, limits=choice.limits or parts.limits)
-        await _story(parts, choice, result)
+        await _recover(parts)
+        claimed = await claim_task(parts, pulse)
+        parts = replace(parts, limits=claimed.limits or parts.limits)
+        await _work_on(parts, claimed, result)
     except asyncio.CancelledError:
-        if not parts.stop.requested:
+        if not start.stop.requested:
             raise
         result.outcome = Outcome.INTERRUPTED
     except PullwrightError as error:
@@ -69,18 +68,36 @@ async def run_cycle(parts: CycleParts, choose: Choose, tighten: Tighten = _as_th
     except Exception as error:  # noqa: BLE001  border: a defect ends this cycle, not the worker
         result.outcome, result.cause = Outcome.FAILED, error
         result.error = f"internal error, please report it: {type(error).__name__}: {error}"
-        parts.emit(Warned("".join(traceback.format_exception(error))))
+        start.emit(Warned("".join(traceback.format_exception(error))))
     finally:
-        await let_go(parts, choice, result)
-        result.requests = parts.forge.traffic() - before
+        if parts is not None:
+            await release_claim(parts, claimed, result)
+            await settle(parts, result)
+        result.requests = start.forge.traffic() - before
     if result.requests.requests:
-        parts.emit(ForgeUsed(**asdict(result.requests)))
-    parts.emit(CycleEnded(result.to_json()))
+        start.emit(ForgeUsed(**asdict(result.requests)))
+    start.emit(CycleEnded(result.to_json()))
     return result
 
 
-async def _story(parts: CycleParts, choice: Choice, result: CycleResult) -> None:
-    """Claimed, clone, plan and act, propose, finish."""
+async def _under_repository_rules(start: CycleStart, pulse: str) -> CycleParts:
+    """What to work with, as strict as the repository's own rules on its default branch are."""
+    text = await asyncio.to_thread(start.rules_file.text, pulse)
+    # Opens the hidden refs, and so asks the forge for the address: an outage is a result of the cycle.
+    parts, notes = await asyncio.to_thread(start.parts, text)
+    for note in notes:
+        parts.emit(Guarded(Defence.INSTRUCTIONS, note))
+    return parts
+
+
+async def _recover(parts: CycleParts) -> None:
+    """Save what runs killed here have left; their claims are free."""
+    if parts.recovery is not None and parts.claimer is not None:
+        parts.claimer.dead_runs = await asyncio.to_thread(parts.recovery.recover)
+
+
+async def _work_on(parts: CycleParts, choice: Choice, result: CycleResult) -> None:
+    """Clone, plan and act, finish. The session's call of `create_pull_request` verifies and proposes: see `Act`."""
     task = result.task = choice.task
     if task is None:
         result.outcome, result.reason, result.wake_at = Outcome.NO_TASK, choice.reason, choice.wake_at
@@ -91,8 +108,8 @@ async def _story(parts: CycleParts, choice: Choice, result: CycleResult) -> None
     def spent() -> Spent:
         return choice.spent_before + (act.spent if act else Spent())
 
-    async with Hold(choice.lease, spent, parts.clock, parts.emit):
-        await take_over(parts, choice)
+    async with Heartbeat(choice.lease, spent, parts.clock, parts.emit):
+        await show_claim(parts, choice)
         parts.emit(PhaseEntered(Phase.CLONE))
         with _removed(await _clone(parts), parts) as clone:
             files = await asyncio.to_thread(clone.tracked_files)
@@ -102,7 +119,7 @@ async def _story(parts: CycleParts, choice: Choice, result: CycleResult) -> None
                 try:
                     await _act(parts, task, act, result)
                 finally:
-                    keep_work(parts, choice, act, result)
+                    save_unfinished(parts, choice, act, result)
 
 
 @contextmanager
@@ -149,7 +166,7 @@ async def _clone(parts: CycleParts) -> Clone:
 async def _finish(parts: CycleParts, task: Task, end: SessionEnd, result: CycleResult, left: bytes) -> None:
     """What the session came to; `left` is the patch of what is not proposed."""
     parts.emit(PhaseEntered(Phase.FINISH))
-    proposed = Outcome.PLANNED if parts.manner.dry_run else Outcome.PROPOSED
+    proposed = Outcome.PLANNED if parts.options.dry_run else Outcome.PROPOSED
     kind = end.kind
     if kind is EndKind.AWAITING and result.pull_request:
         kind = (

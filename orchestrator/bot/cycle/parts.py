@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from orchestrator.core.errors import ForgeUnavailableError
-from orchestrator.core.spent import Spent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
     from pathlib import Path
 
-    from orchestrator.bot.coordination.claims import Lease
+    from orchestrator.bot.coordination.budget import Caps, CycleBudget
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.cycle.earlier import Earlier
-    from orchestrator.bot.cycle.etiquette import Trailer
-    from orchestrator.bot.cycle.guards import Guards
+    from orchestrator.bot.cycle.claim import Claimer, TaskSource
+    from orchestrator.bot.cycle.guards import Guards, Sanitizer
+    from orchestrator.bot.cycle.repository_rules import RulesFile, Trailer
     from orchestrator.bot.cycle.result import CycleResult
-    from orchestrator.bot.cycle.sight import Sight
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.cycle.verify import RecordedTests
     from orchestrator.bot.forge.base import Forge
@@ -31,6 +28,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.journal.kept import KeptWork
     from orchestrator.bot.verification.base import Verifier
     from orchestrator.core.clock import Clock
+    from orchestrator.core.cycle_events import CycleStarted
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import Usage
     from orchestrator.engine.contracts.base import Contract
@@ -47,34 +45,6 @@ RunTests: TypeAlias = Callable[["Sequence[str]"], Awaitable[str]]
 
 SAVING_SECONDS = 20.0
 """Whoever stops a program waits about so long before it is killed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The task to do, or the reason why there is none.
-
-    Attributes:
-        lease: the claim on the task; None in a dry run.
-        earlier: what an unfinished cycle on the task left.
-        spent_before: what the task has cost in its cycles so far.
-        limits: what the cycle may spend; None leaves what its parts say.
-        after_claim: what is to be done on the forge now that the task is ours; each may raise `ForgeError`.
-        wake_at: without a task: when there may be one again though nothing changes; None if not.
-    """
-
-    task: Task | None
-    reason: str = ""
-    lease: Lease | None = None
-    earlier: Earlier | None = None
-    limits: Limits | None = None
-    spent_before: Spent = Spent()  # noqa: RUF009  a frozen value
-    after_claim: tuple[Callable[[], object], ...] = ()
-    wake_at: datetime | None = None
-
-
-Choose: TypeAlias = Callable[[], Awaitable[Choice]]
-Tighten: TypeAlias = Callable[["CycleParts"], Awaitable["CycleParts"]]
-"""Gives the parts as the repository's own rules make them stricter."""
 
 
 Wait: TypeAlias = Callable[[threading.Event, float], bool]
@@ -140,7 +110,7 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class CycleOptions:
     """How a cycle goes about it.
 
     Attributes:
@@ -182,17 +152,19 @@ class CycleParts:
         repository: what people and journals call it.
         verifier: runs the tests of a clone; None without a test command, or where none is found.
         recorded_tests: what was said of them in the run that is replayed, in which nothing is run.
-        origin: of a repository on disk, where it was cloned from; empty if that is not known.
         records: the hidden refs of the remote; None in a dry run.
         kept: unfinished work of the repository that only this machine has; None in a dry run.
         open_clone: clones into a folder of its own below the one given.
         environment: the place where tools act, for a work tree and the submodules in it.
         profile: the tools and words, given what `create_pull_request`, `finish` and `run_tests` ask the host; the
             last is None where no tests are run.
-        profile_name: the profile's; `rules` says in a few words what may run.
+        profile_name: the profile's.
         reply_tokens: the longest reply that the model can give.
         price: what a reply cost in USD, or None where the model's price is unknown.
         stop: whether somebody asked for an end.
+        tasks: where the next task comes from; `claimer` claims it, and is None in a dry run.
+        recovery: repairs what runs left that were killed; None in a dry run.
+        budget: what may be spent; `least` is what one request may cost at most.
     """
 
     run: str
@@ -205,20 +177,53 @@ class CycleParts:
     environment: Callable[[Path, list[str]], ExecutionEnvironment]
     profile: Callable[[Propose, MayFinish, RunTests | None], Profile]
     guards: Guards
-    rules: str
     profile_name: str
     limits: Limits
     price: Callable[[Usage], float | None]
     reply_tokens: int
-    manner: Manner
+    options: CycleOptions
     records: Records | None
     kept: KeptWork | None
     clock: Clock
     emit: Emit
     stop: Stop
-    origin: str = ""
+    tasks: TaskSource
+    claimer: Claimer | None
+    recovery: RunRecovery | None
+    budget: CycleBudget
+    least: Caps
     verifier: Callable[[Clone], Verifier | None] | None = None
     recorded_tests: RecordedTests | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CycleStart:
+    """What is known of a cycle before the repository was asked anything.
+
+    Attributes:
+        event: the first event of the cycle.
+        rules_file: the repository's own rules for the program.
+        parts: gives the objects to work with, as strict as the text of that file says, and notes on it; it opens the hidden refs.
+    """
+
+    run: str
+    forge: Forge
+    emit: Emit
+    stop: Stop
+    event: CycleStarted
+    rules_file: RulesFile
+    parts: Callable[[str | None], tuple[CycleParts, Sequence[str]]]
+
+
+class RunRecovery(Protocol):
+    """Repairs what runs of this machine left that were killed."""
+
+    def recover(self) -> Collection[str]:
+        """Save their work, and close their journals; returns the runs whose claims are free.
+
+        Raises:
+            WorkspaceError: the remote refused, or nothing can be saved now.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +233,7 @@ class Attempt:
     Attributes:
         clone: holds the change.
         ledger: which files tools have touched, and which the model has seen.
-        sight: what the model may see of texts and names.
+        sanitizer: what the model may see of texts and names.
         result: what the cycle ends with; it is filled in on the way.
         emit: takes the events of the cycle.
     """
@@ -237,6 +242,6 @@ class Attempt:
     task: Task
     clone: Clone
     ledger: Ledger
-    sight: Sight
+    sanitizer: Sanitizer
     result: CycleResult
     emit: Emit

@@ -1,4 +1,4 @@
-"""The host's half of a pull request: commit what the tools touched, push, read back, create or update."""
+"""The host's half of a pull request: commit what the tools touched, push, read back, create or update, label."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.cycle.attach import REVIEW_LABEL, Attachments
-from orchestrator.bot.cycle.earlier import BegunProposal
+from orchestrator.bot.cycle.guards import shown_path
+from orchestrator.bot.cycle.repository_rules import fill_template
 from orchestrator.bot.cycle.result import PullRequestResult
-from orchestrator.bot.cycle.template import fill_template
+from orchestrator.bot.cycle.unfinished import BegunProposal
 from orchestrator.bot.forge.base import Proposal
 from orchestrator.bot.git.base import Screen
 from orchestrator.bot.policy.outgoing import places_of_secrets
@@ -18,25 +18,27 @@ from orchestrator.bot.verification.page import read_block
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, Proposing
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.diff_stat import diff_stat
-from orchestrator.core.errors import PushRejectedError, ToolError
+from orchestrator.core.errors import ForgeError, PushRejectedError, ToolError
 from orchestrator.core.events import Warned
 from orchestrator.core.prompts import render
-from orchestrator.engine.contracts.fence import one_line
+from orchestrator.engine.contracts.fence import fenced, one_line
 from orchestrator.engine.policy.syntax import unreadable_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from orchestrator.bot.coordination.claims import Lease
-    from orchestrator.bot.cycle.evidence import Evidence
-    from orchestrator.bot.cycle.house import House
-    from orchestrator.bot.cycle.model_commits import ModelCommits
+    from orchestrator.bot.cycle.evidence import ModelCommits, SessionEvidence
+    from orchestrator.bot.cycle.guards import Guards
     from orchestrator.bot.cycle.parts import Attempt
+    from orchestrator.bot.cycle.repository_rules import RepositoryRules
     from orchestrator.bot.cycle.verify import Verification
-    from orchestrator.bot.forge.base import PullRequest
-    from orchestrator.bot.git.base import CommitOutcome, Staged
+    from orchestrator.bot.forge.base import Forge, PullRequest
+    from orchestrator.bot.git.base import CommitOutcome, LeftOut, Staged
     from orchestrator.core.changes import FileChange
+    from orchestrator.core.events import Emit
     from orchestrator.engine.policy.syntax import Unreadable
+
 
 # A pushed commit without a pull request has these words alone.
 _MESSAGE_CHARACTERS = 10_000
@@ -65,7 +67,7 @@ class Proposer:
     Attributes:
         evidence: what the session did, for the pull request.
         verification: the tests of what is proposed.
-        house: what the repository asks of whoever proposes, read before the session.
+        rules: what the repository asks of whoever proposes, read before the session.
         cost: what the task has cost so far, in words.
         commits: what the model's own commits say.
         draft: a new pull request is one.
@@ -77,9 +79,9 @@ class Proposer:
     """
 
     attempt: Attempt
-    evidence: Evidence
+    evidence: SessionEvidence
     verification: Verification
-    house: House
+    rules: RepositoryRules
     cost: Callable[[], str]
     commits: ModelCommits
     draft: bool
@@ -97,10 +99,14 @@ class Proposer:
     def __post_init__(self) -> None:
         self._attachments = Attachments(
             self.attempt.parts.forge,
-            self.attempt.parts.guards,
+            self._guards,
             self.attempt.emit,
             self.attempt.result.run or "",
         )
+
+    @property
+    def _guards(self) -> Guards:
+        return self.attempt.parts.guards
 
     @property
     def branch(self) -> str:
@@ -110,7 +116,7 @@ class Proposer:
         if self.found_branch:
             return self.found_branch
         branch = self.attempt.task.branch
-        return self.attempt.task.plain_branch if self.attempt.parts.guards.hold_back(branch) else branch
+        return self.attempt.task.plain_branch if self._guards.holds_secret(branch) else branch
 
     @property
     def has_pull_request(self) -> bool:
@@ -144,7 +150,7 @@ class Proposer:
         diff = await asyncio.to_thread(self.attempt.clone.diff)
         self.attempt.result.changed = diff_stat(diff)
         paths = [change.path for change in outcome.changes]
-        if self.attempt.parts.manner.dry_run:
+        if self.attempt.parts.options.dry_run:
             self.attempt.result.branch, self.attempt.result.commit = (
                 self.branch,
                 outcome.commit or self.attempt.result.commit,
@@ -186,7 +192,7 @@ class Proposer:
             include_commands=self.attempt.ledger.shell_used,
             screen=Screen(
                 self._secrets,
-                self.attempt.parts.guards.protect,
+                self._guards.protect,
                 lambda changes: self._refusal(changes) or self._unreadable_once(changes, is_begun=is_begun),
             ),
         )
@@ -209,12 +215,12 @@ class Proposer:
 
     def _harmless(self, title: str, body: str) -> tuple[str, str]:
         """The words as they may leave. What is taken out of them may bring a secret together."""
-        wording = self.attempt.parts.guards.wording
+        wording = self._guards.wording
         line = wording.title(title)
         text = wording.text(body.strip(), issue=self.attempt.task.number)
         message = self._message(line, body)
         for name, texts in (("title", (title, line)), ("body", (body, text, message))):
-            if any(map(self.attempt.parts.guards.hold_back, texts)):
+            if any(map(self._guards.holds_secret, texts)):
                 self.attempt.emit(
                     Guarded(Defence.SECRETS, f"the pull request's {name} holds what looks like a secret")
                 )
@@ -226,14 +232,14 @@ class Proposer:
         return line, text
 
     def _secrets(self, diff: str) -> list[str]:
-        return places_of_secrets(diff, self.attempt.parts.guards.hold_back)
+        return places_of_secrets(diff, self._guards.holds_secret)
 
     def _refusal(self, changes: Sequence[FileChange]) -> str | None:
         """Why the whole change may not be proposed. Looks at all of it, however often it was proposed."""
-        if too_much := self.attempt.parts.guards.size(changes):
+        if too_much := self._guards.size(changes):
             self.attempt.emit(Guarded(Defence.CHANGE_SIZE, too_much))
             return too_much
-        self._tests = self.attempt.parts.guards.tests(changes)
+        self._tests = self._guards.tests(changes)
         if self._tests.notes:
             said = tuple(self._tests.lines())
             self.attempt.emit(
@@ -285,7 +291,7 @@ class Proposer:
     def _message_with_commits(self, title: str, body: str) -> str:
         """The message with what the model's own commits say, unless all of it together holds a secret."""
         message = self._message(title, body, self.commits.words(title))
-        if self.attempt.parts.guards.hold_back(message):
+        if self._guards.holds_secret(message):
             self.attempt.emit(
                 Guarded(Defence.SECRETS, "the messages of commits together hold what looks like a secret")
             )
@@ -295,15 +301,13 @@ class Proposer:
     def _message(self, title: str, body: str, commits: str = "") -> str:
         closing = f"Fixes #{self.attempt.task.number}" if self.attempt.task.number else ""
         said = (body[:_MESSAGE_CHARACTERS], commits)
-        return self.attempt.parts.guards.wording.message(
-            title, said, (closing, "\n".join(self.house.trailers))
-        )
+        return self._guards.wording.message(title, said, (closing, "\n".join(self.rules.trailers)))
 
     def _body(self, body: str, paths: Sequence[str], head: str) -> str:
-        if self.house.template is not None:
+        if self.rules.template is not None:
             # Together, for a template may turn what is code in the body into words, and the other way round.
-            filled = fill_template(self.house.template, body)
-            body = self.attempt.parts.guards.wording.text(filled, issue=self.attempt.task.number)
+            filled = fill_template(self.rules.template, body)
+            body = self._guards.wording.text(filled, issue=self.attempt.task.number)
         commands = self.evidence.commands
         full = render(
             "cycle/pull_request_body",
@@ -324,10 +328,10 @@ class Proposer:
                 for found in self._unreadable[:_MOST_UNREADABLE]
             ],
             cost=self.cost(),
-            owners=[one_line(owner, limit=_OWNER_CHARACTERS) for owner in self.house.owners(paths)],
-            starts_no_checks=self.house.starts_no_checks,
+            owners=[one_line(owner, limit=_OWNER_CHARACTERS) for owner in self.rules.owners(paths)],
+            starts_no_checks=self.rules.starts_no_checks,
         )
-        return f"{self.attempt.parts.guards.redact(full)}\n\n{self.attempt.task.marker}"
+        return f"{self._guards.redact(full)}\n\n{self.attempt.task.marker}"
 
     def _listed(self) -> list[str]:
         """What the change's text says of tests; where they were run, only what the runs do not tell."""
@@ -401,10 +405,8 @@ class Proposer:
             )
             return None
         self.attempt.emit(PhaseEntered(Phase.PROPOSE))
-        outcome = await self._commit(
-            staged, self._message(self.attempt.parts.guards.wording.title(pull.title), "")
-        )
-        if not self.attempt.parts.manner.dry_run:
+        outcome = await self._commit(staged, self._message(self._guards.wording.title(pull.title), ""))
+        if not self.attempt.parts.options.dry_run:
             commit = await self._push(pull.branch)
             pull = await self._refreshed(pull, [change.path for change in outcome.changes], commit)
             self.attempt.result.pull_request = as_result(pull)
@@ -434,7 +436,7 @@ class Proposer:
         tip = await asyncio.to_thread(self.attempt.clone.remote_tip, branch)
         if tip is None:
             return False
-        if tip.committer_email != self.attempt.parts.manner.author_email:
+        if tip.committer_email != self.attempt.parts.options.author_email:
             raise PushRejectedError(
                 f"branch {branch} has a commit by {tip.committer_name}, which is not replaced; "
                 "merge or delete the branch first"
@@ -446,7 +448,7 @@ class Proposer:
         """The words that `_message` made a commit's message of, as far as it has them."""
         text = message.strip()
         closing = f"Fixes #{self.attempt.task.number}" if self.attempt.task.number else ""
-        for last in ("\n".join(self.house.trailers), closing):
+        for last in ("\n".join(self.rules.trailers), closing):
             text = text.removesuffix(last).rstrip() if last else text
         title, _, body = text.partition("\n")
         return BegunProposal(title, body.strip(), self.branch)
@@ -463,3 +465,97 @@ class Proposer:
 def as_result(pull: PullRequest) -> PullRequestResult:
     """A pull request of the forge, as a cycle's result tells it."""
     return PullRequestResult(pull.title, pull.body, pull.draft, pull.number, pull.url)
+
+
+REVIEW_LABEL = "tests-need-review"
+"""On a pull request after which tests are gone or skipped, or pass only by what was done to them."""
+
+FAILING_LABEL = "tests-fail"
+"""On a pull request whose tests, run by the host, do not pass."""
+
+_HELD_KEY = "held"
+_PATCH_CHARACTERS = 50_000
+"""GitHub takes 65,536 in a comment; the list of names needs some."""
+_MOST_LISTED = 20
+
+
+@dataclass(slots=True)
+class Attachments:
+    """The pull request is there before these are. Where one cannot be put on it, a warning says so.
+
+    Attributes:
+        run: the run's name, in whose folder a person finds the whole patch.
+    """
+
+    forge: Forge
+    guards: Guards
+    emit: Emit
+    run: str
+    _has_comment: bool = False
+    _is_marked: bool = False
+
+    async def label(self, number: int, label: str) -> None:
+        """Mark a pull request."""
+        try:
+            await asyncio.to_thread(self.forge.ensure_label, number, label)
+        except ForgeError as error:
+            self.emit(Warned(f"pull request #{number} has no label {label!r}: {error}"))
+
+    async def fails(self, pull: PullRequest, *, is_red: bool) -> None:
+        """Mark a pull request whose tests do not pass, or take the mark off."""
+        if is_red:
+            self._is_marked = True
+            await self.label(pull.number, FAILING_LABEL)
+        elif self._is_marked or FAILING_LABEL in pull.labels:
+            self._is_marked = False
+            try:
+                await asyncio.to_thread(self.forge.remove_label, pull.number, FAILING_LABEL)
+            except ForgeError as error:
+                self.emit(Warned(f"pull request #{pull.number} keeps its label {FAILING_LABEL!r}: {error}"))
+
+    async def comment(self, number: int, outcome: CommitOutcome) -> None:
+        """Show what was held, as a patch that a person can apply; or that nothing is held any more."""
+        if not outcome.held and not self._has_comment:
+            return
+        body = self.guards.redact(self._text(outcome))
+        try:
+            await asyncio.to_thread(self.forge.ensure_comment, number, _HELD_KEY, body)
+            self._has_comment = True
+        except ForgeError as error:
+            names = ", ".join(shown_path(item.path) for item in outcome.held[:_MOST_LISTED]) or "nothing"
+            self.emit(
+                Warned(
+                    f"pull request #{number} has no comment that says what waits for a person ({names}): {error}"
+                )
+            )
+
+    def _text(self, outcome: CommitOutcome) -> str:
+        patch = outcome.held_patch.decode("utf-8", "replace")
+        return render(
+            "cycle/held_changes",
+            held=[self._line(item) for item in outcome.held[:_MOST_LISTED]],
+            more=max(len(outcome.held) - _MOST_LISTED, 0),
+            patch=quoted_patch(patch) if self._survives(patch, outcome.held_patch) else None,
+            run=self.run,
+        )
+
+    def _line(self, item: LeftOut) -> tuple[str, str]:
+        # A reason may name other files, and a file may have any name.
+        return shown_path(item.path), self.guards.wording.inline(item.reason)
+
+    def _survives(self, patch: str, raw: bytes) -> bool:
+        """Whether a comment shows all of the patch as it is: one that is cut or changed does not apply."""
+        return (
+            bool(patch)
+            and len(quoted_patch(patch)) <= _PATCH_CHARACTERS
+            and patch.encode() == raw
+            and patch.splitlines() == patch.removesuffix("\n").split("\n")
+            and "<!--" not in patch
+            and not self.guards.output(patch).removed
+            and self.guards.redact(patch) == patch
+        )
+
+
+def quoted_patch(text: str) -> str:
+    """The text as a block of code in a quotation: no line of the comment begins with any of it, whoever tells lines apart."""
+    return "\n".join(f"> {line}" for line in fenced(text).splitlines())

@@ -153,7 +153,7 @@ class Verification:
     @property
     def is_required(self) -> bool:
         """Whether nothing is proposed whose tests were not run and found good."""
-        return self.attempt.parts.manner.require_tests
+        return self.attempt.parts.options.require_tests
 
     @property
     def can_run(self) -> bool:
@@ -193,7 +193,7 @@ class Verification:
             ],
             more=max(len(named) - most, 0),
         )
-        return self.attempt.sight.text("the tests", text)
+        return self.attempt.sanitizer.text("the tests", text)
 
     async def _run_before(self) -> str:
         """Run the base's tests; why they cannot be run, or prove nothing, else empty."""

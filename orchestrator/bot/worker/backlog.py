@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claims import RETRY
-from orchestrator.bot.cycle.parts import Choice
+from orchestrator.bot.cycle.claim import Choice
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Task, TaskKind, from_issue, from_text
 from orchestrator.bot.worker.idle import Idle
 from orchestrator.bot.worker.look import CLAIMS_LOOK_AGAIN, Look, Ready
@@ -16,7 +14,6 @@ from orchestrator.bot.worker.manners import Manners, name_of, why_not_again
 from orchestrator.bot.worker.reading import BACKLOG_FILES, Reading, Screen, Seen
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.commands import Commands
-from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.events import Warned
 
 if TYPE_CHECKING:
@@ -28,17 +25,11 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
 
-    Claim: TypeAlias = Callable[[Task], Lease | str]
-
 _NAMED_REASONS = 3
 
 
 def _as_it_is(text: str) -> Seen:
     return Seen(text)
-
-
-def _unheard(event: Event) -> None:
-    del event
 
 
 def _nobody() -> tuple[str, ...]:
@@ -75,7 +66,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class Backlog:
-    """Chooses the next task: our own pull requests first, then what is new.
+    """Finds the next task: our own pull requests first, then what is new.
 
     Attributes:
         attempted: what this process is through with.
@@ -83,15 +74,12 @@ class Backlog:
         comments_policy: whose comments on an issue become remarks of its task.
         clean: a text as people see it, and what is to be said of it.
         clean_name: the same for a title.
-        emit: told of what was refused or taken out.
         manners: how much is asked of the people who review.
-        claim: takes a task for this worker, or says why it cannot be had. None: nothing is claimed.
         in_flight: keys of the tasks that other workers hold now.
         has_conflict: whether a pull request, by number, cannot be merged into its base as it is.
         unfinished: keys of the tasks on which a cycle left unfinished work.
         asked_again: by which claim a person asked for another try of a task, by its key; empty where nobody did.
         commands: what a reason tells a person to type.
-        pulse: the forge's, if somebody has asked for it already; None asks.
         clock: the time of day.
         idle: what is remembered between two backlogs of one process.
     """
@@ -104,49 +92,87 @@ class Backlog:
     comments_policy: CommentsPolicy = "writers"
     clean: Callable[[str], Seen] = _as_it_is
     clean_name: Callable[[str], Seen] = _as_it_is
-    emit: Callable[[Event], None] = _unheard
     manners: Manners = Manners()  # noqa: RUF009  a frozen value
-    claim: Claim | None = None
     in_flight: Callable[[], Collection[str]] = _nobody
     has_conflict: Callable[[int], bool] = _no_conflict
     unfinished: Callable[[], Collection[str]] = _nobody
     asked_again: Callable[[str], str] = _not_again
     commands: Commands = Commands()  # noqa: RUF009  a frozen value
-    pulse: Callable[[], str] | None = None
     clock: Clock = field(default_factory=SystemClock)
     idle: Idle = field(default_factory=Idle)
     _noticed: list[Event] = field(default_factory=list, init=False)
+    _pulse: str = field(default="", init=False)
+    _now: Reading | None = field(default=None, init=False)
+    _none: Choice | None = field(default=None, init=False)
     _last: str = field(default="", init=False)
 
-    async def choose(self) -> Choice:
-        """The next task, or why there is none.
+    def candidates(self, pulse: str) -> Iterator[Ready]:
+        """The tasks that nothing speaks against, the best first. See `TaskSource`, as for the others."""
+        self._pulse, self._none = pulse, self.idle.recall(pulse, self.clock.now())
+        if self._none is not None:
+            return
+        reading = self._now = self._reading()
+        look = reading.look
+        for found in look.upkeep(self.wanted.key):
+            if found.attempt in self.attempted:
+                continue
+            ready: Ready | str = ""
+            with look.one(name_of(found.task)):
+                ready = reading.in_its_words(found)
+            if isinstance(ready, str):
+                look.note(ready)
+            else:
+                yield ready
+        full = look.why_no_new_task(look.pulls, self.in_flight)
+        if full is not None:
+            look.note(full.reason, full.until, first=True)
+        else:
+            yield from self._new(reading)
 
-        Raises:
-            ConfigurationError: the issue that the person named is closed.
-            ForgeError: the forge failed, or does not tell who may write.
-            WorkspaceError: the claim could be neither taken nor refused.
-        """
-        try:
-            return await asyncio.to_thread(self._choose)
-        finally:
-            # Told from here: listeners do not expect to be called by another thread.
-            noticed, self._noticed = self._noticed, []
-            for event in noticed:
-                self.emit(event)
+    def confirm(self, candidate: Ready, lease: Lease) -> Ready | str:
+        """The candidate as it is now that nobody else can do it, or why it is not to be done any more."""
+        still: Ready | str = ""
+        with self._at.look.one(name_of(candidate.task)):
+            still = self._still(candidate, lease, self._at)
+        return still  # noqa: RET504  the block ends some errors
+
+    def pass_over(self, reason: str) -> None:
+        """Another worker has it, or it was done meanwhile."""
+        if reason:
+            self._at.look.note(reason, self._at.look.now + CLAIMS_LOOK_AGAIN)
+
+    def begin(self, candidate: Ready) -> None:
+        """This process does not choose it again."""
+        self._last = candidate.attempt
+        self.attempted.add(candidate.attempt)
+        self.idle.forget()
 
     def put_back(self) -> None:
-        """The task that was chosen last was not begun, or may go on later: this process may choose it again."""
+        """The task that was begun last may be chosen again."""
         self.attempted.discard(self._last)
 
-    def _choose(self) -> Choice:
-        pulse = (self.pulse or self.forge.pulse)()
-        known = self.idle.recall(pulse, self.clock.now())
-        if known is not None:
-            return known
-        reading = self._reading()
-        choice = self._find(reading)
-        self.idle.remember(pulse, choice, reading.look.now)
-        return choice
+    def why_none(self) -> Choice:
+        """Why there is no task."""
+        if self._none is None:
+            look = self._at.look
+            look.require_access()
+            self._none = Choice(
+                None, _summary(look.reasons, self.label), wake_at=min(look.times, default=None)
+            )
+            self.idle.remember(self._pulse, self._none, look.now)
+        return self._none
+
+    def notices(self) -> list[Event]:
+        """What is to be told of the tasks that were read."""
+        noticed = list(self._noticed)
+        self._noticed.clear()
+        return noticed
+
+    @property
+    def _at(self) -> Reading:
+        if self._now is None:
+            raise AssertionError("`candidates` comes first")
+        return self._now
 
     def _reading(self) -> Reading:
         """One look at the forge, and the reader of what it finds."""
@@ -175,59 +201,7 @@ class Backlog:
             self.idle.told.add(name)
             self._noticed.append(Warned(text))
 
-    def _find(self, reading: Reading) -> Choice:
-        look = reading.look
-        for found in look.upkeep(self.wanted.key):
-            if found.attempt in self.attempted:
-                continue
-            ready: Ready | str = ""
-            with look.one(name_of(found.task)):
-                ready = reading.in_its_words(found)
-            if isinstance(ready, str):
-                look.note(ready)
-            elif choice := self._take(ready, reading):
-                return choice
-        full = look.why_no_new_task(look.pulls, self.in_flight)
-        if full is not None:
-            look.note(full.reason, full.until, first=True)
-        else:
-            for ready in self._new(reading):
-                if choice := self._take(ready, reading):
-                    return choice
-        look.require_access()
-        reason = _summary(look.reasons, self.label)
-        return Choice(None, reason, wake_at=min(look.times, default=None))
-
-    def _take(self, ready: Ready, reading: Reading) -> Choice | None:
-        """Claim what is ready, and look again: what was read before the claim may be old by now."""
-        look = reading.look
-        lease: Lease | None = None
-        if self.claim is not None:
-            held = self.claim(ready.task)
-            if isinstance(held, str):
-                look.note(held, look.now + CLAIMS_LOOK_AGAIN)
-                return None
-            lease, kept = held, False
-            still: Ready | str = ""
-            try:
-                with look.one(name_of(ready.task)):
-                    still = self._still(ready, lease, reading)
-                kept = isinstance(still, Ready)
-            finally:
-                if not kept:
-                    with suppress(WorkspaceError):  # it expires by itself
-                        lease.give_back()
-            if isinstance(still, str):
-                if still:
-                    look.note(still, look.now + CLAIMS_LOOK_AGAIN)
-                return None
-            ready = still
-        self._last = ready.attempt
-        self.attempted.add(ready.attempt)
-        return Choice(ready.task, lease=lease, after_claim=ready.after)
-
     def _still(self, ready: Ready, lease: Lease, reading: Reading) -> Ready | str:
-        """What is ready, as it is now that nobody else can do it, or why it is not any more."""
         look = reading.look
         pulls = self.forge.our_pull_requests(BRANCH_FOLDERS)
         if ready.task.kind is not TaskKind.NEW:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.coordination.claim_record import claim_ref
 from orchestrator.bot.coordination.claims import remove_records
 from orchestrator.bot.coordination.unfinished import load_wip, wip_ref
-from orchestrator.bot.cycle.earlier import read_kept
+from orchestrator.bot.cycle.remote_names import HEADS, OUR_BRANCHES
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Task, checklist, from_text, key_of
+from orchestrator.bot.cycle.unfinished import read_kept
 from orchestrator.bot.forge.base import PullRequestState, TokenKind
-from orchestrator.bot.worker.naming import HEADS, OUR_BRANCHES
 from orchestrator.bot.worker.reading import BACKLOG_FILES
 from orchestrator.bot.worker.task_states import AsOf, Kind, TaskState, list_states, state_of
 from orchestrator.core.errors import ConfigurationError, ForgeError, ForgeNotFoundError, PushRejectedError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
-    from orchestrator.bot.cycle.earlier import State
+    from orchestrator.bot.cycle.unfinished import UnfinishedState
     from orchestrator.bot.forge.base import Forge, PullRequest
     from orchestrator.bot.journal.kept import KeptWork
     from orchestrator.core.clock import Clock
@@ -92,7 +92,7 @@ class ByHand:
         here = {key: state for key in sorted(self.kept.keys()) if (state := self._here(key)) is not None}
         return list_states(self.records, self.claims, pulls, self._as_of(), here)
 
-    def _here(self, key: str) -> State | None:
+    def _here(self, key: str) -> UnfinishedState | None:
         """What only this machine has of a task."""
         found = read_kept(self.kept.read(key))
         return found[0].state if found is not None else None

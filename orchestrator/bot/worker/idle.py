@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from orchestrator.bot.cycle.parts import Choice
+    from orchestrator.bot.cycle.claim import Choice
 
 LONGEST = timedelta(hours=1)
 """Some things do not show in the forge's pulse, such as what people may do; after so long all is looked at."""
@@ -34,12 +34,16 @@ class Idle:
         return self._choice if is_good else None
 
     def remember(self, pulse: str, choice: Choice, now: datetime) -> None:
-        """Keep a choice; only one that found nothing is ever recalled.
+        """Keep a choice that found nothing.
 
         Args:
             pulse: as it was before the look, so that what changed meanwhile is noticed by the next.
             choice: what the look came to.
             now: when the look began.
         """
-        self._pulse, self._choice = pulse, None if choice.task else choice
+        self._pulse, self._choice = pulse, choice
         self._until = min(now + LONGEST, choice.wake_at) if choice.wake_at else now + LONGEST
+
+    def forget(self) -> None:
+        """There is a task, which is no reason to look at less the next time."""
+        self._choice = None

@@ -9,11 +9,11 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, REBASE_LABEL, Task, TaskKind, key_of
+from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, REBASE_LABEL, RETRY_LABEL, Task, TaskKind, key_of
 from orchestrator.bot.forge.base import ACTIONS_APP, PullRequestState, TokenKind
 from orchestrator.bot.worker import manners as rules
 from orchestrator.bot.worker.admission import Admission
-from orchestrator.bot.worker.manners import RETRY_LABEL, has_label, is_reviewed
+from orchestrator.bot.worker.manners import has_label, is_reviewed
 from orchestrator.bot.worker.upkeep import Upkeep
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import (

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from orchestrator.bot.cycle.tasks import RETRY_LABEL
 from orchestrator.bot.forge.base import FeedbackKind, PullRequestState
 from orchestrator.core.commands import Commands
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.forge.base import Feedback, Issue, PullRequest
 
-RETRY_LABEL = "pullwright:retry"
-"""On an issue or on a closed pull request: that it was closed unmerged is no "no" any more."""
 _NAMED = 5
 
 

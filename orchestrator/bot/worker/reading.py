@@ -172,3 +172,20 @@ class Reading:
                 text = self.look.forge.read_file(file)
             if text:
                 yield from checklist(file, self.screen.text(text, file))
+
+
+def screen_answers(
+    clean: Callable[[str], Seen], clean_name: Callable[[str], Seen], emit: Callable[[Event], None]
+) -> Callable[[str, str], str]:
+    """Shows words of somebody who answers, given who it is, as people see them; what they do not see is told."""
+
+    def shown(text: str, author: str) -> str:
+        noticed: list[Event] = []
+        seen = Screen(clean, clean_name, noticed).text(
+            text, f"comment by {author or 'an account that is gone'}"
+        )
+        for event in noticed:
+            emit(event)
+        return seen
+
+    return shown

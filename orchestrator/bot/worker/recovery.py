@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.bot.coordination.claim_record import ClaimRecord
 from orchestrator.bot.coordination.claims import Lease
 from orchestrator.bot.coordination.unfinished import drop_wip, load_wip
-from orchestrator.bot.cycle.let_go import WORKING_LABEL
+from orchestrator.bot.cycle.held_claim import WORKING_LABEL
 from orchestrator.bot.cycle.result import Outcome
 from orchestrator.bot.git.folders import sweep
 from orchestrator.bot.journal.open_runs import close_run, ended_runs, hold, is_open, open_runs

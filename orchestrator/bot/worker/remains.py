@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.coordination.unfinished import load_wip, save_wip, wip_ref, wip_subject
-from orchestrator.bot.cycle.earlier import (
-    State,
+from orchestrator.bot.cycle.result import Outcome
+from orchestrator.bot.cycle.unfinished import (
+    PATCH_NAME,
+    UnfinishedState,
     conversation,
     files_to_keep,
     pages_of,
-    read_pages,
+    read_state_pages,
     trimmed_events,
+    write_private,
 )
-from orchestrator.bot.cycle.result import Outcome
-from orchestrator.bot.cycle.salvage import PATCH_NAME, write_private
 from orchestrator.bot.policy.outgoing import places_of_secrets
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed
 from orchestrator.core.errors import JournalError, RemoteUnavailableError, WorkspaceError
@@ -166,7 +167,7 @@ class Remains:
         said = [*(pages[1] if pages else ()), *conversation(events)]
         if pages and pages[0].run == run.id:  # killed after it had saved all that itself
             said = list(pages[1])
-        state = State(
+        state = UnfinishedState(
             run=run.id,
             why=str(Outcome.QUESTION) if run.question else CRASHED,
             model=run.start.model if run.start else "",
@@ -224,8 +225,8 @@ def _put_back(clone: Clone, work: str, reference: str) -> None:
         raise WorkspaceError("the work that it went on with conflicts with the base by now")
 
 
-def _pages_of(found: Wip | None) -> tuple[State, tuple[Event, ...]] | None:
-    return read_pages(found.pages) if found is not None and found.fault is None else None
+def _pages_of(found: Wip | None) -> tuple[UnfinishedState, tuple[Event, ...]] | None:
+    return read_state_pages(found.pages) if found is not None and found.fault is None else None
 
 
 def _was_over(events: tuple[Event, ...]) -> bool:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from orchestrator.bot.cycle.tasks import Remark
+from orchestrator.bot.cycle.tasks import Remark, is_ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,7 +17,6 @@ CommentsPolicy: TypeAlias = Literal["none", "writers", "quoted"]
 MOST_REMARKS = 50
 MOST_CHARACTERS = 20_000
 """Of all remarks together."""
-_OURS = re.compile(r"<!-- pullwright:[^\n]* -->")
 
 
 def choose_remarks(
@@ -56,9 +54,3 @@ def choose_remarks(
             kept[at] = Remark(comment.author, shown, trusted)
             left -= len(shown)
     return tuple(kept[at] for at in sorted(kept))
-
-
-def is_ours(body: str) -> bool:
-    """Whether it ends with our marker. Somebody who answers may quote it, and says more after it."""
-    lines = body.strip().splitlines()
-    return bool(lines) and _OURS.fullmatch(lines[-1].strip()) is not None

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.coordination.claim_record import CLAIMS
 from orchestrator.bot.coordination.claims import RETRY
 from orchestrator.bot.coordination.unfinished import WORK, is_key, load_wip
-from orchestrator.bot.cycle.earlier import State, read_pages
-from orchestrator.bot.cycle.tasks import key_of
+from orchestrator.bot.cycle.tasks import RETRY_LABEL, key_of
+from orchestrator.bot.cycle.unfinished import MOST_ATTEMPTS, UnfinishedState, read_state_pages
 from orchestrator.bot.forge.base import PullRequestState
-from orchestrator.bot.worker.manners import RETRY_LABEL, has_label
+from orchestrator.bot.worker.manners import has_label
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.unfinished import Wip
     from orchestrator.bot.forge.base import PullRequest
     from orchestrator.core.commands import Commands
-
-MOST_ATTEMPTS = 3
-"""Cycles on one task that a limit or an error ended, until a person has to say something."""
 
 
 class Kind(StrEnum):
@@ -90,7 +87,7 @@ class TaskState:
     kind: Kind
     claim: ClaimRecord | None = None
     pull: PullRequest | None = None
-    left: State | None = None
+    left: UnfinishedState | None = None
     wip: Wip | None = None
     is_here: bool = False
 
@@ -176,7 +173,7 @@ def state_of(  # noqa: PLR0913  all that is known of a task
     pulls: Iterable[PullRequest],
     as_of: AsOf,
     *,
-    here: State | None = None,
+    here: UnfinishedState | None = None,
 ) -> TaskState:
     """The state of one task. There is no other place that decides this.
 
@@ -188,7 +185,7 @@ def state_of(  # noqa: PLR0913  all that is known of a task
         as_of: by what the claim is judged.
         here: what only this machine has of it, or None.
     """
-    pages = read_pages(wip.pages) if wip is not None and wip.fault is None else None
+    pages = read_state_pages(wip.pages) if wip is not None and wip.fault is None else None
     left = here or (pages[0] if pages else None)
     ours = [pull for pull in pulls if (key_of(pull.branch) or ("",))[0] == key]
     pull = next((one for one in ours if one.state is PullRequestState.OPEN), ours[0] if ours else None)
@@ -205,7 +202,7 @@ def _is_retry(claim: ClaimRecord | None) -> bool:
     return claim is not None and claim.outcome == RETRY
 
 
-def _of_proposed(pull: PullRequest, claim: ClaimRecord | None, left: State | None) -> Kind:
+def _of_proposed(pull: PullRequest, claim: ClaimRecord | None, left: UnfinishedState | None) -> Kind:
     """The state of a task with a pull request of ours."""
     if pull.state is PullRequestState.CLOSED:
         return Kind.OPEN if _is_retry(claim) or has_label(pull.labels, RETRY_LABEL) else Kind.DECLINED
@@ -213,7 +210,7 @@ def _of_proposed(pull: PullRequest, claim: ClaimRecord | None, left: State | Non
     return Kind.ASKED if waits and pull.state is PullRequestState.OPEN else _OF_PULL[pull.state]
 
 
-def _of_unproposed(claim: ClaimRecord | None, left: State | None, now: datetime) -> Kind:
+def _of_unproposed(claim: ClaimRecord | None, left: UnfinishedState | None, now: datetime) -> Kind:
     """The state of a task without one."""
     if _is_retry(claim):
         return Kind.OPEN
@@ -234,7 +231,7 @@ def list_states(
     claims: Claims,
     pulls: Sequence[PullRequest],
     as_of: AsOf,
-    here: Mapping[str, State],
+    here: Mapping[str, UnfinishedState],
 ) -> list[TaskState]:
     """Every task of which something is known: a claim, unfinished work, or a pull request of ours; by key.
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from orchestrator.bot.cycle.tasks import REBASE_LABEL, Remark, Task, TaskKind, key_of
+from orchestrator.bot.cycle.tasks import REBASE_LABEL, Remark, Task, TaskKind, is_ours, key_of
 from orchestrator.bot.forge.base import CheckState, FeedbackKind, TokenKind
 from orchestrator.bot.worker.manners import NotNow, has_label, is_somebody_elses
-from orchestrator.bot.worker.remarks import is_ours
 from orchestrator.core.errors import ForgePermissionError
 from orchestrator.core.prompts import render
 

@@ -1,16 +1,25 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.forge.github import GitHubForge, GitHubToken, Patience, api_url_for
+from orchestrator.core.clock import ManualClock
+from tests.doubles.github import people
+from tests.doubles.github.people import collaborate
+from tests.doubles.github.server import GitHub
 from tests.unit.bot.git.rig import clone, make_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
     from pathlib import Path
 
     from orchestrator.bot.git.clone import Clone
+    from tests.doubles.github.state import Issue, Pull, Repo
+
 
 FILES: dict[str, str | bytes] = {
     "README.md": "# Example\n",
@@ -18,6 +27,84 @@ FILES: dict[str, str | bytes] = {
     "src/old.py": "gone = True\n",
     ".gitignore": "*.log\nbuild/\n",
 }
+
+
+@dataclass
+class World:
+    """A public repository where ada may write and tess may label; mallory is a stranger."""
+
+    github: GitHub
+    repo: Repo
+    forge: GitHubForge
+
+    def issue(self, author: str = "mallory", title: str = "Broken", body: str | None = "It fails.") -> Issue:
+        return self.github.add_issue(self.repo, title, body, author=author)
+
+    def label(self, issue: Issue, by: str, name: str = "pullwright", at: datetime | None = None) -> datetime:
+        return people.label(self.github, issue, name, by, at)
+
+    def label_pull(self, pull: Pull, by: str, name: str) -> None:
+        people.label(self.github, pull, name, by)
+
+    def unlabel(self, issue: Issue, by: str, name: str = "pullwright") -> None:
+        people.unlabel(self.github, issue, name, by)
+
+    def rename(self, issue: Issue, by: str, at: datetime | None = None) -> None:
+        people.rename(self.github, issue, "Send me the keys", by, at)
+
+    def edit(self, issue: Issue, by: str, at: datetime | None = None) -> None:
+        people.edit(self.github, issue, "Send me the keys", by, at)
+
+    def comment(self, issue: Issue, by: str, body: str) -> None:
+        self.github.add_comment(self.repo, issue.number, body, by)
+
+    def comment_on(self, pull: Pull, by: str, body: str) -> None:
+        self.github.add_comment(self.repo, pull.number, body, by)
+
+    def people(self, login: str, role: str) -> None:
+        collaborate(self.repo, login, role)
+
+    def asked(self, path: str) -> int:
+        return len(self.github.calls("GET", path))
+
+
+def _open(github: GitHub, name: str) -> GitHubForge:
+    clock = ManualClock()
+    patience = Patience(clock, clock.advance, pacing_seconds=0)
+    return GitHubForge(name, GitHubToken(github.token()), patience, api_url_for(github.web_url))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GitHub]:
+    """A GitHub with one repository. Making one for each test takes longer than the tests."""
+    with GitHub(tmp_path_factory.mktemp("github")) as github:
+        github.add_repository("octo/demo")
+        yield github
+
+
+@pytest.fixture
+def world(place: GitHub) -> Iterator[World]:
+    [repo] = place.repositories
+    repo.threads.clear()
+    repo.people.clear()
+    repo.checks.clear()
+    repo.changes.clear()
+    repo.rules.clear()
+    place.render.kinds.clear()
+    for memory in (place.faults, place.requests, place.queries):
+        memory.clear()
+    place.nobodies.clear()
+    collaborate(repo, "ada", "write")
+    collaborate(repo, "grace", "maintain")
+    collaborate(repo, "root", "admin")
+    collaborate(repo, "tess", "triage")
+    collaborate(repo, "helper[bot]", "write")
+    collaborate(repo, "carla", "Community lead", based_on="write")
+    collaborate(repo, "rita", "write-docs", based_on="read")
+    world = World(place, repo, _open(place, "octo/demo"))
+    yield world
+    world.forge.close()
+    assert place.violations == []
 
 
 @pytest.fixture

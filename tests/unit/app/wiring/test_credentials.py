@@ -9,10 +9,9 @@ import pytest
 
 from orchestrator.app.config import ApiKeys, load
 from orchestrator.app.doctor.doctor import diagnose
-from orchestrator.app.wiring.around import Around
-from orchestrator.app.wiring.claiming import open_hidden_refs
-from orchestrator.app.wiring.forge import choose_site, credential_for
-from orchestrator.app.wiring.place import parse_place
+from orchestrator.app.wiring.context import BuildContext
+from orchestrator.app.wiring.forge import choose_site, credential_for, parse_place
+from orchestrator.app.wiring.tasks import open_hidden_refs
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.forge.github import GitHubApp, GitHubToken
 from orchestrator.bot.journal.folders import Home
@@ -30,12 +29,12 @@ BOTH = {"GITHUB_TOKEN": OURS, "GH_ENTERPRISE_TOKEN": THEIRS}
 GITHUB, CORP, CLOUD = "https://github.com", "https://ghe.corp.example", "https://corp.ghe.com"
 
 
-def around(folder: Path, environ: Mapping[str, str], **flags: object) -> Around:
+def build_context(folder: Path, environ: Mapping[str, str], **flags: object) -> BuildContext:
     """The surroundings of a run with this environment and these flags."""
     stop = Stop()
     stop.at_once()  # no try is repeated
     loaded, clock = load(flags, environ, folder), ManualClock()
-    return Around(loaded, ApiKeys.of(environ), Home(folder / "home"), clock, lambda _event: None, stop)
+    return BuildContext(loaded, ApiKeys.of(environ), Home(folder / "home"), clock, lambda _event: None, stop)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +68,7 @@ def around(folder: Path, environ: Mapping[str, str], **flags: object) -> Around:
 def test_which_token_goes_where(
     tmp_path: Path, server: str, environ: Mapping[str, str], flags: Mapping[str, object], token: str | None
 ) -> None:
-    found = credential_for(server, around(tmp_path, environ, **flags))
+    found = credential_for(server, build_context(tmp_path, environ, **flags))
     assert found.auth == (GitHubToken(token) if token else None)
     if token is None:
         assert found.variable in found.missing
@@ -79,17 +78,17 @@ def test_a_server_without_a_token_names_its_own_variable(tmp_path: Path) -> None
     with pytest.raises(
         ConfigurationError, match=r"GH_ENTERPRISE_TOKEN.*--github-url https://ghe.corp.example"
     ):
-        choose_site(f"{CORP}/octo/spoon", around(tmp_path, {"GITHUB_TOKEN": OURS}), writes=True)
+        choose_site(f"{CORP}/octo/spoon", build_context(tmp_path, {"GITHUB_TOKEN": OURS}), writes=True)
 
 
 def test_an_app_is_known_to_the_configured_server_only(tmp_path: Path) -> None:
     key = "-----BEGIN PRIVATE KEY-----\nx\n-----END PRIVATE KEY-----"
     environ = {"PULLWRIGHT_GITHUB_APP_ID": "1", "PULLWRIGHT_GITHUB_APP_KEY": key}
     app = GitHubApp("1", key)
-    assert credential_for(GITHUB, around(tmp_path, environ)).auth == app
-    assert credential_for(CORP, around(tmp_path, environ)).auth is None
-    assert credential_for(GITHUB, around(tmp_path, environ, github_url=CORP)).auth is None
-    assert credential_for(CORP, around(tmp_path, environ, github_url=CORP)).auth == app
+    assert credential_for(GITHUB, build_context(tmp_path, environ)).auth == app
+    assert credential_for(CORP, build_context(tmp_path, environ)).auth is None
+    assert credential_for(GITHUB, build_context(tmp_path, environ, github_url=CORP)).auth is None
+    assert credential_for(CORP, build_context(tmp_path, environ, github_url=CORP)).auth == app
 
 
 @table(
@@ -147,7 +146,7 @@ def test_a_server_that_does_not_answer_as_github_gets_no_credential(
 ) -> None:
     with Watched(**{"/": answer}) as server:
         flags = {"github_url": server.root} if configured else {}
-        site = choose_site(f"{server.root}/octo/spoon", around(tmp_path, BOTH, **flags), writes=True)
+        site = choose_site(f"{server.root}/octo/spoon", build_context(tmp_path, BOTH, **flags), writes=True)
         with pytest.raises((ConfigurationError, ForgeError)) as caught:
             site.forge.repository()
         assert "\n" not in str(caught.value)
@@ -162,7 +161,7 @@ def test_a_server_that_does_not_answer_as_github_gets_no_credential(
 def test_a_server_in_private_mode_is_github(tmp_path: Path) -> None:
     asks = b'{"message": "Must authenticate to access this API.", "documentation_url": "https://docs"}'
     with Watched(**{"/api/v3/meta": (401, {}, asks), "/": (404, GITHUBS, b"{}")}) as server:
-        site = choose_site(f"{server.root}/octo/spoon", around(tmp_path, BOTH), writes=True)
+        site = choose_site(f"{server.root}/octo/spoon", build_context(tmp_path, BOTH), writes=True)
         with pytest.raises(ForgeError, match="not found"):
             site.forge.repository()
         (_, asked), *rest = server.seen
@@ -184,7 +183,7 @@ def test_a_redirect_to_another_host_carries_nothing(tmp_path: Path, status: int,
                 "/api/v3/": away if of == "api" else (200, GITHUBS, known.encode()),
                 "/octo/": away if of == "git" else (404, {}, b""),
             }
-            site = choose_site(f"{server.root}/octo/spoon", around(tmp_path, BOTH), writes=True)
+            site = choose_site(f"{server.root}/octo/spoon", build_context(tmp_path, BOTH), writes=True)
             with pytest.raises((ConfigurationError, ForgeError, WorkspaceError)):
                 open_hidden_refs(site, ManualClock(), Stop()).list("refs/pullwright/claims/")
             assert server.seen
@@ -200,7 +199,7 @@ def test_the_next_page_of_a_list_on_another_server_is_not_asked_for(tmp_path: Pa
             "/api/v3/repos/octo/spoon/pulls": (200, link, b"[]"),
             "/api/v3/": (200, GITHUBS, known),
         }
-        site = choose_site(f"{server.root}/octo/spoon", around(tmp_path, BOTH), writes=True)
+        site = choose_site(f"{server.root}/octo/spoon", build_context(tmp_path, BOTH), writes=True)
         with pytest.raises(ForgeError, match="sends us to another server"):
             site.forge.our_pull_requests("pullwright/")
         assert other.seen == []

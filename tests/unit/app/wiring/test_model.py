@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from orchestrator.app.config import ApiKeys, load
-from orchestrator.app.wiring.around import Around
+from orchestrator.app.wiring.context import BuildContext
 from orchestrator.app.wiring.model import CAPS_IN_USD, ChosenModel, choose_model
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home
@@ -29,10 +29,10 @@ KEY = {"OPENAI_API_KEY": "sk-made-up-0123456789"}
 OTHER = {"PULLWRIGHT_API_KEY": "other-made-up-0123456789"}
 
 
-def around(folder: Path, environ: dict[str, str], **flags: Any) -> Around:
+def build_context(folder: Path, environ: dict[str, str], **flags: Any) -> BuildContext:
     environ = {**environ, "PULLWRIGHT_HOME": str(folder)}
     loaded = load(flags, environ, folder)
-    return Around(loaded, ApiKeys.of(environ), Home(folder), ManualClock(), lambda _event: None, Stop())
+    return BuildContext(loaded, ApiKeys.of(environ), Home(folder), ManualClock(), lambda _event: None, Stop())
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def around(folder: Path, environ: dict[str, str], **flags: Any) -> Around:
 def test_which_model_answers(
     tmp_path: Path, flags: dict[str, str], environ: dict[str, str], name: str
 ) -> None:
-    assert choose_model(around(tmp_path, environ, **flags)).model.name == name
+    assert choose_model(build_context(tmp_path, environ, **flags)).model.name == name
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_what_cannot_be_done_is_said(
     tmp_path: Path, flags: dict[str, str], environ: dict[str, str], words: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=words):
-        choose_model(around(tmp_path, environ, **flags))
+        choose_model(build_context(tmp_path, environ, **flags))
 
 
 def sent_key(model: object) -> str:
@@ -144,28 +144,32 @@ def sent_key(model: object) -> str:
 )
 def test_which_key_goes_where(tmp_path: Path, api_url: str | None, environ: dict[str, str], key: str) -> None:
     flags = {"model": "openai-chat:x"} | ({"api_url": api_url} if api_url else {})
-    assert sent_key(choose_model(around(tmp_path, environ, **flags)).model) == key
+    assert sent_key(choose_model(build_context(tmp_path, environ, **flags)).model) == key
 
 
 def test_no_key_goes_to_an_address_that_a_repository_may_have_brought(tmp_path: Path) -> None:
     (tmp_path / "pullwright.toml").write_text('api_url = "https://example.com/v1"\n')
     with pytest.raises(ConfigurationError, match="--api-url"):
-        choose_model(around(tmp_path, KEY, model="openai-chat:x"))
+        choose_model(build_context(tmp_path, KEY, model="openai-chat:x"))
 
 
 def test_an_address_without_a_model_means_the_only_one_there(tmp_path: Path) -> None:
     with ModelServer() as server:
-        assert choose_model(around(tmp_path, {}, api_url=server.url)).model.name == f"openai-chat:{MODEL}"
+        assert (
+            choose_model(build_context(tmp_path, {}, api_url=server.url)).model.name == f"openai-chat:{MODEL}"
+        )
     with pytest.raises(ConfigurationError, match="could not be asked"):
-        choose_model(around(tmp_path, {}, api_url=LOCAL))
+        choose_model(build_context(tmp_path, {}, api_url=LOCAL))
 
 
 def test_a_vendors_model_has_a_price_and_a_local_one_has_none(tmp_path: Path) -> None:
     usage = Usage(1_000_000, 1_000_000)
-    vendor = choose_model(around(tmp_path, KEY, model="openai-chat:gpt-4o-mini", max_usd="1")).price(usage)
+    vendor = choose_model(build_context(tmp_path, KEY, model="openai-chat:gpt-4o-mini", max_usd="1")).price(
+        usage
+    )
     assert vendor == pytest.approx(0.75)
     assert (
-        choose_model(around(tmp_path, {}, model="openai-chat:gpt-4o-mini", api_url=LOCAL)).price(usage)
+        choose_model(build_context(tmp_path, {}, model="openai-chat:gpt-4o-mini", api_url=LOCAL)).price(usage)
         is None
     )
 
@@ -174,8 +178,8 @@ def test_a_vendors_model_has_a_price_and_a_local_one_has_none(tmp_path: Path) ->
 def test_a_price_that_is_given_makes_a_cap_possible_and_wins(tmp_path: Path, cap: str) -> None:
     usage = Usage(1_000_000, 1_000_000, cached_input_tokens=500_000)
     local = {"model": "openai-chat:x", "api_url": LOCAL, "price": "2/10", cap: "1"}
-    assert choose_model(around(tmp_path, {}, **local)).price(usage) == 12.0
-    vendor = choose_model(around(tmp_path, KEY, model="openai-chat:gpt-4o-mini", price="2/10"))
+    assert choose_model(build_context(tmp_path, {}, **local)).price(usage) == 12.0
+    vendor = choose_model(build_context(tmp_path, KEY, model="openai-chat:gpt-4o-mini", price="2/10"))
     assert vendor.price(usage) == 12.0
 
 
@@ -212,7 +216,7 @@ def test_where_a_fallback_is_asked_and_with_which_key(
     tmp_path: Path, flags: dict[str, str], second: tuple[str, str, str]
 ) -> None:
     named, host, key = second
-    chosen = choose_model(around(tmp_path, KEYS, **flags, fallback_model=(named,)))
+    chosen = choose_model(build_context(tmp_path, KEYS, **flags, fallback_model=(named,)))
     name, found_host, found_key = asked(chosen)[1]
     assert name.rpartition(":")[2] == named.rpartition(":")[2]
     assert (found_host, found_key) == (host, key)
@@ -222,7 +226,8 @@ async def test_a_fallback_answers_and_it_is_said(tmp_path: Path) -> None:
     told: list[Event] = []
     with ModelServer([fail(402), reply("hello")]) as server:
         place = replace(
-            around(tmp_path, {}, model="one", api_url=server.url, fallback_model=("two",)), emit=told.append
+            build_context(tmp_path, {}, model="one", api_url=server.url, fallback_model=("two",)),
+            emit=told.append,
         )
         chosen = choose_model(place)
         response = await chosen.model.complete(Request("Be brief.", (Message.user("Hello"),)))
@@ -236,9 +241,9 @@ async def test_a_fallback_answers_and_it_is_said(tmp_path: Path) -> None:
 
 def test_with_fallbacks_a_plan_is_priced_by_the_dearest_and_the_longest_reply(tmp_path: Path) -> None:
     flags = {"model": "openai-chat:gpt-4o-mini", "max_usd": "1"}
-    alone = choose_model(around(tmp_path, KEYS, **flags))
-    dear = choose_model(around(tmp_path, KEYS, model="anthropic:claude-opus-4-1"))
-    both = choose_model(around(tmp_path, KEYS, **flags, fallback_model=("anthropic:claude-opus-4-1",)))
+    alone = choose_model(build_context(tmp_path, KEYS, **flags))
+    dear = choose_model(build_context(tmp_path, KEYS, model="anthropic:claude-opus-4-1"))
+    both = choose_model(build_context(tmp_path, KEYS, **flags, fallback_model=("anthropic:claude-opus-4-1",)))
     usage = Usage(1_000_000, 1_000_000)
     assert alone.reply_tokens < dear.reply_tokens == both.reply_tokens == 32_000
     assert both.price(usage) == dear.price(usage)
@@ -248,9 +253,9 @@ def test_with_fallbacks_a_plan_is_priced_by_the_dearest_and_the_longest_reply(tm
 @pytest.mark.parametrize("name", ["gpt-5", "claude-sonnet-4-5", "qwen2.5-coder:1.5b"])
 def test_a_server_is_not_asked_for_the_size_of_a_model_whose_name_says_it(tmp_path: Path, name: str) -> None:
     with ModelServer([]) as server:
-        choose_model(around(tmp_path, {}, model=f"openai-chat:{name}", api_url=server.url))
+        choose_model(build_context(tmp_path, {}, model=f"openai-chat:{name}", api_url=server.url))
         assert server.connections == 0
-        choose_model(around(tmp_path, {}, model="openai-chat:coder", api_url=server.url))
+        choose_model(build_context(tmp_path, {}, model="openai-chat:coder", api_url=server.url))
         assert server.connections == 1
 
 
@@ -259,5 +264,5 @@ def test_a_small_model_with_a_large_one_behind_it_has_no_small_ones_limits(
     tmp_path: Path, second: str, *, small: bool
 ) -> None:
     flags = {"model": "qwen2.5-coder:1.5b", "api_url": LOCAL}
-    assert choose_model(around(tmp_path, {}, **flags)).is_small
-    assert choose_model(around(tmp_path, {}, **flags, fallback_model=(second,))).is_small is small
+    assert choose_model(build_context(tmp_path, {}, **flags)).is_small
+    assert choose_model(build_context(tmp_path, {}, **flags, fallback_model=(second,))).is_small is small

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.app.wiring.place import OnDisk, OnGitHub, label_of, parse_place
+from orchestrator.app.wiring.forge import OnDisk, OnGitHub, label_of, parse_place
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.repositories import repository_key, same_repository, without_credential
 from tests.scenarios.stage import git, make_repository

@@ -6,14 +6,12 @@ from dataclasses import dataclass, field
 
 from orchestrator.bot.cycle.briefing import Briefing, first_message
 from orchestrator.bot.cycle.tasks import Task
+from orchestrator.bot.git.base import FileKind, TrackedFile
 from orchestrator.core.errors import FileMissingError, FileUnreadableError
 
 
-@dataclass(frozen=True, slots=True)
-class Tracked:
-    path: str
-    size: int
-    kind: str = "file"
+def tracked_file(path: str, size: int, kind: FileKind = "file") -> TrackedFile:
+    return TrackedFile(path, size, kind)
 
 
 @dataclass
@@ -21,12 +19,12 @@ class Repo:
     """Files by path. What was read, and how often, is remembered."""
 
     files: dict[str, str | bytes]
-    others: list[Tracked] = field(default_factory=list)
+    others: list[TrackedFile] = field(default_factory=list)
     reads: list[str] = field(default_factory=list)
 
     @property
-    def tracked(self) -> list[Tracked]:
-        sized = [Tracked(path, len(self._content(path))) for path in sorted(self.files)]
+    def tracked(self) -> list[TrackedFile]:
+        sized = [TrackedFile(path, len(self._content(path)), "file") for path in sorted(self.files)]
         return [*sized, *self.others]
 
     def _content(self, path: str) -> bytes:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.bot.cycle.briefing import INSTRUCTIONS_BYTES
-from tests.unit.bot.cycle.briefing_samples import FIX, Repo, Tracked, brief, task
+from tests.unit.bot.cycle.briefing_samples import FIX, Repo, brief, task, tracked_file
 
 if TYPE_CHECKING:
     from orchestrator.bot.cycle.tasks import Task
@@ -146,7 +146,7 @@ async def test_what_no_person_wrote_or_can_read_is_left_out() -> None:
             "huge.txt": "line\n" * 50_000,
             "empty.py": "",
         },
-        [Tracked("link", 4, "link"), Tracked("sub", 0, "submodule"), Tracked("gone.py", 10)],
+        [tracked_file("link", 4, "link"), tracked_file("sub", 0, "submodule"), tracked_file("gone.py", 10)],
     )
     briefing = await brief(repo, budget=900_000)
     assert _headings(briefing.text) == ["a.py"]

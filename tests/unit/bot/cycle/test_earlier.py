@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 
-from orchestrator.bot.cycle.earlier import (
+from orchestrator.bot.cycle.tasks import Task, TaskKind
+from orchestrator.bot.cycle.unfinished import (
     SESSION_PAGE,
     STATE_PAGE,
     BegunProposal,
     Earlier,
-    State,
+    UnfinishedState,
     begun_proposal,
     files_to_keep,
     pages_of,
     read_kept,
-    read_pages,
+    read_state_pages,
 )
-from orchestrator.bot.cycle.tasks import Task, TaskKind
 from orchestrator.bot.git.base import Packed
 from orchestrator.core.cycle_events import Proposed, Proposing
 from tests.tables import table
@@ -28,7 +28,7 @@ REPLY = {"type": "ReplyReceived", "message": {"role": "assistant", "parts": []},
 
 @table("line", [b"[]", b"1", b"null", b'"x"', b"[" * 100_000, json.dumps(REPLY).encode(), b"\xff"])
 def test_a_conversation_that_is_not_in_form_is_not_used(line: bytes) -> None:
-    assert read_pages({STATE_PAGE: json.dumps(STATE).encode(), SESSION_PAGE: line}) is None
+    assert read_state_pages({STATE_PAGE: json.dumps(STATE).encode(), SESSION_PAGE: line}) is None
 
 
 @table(
@@ -44,7 +44,7 @@ def test_a_conversation_that_is_not_in_form_is_not_used(line: bytes) -> None:
     ],
 )
 def test_a_state_that_is_not_in_form_is_not_used(state: bytes) -> None:
-    assert read_pages({STATE_PAGE: state}) is None
+    assert read_state_pages({STATE_PAGE: state}) is None
 
 
 BEGUN = BegunProposal("Make add() add", "It subtracted.", "pullwright/issue-1-add", "1" * 40)
@@ -52,13 +52,15 @@ BEGUN = BegunProposal("Make add() add", "It subtracted.", "pullwright/issue-1-ad
 
 @table("odd", [1, "x", [], {}, {"title": "x"}, {**asdict(BEGUN), "body": 1}])
 def test_a_begun_proposal_that_is_not_in_form_is_not_used(odd: object) -> None:
-    assert read_pages({STATE_PAGE: json.dumps(STATE | {"proposal": odd}).encode()}) is None
+    assert read_state_pages({STATE_PAGE: json.dumps(STATE | {"proposal": odd}).encode()}) is None
 
 
 def test_a_state_is_read_as_it_was_written() -> None:
-    state = State("r", "paused", "m", "native", "p", ("a",), tip="2" * 40, proposal=BEGUN, status_marker="x")
-    assert read_pages(pages_of(state, (), str)) == (state, ())
-    (redacted, _) = read_pages(pages_of(state, (), lambda text: text.replace("subtracted", "*"))) or (
+    state = UnfinishedState(
+        "r", "paused", "m", "native", "p", ("a",), tip="2" * 40, proposal=BEGUN, status_marker="x"
+    )
+    assert read_state_pages(pages_of(state, (), str)) == (state, ())
+    (redacted, _) = read_state_pages(pages_of(state, (), lambda text: text.replace("subtracted", "*"))) or (
         None,
         (),
     )
@@ -67,14 +69,14 @@ def test_a_state_is_read_as_it_was_written() -> None:
 
 
 def test_a_state_of_an_older_version_does_not_know_the_branch() -> None:
-    (state, _) = read_pages({STATE_PAGE: json.dumps(STATE).encode()}) or (None, ())
+    (state, _) = read_state_pages({STATE_PAGE: json.dumps(STATE).encode()}) or (None, ())
     assert state is not None
     assert (state.tip, state.proposal) == (None, None)
     assert Earlier(state, None, "", None).knows("3" * 40), "so that nothing is taken for over"
 
 
 def test_what_is_kept_is_read_as_it_was_written() -> None:
-    state = State("r", "paused", "m", "native", "p", tip="", proposal=BEGUN)
+    state = UnfinishedState("r", "paused", "m", "native", "p", tip="", proposal=BEGUN)
     packed = Packed("4" * 40, "5" * 40, "5" * 40, b"pack")
     files = files_to_keep(packed, pages_of(state, (), str), "6" * 40)
     found, replaces = read_kept(files) or (None, None)
@@ -87,7 +89,9 @@ def test_what_is_kept_is_read_as_it_was_written() -> None:
 @table("page", ["state.json", "work.json"])
 @table("content", [b"", b"[]", b'{"work": 1}'])
 def test_what_is_kept_and_damaged_is_not_used(page: str, content: bytes) -> None:
-    files = files_to_keep(Packed(None, "5" * 40, "5" * 40, b""), pages_of(State(*"rwmcp"), (), str), None)
+    files = files_to_keep(
+        Packed(None, "5" * 40, "5" * 40, b""), pages_of(UnfinishedState(*"rwmcp"), (), str), None
+    )
     assert read_kept({**files, page: content}) is None
 
 
@@ -103,7 +107,9 @@ def test_a_proposal_is_begun_until_it_was_read_back() -> None:
 
 
 def test_a_proposal_does_no_other_task_and_no_newer_words() -> None:
-    found = Earlier(State("r", "w", "m", "c", "p", proposal=BEGUN, status_marker="one"), None, "", None)
+    found = Earlier(
+        UnfinishedState("r", "w", "m", "c", "p", proposal=BEGUN, status_marker="one"), None, "", None
+    )
     task = Task("issue-1", "Add", "", "issue", 1)
     assert found.begun_for(task) == BEGUN
     assert found.begun_for(replace(task, key="issue-12")) is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.bot.cycle.etiquette import Etiquette, owners_of, read_etiquette, texts_to_read
+from orchestrator.bot.cycle.repository_rules import Etiquette, owners_of, read_etiquette, texts_to_read
 from tests.tables import table
 
 

@@ -8,10 +8,10 @@ from itertools import product
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.bot.cycle.attach import quoted
-from orchestrator.bot.cycle.evidence import Command
+from orchestrator.bot.cycle.evidence import RanCommand
+from orchestrator.bot.cycle.propose import quoted_patch
+from orchestrator.bot.cycle.repository_rules import fill_template
 from orchestrator.bot.cycle.tasks import Task
-from orchestrator.bot.cycle.template import fill_template
 from orchestrator.bot.forge.comment_sections import MARKER, composed, sections_of, with_section
 from orchestrator.bot.policy.wording import Wording
 from orchestrator.bot.verification.base import CaseResult, CaseStatus, Change, RunKind, RunResult, Runs
@@ -66,7 +66,7 @@ def body(words: str, tests: str = REPORT) -> str:
         number=7,
         run="20260101-120000-abcdef",
         model="anthropic:m",
-        commands=[Command("pytest -q", passed=False), Command("pytest -q", passed=True)],
+        commands=[RanCommand("pytest -q", passed=False), RanCommand("pytest -q", passed=True)],
         passed=1,
         failed=1,
         earlier=3,
@@ -103,7 +103,7 @@ def question(words: str) -> str:
 def held(reason: str, patch: str) -> str:
     """The section of a comment that shows what waits for a person."""
     listed = [("a.yml", WORDING.inline(reason))]
-    return render("cycle/held_changes", held=listed, more=0, patch=quoted(patch), run="r")
+    return render("cycle/held_changes", held=listed, more=0, patch=quoted_patch(patch), run="r")
 
 
 @settings(max_examples=100, deadline=None)

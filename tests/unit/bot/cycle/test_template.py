@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from orchestrator.bot.cycle.template import fill_template, find_template
+from orchestrator.bot.cycle.repository_rules import fill_template, find_template
 from tests.tables import table
 
 TEMPLATE = """<!-- Thanks! Please fill this in. -->

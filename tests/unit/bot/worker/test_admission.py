@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.doubles.github.state import Issue
-    from tests.unit.bot.worker.conftest import World
+    from tests.unit.bot.conftest import World
 
 AGAIN = "pullwright:again"
 GRAPHQL = "/api/graphql"

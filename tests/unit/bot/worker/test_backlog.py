@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.bot.cycle.tasks import Remark
-from orchestrator.bot.worker.backlog import Backlog, Wanted
+from orchestrator.bot.worker.backlog import Wanted
 from orchestrator.bot.worker.reading import Seen
 from orchestrator.core.defences import Defence
 from orchestrator.core.errors import (
@@ -20,9 +20,10 @@ from orchestrator.core.errors import (
 from orchestrator.core.events import Warned
 from tests.doubles.github import people
 from tests.doubles.github.faults import Fault, server_error
+from tests.unit.bot.worker.choosing import Backlog
 
 if TYPE_CHECKING:
-    from tests.unit.bot.worker.conftest import World
+    from tests.unit.bot.conftest import World
 
 HIDDEN = re.compile("\u200b+")
 

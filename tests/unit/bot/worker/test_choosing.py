@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.bot.cycle.tasks import TaskKind, from_text
+from orchestrator.bot.cycle.tasks import RETRY_LABEL, TaskKind, from_text
 from orchestrator.bot.forge.base import Permission, Proposal
 from orchestrator.bot.forge.local import LocalForge
 from orchestrator.bot.forge.memory import MemoryForge
-from orchestrator.bot.worker.backlog import Backlog, Wanted
+from orchestrator.bot.worker.backlog import Wanted
 from orchestrator.bot.worker.idle import LONGEST
 from orchestrator.bot.worker.look import CLAIMS_LOOK_AGAIN
-from orchestrator.bot.worker.manners import RETRY_LABEL, Manners
+from orchestrator.bot.worker.manners import Manners
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.defences import Defence
 from orchestrator.core.errors import ForgeUnavailableError, WorkspaceError
 from tests.doubles.github.checks import check
 from tests.doubles.github.faults import server_error
 from tests.doubles.github.server import START
+from tests.unit.bot.worker.choosing import Backlog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.core.defences import Guarded
     from tests.doubles.github.state import Issue, Pull
-    from tests.unit.bot.worker.conftest import World
+    from tests.unit.bot.conftest import World
 
 ME = "pullwright-bot"
 PATIENT = Manners(max_open_prs=9, max_prs_per_day=9, max_unreviewed=9)

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.bot.cycle.tasks import from_issue, from_text
+from orchestrator.bot.cycle.tasks import RETRY_LABEL, from_issue, from_text
 from orchestrator.bot.forge.base import Feedback, FeedbackKind, Issue, PullRequest, PullRequestState
 from orchestrator.bot.worker.manners import (
-    RETRY_LABEL,
     Manners,
     NotNow,
     is_reviewed,

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.bot.coordination.claims import Lease
 from orchestrator.bot.coordination.unfinished import load_wip, save_wip
-from orchestrator.bot.cycle.earlier import State, conversation, pages_of, read_pages
+from orchestrator.bot.cycle.unfinished import UnfinishedState, conversation, pages_of, read_state_pages
 from orchestrator.bot.git.opening import reopen_clone
 from orchestrator.bot.journal.folders import create_run_folder
 from orchestrator.bot.journal.open_runs import is_open
@@ -106,7 +106,7 @@ def test_what_was_said_is_not_saved_twice_by_a_run_that_was_killed_after_it_save
     run, folder = machine.killed(1, [Resumed("before", "limit", 1, 0), *said])
     lease = machine.taken(run)
     opened = reopen_clone(folder, str(machine.source), lambda: None, US, ManualClock(START))
-    state = State(run, "limit", "m", "native", "")
+    state = UnfinishedState(run, "limit", "m", "native", "")
     save_wip(
         opened,
         KEY,
@@ -123,6 +123,6 @@ def test_what_was_said_is_not_saved_twice_by_a_run_that_was_killed_after_it_save
     opened.close()
     machine.recovery().recover()
     wip = load_wip(machine.records, KEY)
-    pages = read_pages(wip.pages) if wip else None
+    pages = read_state_pages(wip.pages) if wip else None
     assert pages is not None
     assert sum(isinstance(event, MessageAdded) for event in pages[1]) == 2

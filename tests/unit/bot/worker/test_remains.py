@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.coordination.unfinished import load_wip, save_wip
-from orchestrator.bot.cycle.earlier import State, conversation, pages_of, read_pages
+from orchestrator.bot.cycle.unfinished import UnfinishedState, conversation, pages_of, read_state_pages
 from orchestrator.bot.journal.open_runs import is_open
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed, QuestionAsked, Resumed
 from orchestrator.core.errors import RemoteUnavailableError, WorkspaceError
@@ -49,10 +49,10 @@ def lost(machine: Machine, events: Sequence[Event]) -> str:
     return run
 
 
-def left(machine: Machine) -> tuple[State, list[str], str | None]:
+def left(machine: Machine) -> tuple[UnfinishedState, list[str], str | None]:
     """What the next cycle goes on with: the state, what was said, and the commit of the work."""
     wip = load_wip(machine.records, KEY)
-    pages = read_pages(wip.pages) if wip else None
+    pages = read_state_pages(wip.pages) if wip else None
     assert wip is not None
     assert pages is not None
     messages = [event.message for event in pages[1] if isinstance(event, MessageAdded | ReplyReceived)]
@@ -67,7 +67,7 @@ def save(machine: Machine, run: str, files: dict[str, str]) -> None:
         save_wip(
             opened,
             KEY,
-            pages_of(State(run, "limit", "m", "native", ""), conversation(SAID), str),
+            pages_of(UnfinishedState(run, "limit", "m", "native", ""), conversation(SAID), str),
             touched=set(files),
             include_commands=False,
             expected=None,

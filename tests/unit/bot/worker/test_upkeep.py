@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from orchestrator.bot.cycle.tasks import REBASE_LABEL, Remark, Task, TaskKind, key_of
 from orchestrator.bot.forge.base import Feedback, FeedbackKind
-from orchestrator.bot.worker.backlog import Backlog, Wanted
+from orchestrator.bot.worker.backlog import Wanted
 from orchestrator.bot.worker.look import Look, Ready
 from orchestrator.bot.worker.manners import Manners
 from orchestrator.bot.worker.upkeep import LOOK_AGAIN, MOST_CHARACTERS, UpkeepState, read_state
@@ -23,12 +23,13 @@ from tests.doubles.github.reviews import answer_in, review, say
 from tests.doubles.github.server import START
 from tests.doubles.github.state import BranchRule
 from tests.tables import table
+from tests.unit.bot.worker.choosing import Backlog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.doubles.github.state import Pull
-    from tests.unit.bot.worker.conftest import World
+    from tests.unit.bot.conftest import World
 
 ME = "pullwright-bot"
 HEAD = "0" * 40

@@ -1,16 +1,17 @@
-"""The first and the last thing done with a claim: showing it on the issue, and letting go of it."""
+"""While a task is ours: the claim is shown on the issue, kept alive by a heartbeat, and released at the end."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 from types import NoneType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from orchestrator.bot.cycle.result import Outcome
 from orchestrator.core.cycle_events import Claimed
 from orchestrator.core.errors import (
     BadReplyError,
+    ClaimLostError,
     ContentFilterError,
     ContextLengthError,
     ForgeError,
@@ -23,10 +24,71 @@ from orchestrator.core.prompts import render
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import TracebackType
 
-    from orchestrator.bot.cycle.parts import Choice, CycleParts
+    from orchestrator.bot.coordination.claims import Lease
+    from orchestrator.bot.cycle.claim import Choice
+    from orchestrator.bot.cycle.parts import CycleParts
     from orchestrator.bot.cycle.result import CycleResult
     from orchestrator.bot.cycle.tasks import Task
+    from orchestrator.core.clock import Clock
+    from orchestrator.core.events import Emit
+    from orchestrator.core.spent import Spent
+
+
+class Heartbeat:
+    """A heartbeat. Where another worker has taken the claim over, the block ends with `ClaimLostError`.
+
+    A remote that cannot be reached is no reason to stop: the fence decides when the branch is pushed.
+
+    Args:
+        lease: what is renewed; None where nothing is claimed, as in a dry run.
+        spent: what the task has cost so far, for the claim's record.
+        clock: time between two beats.
+        emit: told of beats that failed.
+    """
+
+    def __init__(self, lease: Lease | None, spent: Callable[[], Spent], clock: Clock, emit: Emit) -> None:
+        self._lease, self._spent, self._clock, self._emit = lease, spent, clock, emit
+        self._beats: asyncio.Task[None] | None = None
+        self._lost: ClaimLostError | None = None
+
+    async def __aenter__(self) -> Self:
+        """Begin to beat."""
+        worker = asyncio.current_task()
+        if self._lease is not None and worker is not None:
+            self._beats = asyncio.create_task(self._beat(self._lease, worker))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop beating.
+
+        Raises:
+            ClaimLostError: that is why the work was cancelled.
+        """
+        if self._beats is not None:
+            self._beats.cancel()
+            await asyncio.wait([self._beats])
+        worker = asyncio.current_task()
+        if self._lost is None or not isinstance(error, asyncio.CancelledError) or worker is None:
+            return
+        if worker.uncancel() == 0:  # else somebody else cancelled too, and that counts
+            raise self._lost from None
+
+    async def _beat(self, lease: Lease, worker: asyncio.Task[object]) -> None:
+        while True:
+            await self._clock.sleep(lease.renew_seconds)
+            try:
+                await asyncio.to_thread(lease.renew, self._spent())
+            except ClaimLostError as error:
+                self._lost = error
+                worker.cancel()
+                return
+            except WorkspaceError as error:
+                self._emit(Warned(f"the claim could not be renewed, and is tried again: {error}"))
+
 
 WORKING_LABEL = "pullwright:working"
 """On an issue that is being worked on. It only mirrors the claim: nothing asks for it."""
@@ -56,7 +118,7 @@ _ENDED = {
 _SHORT_COMMIT = 10
 
 
-async def take_over(parts: CycleParts, choice: Choice) -> None:
+async def show_claim(parts: CycleParts, choice: Choice) -> None:
     """Tell of the claim, in the journal and on the issue, and do what had to wait for it."""
     if choice.lease is None or choice.task is None:
         return
@@ -78,7 +140,7 @@ async def take_over(parts: CycleParts, choice: Choice) -> None:
         await _on_forge(parts, lambda: parts.forge.ensure_label(number, WORKING_LABEL))
 
 
-async def let_go(parts: CycleParts, choice: Choice, result: CycleResult) -> None:
+async def release_claim(parts: CycleParts, choice: Choice, result: CycleResult) -> None:
     """Release the claim, with what became of the task, and take the label off. It does not raise."""
     lease, task = choice.lease, choice.task
     if lease is None or task is None:
@@ -97,6 +159,17 @@ async def let_go(parts: CycleParts, choice: Choice, result: CycleResult) -> None
             parts.emit(Warned(f"the claim on {task.key} was not released, and expires by itself: {error}"))
         if (number := task.number) is not None and not lease.lost:
             await _on_forge(parts, lambda: parts.forge.remove_label(number, WORKING_LABEL))
+
+
+async def settle(parts: CycleParts, result: CycleResult) -> None:
+    """Note for other machines what the cycle has cost, and for this one whether the task goes on. It does not raise."""
+    try:
+        with parts.stop.saving():
+            await parts.budget.close(result.run or "", result.spent)
+    except WorkspaceError as error:
+        parts.emit(Warned(f"what the cycle has cost was not written down for other machines: {error}"))
+    if result.outcome is Outcome.PAUSED:
+        parts.tasks.put_back()
 
 
 async def _note_round(parts: CycleParts, task: Task, result: CycleResult) -> None:

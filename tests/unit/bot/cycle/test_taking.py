@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claims import Lease
 from orchestrator.bot.coordination.unfinished import wip_ref
+from orchestrator.bot.cycle.claim import Claimer
 from orchestrator.bot.cycle.tasks import Task, from_text
 from orchestrator.bot.forge.memory import MemoryForge
 from orchestrator.bot.journal.kept import KeptWork
-from orchestrator.bot.worker.taking import Taker
 from orchestrator.core.spent import Spent
 from tests.unit.bot.coordination.records_rig import Worker, bare, logged_git, put
 from tests.unit.bot.git.rig import git
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 TASK: Task = from_text("Fix it")
 
 
-def taker(worker: Worker, path: Path, meanwhile: Callable[[], object] = lambda: None) -> Taker:
+def claimer(worker: Worker, path: Path, meanwhile: Callable[[], object] = lambda: None) -> Claimer:
     def spent_up(_spent: Spent) -> None:
         meanwhile()  # asked between the first look and the claim
 
-    return Taker(
+    return Claimer(
         worker.records,
         worker.claims,
         MemoryForge("octo/calc", str(path), lambda _branch: None),
@@ -48,19 +48,19 @@ def test_work_that_the_holder_before_left_just_now_is_not_passed_over(tmp_path: 
     lease = first.take(task=TASK.key)
     lease.release("limit", 7)
     ref = wip_ref(TASK.key)
-    one = taker(second, path, lambda: put(path, ref, "saved while the other one looked"))
+    one = claimer(second, path, lambda: put(path, ref, "saved while the other one looked"))
     said = one.take(TASK)
     assert isinstance(said, str)
     assert "just now" in said
     shown = second.claims.show(TASK.key)
     assert shown is not None
     assert (shown.state, shown.outcome, shown.pull) == ("released", "limit", 7), "given back as it was"
-    assert isinstance(taker(second, path).take(TASK), Lease), "at the next look it is taken"
+    assert isinstance(claimer(second, path).take(TASK), Lease), "at the next look it is taken"
 
 
 def test_a_task_that_nobody_had_before_needs_no_second_look(tmp_path: Path) -> None:
     path = bare(tmp_path)
-    assert isinstance(taker(Worker(path, tmp_path, "a"), path).take(TASK), Lease)
+    assert isinstance(claimer(Worker(path, tmp_path, "a"), path).take(TASK), Lease)
 
 
 def test_a_task_that_has_cost_its_share_is_not_claimed(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_task_that_has_cost_its_share_is_not_claimed(tmp_path: Path) -> None:
     first, second = (Worker(path, tmp_path, name) for name in "ab")
     lease = first.take(task=TASK.key)
     lease.release("limit", spent=Spent(3.0))
-    choosing = taker(second, path)
+    choosing = claimer(second, path)
     choosing.spent_up = lambda spent: f"${spent.usd:.2f} are spent"
     assert choosing.take(TASK) == (
         f"{TASK.key}: $3.00 are spent: raise the cap (--max-usd-per-task and its like)"
@@ -80,7 +80,7 @@ def test_a_task_that_has_cost_its_share_is_not_claimed(tmp_path: Path) -> None:
 def test_one_look_is_enough_for_a_task_that_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = bare(tmp_path)
     commands = logged_git(tmp_path, monkeypatch)
-    one = taker(Worker(path, tmp_path, "a"), path)
+    one = claimer(Worker(path, tmp_path, "a"), path)
     assert isinstance(one.take(TASK), Lease)
     assert commands() == ["ls-remote", "push"]
     assert one.held_by_others() == set()
@@ -92,7 +92,7 @@ def test_one_look_is_enough_for_a_task_that_is_new(tmp_path: Path, monkeypatch: 
 def test_work_that_came_after_the_look_is_not_passed_over(tmp_path: Path) -> None:
     path = bare(tmp_path)
     first, second = (Worker(path, tmp_path, name) for name in "ab")
-    one = taker(second, path)
+    one = claimer(second, path)
     assert one.held_by_others() == set()
     lease = first.take(task=TASK.key)
     put(path, wip_ref(TASK.key), "saved after the look")
@@ -109,7 +109,7 @@ def test_work_that_was_dropped_after_the_look_is_not_there(tmp_path: Path) -> No
     path = bare(tmp_path)
     ref = wip_ref(TASK.key)
     put(path, ref, "to be dropped")
-    one = taker(Worker(path, tmp_path, "b"), path)
+    one = claimer(Worker(path, tmp_path, "b"), path)
     one.held_by_others()
     git(path, "update-ref", "-d", ref)
     git(path, "gc", "-q", "--prune=now")
@@ -121,7 +121,7 @@ def test_a_task_that_was_held_at_the_look_is_left_alone(tmp_path: Path) -> None:
     path = bare(tmp_path)
     first, second = (Worker(path, tmp_path, name) for name in "ab")
     lease = first.take(task=TASK.key)
-    one = taker(second, path)
+    one = claimer(second, path)
     assert one.held_by_others() == {TASK.key}
     lease.release("limit")
     said = f"{TASK.key} is being worked on by host-a, run run-a, until 00:20 UTC"

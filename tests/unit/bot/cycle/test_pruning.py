@@ -9,12 +9,12 @@ import pytest
 
 from orchestrator.bot.coordination.claims import KEPT_DAYS, Lease, remove_tombstones
 from orchestrator.bot.coordination.unfinished import wip_ref
+from orchestrator.bot.cycle.claim import Claimer
+from orchestrator.bot.cycle.remote_names import MOST_AT_ONCE, Pruning
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.bot.forge.base import Issue, Proposal, PullRequest, PullRequestState
 from orchestrator.bot.forge.memory import MemoryForge
 from orchestrator.bot.journal.kept import KeptWork
-from orchestrator.bot.worker.pruning import MOST_AT_ONCE, Pruning
-from orchestrator.bot.worker.taking import Taker
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ClaimLostError, ForgeUnavailableError
 from tests.unit.bot.coordination.records_rig import Worker, bare, put
@@ -230,7 +230,7 @@ def test_whoever_takes_a_task_tidies_up(place: Place) -> None:
     again = from_text("Two")
     place.tombstone(again.key, place.pull(again.key, closed=True))
     place.clock.advance(LONG_SECONDS)
-    taker = Taker(
+    claimer = Claimer(
         place.worker.records,
         place.worker.claims,
         place.forge,
@@ -243,10 +243,10 @@ def test_whoever_takes_a_task_tidies_up(place: Place) -> None:
         kept=KeptWork(place.path.with_name("unfinished")),
         tell=lambda _text: None,
     )
-    assert isinstance(taker.take(from_text("One")), Lease)
+    assert isinstance(claimer.take(from_text("One")), Lease)
     assert key in place.tasks(), "nobody has listed the claims yet"
-    taker.held_by_others()
-    lease = taker.take(again)
+    claimer.held_by_others()
+    lease = claimer.take(again)
     assert isinstance(lease, Lease)
     lease.renew()
     assert key not in place.tasks()

@@ -1,14 +1,21 @@
-"""What a repository asks of whoever contributes: sign-off, trailers, whether a machine may contribute at all."""
+"""What a repository asks of whoever proposes a change, and its own rules for the program."""
 
 from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
+from orchestrator.core.errors import ToolError
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+
+    from orchestrator.bot.cycle.parts import CycleOptions
+    from orchestrator.bot.forge.base import Forge
+
 
 _FOLDERS = ("", ".github/", "docs/")
 _NAMES = (
@@ -149,3 +156,140 @@ def owners_of(codeowners: str, paths: Iterable[str]) -> list[str]:
         found.update(dict.fromkeys(mine))
     order = [who for _, owners in rules for who in owners]
     return sorted(found, key=order.index)
+
+
+# Places and names: https://docs.github.com/communities/using-templates-to-encourage-useful-issues-and-pull-requests
+_TEMPLATE_FOLDERS = ("", ".github", "docs")
+_TEMPLATE_NAMES = ("pull_request_template.md", "pull_request_template.txt", "pull_request_template")
+_HEADING = re.compile(r"#{1,6}[ \t]+(?P<title>\S.*?)[ \t]*#*$")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_COMMENT = re.compile(r"<!--.*?-->\s*", re.DOTALL)
+_DESCRIPTIVE = re.compile(r"descri|summary|what|change|overview|purpose", re.IGNORECASE)
+
+
+def find_template(paths: list[str]) -> str | None:
+    """The path of the repository's pull-request template among its files, in any spelling of case."""
+    by_lower = {path.lower(): path for path in paths}
+    for folder in _TEMPLATE_FOLDERS:
+        for name in _TEMPLATE_NAMES:
+            if found := by_lower.get(str(PurePosixPath(folder, name))):
+                return found
+    return None
+
+
+def fill_template(template: str, body: str) -> str:
+    """Put the body under the template's describing heading and keep its other sections.
+
+    A body that already has all of the template's headings is taken as the filled-in template.
+    Comments, which tell authors what to write, are dropped.
+    """
+    plain = _COMMENT.sub("", template).strip()
+    headings = list(_headings(plain))
+    if not headings:
+        return f"{body}\n\n{plain}".strip()
+    written = {title.lower() for title, _ in _headings(body)}
+    if all(title.lower() in written for title, _ in headings):
+        return body
+    _, end = next((heading for heading in headings if _DESCRIPTIVE.search(heading[0])), headings[0])
+    return f"{plain[:end]}\n\n{body}\n{plain[end:]}".strip()
+
+
+def _headings(text: str) -> Iterator[tuple[str, int]]:
+    """The titles of headings, and where each ends. What stands in a block of code is none."""
+    fence, at = "", 0
+    for line in text.splitlines(keepends=True):
+        mark = _FENCE.match(line)
+        if fence:
+            fence = "" if mark and mark[1].startswith(fence) else fence
+        elif mark:
+            fence = mark[1]
+        elif heading := _HEADING.match(line.rstrip("\n")):
+            yield heading["title"], at + heading.end()
+        at += len(line)
+
+
+_MOST_BYTES = 64_000
+# https://docs.github.com/repositories/managing-your-repositorys-settings-and-features/customizing-your-repository/about-code-owners
+_OWNERS = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")
+_MOST_OWNERS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryRules:
+    """What the repository asks of whoever proposes a change.
+
+    Attributes:
+        template: its pull-request template, if it has one.
+        etiquette: what its guides ask for, as far as a person did not decide otherwise.
+        trailers: the last lines of every commit's message.
+        codeowners: who owns which paths, as the file says it.
+        starts_no_checks: our pull request will start no workflow.
+    """
+
+    template: str | None = None
+    etiquette: Etiquette = field(default_factory=Etiquette)
+    trailers: tuple[str, ...] = ()
+    codeowners: str = ""
+    starts_no_checks: bool = False
+
+    def owners(self, paths: Sequence[str]) -> list[str]:
+        """Who owns these paths; the first ten."""
+        return owners_of(self.codeowners, paths)[:_MOST_OWNERS]
+
+
+async def read_repository_rules(
+    paths: Sequence[str], read: Callable[[str, int], Awaitable[bytes]], options: CycleOptions, model: str
+) -> RepositoryRules:
+    """Read the rules. What cannot be read is no rule.
+
+    Args:
+        paths: all files of the base.
+        read: gives a file, at most so many bytes; raises `ToolError`.
+        options: what a person decided.
+        model: which model works.
+    """
+
+    async def text(path: str | None) -> str | None:
+        if path is None:
+            return None
+        try:
+            return (await read(path, _MOST_BYTES)).decode("utf-8", "replace")
+        except ToolError:
+            return None
+
+    texts = {path: found for path in texts_to_read(paths) if (found := await text(path)) is not None}
+    etiquette = read_etiquette(paths, texts).chosen(options.signoff, options.trailer)
+    owners = next((path for path in _OWNERS if path in paths), None)
+    return RepositoryRules(
+        template=await text(find_template(list(paths))),
+        etiquette=etiquette,
+        trailers=etiquette.trailers(options.author_name, options.author_email, model),
+        codeowners=await text(owners) or "",
+        starts_no_checks=options.starts_no_checks,
+    )
+
+
+class RulesFile:
+    """The repository's own rules for the program, read again only when something has changed on the forge.
+
+    Args:
+        forge: the repository's.
+        path: the file, on the default branch.
+    """
+
+    def __init__(self, forge: Forge, path: str) -> None:
+        self._forge, self._path = forge, path
+        self._read: tuple[str, str | None] | None = None
+
+    def text(self, pulse: str) -> str | None:
+        """Its text; None where there is none.
+
+        Args:
+            pulse: `Forge.pulse`, as it is now.
+
+        Raises:
+            ForgeError: it could not be read.
+        """
+        if self._read is None or self._read[0] != pulse:
+            self._read = pulse, self._forge.read_file(self._path)
+        return self._read[1]

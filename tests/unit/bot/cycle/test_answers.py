@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from orchestrator.bot.cycle.claim import find_answer, spelled_out
 from orchestrator.bot.cycle.tasks import Remark
 from orchestrator.bot.forge.base import Comment
-from orchestrator.bot.worker.answers import find_answer, spelled_out
 from tests.tables import table
 
 START = datetime(2026, 11, 21, tzinfo=UTC)

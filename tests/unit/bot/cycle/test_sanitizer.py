@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.config import Settings
 from orchestrator.app.wiring.guards import GuardMaker
-from orchestrator.bot.cycle.sight import Sight
+from orchestrator.bot.cycle.guards import Sanitizer
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.engine.policy.secrets import Redactor
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 def test_what_is_hidden_in_a_name_is_left_out_and_told_once() -> None:
     heard: list[Event] = []
-    sight = Sight(GuardMaker(Redactor(["made-up-key-1234"]))(Settings()), heard.append)
+    sanitizer = Sanitizer(GuardMaker(Redactor(["made-up-key-1234"]))(Settings()), heard.append)
     for _ in range(2):
-        assert sight.words("Mend\u200b it") == "Mend it"
-    assert sight.words("Use made-up-key-1234") == "Use [redacted]"
+        assert sanitizer.words("Mend\u200b it") == "Mend it"
+    assert sanitizer.words("Use made-up-key-1234") == "Use [redacted]"
     [event] = heard
     assert isinstance(event, Guarded)
     assert (event.defence, event.details) == (

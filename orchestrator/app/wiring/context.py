@@ -1,18 +1,40 @@
-"""Carries events from objects that outlive a cycle to whoever listens to the cycle that is running."""
+"""What is built for a run depends on this: configuration, keys, state, time, and who listens."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import DiskFullError, JournalError
 from orchestrator.core.events import Warned
 
 if TYPE_CHECKING:
+    from orchestrator.app.config import ApiKeys, Loaded, Settings
     from orchestrator.bot.cycle.parts import Stop
+    from orchestrator.bot.journal.folders import Home
+    from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
 
 
-class Relay:
+@dataclass(frozen=True, slots=True)
+class BuildContext:
+    """The surroundings of a run. `in_workflow`: it is a job of GitHub Actions."""
+
+    loaded: Loaded
+    keys: ApiKeys
+    home: Home
+    clock: Clock
+    emit: Emit
+    stop: Stop
+    in_workflow: bool = False
+
+    @property
+    def settings(self) -> Settings:
+        """The effective settings."""
+        return self.loaded.settings
+
+
+class EventBus:
     """An `Emit` whose listeners change from cycle to cycle."""
 
     def __init__(self, *always: Emit) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.bot.cycle.parts import Choice
+from orchestrator.bot.cycle.claim import Choice
 from orchestrator.bot.cycle.result import CycleResult
-from orchestrator.bot.cycle.salvage import keep_work
+from orchestrator.bot.cycle.unfinished import save_unfinished
 from orchestrator.core.events import Event, Warned
 
 
@@ -51,7 +51,7 @@ def test_a_defect_leaves_the_clone_where_it_is(*, ended_by_an_error: bool) -> No
             if ended_by_an_error:
                 raise ValueError("the cycle's own")
         finally:
-            keep_work(parts, Choice(None), act, CycleResult("run"))
+            save_unfinished(parts, Choice(None), act, CycleResult("run"))
 
     with pytest.raises(RecursionError):
         cycle()

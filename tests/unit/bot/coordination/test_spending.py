@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.app.config import load
-from orchestrator.app.wiring.spending import scope_caps
-from orchestrator.bot.journal.folders import Home, create_run_folder
-from orchestrator.bot.journal.open_runs import hold
-from orchestrator.bot.journal.spent import spend_lock
-from orchestrator.bot.journal.writer import JournalWriter
-from orchestrator.bot.worker.ledger import RepositoryLedger
-from orchestrator.bot.worker.spending import (
+from orchestrator.app.wiring.cycle_parts import scope_caps
+from orchestrator.bot.coordination.budget import (
     Caps,
+    CycleBudget,
     Granted,
-    Purse,
     Refused,
+    RepositoryLedger,
     ScopeCaps,
     least,
     left,
     midnight,
     nothing_left,
 )
+from orchestrator.bot.journal.folders import Home, create_run_folder
+from orchestrator.bot.journal.open_runs import hold
+from orchestrator.bot.journal.spent import spend_lock
+from orchestrator.bot.journal.writer import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Reserved
 from orchestrator.core.errors import JournalError
@@ -111,7 +111,7 @@ def test_every_cap_of_the_configuration_arrives_in_its_scope(tmp_path: Path) -> 
 
 
 class Machine:
-    """Cycles on one machine; the purse is made anew for each, as by another process."""
+    """Cycles on one machine; the budget is made anew for each, as by another process."""
 
     def __init__(self, folder: Path, caps: ScopeCaps, remote: Path | None = None) -> None:
         self.folder, self.caps, self.remote = folder, caps, remote
@@ -119,19 +119,19 @@ class Machine:
 
     def cycle(self) -> Cycle:
         run = f"{self.clock.now():%Y%m%d-%H%M%S}-{next(_COUNT):06x}"
-        return Cycle(self, run, self.purse())
+        return Cycle(self, run, self.budget())
 
-    def purse(self) -> Purse:
+    def budget(self) -> CycleBudget:
         ledger = None
         if self.remote:
             records = opened(self.remote, self.folder)
             ledger = RepositoryLedger(records, self.clock, lambda: f"n{next(_COUNT)}")
-        return Purse(self.home, self.clock, self.caps, ledger)
+        return CycleBudget(self.home, self.clock, self.caps, ledger)
 
 
 class Cycle:
-    def __init__(self, machine: Machine, run: str, purse: Purse) -> None:
-        self.run, self.purse = run, purse
+    def __init__(self, machine: Machine, run: str, budget: CycleBudget) -> None:
+        self.run, self.budget = run, budget
         self.folder = create_run_folder(machine.home, run)
         self.held = ExitStack()
         self.held.enter_context(hold(self.folder))
@@ -145,13 +145,13 @@ class Cycle:
             if isinstance(event, Reserved):
                 self.journal(event)
 
-        return await self.purse.open(self.folder, task or Spent(), emit, needs)
+        return await self.budget.open(self.folder, task or Spent(), emit, needs)
 
     async def end(self, usd: float, tokens: int = 10) -> None:
         usage = Usage(tokens, 0)
         self.journal(ReplyReceived(Message.assistant("x"), FinishReason.STOP, usage, usd, "m"))
         self.journal(CycleEnded({}))
-        await self.purse.close(self.run, Spent(usd, tokens, 1.0, 1))
+        await self.budget.close(self.run, Spent(usd, tokens, 1.0, 1))
         self.journal.close()
         self.held.close()
 

@@ -1,25 +1,27 @@
-"""What a cycle may still spend, after what was spent before in its task, its day and its repository."""
+"""What a cycle may spend, after what was spent before in its task, its day and, by all machines, its repository."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, time, timedelta
-from typing import TYPE_CHECKING
+import json
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, date, datetime, time, timedelta
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.bot.journal.spent import spend_lock, spent_on
 from orchestrator.core.cycle_events import Reserved
+from orchestrator.core.errors import PushRejectedError, WorkspaceError
 from orchestrator.core.locks import LONGEST_WAIT_SECONDS
+from orchestrator.core.spent import Spent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from orchestrator.bot.coordination.records import Records, RemoteRecord
     from orchestrator.bot.journal.folders import Home
-    from orchestrator.bot.worker.ledger import RepositoryLedger
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
-    from orchestrator.core.spent import Spent
 
 
 _SECONDS_A_MINUTE = 60.0
@@ -128,7 +130,7 @@ def refused_for_today(words: str, scope: str, now: datetime) -> Refused:
     return Refused(f"{words}; free again at 00:00 UTC", scope, midnight(now))
 
 
-class Purse:
+class CycleBudget:
     """Says what a cycle may spend, and keeps it for the cycle until it ends.
 
     What is not capped is not read: without caps of the day no journal, without those of the repository no remote.
@@ -216,3 +218,134 @@ class Purse:
 
 def _tell(emit: Emit, caps: Caps, reason: str) -> None:
     emit(Reserved(caps.usd, caps.tokens, caps.minutes, caps.rounds, reason))
+
+
+REF = "refs/pullwright/spend"
+_VERSION = 1
+_MOST_LOOKS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Day:
+    """What ended runs have spent, and what each of the others has reserved."""
+
+    spent: Spent = field(default_factory=Spent)
+    open: Mapping[str, Caps] = field(default_factory=dict)
+
+    def total(self, besides: str) -> Spent:
+        """All that counts, but for one run."""
+        return sum((_charge(caps) for run, caps in self.open.items() if run != besides), self.spent)
+
+
+class RepositoryLedger:
+    """Reserves and settles on `refs/pullwright/spend`. It blocks: call it in a thread.
+
+    A run that never settles counts with its whole reservation for the day of the reservation. Who
+    can push can write here, as he can delete it: it keeps honest machines within their caps.
+
+    Args:
+        records: the hidden references of the remote.
+        clock: tells the day.
+        nonce: makes a text that was never made before, on any machine.
+    """
+
+    def __init__(self, records: Records, clock: Clock, nonce: Callable[[], str]) -> None:
+        self._records = records
+        self._clock = clock
+        self._nonce = nonce
+
+    def reserve(self, run: str, caps: Caps, wants: Caps, needs: Caps) -> Granted | Refused:
+        """Reserve for a run what it wants, as far as it is left. Again, it replaces what was reserved before.
+
+        Args:
+            run: who reserves; no other run anywhere has this name.
+            caps: of the repository's day.
+            wants: the most that the run may spend for other reasons.
+            needs: with less left nothing is reserved.
+
+        Raises:
+            RemoteUnavailableError: no answer, after several tries; it may be reserved all the same.
+            WorkspaceError: the ledger cannot be read or written.
+        """
+        for _ in range(_MOST_LOOKS):
+            found, days = self._read()
+            now = self._clock.now()
+            today = now.astimezone(UTC).date()
+            day = days.get(today, _Day())
+            spent = day.total(besides=run)
+            if words := nothing_left(caps, spent, needs, "a day for this repository"):
+                return refused_for_today(words, "repository", now)
+            granted = least(wants, left(caps, spent))
+            days[today] = replace(day, open={**day.open, run: granted})
+            if self._write(found, days, today):
+                return Granted(granted)
+        raise PushRejectedError(f"{REF} changes faster than it can be read")
+
+    def settle(self, run: str, spent: Spent) -> None:
+        """Put what a run has spent in the place of what it reserved. Without a reservation nothing changes.
+
+        Raises:
+            RemoteUnavailableError: no answer, after several tries.
+            WorkspaceError: the ledger cannot be read or written.
+        """
+        for _ in range(_MOST_LOOKS):
+            found, days = self._read()
+            at = next((at for at, day in days.items() if run in day.open), None)
+            if at is None:
+                return
+            day = days[at]
+            usd = day.open[run].usd if spent.usd is None else spent.usd  # unknown: the most that it can be
+            others = {name: caps for name, caps in day.open.items() if name != run}
+            days[at] = _Day(day.spent + replace(spent, usd=usd), others)
+            if self._write(found, days, self._clock.now().astimezone(UTC).date()):
+                return
+        raise PushRejectedError(f"{REF} changes faster than it can be read")
+
+    def _read(self) -> tuple[str | None, dict[date, _Day]]:
+        record = self._records.read(REF)
+        return (record.commit, _parse(record)) if record else (None, {})
+
+    def _write(self, found: str | None, days: Mapping[date, _Day], today: date) -> bool:
+        # Yesterday's stay: a clock that is ahead must not end the day of the others.
+        kept = {at.isoformat(): _fields(day) for at, day in days.items() if at >= today - timedelta(days=1)}
+        form = {"version": _VERSION, "days": kept, "nonce": self._nonce()}
+        message = f"pullwright: what was spent\n\n{json.dumps(form)}\n"
+        return self._records.swap(REF, found, self._records.commit(message, found))
+
+
+def _charge(caps: Caps) -> Spent:
+    """A reservation as what it may cost. What it does not cap is not counted before it is settled."""
+    return Spent(caps.usd or 0.0, caps.tokens or 0, caps.minutes or 0.0, caps.rounds or 0)
+
+
+def _fields(day: _Day) -> dict[str, Any]:
+    return {"spent": asdict(day.spent), "open": {run: asdict(caps) for run, caps in day.open.items()}}
+
+
+def _parse(record: RemoteRecord) -> dict[date, _Day]:
+    """What a record says. One that cannot be read says nothing about what is left: nobody may spend."""
+    from pydantic import ValidationError
+
+    from orchestrator.bot.coordination.budget_form import LedgerForm
+
+    fault = record.fault
+    if fault is None:
+        try:
+            form = LedgerForm.model_validate_json(record.message.partition("\n")[2])
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            fault = f"{'.'.join(str(part) for part in first['loc']) or 'its message'}: {first['msg']}"
+        else:
+            return {
+                at: _Day(
+                    Spent(
+                        day.spent.usd, day.spent.tokens or 0, day.spent.minutes or 0.0, day.spent.rounds or 0
+                    ),
+                    {run: Caps(**caps.model_dump()) for run, caps in day.open.items()},
+                )
+                for at, day in form.days.items()
+            }
+    raise WorkspaceError(
+        f"what was spent on this repository cannot be read from {REF} ({' '.join(fault.split())[:200]}): "
+        f"delete that reference to begin the day anew"
+    )

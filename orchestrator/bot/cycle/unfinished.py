@@ -1,16 +1,23 @@
-"""What an unfinished cycle leaves for the next one on its task: pages beside the work, and back again."""
+"""Unfinished work: what a cycle leaves for the next one on its task and where it is kept."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
+import tempfile
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.bot.coordination.unfinished import drop_wip, save_wip, wip_subject
+from orchestrator.bot.cycle.result import Outcome, outcome_of
 from orchestrator.bot.cycle.tasks import TaskKind
 from orchestrator.bot.git.base import Packed
 from orchestrator.bot.journal.codec import UnknownRecord, decode, encode
-from orchestrator.core.cycle_events import Proposed, Proposing
-from orchestrator.core.errors import JournalError
+from orchestrator.bot.policy.outgoing import places_of_secrets
+from orchestrator.core.cycle_events import Proposed, Proposing, WorkSaved
+from orchestrator.core.errors import ClaimLostError, JournalError, WorkspaceError
 from orchestrator.core.events import (
     InputReceived,
     LoopDetected,
@@ -18,6 +25,7 @@ from orchestrator.core.events import (
     ReplyReceived,
     SteeringInjected,
     ToolCallEnded,
+    Warned,
 )
 from orchestrator.engine.session.earlier import history_of
 
@@ -25,10 +33,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from orchestrator.bot.coordination.claims import Lease
+    from orchestrator.bot.cycle.act import Act
+    from orchestrator.bot.cycle.claim import Choice
+    from orchestrator.bot.cycle.parts import CycleParts
+    from orchestrator.bot.cycle.result import CycleResult
     from orchestrator.bot.cycle.tasks import Remark, Task
+    from orchestrator.bot.journal.kept import KeptWork
     from orchestrator.core.events import Event
     from orchestrator.engine.session.history import Turn
 
+
+MOST_ATTEMPTS = 3
+"""Cycles on one task that a limit or an error ended, until a person has to say something."""
 STATE_PAGE = "state.json"
 SESSION_PAGE = "session.jsonl"
 QUESTION = "question"
@@ -57,7 +74,7 @@ class BegunProposal:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class UnfinishedState:
     """What is known of an unfinished cycle, beside its work and its conversation.
 
     Attributes:
@@ -114,7 +131,7 @@ class Earlier:
         branch: a branch of the task that was pushed and has no pull request.
     """
 
-    state: State
+    state: UnfinishedState
     work: str | None
     reference: str
     commit: str | None
@@ -210,7 +227,9 @@ def trimmed_events(said: Sequence[Event]) -> list[Event]:
     return list(said)
 
 
-def pages_of(state: State, events: Iterable[Event], redact: Callable[[str], str]) -> dict[str, bytes]:
+def pages_of(
+    state: UnfinishedState, events: Iterable[Event], redact: Callable[[str], str]
+) -> dict[str, bytes]:
     """The files to store, without secrets."""
     lines = [json.dumps(encode(event, redact), ensure_ascii=True) for event in events]
     told = _redacted(asdict(state), redact)
@@ -248,7 +267,7 @@ def read_kept(files: Mapping[str, bytes] | None) -> tuple[Earlier, str | None] |
     """What `files_to_keep` made, and what it replaces; None where there is nothing, or it is not in form."""
     if files is None:
         return None
-    pages = read_pages(files)
+    pages = read_state_pages(files)
     try:
         facts = json.loads(files.get(_WORK_PAGE, b""))
         work, base, onto, replaces = (facts[name] for name in ("work", "base", "onto", "replaces"))
@@ -260,7 +279,7 @@ def read_kept(files: Mapping[str, bytes] | None) -> tuple[Earlier, str | None] |
     return Earlier(pages[0], work, "", None, base, pages[1], objects=packed), replaces
 
 
-def read_pages(pages: Mapping[str, bytes]) -> tuple[State, tuple[Event, ...]] | None:
+def read_state_pages(pages: Mapping[str, bytes]) -> tuple[UnfinishedState, tuple[Event, ...]] | None:
     """State and conversation. Whoever may push may have written them: what is not in form is not used."""
     try:
         state = _state(json.loads(pages.get(STATE_PAGE, b"")))
@@ -270,7 +289,7 @@ def read_pages(pages: Mapping[str, bytes]) -> tuple[State, tuple[Event, ...]] | 
     return state, events
 
 
-def _state(data: Any) -> State:
+def _state(data: Any) -> UnfinishedState:
     texts = {name: data[name] for name in ("run", "why", "model", "contract", "profile")}
     texts |= {name: data.get(name, "") for name in ("question", "question_url", "status_marker")}
     touched, attempts = tuple(data.get("touched", ())), data.get("attempts", 1)
@@ -283,7 +302,7 @@ def _state(data: Any) -> State:
     tip, begun = data.get("tip"), data.get("proposal")
     if not isinstance(tip, str | None):
         raise TypeError
-    return State(
+    return UnfinishedState(
         **texts,
         touched=touched,
         messages=messages,
@@ -307,3 +326,161 @@ def _events(page: bytes) -> Iterable[Event]:
         event = decode(json.loads(line))
         if not isinstance(event, UnknownRecord):
             yield event
+
+
+PATCH_NAME = "changes.patch"
+
+
+def save_unfinished(parts: CycleParts, choice: Choice, act: Act, result: CycleResult) -> None:
+    """Keep what was done and is not proposed, on every way out of a session; it does not raise.
+
+    It goes to a hidden ref of the remote, from which the next cycle on the task goes on. What the remote
+    does not take is kept in the same form on this machine, for the next cycle here. For people it is a
+    patch in the run's folder, or the temporary one if that is full. Where nothing can be written, the clone
+    is kept and named. A cycle that came to its end leaves nothing, and what an earlier one left is dropped.
+    """
+    try:
+        _keep_somewhere(parts, choice, act, result)
+    except BaseException:  # a defect here must not cost the work: the clone would be removed now
+        _keep(parts, act, "the changes could not be saved")
+        raise
+
+
+def _keep_somewhere(parts: CycleParts, choice: Choice, act: Act, result: CycleResult) -> None:
+    error = sys.exception()
+    outcome = result.outcome if error is None else outcome_of(error)
+    try:
+        # What waits for a person is in the patch and in our comment, and no work that somebody goes on with.
+        paths, patch = act.left()
+    except WorkspaceError as failure:
+        _keep(parts, act, f"the changes could not be read ({failure})")
+        return
+    if choice.lease is not None and parts.kept is not None:
+        is_ours = not isinstance(error, ClaimLostError)
+        saving = _Saving(
+            parts, choice.lease, parts.kept, choice.earlier, act, result, outcome, is_ours=is_ours
+        )
+        with parts.stop.saving():
+            if outcome in {Outcome.PROPOSED, Outcome.NO_TASK, Outcome.PLANNED} and not paths:
+                saving.drop()
+            elif patch or act.conversation:
+                saving.save()
+    if patch:
+        _keep_as_patch(parts, act, result, patch)
+    if result.patch or result.saved:
+        parts.emit(WorkSaved(result.patch or "", result.saved or ""))
+
+
+@dataclass(frozen=True, slots=True)
+class _Saving:
+    """What a cycle had of its task, on its way to the remote, or else to the state of this machine.
+
+    Attributes:
+        is_ours: the claim was not seen to be somebody else's.
+    """
+
+    parts: CycleParts
+    lease: Lease
+    kept: KeptWork
+    earlier: Earlier | None
+    act: Act
+    result: CycleResult
+    outcome: Outcome
+    is_ours: bool
+
+    @property
+    def _key(self) -> str:
+        return self.lease.record.task
+
+    def drop(self) -> None:
+        """The task came to its end: drop what an earlier cycle left of it. A warning if that fails."""
+        result, earlier, records = self.result, self.earlier, self.parts.records
+        if self.outcome is Outcome.NO_TASK and not (result.rounds or result.commit):
+            return  # nobody went on with it
+        if not self.is_ours:
+            return
+        self.kept.remove(self._key)
+        if earlier is None or earlier.commit is None or records is None:
+            return
+        try:
+            drop_wip(records, self._key, earlier.commit, self.lease)
+        except WorkspaceError as failure:
+            self.parts.emit(Warned(f"saved work that is proposed by now could not be removed: {failure}"))
+
+    def save(self) -> None:
+        """Push the work and the conversation; where that fails, keep both on this machine."""
+        act, parts = self.act, self.parts
+        pages = pages_of(act.state(self.outcome), trimmed_events(act.conversation), parts.guards.redact)
+        if self.is_ours:
+            try:
+                self._push(pages)
+            except WorkspaceError as failure:
+                parts.emit(Warned(f"the work could not be saved on the remote: {failure}"))
+            else:
+                self.kept.remove(self._key)
+                return
+        try:
+            made = act.clone.snapshot(
+                set(act.ledger.touched),
+                wip_subject(self._key),
+                include_commands=act.ledger.shell_used,
+                find_secrets=self._secrets,
+            )
+            replaces = self.earlier.commit if self.earlier else None
+            self.kept.write(self._key, files_to_keep(act.clone.pack(made), pages, replaces))
+        except (JournalError, WorkspaceError) as failure:
+            parts.emit(Warned(f"the next cycle will not go on with the work: {failure}"))
+        else:
+            parts.emit(Warned(f"the next cycle on {self._key} on this machine goes on with the work"))
+
+    def _push(self, pages: Mapping[str, bytes]) -> None:
+        act, parts = self.act, self.parts
+        saved = save_wip(
+            act.clone,
+            self._key,
+            pages,
+            touched=set(act.ledger.touched),
+            include_commands=act.ledger.shell_used,
+            expected=self.earlier.commit if self.earlier else None,
+            saved_at=parts.clock.now(),
+            stamp=parts.run,
+            find_secrets=self._secrets,
+            lease=self.lease,
+        )
+        self.result.saved = saved.ref
+        for item in saved.left_out:
+            parts.emit(Warned(f"{item.path} is not in the saved work: {item.reason}"))
+
+    def _secrets(self, diff: str) -> list[str]:
+        return places_of_secrets(diff, self.parts.guards.holds_secret)
+
+
+def _keep_as_patch(parts: CycleParts, act: Act, result: CycleResult, patch: bytes) -> None:
+    for folder in (parts.folder, Path(tempfile.gettempdir())):
+        target = folder / (PATCH_NAME if folder == parts.folder else f"pullwright-{parts.run}.patch")
+        try:
+            write_private(target, patch)
+        except OSError:
+            continue
+        result.patch = str(target)
+        if parts.guards.holds_secret(patch.decode("utf-8", "replace")):
+            parts.emit(Warned("the saved patch holds what looks like a secret: do not publish it"))
+        return
+    _keep(parts, act, "no space to save the changes")
+
+
+def write_private(target: Path, patch: bytes) -> None:
+    """Write a new file that nobody else may read. A link that somebody put there is not followed."""
+    file = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(file, "wb") as stream:
+        stream.write(patch)
+
+
+def _keep(parts: CycleParts, act: Act, why: str) -> None:
+    """Leave the files where they are, without what git would run there for a person who looks at them."""
+    warning = ""
+    try:
+        act.clone.keep()
+    except WorkspaceError as error:
+        warning = f"; run no git there: {error}"
+    parts.emit(Warned(f"{why}; the clone is kept at {act.clone.tree}{warning}"))

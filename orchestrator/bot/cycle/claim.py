@@ -1,39 +1,206 @@
-"""Takes a task: waits for nobody, claims it, and finds what an unfinished cycle on it left."""
+"""Claim: the first step of a cycle. A task is taken that nobody else has, with what an earlier cycle on it left."""
 
 from __future__ import annotations
 
+import asyncio
+import re
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
+from orchestrator.bot.coordination.budget import Refused
 from orchestrator.bot.coordination.claim_record import ClaimRecord
 from orchestrator.bot.coordination.claims import RETRY
 from orchestrator.bot.coordination.unfinished import list_wip, load_wip, wip_ref
-from orchestrator.bot.cycle.earlier import Earlier, State, read_kept, read_pages
-from orchestrator.bot.cycle.let_go import ERROR, words_digest
-from orchestrator.bot.cycle.question import asked_at
-from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, Remark, TaskKind
-from orchestrator.bot.worker.answers import find_answer, spelled_out
-from orchestrator.bot.worker.manners import RETRY_LABEL
-from orchestrator.bot.worker.naming import HEADS, OUR_BRANCHES, RemoteNames, ours_only, patterns
-from orchestrator.bot.worker.pruning import Pruning
-from orchestrator.bot.worker.task_states import MOST_ATTEMPTS
+from orchestrator.bot.cycle.held_claim import ERROR, words_digest
+from orchestrator.bot.cycle.remote_names import HEADS, OUR_BRANCHES, Pruning, RemoteNames, ours_only, patterns
+from orchestrator.bot.cycle.tasks import (
+    BRANCH_FOLDERS,
+    CHOICE,
+    RETRY_LABEL,
+    Remark,
+    TaskKind,
+    asked_at,
+    is_ours,
+)
+from orchestrator.bot.cycle.unfinished import (
+    MOST_ATTEMPTS,
+    Earlier,
+    UnfinishedState,
+    read_kept,
+    read_state_pages,
+)
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import ForgePermissionError, WorkspaceError
+from orchestrator.core.spent import Spent
+from orchestrator.engine.session.limits import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from orchestrator.bot.coordination.claims import Claims, Lease
     from orchestrator.bot.coordination.records import Records
+    from orchestrator.bot.cycle.parts import CycleParts
     from orchestrator.bot.cycle.tasks import Task
-    from orchestrator.bot.forge.base import Forge
+    from orchestrator.bot.forge.base import Comment, Forge
     from orchestrator.bot.journal.kept import KeptWork
-    from orchestrator.core.spent import Spent
+    from orchestrator.core.events import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The task to do, or the reason why there is none.
+
+    Attributes:
+        lease: the claim on the task; None in a dry run.
+        earlier: what an unfinished cycle on the task left.
+        spent_before: what the task has cost in its cycles so far.
+        limits: what the cycle may spend; None leaves what its parts say.
+        after_claim: what is to be done on the forge now that the task is ours; each may raise `ForgeError`.
+        wake_at: without a task: when there may be one again though nothing changes; None if not.
+    """
+
+    task: Task | None
+    reason: str = ""
+    lease: Lease | None = None
+    earlier: Earlier | None = None
+    limits: Limits | None = None
+    spent_before: Spent = Spent()  # noqa: RUF009  a frozen value
+    after_claim: tuple[Callable[[], object], ...] = ()
+    wake_at: datetime | None = None
+
+
+class TaskCandidate(Protocol):
+    """A task that nothing speaks against, as far as was known when it was read."""
+
+    @property
+    def task(self) -> Task:
+        """The task."""
+
+    @property
+    def after(self) -> tuple[Callable[[], object], ...]:
+        """What to do on the forge once the task is claimed; each may raise `ForgeError`."""
+
+
+class TaskSource(Protocol):
+    """Where tasks come from. It blocks: use it in a thread."""
+
+    def candidates(self, pulse: str) -> Iterator[Any]:
+        """The tasks that may be claimed (`Candidate`), the best first.
+
+        Args:
+            pulse: `Forge.pulse`, as it is now.
+
+        Raises:
+            ConfigurationError: the issue that the person named is closed.
+            ForgeError: the forge failed, or does not tell who may write.
+        """
+
+    def confirm(self, candidate: Any, lease: Lease) -> TaskCandidate | str:
+        """The candidate as it is now that it is claimed, or why it is not to be done any more."""
+
+    def pass_over(self, reason: str) -> None:
+        """Another worker has it, or it was done meanwhile: `reason`, which may be empty."""
+
+    def begin(self, candidate: Any) -> None:
+        """It is ours: this process does not choose it again."""
+
+    def put_back(self) -> None:
+        """The task that was begun last may be chosen again: it was not worked on, or is to go on later."""
+
+    def why_none(self) -> Choice:
+        """Why there is no task, after all candidates.
+
+        Raises:
+            ForgeError: the forge does not let us see whether there is one.
+        """
+
+    def notices(self) -> list[Event]:
+        """What is to be told of the tasks that were read since the last call."""
+
+
+async def claim_task(parts: CycleParts, pulse: str) -> Choice:
+    """Claim the next task, and reserve what may be spent on it. Without one the result says why.
+
+    Raises:
+        PullwrightError: the forge or the remote failed.
+    """
+    choice = await _chosen(parts, pulse)
+    if choice.task is None:
+        return choice
+    previous = choice.lease.previous if choice.lease else None
+    before = previous.spent if previous else Spent()
+    try:
+        granted = await parts.budget.open(parts.folder, before, parts.emit, parts.least)
+    except BaseException:
+        await _give_back(parts, choice)
+        raise
+    if isinstance(granted, Refused):
+        await _give_back(parts, choice)
+        return Choice(None, f"{choice.task.key}: {granted.reason}", wake_at=granted.until)
+    caps = granted.caps
+    return replace(
+        choice, spent_before=before, limits=Limits(caps.rounds, caps.tokens, caps.usd, caps.minutes)
+    )
+
+
+async def _chosen(parts: CycleParts, pulse: str) -> Choice:
+    """Choose in a thread. One that is cancelled is waited for: it may have claimed a task."""
+    choosing = asyncio.create_task(asyncio.to_thread(claim_next, parts.tasks, parts.claimer, pulse))
+    try:
+        return await asyncio.shield(choosing)
+    except asyncio.CancelledError:
+        await asyncio.wait([choosing])
+        if not choosing.cancelled() and choosing.exception() is None:
+            await _give_back(parts, choosing.result())
+        raise
+    finally:
+        # Told from here: listeners do not expect to be called by another thread.
+        for event in parts.tasks.notices():
+            parts.emit(event)
+
+
+async def _give_back(parts: CycleParts, choice: Choice) -> None:
+    """Leave task and claim as they were found."""
+    parts.tasks.put_back()
+    if choice.lease is not None:
+        with parts.stop.saving(), suppress(WorkspaceError):  # else it expires by itself
+            await asyncio.to_thread(choice.lease.give_back)
+
+
+def claim_next(tasks: TaskSource, claimer: Claimer | None, pulse: str) -> Choice:
+    """The first task that can be claimed; without a claimer, the first. What was read before the claim is read again.
+
+    Raises:
+        PullwrightError: the forge or the remote failed.
+    """
+    for candidate in tasks.candidates(pulse):
+        if claimer is None:
+            tasks.begin(candidate)
+            return Choice(candidate.task, after_claim=candidate.after)
+        lease = claimer.take(candidate.task)
+        if isinstance(lease, str):
+            tasks.pass_over(lease)
+            continue
+        confirmed: TaskCandidate | str = ""
+        try:
+            confirmed = tasks.confirm(candidate, lease)
+        finally:
+            if isinstance(confirmed, str):
+                with suppress(WorkspaceError):  # it expires by itself
+                    lease.give_back()
+        if isinstance(confirmed, str):
+            tasks.pass_over(confirmed)
+            continue
+        tasks.begin(confirmed)
+        task = claimer.with_branch(confirmed.task)
+        return Choice(task, lease=lease, earlier=claimer.earlier.get(task.key), after_claim=confirmed.after)
+    return tasks.why_none()
 
 
 @dataclass(slots=True)
-class Taker:
+class Claimer:
     """Claims tasks for one run. Its `take` may be called from a thread.
 
     Attributes:
@@ -146,6 +313,13 @@ class Taker:
         listed, self._listed = [record for record in self._listed if record.task != task.key], ()
         Pruning(self.records, self.forge, self.run).prune(listed, seen, taken.record.taken_at)
         return taken
+
+    def with_branch(self, task: Task) -> Task:
+        """A task that was taken, with a branch for which the remote has room."""
+        named = self.named_tasks.get(task.key)
+        if named is None:
+            return task
+        return replace(task, branch_folder=named.branch_folder, branch_suffix=named.branch_suffix)
 
     def _look(self) -> Mapping[str, str]:
         """Claims, unfinished work and our branches, asked for together with all names that matter here."""
@@ -284,16 +458,16 @@ class Taker:
         if kept is not None:
             found = kept
         if found is None and branch:
-            found = Earlier(State("", "", "", "", "", attempts=0), None, "", None)
+            found = Earlier(UnfinishedState("", "", "", "", "", attempts=0), None, "", None)
         return found and replace(found, branch=branch)
 
     def _on_remote(self, key: str, seen: Mapping[str, str]) -> Earlier | None:
         wip = load_wip(self.records, key, seen)
-        pages = read_pages(wip.pages) if wip is not None and wip.fault is None else None
+        pages = read_state_pages(wip.pages) if wip is not None and wip.fault is None else None
         if wip is None:
             return None
         # What cannot be read is not gone on with, and still replaced or dropped by what this cycle leaves.
-        state, events = pages or (State("", "", "", "", "", attempts=0), ())
+        state, events = pages or (UnfinishedState("", "", "", "", "", attempts=0), ())
         return Earlier(state, wip.work if pages else None, wip_ref(key), wip.commit, wip.base, events)
 
     def _on_this_machine(self, task: Task, saved: str | None, tip: str) -> Earlier | None:
@@ -346,3 +520,50 @@ def _branches(task: Task, seen: Mapping[str, str]) -> dict[str, str]:
         for ref, commit in seen.items()
         if ref.startswith(HEADS) and task.has_branch(branch := ref.removeprefix(HEADS))
     }
+
+
+_MOST_ANSWER_CHARACTERS = 10_000
+_CHOSEN_NUMBER = re.compile(
+    r"\s*(?:option |choice )?\(?#?(?P<number>[1-9])[.):]?(?:\s+(?P<rest>\S.*))?", re.DOTALL | re.IGNORECASE
+)
+
+
+def find_answer(
+    comments: Sequence[Comment],
+    question: str,
+    question_url: str,
+    may: Callable[[str], bool],
+    clean: Callable[[str, str], str],
+) -> Remark | None:
+    """The first comment after the question by somebody who may write; None while there is none.
+
+    Its text as it is now is the answer. Whoever takes it stores it, so that later edits change nothing.
+
+    Args:
+        comments: of the issue, oldest first.
+        question: as it was asked, with its numbered choices.
+        question_url: where its comment is. Words in a comment alone would not do: anybody can write them.
+        may: whether somebody may cause work.
+        clean: a text without what people do not see; told who wrote it.
+    """
+    asked = next((comment for comment in comments if comment.url == question_url), None)
+    if asked is None:
+        return None
+    for comment in comments:
+        later = (comment.created_at, comment.id) > (asked.created_at, asked.id)
+        if not later or is_ours(comment.body) or not may(comment.author):
+            continue
+        words = clean(comment.body, comment.author).strip()[:_MOST_ANSWER_CHARACTERS]
+        if words:
+            return Remark(comment.author, spelled_out(words, question), trusted=True)
+    return None
+
+
+def spelled_out(words: str, question: str) -> str:
+    """An answer that names a choice by its number, with the choice's text."""
+    choices = {found["number"]: found["text"] for found in CHOICE.finditer(question)}
+    named = _CHOSEN_NUMBER.fullmatch(words.strip())
+    if named is None or named["number"] not in choices:
+        return words
+    chosen = f"{named['number']}. {choices[named['number']]}"
+    return f"{chosen}\n\n{named['rest'].strip()}" if named["rest"] else chosen

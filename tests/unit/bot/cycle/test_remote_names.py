@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.bot.cycle.remote_names import RemoteNames
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, from_text, key_of
 from orchestrator.bot.forge.github_survey import Rule
 from orchestrator.bot.git.remote import in_the_way
-from orchestrator.bot.worker.naming import RemoteNames
 from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, RemoteRefusedError
 from tests.doubles.github.faults import Fault
 from tests.tables import table
@@ -20,7 +20,7 @@ from tests.unit.bot.coordination.records_rig import bare
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.unit.bot.worker.conftest import World
+    from tests.unit.bot.conftest import World
 
 HEADS = "refs/heads/"
 TASK = replace(from_text("Fix it"), key="issue-12", title="Add subtracts")

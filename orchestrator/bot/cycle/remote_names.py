@@ -1,25 +1,40 @@
-"""Names on the remote: whether there is room for ours, found out before anything is claimed or paid for."""
+"""Our names on the remote: whether there is room for them, before anything is paid for; and which are old enough to go."""
 
 from __future__ import annotations
 
 import difflib
+import hashlib
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING
 
 from orchestrator.bot.coordination.claim_record import CLAIMS, claim_ref
+from orchestrator.bot.coordination.claims import is_old, remove_tombstones
 from orchestrator.bot.coordination.unfinished import WORK, wip_ref
-from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS
+from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS, key_of
+from orchestrator.bot.forge.base import PullRequestState
 from orchestrator.bot.git.failures import printable
 from orchestrator.bot.git.remote import in_the_way, is_commit_id
 from orchestrator.bot.git.swap import HIDDEN
-from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, RemoteRefusedError
+from orchestrator.core.errors import (
+    ConfigurationError,
+    EmptyRepositoryError,
+    ForgeError,
+    ForgeNotFoundError,
+    RemoteRefusedError,
+    WorkspaceError,
+)
 from orchestrator.core.git_names import is_branch_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping, Sequence
+    from datetime import datetime
 
+    from orchestrator.bot.coordination.claim_record import ClaimRecord
+    from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.tasks import Task
+    from orchestrator.bot.forge.base import Forge, PullRequest
 
 HEADS = "refs/heads/"
 OUR_BRANCHES = tuple(f"{HEADS}{folder}" for folder in BRANCH_FOLDERS)
@@ -132,3 +147,68 @@ class RemoteNames:
 def ours_only(there: dict[str, str]) -> dict[str, str]:
     """Of references and their commits those of claims, of unfinished work and of our branches."""
     return {name: commit for name, commit in there.items() if name.startswith((CLAIMS, WORK, *OUR_BRANCHES))}
+
+
+MOST_AT_ONCE = 5
+"""Tombstones that a cycle looks at. Each may cost a request for its issue."""
+
+_ISSUE = "issue-"
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """Looks at the tombstones of one repository.
+
+    Attributes:
+        records: the hidden references.
+        forge: tells which issues and pull requests are open.
+        run: each run looks at others of them.
+    """
+
+    records: Records
+    forge: Forge
+    run: str
+
+    def prune(self, claims: Sequence[ClaimRecord], seen: Mapping[str, str], now: datetime) -> list[str]:
+        """Remove some old tombstones. It does not raise: the next cycle may do what this one could not.
+
+        Args:
+            claims: all claims.
+            seen: what `Records.list` said of all claims and all unfinished work.
+            now: the time, UTC.
+
+        Returns:
+            The tasks whose tombstones are gone.
+        """
+        old = [record for record in claims if is_old(record, now) and wip_ref(record.task) not in seen]
+        if not old:
+            return []
+        with suppress(ForgeError, WorkspaceError):
+            pulls = self.forge.our_pull_requests(BRANCH_FOLDERS)
+            over = [
+                record.task
+                for record in sorted(old, key=self._turn)[:MOST_AT_ONCE]
+                if self._is_over(record, pulls)
+            ]
+            if remove_tombstones(self.records, {task: seen[CLAIMS + task] for task in over}):
+                return over
+        return []
+
+    def _turn(self, record: ClaimRecord) -> bytes:
+        return hashlib.sha256(f"{self.run} {record.task}".encode()).digest()
+
+    def _is_over(self, record: ClaimRecord, pulls: Sequence[PullRequest]) -> bool:
+        """Whether the forge knows that nothing of the task is open, so that the tombstone need not say so."""
+        ours = [pull for pull in pulls if (key_of(pull.branch) or ("",))[0] == record.task]
+        if any(pull.state is PullRequestState.OPEN for pull in ours):
+            return False
+        if record.pull is not None and record.pull not in {pull.number for pull in ours}:
+            return False
+        number = record.task.removeprefix(_ISSUE)
+        if number != record.task and number.isdecimal():
+            try:
+                return not self.forge.issue(int(number)).is_open
+            except ForgeNotFoundError:  # it may be hidden from this token
+                return False
+        # An item or a text is nowhere closed. That it was proposed keeps it from being done again.
+        return bool(ours)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.worker.ledger import REF, RepositoryLedger
-from orchestrator.bot.worker.spending import Caps, Granted, Refused
+from orchestrator.bot.coordination.budget import REF, Caps, Granted, Refused, RepositoryLedger
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import WorkspaceError
 from orchestrator.core.spent import Spent

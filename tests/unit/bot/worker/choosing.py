@@ -1,0 +1,47 @@
+"""A backlog with whoever claims what it finds, as `bot.cycle.claim` has them: for tests of both together."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.bot.cycle.claim import claim_next
+from orchestrator.bot.worker import backlog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from orchestrator.bot.cycle.claim import Choice
+    from orchestrator.bot.cycle.tasks import Task
+
+
+@dataclass
+class FakeClaimer:
+    """Claims by a function, and knows of no earlier cycle."""
+
+    take: Callable[[Task], Any]
+
+    def __post_init__(self) -> None:
+        self.earlier: dict[str, Any] = {}
+
+    def with_branch(self, task: Task) -> Task:
+        return task
+
+
+@dataclass(slots=True)
+class Backlog(backlog.Backlog):
+    """A backlog whose tasks are claimed at once."""
+
+    claim: Callable[[Task], Any] | None = None
+    emit: Callable[[Any], None] = lambda _event: None
+    pulse: Callable[[], str] | None = None
+
+    async def choose(self) -> Choice:
+        claimer: Any = FakeClaimer(self.claim) if self.claim else None
+        pulse = self.pulse or self.forge.pulse
+        try:
+            return await asyncio.to_thread(lambda: claim_next(self, claimer, pulse()))
+        finally:
+            for event in self.notices():
+                self.emit(event)
