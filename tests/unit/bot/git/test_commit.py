@@ -219,6 +219,7 @@ def test_modes_binaries_and_line_ends_are_kept(tmp_path: Path) -> None:
     assert show(source, BRANCH, "raw.txt") == b"a\r\nb\r\n"
     assert show(source, BRANCH, "bin") == bytes(range(256))
     assert git(source, "ls-tree", BRANCH, "run.sh").startswith("100755")
+    git(source, "update-index", "-q", "--refresh")
     git(source, "apply", "--index", "-", stdin=patch)
     assert git(source, "write-tree") == git(source, "rev-parse", f"{BRANCH}^{{tree}}")
 

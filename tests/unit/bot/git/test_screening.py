@@ -98,6 +98,7 @@ def test_what_is_held_stays_out_and_can_be_applied_later(safe: Clone, source: Pa
     safe.push(BRANCH, expected=None)
     assert show(source, BRANCH, "src/calc.py") == b"def add(a, b):\n    return a - b\n"
     git(source, "checkout", "-q", BRANCH)
+    git(source, "update-index", "-q", "--refresh")
     git(source, "apply", "--index", "-", stdin=outcome.held_patch)
     assert sorted(git(source, "diff", "--cached", "--name-only").split()) == sorted(touched - {"ok.py"})
     assert (source / "src/new.bin").read_bytes() == bytes(range(256))
