@@ -329,6 +329,8 @@ def test_a_job_that_is_cancelled_waits_for_the_program_to_keep_its_work(
     bench.says(
         "trap 'echo kept >&2; exit 130' TERM; echo ready >&2; while :; do read -rt 0.05 <> <(:) || :; done"
     )
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a suite that was started in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     with bench.start("run.sh") as process:
         assert process.stdout
         for line in process.stdout:
