@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from orchestrator.app.config.forms import (
+    from orchestrator.app.forms import (
         Address,
         AppId,
         Branch,

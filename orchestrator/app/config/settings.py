@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from orchestrator.app.config import forms
+from orchestrator.app import forms
 from orchestrator.app.options import MOST_ITEMS, OPTIONS, Option, Options
 
 if TYPE_CHECKING:

@@ -95,7 +95,8 @@ def make_parts(program: Program, run: str, folder: Path, settings: Settings) -> 
     claimer = recovery = None
     if records is not None:
         claims = make_claims(records, owner_name(program.environ), program.settings, program.clock)
-        claimer = _make_claimer(program, run, settings, claims, records, partial(budget.why_not, needs=least))
+        spent_up = partial(budget.why_not, needs=least)
+        claimer = _make_claimer(program, run, settings, guards, claims, records, spent_up)
         recovery = _make_recovery(program, run, claims, records)
     return CycleParts(
         run=run,
@@ -163,11 +164,12 @@ def _make_claimer(  # noqa: PLR0913, PLR0917  what outlives the cycle, then what
     program: Program,
     run: str,
     settings: Settings,
+    guards: Guards,
     claims: Claims,
     records: Records,
     spent_up: Callable[[Spent], str | None],
 ) -> Claimer:
-    forge, guards = program.site.forge, program.guards(settings)
+    forge = program.site.forge
     return Claimer(
         records,
         claims,

@@ -169,9 +169,8 @@ async def _finish(parts: CycleParts, task: Task, end: SessionEnd, result: CycleR
     proposed = Outcome.PLANNED if parts.options.dry_run else Outcome.PROPOSED
     kind = end.kind
     if kind is EndKind.AWAITING and result.pull_request:
-        kind = (
-            EndKind.COMPLETED
-        )  # an offer of more work; a question that needs an answer comes by `ask_question`
+        # An offer of more work: a question that needs an answer comes by `ask_question`.
+        kind = EndKind.COMPLETED
     match kind:
         case EndKind.QUESTION | EndKind.AWAITING:
             result.outcome, result.question = Outcome.QUESTION, end.text

@@ -128,10 +128,6 @@ class WholeFile:
             ),
         )
 
-    @property
-    def _is_anew(self) -> bool:
-        return bool(self.tests and self.path) and self.replies % 2 == 0
-
     def _files(self, blocks: list[Block]) -> dict[str, str]:
         """The text of each file. Of several blocks that may be the same one, the longest: the others show a part of it."""
         files: dict[str, str] = {}

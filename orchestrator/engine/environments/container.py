@@ -9,28 +9,25 @@ this program.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import resource
 import secrets
 import select
-import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import weakref
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import SandboxMissingError, ToolError
-from orchestrator.core.secret_names import is_secret
 from orchestrator.engine.environments import mounts
 from orchestrator.engine.environments.bubblewrap import PROXY_PORT, proxy_variables
 from orchestrator.engine.environments.confinement import NICENESS, limits_as_shell
+from orchestrator.engine.environments.container_engine import ASK_SECONDS, LABEL, OTHER, find_image, last_line
 from orchestrator.engine.environments.container_init import HANDED_OVER, init_program
 from orchestrator.engine.environments.control_group import group_of
 from orchestrator.engine.environments.hosts import host_rule
@@ -50,13 +47,10 @@ if TYPE_CHECKING:
 
     from orchestrator.engine.environments.command import Command
     from orchestrator.engine.environments.confinement import Limits, Place, SandboxOptions
+    from orchestrator.engine.environments.container_engine import Engine, Image
     from orchestrator.engine.environments.control_group import MemoryGroup
 
-ENGINES = ("docker", "podman")
-LABEL = "pullwright"
-"""Every container has it."""
 
-_ASK_SECONDS = 30.0
 _START_SECONDS = 60.0
 _QUEUE_SECONDS = 300.0
 """For a container while many are started."""
@@ -68,54 +62,13 @@ _LOOK_SECONDS = 0.005
 _WAY = "/pullwright"
 _INIT = f"{mounts.HOME}/.pullwright-init"
 """Engines give a folder of memory the mode of the image's own folder of that name, and no image has this one."""
-_NEEDED = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR")
-_NEEDED_BY_PREFIX = ("DOCKER_", "CONTAINER_", "CONTAINERS_", "XDG_", "DBUS_SESSION_")
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _BEGUN = b"\x02pullwright: begun\x03"
 _MAX_WORD_BYTES = 131_071
 """Linux takes 131,072 bytes for one argument, with the NUL character at its end."""
 _PIECE_BYTES = 1 << 16
 _RAISED = (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC)
-_SHOWN_CHARS = 300
 _KILLED = -int(signal.SIGKILL)
-OTHER = "or leave out --sandbox for the system's own"
-"""Ends a message about a container that cannot be had."""
-
-
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """The program that starts containers.
-
-    Attributes:
-        name: `docker` or `podman`.
-        program: its path.
-        variables: all that it is given; none of them is seen in a container.
-        user: the words that make files of a container belong to who runs this.
-    """
-
-    name: str
-    program: str
-    variables: Mapping[str, str]
-    user: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """What containers are started from.
-
-    Attributes:
-        name: as the person wrote it.
-        number: what it was when this program began; a name may be given to another image meanwhile.
-        architecture: such as `amd64`.
-        variables: its own; what looks like a secret has no value.
-        volumes: folders that would be on the disk of this machine.
-    """
-
-    name: str
-    number: str
-    architecture: str
-    variables: Mapping[str, str]
-    volumes: tuple[str, ...]
 
 
 class ContainerSandbox:
@@ -192,24 +145,9 @@ class ContainerSandbox:
         """
         limits, root = self.options.limits, place.root
         words = [self.engine.program, "run", "--interactive", "--rm", "--pull", "never", "--name", name]
-        words += [
-            "--label",
-            f"{LABEL}={os.getpid()}",
-            "--log-driver",
-            "none",
-            "--no-healthcheck",
-            *self.engine.user,
-        ]
-        words += ["--network", "none", "--hostname", mounts.HOST_NAME, "--workdir", "/", "--read-only"]
-        words += [
-            "--cap-drop",
-            "ALL",
-            "--security-opt",
-            "no-new-privileges",
-            "--security-opt",
-            "label=disable",
-        ]
-        words += ["--security-opt", f"seccomp={way / 'seccomp.json'}", "--oom-score-adj", "1000"]
+        words += ["--label", f"{LABEL}={os.getpid()}", "--log-driver", "none", "--no-healthcheck"]
+        words += self.engine.user
+        words += _confinement(way)
         words += _limits(limits, self.engine.name)
         for path, (size, mode) in mounts.scratch(limits.scratch_bytes, self.image.volumes).items():
             if path != "/dev/shm":  # noqa: S108  it has a size of its own
@@ -247,80 +185,16 @@ def find_container(wanted: str, options: SandboxOptions, inherited: Mapping[str,
         SandboxMissingError: the engine or the image is not to be had; the message says what to do.
         ConfigurationError: a host or a path of the options makes no sense.
     """
-    name, _, image = wanted.partition(":")
-    program = shutil.which(name, path=inherited.get("PATH"))
-    if program is None or name not in ENGINES:
-        raise SandboxMissingError(f"no sandbox for commands: there is no program {name}; install it, {OTHER}")
-    variables = {
-        variable: value
-        for variable, value in inherited.items()
-        if variable in _NEEDED or variable.startswith(_NEEDED_BY_PREFIX)
-    }
-    asked = Engine(name, program, variables, ())
-    form = "{{json .SecurityOptions}}" if name == "docker" else "{{json .Host.Security}}"
-    code, said = _ask(asked, "info", "--format", form)
-    if code:
-        raise SandboxMissingError(
-            f"no sandbox for commands: {name} does not answer, start it, {OTHER}: {said}"
-        )
-    code, described = _ask(asked, "image", "inspect", "--", image)
-    if code:
-        raise SandboxMissingError(
-            f"no sandbox for commands: {name} has no image {image}; get it with {name} pull {image}, {OTHER}"
-        )
-    engine = Engine(name, program, variables, _user(name, said))
-    _remove_unstarted(engine)
-    return ContainerSandbox(engine, _image(image, json.loads(described)[0]), options, inherited)
+    engine, image = find_image(wanted, inherited)
+    return ContainerSandbox(engine, image, options, inherited)
 
 
-def _ask(engine: Engine, *words: str) -> tuple[int, str]:
-    """The exit code of a question to the engine, and its answer, or the last line of what it complained of."""
-    try:
-        ran = subprocess.run(  # noqa: S603  our own words, and a name after --
-            [engine.program, *words],
-            env=dict(engine.variables),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_ASK_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return 1, f"it said nothing for {_ASK_SECONDS:.0f} seconds"
-    except OSError as error:
-        return 1, error.strerror or str(error)
-    if ran.returncode:
-        return ran.returncode, _last_line(ran.stderr)
-    return 0, ran.stdout.decode("utf-8", "replace")
-
-
-def _user(engine: str, security: str) -> tuple[str, ...]:
-    """Words for the user who runs this, whose own number a container's may be or may stand for."""
-    own = f"{os.getuid()}:{os.getgid()}"
-    if engine == "podman":
-        return ("--user", own) if os.getuid() == 0 else ("--userns", "keep-id", "--user", own)
-    if "name=rootless" in security:
-        return ("--user", "0:0")
-    return ("--userns", "host", "--user", own) if "name=userns" in security else ("--user", own)
-
-
-def _image(name: str, described: dict[str, object]) -> Image:
-    config = described.get("Config")
-    config = config if isinstance(config, dict) else {}
-    pairs = (line.partition("=") for line in config.get("Env") or ())
-    variables = {name: "" if is_secret(name, value) else value for name, _, value in pairs}
-    volumes = tuple(sorted(str(path) for path in config.get("Volumes") or ()))
-    return Image(name, str(described["Id"]), str(described.get("Architecture")), variables, volumes)
-
-
-def _remove_unstarted(engine: Engine) -> None:
-    """Remove containers that a program made and was killed before it started them. Others end with their program."""
-    made = ("ps", "--all", "--filter", f"label={LABEL}", "--filter", "status=created")
-    code, names = _ask(engine, *made, "--format", "{{.Names}}")
-    if code == 0:
-        for name in names.split():
-            owner = name.split("-")[1] if name.count("-") > 1 else ""
-            if owner.isdigit() and not os.path.exists(f"/proc/{owner}"):  # noqa: PTH110  a name
-                _ask(engine, "rm", "--force", name)
+def _confinement(way: Path) -> list[str]:
+    """Words for a container without network, capabilities and a disk of its own."""
+    words = ["--network", "none", "--hostname", mounts.HOST_NAME, "--workdir", "/", "--read-only"]
+    words += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
+    words += ["--security-opt", "label=disable", "--security-opt", f"seccomp={way / 'seccomp.json'}"]
+    return [*words, "--oom-score-adj", "1000"]
 
 
 def _limits(limits: Limits, engine: str) -> list[str]:
@@ -508,7 +382,7 @@ async def _receive(listener: socket.socket, run: subprocess.Popen[bytes]) -> lis
                 with suppress(BlockingIOError):
                     channel, _ = listener.accept()
                     with channel:
-                        channel.settimeout(_ASK_SECONDS)
+                        channel.settimeout(ASK_SECONDS)
                         _, handed, _, _ = socket.recv_fds(channel, 1, HANDED_OVER)
                     return handed if len(handed) == HANDED_OVER else None
                 await asyncio.sleep(_LOOK_SECONDS)
@@ -528,14 +402,7 @@ def _give_up(run: subprocess.Popen[bytes]) -> None:
 
 def _complaint(said: IO[bytes]) -> str:
     said.seek(0)
-    return _last_line(said.read())
-
-
-def _last_line(said: bytes) -> str:
-    lines = [
-        line for line in said.decode("utf-8", "replace").splitlines() if line.strip() and "--help" not in line
-    ]
-    return lines[-1].strip()[:_SHOWN_CHARS] if lines else "it said nothing"
+    return last_line(said.read())
 
 
 class OpenContainers:
@@ -683,7 +550,7 @@ class ContainerLaunch:
             said = await self._hand_on(process, stderr)
             self._code = await process.wait()
             if not self._begun.is_set():
-                self._problem = _last_line(said)
+                self._problem = last_line(said)
         finally:  # also where everything is cancelled as the program ends
             self._gone.set()
             self._begun.set()

@@ -16,7 +16,8 @@ from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import SandboxMissingError, ToolError
 from orchestrator.engine.environments.bubblewrap import BubblewrapSandbox, Walls
 from orchestrator.engine.environments.confinement import Place, SandboxOptions
-from orchestrator.engine.environments.container import OTHER, find_container
+from orchestrator.engine.environments.container import find_container
+from orchestrator.engine.environments.container_engine import OTHER
 from orchestrator.engine.environments.seatbelt import SeatbeltSandbox
 from orchestrator.engine.environments.seccomp import syscall_filter
 

@@ -6,9 +6,11 @@ this one makes it, by a function of that name that takes the arguments of `plann
 
 from __future__ import annotations
 
-import pkgutil
+import re
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.prompts import prompts_folder
@@ -18,6 +20,8 @@ from orchestrator.engine.profiles.planner import planner
 if TYPE_CHECKING:
     from orchestrator.engine.profiles.base import Profile
     from orchestrator.engine.tools.base import Tool
+
+_HAS_PROFILES = re.compile(r"^PROFILES\b", re.MULTILINE)
 
 
 def profile_names() -> tuple[str, ...]:
@@ -49,11 +53,12 @@ def _added_tools(profile: str) -> tuple[Tool, ...]:
 
     Such a module is called like its tool, and has a function of that name that makes it.
     """
-    modules = [
-        import_module(f"{tools.__name__}.{module.name}") for module in pkgutil.iter_modules(tools.__path__)
-    ]
-    return tuple(
-        getattr(module, module.__name__.rpartition(".")[2])()
-        for module in modules
-        if profile in getattr(module, "PROFILES", ())
-    )
+    modules = {name: import_module(f"{tools.__name__}.{name}") for name in _naming_profiles()}
+    return tuple(getattr(module, name)() for name, module in modules.items() if profile in module.PROFILES)
+
+
+@cache
+def _naming_profiles() -> tuple[str, ...]:
+    """The modules in `tools` that have `PROFILES`, by their text: to import all of them would slow each start."""
+    paths = sorted(path for folder in tools.__path__ for path in Path(folder).glob("*.py"))
+    return tuple(path.stem for path in paths if _HAS_PROFILES.search(path.read_text("utf-8")))

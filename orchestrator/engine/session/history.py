@@ -149,16 +149,13 @@ class History:
         """
         replies = [place for place, turn in enumerate(self._turns) if turn.kind is TurnKind.ASSISTANT]
         last = replies[-1] if replies else len(self._turns)
-        is_shown = len(replies) % 2 == 1
-        said = [
-            turn
-            for place, turn in enumerate(self._turns)
-            if turn.message.parts and (place > last or turn.kind in {TurnKind.USER, TurnKind.STEERING})
-        ]
-        if not is_shown:
+        sent = {TurnKind.USER, TurnKind.STEERING}
+        before = [turn for turn in self._turns[:last] if turn.message.parts and turn.kind in sent]
+        after = [turn for turn in self._turns[last + 1 :] if turn.message.parts]
+        if len(replies) % 2 == 0:
+            said = [*before, *after]
             return [Message.user("\n\n".join(turn.content for turn in said))] if said else []
-        before = [turn.message for turn in said if turn in self._turns[:last]]
-        return [*before, self._turns[last].message, *(turn.message for turn in said[len(before) :])]
+        return [turn.message for turn in (*before, self._turns[last], *after)]
 
     def interrupt(self, at: datetime) -> None:
         """Answer calls that were cut short, because vendors refuse a call without a result."""

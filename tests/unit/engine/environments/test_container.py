@@ -21,7 +21,8 @@ import pytest
 from orchestrator.core.errors import ConfigurationError, SandboxMissingError, ToolError
 from orchestrator.engine.environments.command import Command
 from orchestrator.engine.environments.confinement import Limits, Place, SandboxOptions
-from orchestrator.engine.environments.container import ContainerSandbox, Engine, Image, find_container
+from orchestrator.engine.environments.container import ContainerSandbox, find_container
+from orchestrator.engine.environments.container_engine import Engine, Image
 from orchestrator.engine.environments.container_init import HANDED_OVER, init_program
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.environments.mounts import protections
