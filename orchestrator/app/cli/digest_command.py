@@ -17,8 +17,8 @@ from orchestrator.app.cli.exit_codes import DONE, FAILED
 from orchestrator.app.cli.text import as_json_text, clean
 from orchestrator.bot.journal.digest import make_digest
 from orchestrator.bot.journal.folders import Home
+from orchestrator.bot.journal.index import note_run
 from orchestrator.bot.journal.reader import find_run
-from orchestrator.bot.journal.run_note import note_run
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import argparse
 
     from orchestrator.bot.journal.digest import Digest
-    from orchestrator.bot.journal.run_note import RunNote
+    from orchestrator.bot.journal.index import RunNote
     from orchestrator.core.clock import Clock
     from orchestrator.core.spent import Spent
     from orchestrator.engine.policy.secrets import Redactor

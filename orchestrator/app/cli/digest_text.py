@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.bot.journal.digest import Digest
-    from orchestrator.bot.journal.run_note import RunNote
+    from orchestrator.bot.journal.index import RunNote
     from orchestrator.core.diff_stat import DiffStat
     from orchestrator.core.spent import Spent
 

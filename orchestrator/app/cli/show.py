@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from orchestrator.app.cli.exit_codes import DONE
 from orchestrator.app.cli.lines import Narrator, amounts, duration, mending, money
 from orchestrator.app.cli.text import as_json_text, one_line, shortened
-from orchestrator.bot.journal.codec import UnknownRecord
-from orchestrator.bot.journal.costs import cost_of_all
 from orchestrator.bot.journal.folders import Home
-from orchestrator.bot.journal.reader import LAST, find_run, read_run, responses, runs, summarise
+from orchestrator.bot.journal.reader import LAST, cost_of_all, find_run, read_run, responses, runs, summarise
+from orchestrator.bot.journal.records import UnknownRecord
 from orchestrator.core.cycle_events import TaskTaken
 from orchestrator.core.events import PlanAccepted, ReplyReceived, ReplyRejected, ToolCallEnded, TurnStarted
 

@@ -9,11 +9,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from orchestrator.bot.journal.codec import UnknownRecord
-from orchestrator.bot.journal.costs import Unanswered, cost_of_all
 from orchestrator.bot.journal.folders import JOURNAL_FILE
-from orchestrator.bot.journal.reader import read_run, responses
-from orchestrator.bot.journal.writer import append_last
+from orchestrator.bot.journal.reader import Unanswered, cost_of_all, read_run, responses
+from orchestrator.bot.journal.records import UnknownRecord, append_last
 from orchestrator.core.cycle_events import (
     Claimed,
     Cloned,

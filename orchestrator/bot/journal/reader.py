@@ -4,23 +4,48 @@ from __future__ import annotations
 
 import difflib
 import json
-from dataclasses import dataclass
+import math
+import os
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.journal.codec import TYPE_KEY, UnknownRecord, decode
-from orchestrator.bot.journal.costs import cost_of_all
 from orchestrator.bot.journal.folders import JOURNAL_FILE
-from orchestrator.bot.journal.writer import FORMAT, HEADER_TYPE
+from orchestrator.bot.journal.records import FORMAT, HEADER_TYPE, TYPE_KEY, UnknownRecord, decode
 from orchestrator.core.cycle_events import CycleEnded, TaskTaken
 from orchestrator.core.errors import JournalError
-from orchestrator.core.events import ReplyReceived, SubagentEvent
+from orchestrator.core.events import ReplyReceived, SubagentEvent, TurnStarted, WaitStarted
+from orchestrator.core.spent import Spent
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.events import Event
+
+
+def objects_in(piece: bytes) -> Iterator[dict[str, Any]]:
+    """The JSON objects on whole lines; a line that is cut off at either end is no JSON."""
+    for line in piece.split(b"\n"):
+        try:
+            data = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(data, dict):
+            yield data
+
+
+def piece_of(path: Path, most_bytes: int, *, from_end: bool) -> bytes:
+    """The first or last bytes of a file; empty where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(size - most_bytes, 0) if from_end else 0)
+            return file.read(most_bytes)
+    except OSError:
+        return b""
+
 
 LAST = "last"
 """The name under which the newest run is found."""
@@ -207,3 +232,62 @@ def _read_record(data: dict[str, Any], seq: int) -> Record:
     except (KeyError, TypeError, ValueError) as error:
         raise JournalError("has no time") from error
     return Record(seq, at, decode(data), data)
+
+
+@dataclass(slots=True)
+class Unanswered:
+    """Follows the requests of a run, those of subagents too, and keeps what they were begun with until the reply.
+
+    A request that another one of its session came after without a reply between them counts as a whole: it
+    failed, and only the process knew whether it was billed. Where a run comes to its end it says so itself.
+
+    Attributes:
+        failed: what is certain to have had no reply, each with the time at which it was begun or had failed.
+    """
+
+    failed: list[tuple[datetime, Spent]] = field(default_factory=list)
+    _open: dict[tuple[str, ...], tuple[datetime, Spent]] = field(default_factory=dict)
+
+    def take(self, event: Event, at: datetime) -> None:
+        """The next event of the journal."""
+        session: tuple[str, ...] = ()
+        while isinstance(event, SubagentEvent):
+            session, event = (*session, event.agent), event.event
+        match event:
+            case TurnStarted(tokens=tokens, usd=usd):
+                if before := self._open.pop(session, None):
+                    self.failed.append(before)
+                if tokens is not None:  # else a version wrote it that did not say
+                    self._open[session] = at, _spent(tokens, usd)
+            case WaitStarted(tokens=tokens, usd=usd) if tokens is not None:
+                self.failed.append((at, _spent(tokens, usd)))
+            case ReplyReceived():
+                self._open.pop(session, None)
+            case _:
+                pass
+
+    @property
+    def all(self) -> list[tuple[datetime, Spent]]:
+        """What failed, and what was under way when the journal stopped."""
+        return [*self.failed, *self._open.values()]
+
+    @property
+    def total(self) -> Spent:
+        """The sum of it all."""
+        return sum((spent for _at, spent in self.all), Spent())
+
+
+def cost_of(reply: ReplyReceived) -> Spent:
+    """What a reply cost. Servers say how many tokens there were; none of them may win money back."""
+    tokens = max(reply.usage.input_tokens, 0) + max(reply.usage.output_tokens, 0)
+    return replace(_spent(tokens, reply.usd), rounds=1)
+
+
+def cost_of_all(replies: Iterable[ReplyReceived]) -> Spent:
+    """What replies cost together."""
+    return sum(map(cost_of, replies), Spent())
+
+
+def _spent(tokens: int, usd: float | None) -> Spent:
+    is_known = usd is not None and math.isfinite(usd)
+    return Spent(max(usd, 0.0) if usd is not None and is_known else None, max(tokens, 0))

@@ -17,8 +17,8 @@ from orchestrator.app.cli.digest_send import MOST_CHARS, as_message, send, webho
 from orchestrator.app.cli.digest_text import Words, as_markdown, run_as_markdown
 from orchestrator.bot.journal.digest import Digest
 from orchestrator.bot.journal.folders import Home, create_run_folder
-from orchestrator.bot.journal.run_note import RunNote
-from orchestrator.bot.journal.writer import JournalWriter
+from orchestrator.bot.journal.index import RunNote
+from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock, SystemClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Proposed, TaskTaken
 from orchestrator.core.diff_stat import diff_stat

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.journal.codec import UnknownRecord, decode, encode
+from orchestrator.bot.journal.records import UnknownRecord, decode, encode
 from orchestrator.core.cycle_events import CycleEnded, PhaseEntered
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import Event, MessageAdded, ReplyReceived, SessionEnded, ToolCallStarted

@@ -8,9 +8,9 @@ import pytest
 
 from orchestrator.bot.journal.digest import Digest, make_digest
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, create_run_folder
+from orchestrator.bot.journal.index import note_run
 from orchestrator.bot.journal.open_runs import hold
-from orchestrator.bot.journal.run_note import note_run
-from orchestrator.bot.journal.writer import JournalWriter
+from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import (
     CycleEnded,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, create_run_folder
-from orchestrator.bot.journal.pauses import Pause, last_pause, newest_run, pause_of
-from orchestrator.bot.journal.writer import JournalWriter
+from orchestrator.bot.journal.index import Pause, last_pause, newest_run, pause_of
+from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Paused, Phase, PhaseEntered
 from orchestrator.core.events import CallStatus, Event, ToolCallEnded

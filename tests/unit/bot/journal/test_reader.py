@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bot.journal.codec import UnknownRecord
 from orchestrator.bot.journal.folders import Home, create_run_folder
 from orchestrator.bot.journal.reader import find_run, read_run, responses, runs, summarise
-from orchestrator.bot.journal.writer import JournalWriter
+from orchestrator.bot.journal.records import JournalWriter, UnknownRecord
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, TaskTaken
 from orchestrator.core.errors import JournalError

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, create_run_folder
+from orchestrator.bot.journal.index import spend_lock, spent_on
 from orchestrator.bot.journal.open_runs import hold, is_alive
-from orchestrator.bot.journal.spent import spend_lock, spent_on
-from orchestrator.bot.journal.writer import JournalWriter
+from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Reserved
 from orchestrator.core.errors import JournalError

@@ -16,7 +16,7 @@ import pytest
 
 from orchestrator import __version__
 from orchestrator.bot.journal.folders import Home, create_run_folder, is_full, new_run_id
-from orchestrator.bot.journal.writer import JournalWriter
+from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError, JournalError
 from orchestrator.core.events import SessionEnded, TextDelta, ToolOutputDelta, TurnStarted, Warned
@@ -135,7 +135,7 @@ from pathlib import Path
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import DiskFullError
 from orchestrator.core.events import Warned
-from orchestrator.bot.journal.writer import JournalWriter
+from orchestrator.bot.journal.records import JournalWriter
 
 writer = JournalWriter(Path(sys.argv[1]), str, ManualClock())
 writer(Warned("fits"))
