@@ -93,14 +93,14 @@ class Members:
         """The pause that an earlier worker with this model left, and its last run."""
         from orchestrator.app.wiring.forge import label_of
         from orchestrator.app.wiring.model import name_in_journals
-        from orchestrator.bot.journal.index import newest_run, pause_of
+        from orchestrator.bot.journal.index import newest_run
 
         with suppress(ConfigurationError):  # said when the repository has its turn
             model = name_in_journals(settings)
             label = label_of(name, settings.github_url)
             run = newest_run(self._home, repository=label, model=model)
             if run is not None:
-                return pause_of(run, self._clock.now()), run.name
+                return run.pause_at(self._clock.now()), run.id
         return None, None
 
     def _flags(self, repository: FleetRepository) -> Mapping[str, object]:

@@ -19,8 +19,9 @@ from orchestrator.bot.coordination.claims import Claims
 from orchestrator.bot.coordination.records import Records
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.git.folders import address_key
-from orchestrator.bot.journal.digest import Decision, note_decision, tasks_taken
+from orchestrator.bot.journal.digest import Decision, note_decision
 from orchestrator.bot.journal.folders import HOME_VARIABLE, Home, KeptWork
+from orchestrator.bot.journal.index import tasks_taken
 from orchestrator.bot.journal.open_runs import close_run, ended_runs, hold, open_runs
 from orchestrator.bot.worker.task_states import ByHand
 from orchestrator.core.clock import SystemClock

@@ -65,6 +65,21 @@ def new_run_id(now: datetime, source: random.Random) -> str:
     return f"{now:%Y%m%d-%H%M%S}-{source.getrandbits(24):06x}"
 
 
+def run_names(home: Home) -> list[str]:
+    """The names of all runs, newest first.
+
+    Raises:
+        JournalError: the folder of the runs cannot be read.
+    """
+    try:
+        with os.scandir(home.runs) as entries:
+            return sorted((entry.name for entry in entries), reverse=True)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise JournalError(f"cannot read {home.runs}: {error.strerror or error}") from error
+
+
 def create_run_folder(home: Home, run: str) -> Path:
     """Create the folder of a new run, readable by its owner only.
 

@@ -5,46 +5,22 @@ from __future__ import annotations
 import difflib
 import json
 import math
-import os
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.journal.folders import JOURNAL_FILE
+from orchestrator.bot.journal.folders import JOURNAL_FILE, run_names
 from orchestrator.bot.journal.records import FORMAT, HEADER_TYPE, TYPE_KEY, UnknownRecord, decode
-from orchestrator.core.cycle_events import CycleEnded, TaskTaken
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import ReplyReceived, SubagentEvent, TurnStarted, WaitStarted
 from orchestrator.core.spent import Spent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.events import Event
-
-
-def objects_in(piece: bytes) -> Iterator[dict[str, Any]]:
-    """The JSON objects on whole lines; a line that is cut off at either end is no JSON."""
-    for line in piece.split(b"\n"):
-        try:
-            data = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(data, dict):
-            yield data
-
-
-def piece_of(path: Path, most_bytes: int, *, from_end: bool) -> bytes:
-    """The first or last bytes of a file; empty where it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            file.seek(max(size - most_bytes, 0) if from_end else 0)
-            return file.read(most_bytes)
-    except OSError:
-        return b""
 
 
 LAST = "last"
@@ -82,17 +58,6 @@ class Run:
     def events(self) -> tuple[Event, ...]:
         """What happened, without what only a newer version understands."""
         return tuple(record.event for record in self.records if not isinstance(record.event, UnknownRecord))
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """A run on one line. `outcome` is `unfinished` where the journal just stops; `usd` is None if unknown."""
-
-    id: str
-    started: datetime | None
-    outcome: str
-    task: str
-    usd: float | None
 
 
 def read_run(folder: Path) -> Run:
@@ -135,14 +100,9 @@ def replay_of(run: Run) -> list[ReplyReceived]:
 
 
 def runs(home: Home) -> list[Path]:
-    """The folders of all runs, newest first."""
-    try:
-        folders = [folder for folder in home.runs.iterdir() if (folder / JOURNAL_FILE).is_file()]
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise JournalError(f"cannot read {home.runs}: {error.strerror or error}") from error
-    return sorted(folders, key=lambda folder: folder.name, reverse=True)
+    """The folders of all runs that have a journal, newest first."""
+    folders = (home.runs / name for name in run_names(home))
+    return [folder for folder in folders if (folder / JOURNAL_FILE).is_file()]
 
 
 def find_run(home: Home, name: str) -> Path:
@@ -165,23 +125,6 @@ def find_run(home: Home, name: str) -> Path:
         raise JournalError(f"{len(matches)} runs begin with {name!r}: {', '.join(matches[:5])}")
     nearest = difflib.get_close_matches(name, folders, n=1, cutoff=0.0)[0]
     raise JournalError(f"there is no run {name!r}; the nearest is {nearest}")
-
-
-def summarise(folder: Path) -> Summary:
-    """The essentials of a run, also of one whose journal is damaged."""
-    try:
-        run = read_run(folder)
-    except JournalError:
-        return Summary(folder.name, None, "damaged", "", None)
-    outcome, task = "unfinished", ""
-    for event in run.events:
-        if isinstance(event, TaskTaken):
-            task = event.title
-        elif isinstance(event, CycleEnded):
-            outcome = str(event.result.get("outcome", outcome))
-    return Summary(
-        run.id, run.records[0].at if run.records else None, outcome, task, cost_of_all(responses(run)).usd
-    )
 
 
 def _lines(path: Path) -> tuple[list[dict[str, Any]], bool]:

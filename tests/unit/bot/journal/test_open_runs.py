@@ -18,8 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, create_run_folder, new_run_id
+from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.open_runs import close_run, hold, is_open, open_runs
-from orchestrator.bot.journal.reader import read_run, summarise
+from orchestrator.bot.journal.reader import read_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import (
