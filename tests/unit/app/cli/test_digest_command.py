@@ -41,14 +41,14 @@ PULL = Proposed(7, "Make add() add", "https://github.com/o/r/pull/7", "b", "c", 
 NOTE = RunSummary(
     "20260102-110000-abcdef",
     NOW,
+    NOW + timedelta(minutes=2.5),
     "o/r",
     "m:1",
     "proposed",
-    TaskTaken("issue-1", "add() subtracts", "", "issue", 1),
-    "https://github.com/o/r/issues/1",
+    task=TaskTaken("issue-1", "add() subtracts", "", "issue", 1),
+    task_url="https://github.com/o/r/issues/1",
     pull=PULL,
     costs={"m:1": Spent(0.25, 1_000, 0, 3)},
-    minutes=2.5,
     requests=12,
 )
 EVIL = "@octo/team fixes #1 ![x](https://evil.example/a.png) <img src=//evil.example> <!-- pullwright:x --> `x` | a"
