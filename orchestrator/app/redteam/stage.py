@@ -37,7 +37,7 @@ from orchestrator.app.wiring.guards import GuardMaker, choose_sandbox
 from orchestrator.app.wiring.program import Program
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home
-from orchestrator.bot.worker.backlog import Wanted
+from orchestrator.bot.worker.backlog import TaskSelection
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.defences import Defence
 from orchestrator.core.errors import ConfigurationError, SandboxMissingError
@@ -141,7 +141,7 @@ async def _run(  # noqa: PLR0913, PLR0917  one story, its facts
         site=Site(forge, lambda: Source(str(grounds.repository), base), lambda: None),
         chosen=in_the_place_of_the_model(model, settings),
         web=web if settings.web else None,
-        wanted=Wanted(),
+        wanted=TaskSelection(),
         home=Home(grounds.state),
         redactor=redactor,
         guards=lambda rules: without(make(rules), off),

@@ -19,10 +19,10 @@ from orchestrator.bot.cycle.parts import CycleOptions, CycleParts
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.opening import open_clone, reopen_clone
-from orchestrator.bot.worker.backlog import Backlog, Wanted
-from orchestrator.bot.worker.candidates import screen_answers
+from orchestrator.bot.worker.backlog import Backlog, TaskSelection
+from orchestrator.bot.worker.candidates import filter_answers
 from orchestrator.bot.worker.recovery import Recovery, Remains
-from orchestrator.bot.worker.task_rules import Admission, Manners
+from orchestrator.bot.worker.task_rules import ReviewLimits, TaskAuthorization
 from orchestrator.core.cycle_events import CycleStarted
 from orchestrator.core.events import Warned
 from orchestrator.core.prompts import render
@@ -128,7 +128,7 @@ def make_parts(program: Program, run: str, folder: Path, settings: Settings) -> 
 
 
 def _make_backlog(program: Program, settings: Settings, guards: Guards, claimer: Claimer | None) -> Backlog:
-    manners = Manners(
+    limits = ReviewLimits(
         settings.max_open_prs,
         settings.max_prs_per_day,
         sys.maxsize if program.site.is_local else settings.max_unreviewed,
@@ -145,11 +145,11 @@ def _make_backlog(program: Program, settings: Settings, guards: Guards, claimer:
         comments_policy=settings.comments,
         clean=as_lines(guards.words, guards.redact),
         clean_name=as_lines(guards.names, guards.redact),
-        manners=manners,
+        limits=limits,
         commands=program.commands,
         has_conflict=program.site.forge.has_conflict,
         clock=program.clock,
-        idle=program.idle,
+        memory=program.idle,
     )
     if claimer is None:
         return made()
@@ -174,9 +174,9 @@ def _make_claimer(  # noqa: PLR0913, PLR0917  what outlives the cycle, then what
         forge,
         run,
         (),
-        named=program.wanted != Wanted(),
-        may=Admission(forge, settings.label, settings.allow_actor).may,
-        clean=screen_answers(
+        named=program.wanted != TaskSelection(),
+        may=TaskAuthorization(forge, settings.label, settings.allow_actor).may_cause_work,
+        clean=filter_answers(
             as_lines(guards.words, guards.redact), as_lines(guards.names, guards.redact), program.bus
         ),
         spent_up=spent_up,

@@ -15,7 +15,7 @@ from orchestrator.bot.policy.incoming import clean_name, clean_words, show_hidde
 from orchestrator.bot.policy.protected import PathPolicy
 from orchestrator.bot.policy.test_listing import list_tests
 from orchestrator.bot.policy.wording import Wording
-from orchestrator.bot.worker.candidates import Seen
+from orchestrator.bot.worker.candidates import VisibleText
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.engine.contracts.fence import one_line
 from orchestrator.engine.policy.command_rules import CommandRules, Level
@@ -172,14 +172,14 @@ def told_of_refusals(emit: Emit) -> Callable[[str, str], None]:
     return on_refused
 
 
-def as_lines(clean: Callable[[str], Cleaned], redact: Callable[[str], str]) -> Callable[[str], Seen]:
+def as_lines(clean: Callable[[str], Cleaned], redact: Callable[[str], str]) -> Callable[[str], VisibleText]:
     """A check of people's words as the backlog asks for it, with what there is to say in lines."""
 
-    def told(text: str) -> Seen:
+    def told(text: str) -> VisibleText:
         cleaned = clean(text)
         # The same tag may stand in every line of a log.
         kept = {(one.kind, one.text): str(one) for one in reversed(cleaned.kept)}
         hidden = [str(one) for one in cleaned.removed]
-        return Seen(redact(cleaned.text), hidden, list(reversed(kept.values()))[:_MOST_KEPT])
+        return VisibleText(redact(cleaned.text), hidden, list(reversed(kept.values()))[:_MOST_KEPT])
 
     return told

@@ -36,7 +36,7 @@ from orchestrator.bot.journal.index import tasks_taken
 from orchestrator.bot.journal.open_runs import hold
 from orchestrator.bot.journal.reader import find_run, read_run
 from orchestrator.bot.journal.records import JournalWriter
-from orchestrator.bot.worker.backlog import Idle, Wanted
+from orchestrator.bot.worker.backlog import BacklogMemory, TaskSelection
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.commands import Commands
 from orchestrator.core.cycle_events import CycleStarted, TaskTaken
@@ -87,7 +87,7 @@ class Program:
     site: Site
     chosen: ChosenModel
     web: WebAccess | None
-    wanted: Wanted
+    wanted: TaskSelection
     home: Home
     redactor: Redactor
     guards: Callable[[Settings], Guards]
@@ -99,7 +99,7 @@ class Program:
     answer: str | None = None
     commands: Commands = Commands()  # noqa: RUF009  a frozen value
     attempted: set[str] = field(default_factory=set)
-    idle: Idle = field(default_factory=Idle)
+    idle: BacklogMemory = field(default_factory=BacklogMemory)
     _records: Records | None = None
     _cycles: int = 0
     _rules_file: RulesFile | None = None
@@ -133,7 +133,7 @@ class Program:
     def forget(self) -> None:
         """A new time has come: what this process tried before may be tried again."""
         self.attempted.clear()
-        self.idle = Idle(told=self.idle.told)
+        self.idle = BacklogMemory(told=self.idle.told)
 
     async def close(self) -> None:
         """Let go of connections and folders."""
@@ -271,7 +271,7 @@ def _tell(loaded: Loaded, settings: Settings, emit: Emit) -> None:
         emit(Warned(f"{found}: {NAME_COMMANDS}"))
 
 
-def _wanted(errand: Errand, home: Home, label: str) -> Wanted:
+def _wanted(errand: Errand, home: Home, label: str) -> TaskSelection:
     """The task that the person named; `--task` takes its key as well, as messages name it.
 
     Raises:
@@ -281,18 +281,18 @@ def _wanted(errand: Errand, home: Home, label: str) -> Wanted:
     kind, _, rest = key.partition("-") if _KEY.fullmatch(key) else ("", "", "")
     match kind:
         case "issue":
-            return Wanted(issue=int(rest))
+            return TaskSelection(issue=int(rest))
         case "item":
-            return Wanted(item=key)
+            return TaskSelection(item=key)
         case "text":
             known = tasks_taken(home, label).get(key)
             if known is None:
                 raise ConfigurationError(
                     f"no run on this machine worked on {key}: give its words with --task"
                 )
-            return Wanted(text=known.body or known.title)
+            return TaskSelection(text=known.body or known.title)
         case _:
-            return Wanted(errand.issue, errand.text)
+            return TaskSelection(errand.issue, errand.text)
 
 
 def _as_recorded(errand: Errand, loaded: Loaded, home: Home) -> Errand:
