@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.wiring.program import Errand, build_program
-from orchestrator.bot.worker.worker import Pace, Rhythm, Waiting, work
+from orchestrator.bot.worker.worker import CycleTiming, NextStepChooser, Waiter, work
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.cycle_events import Claimed
 from orchestrator.core.messages import FinishReason, Message, Role, Text, Usage
@@ -186,7 +186,7 @@ async def _until(over: Path, seconds: float) -> None:
 
 
 async def _work(program: Program, post: Post, note: Notebook) -> None:
-    waiting = Waiting(program.clock)
+    waiting = Waiter(program.clock)
 
     def report(result: CycleResult) -> None:
         note(
@@ -202,8 +202,8 @@ async def _work(program: Program, post: Post, note: Notebook) -> None:
         waiting.wake()
 
     # What would be waited for in minutes begins anew instead.
-    pace = Pace(program.clock, random.Random())  # noqa: S311  no secret
-    rhythm = Rhythm(program.clock, waiting, pace, lambda _pause, _after: program.stop.request())
+    pace = NextStepChooser(program.clock, random.Random())  # noqa: S311  no secret
+    rhythm = CycleTiming(program.clock, waiting, pace, lambda _pause, _after: program.stop.request())
     watcher = asyncio.ensure_future(watch())
     try:
         await work(program.cycle, report, program.stop, rhythm, max_cycles=post.cycles)

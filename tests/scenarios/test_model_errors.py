@@ -23,7 +23,7 @@ import pytest
 from orchestrator.app.wiring.model import ModelEndpoint, connected
 from orchestrator.app.wiring.program import Errand, build_program
 from orchestrator.bot.journal.index import last_pause, note_pause
-from orchestrator.bot.worker.worker import Pace, Rhythm, Waiting, work
+from orchestrator.bot.worker.worker import CycleTiming, NextStepChooser, Waiter, work
 from orchestrator.core.clock import ManualClock
 from orchestrator.engine.models.catalog import ModelRef, Provider
 from tests.doubles.model_server import fail
@@ -68,8 +68,8 @@ class Worker:
             self.program.stop.request()
 
     async def work(self, left: Pause | None = None) -> list[str]:
-        pace = Pace(self.clock, random.Random(1))  # noqa: S311  no secret
-        rhythm = Rhythm(self.clock, Waiting(self.clock), pace, self.tell, left=left)
+        pace = NextStepChooser(self.clock, random.Random(1))  # noqa: S311  no secret
+        rhythm = CycleTiming(self.clock, Waiter(self.clock), pace, self.tell, left=left)
         await work(self.program.cycle, self.results.append, self.program.stop, rhythm, max_cycles=9)
         await self.program.close()
         return [str(result.outcome) for result in self.results]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.app.cli.arguments import given_settings
 from orchestrator.app.cli.exit_codes import DONE, NOTHING
 from orchestrator.app.cli.text import as_json_text, one_line
-from orchestrator.bot.worker.task_states import Kind
+from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ForgeError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
     from orchestrator.bot.coordination.claims import Claims
-    from orchestrator.bot.worker.task_states import ByHand, TaskState
+    from orchestrator.bot.worker.task_states import TaskDecisions, TaskState
     from orchestrator.core.commands import Commands
 
 _BY_HAND = "by hand"
@@ -62,7 +62,7 @@ def claims(options: argparse.Namespace) -> int:
         return DONE
 
 
-def _claimed(by_hand: ByHand, wanted: str | None) -> list[TaskState]:
+def _claimed(by_hand: TaskDecisions, wanted: str | None) -> list[TaskState]:
     """The tasks that were ever claimed; where the forge does not answer, as their claims alone tell them.
 
     Raises:
@@ -109,7 +109,7 @@ def write_text(
     for state in states:
         faulty = state.claim is not None and state.claim.fault is not None
         step = commands.release(state.key) if faulty else state.next_step(commands)
-        if step and state.kind is not Kind.PROPOSED:
+        if step and state.kind is not TaskStatus.PROPOSED:
             print(f"{one_line(state.key)}: {one_line(step, _MOST_STATE_CHARS * 2)}", file=out)
 
 
@@ -127,7 +127,7 @@ def _row(state: TaskState, record: ClaimRecord, now: datetime, times: LeaseTimes
         return (record.task, record.owner, "-", "-", said)
     since = f"{record.taken_at:%Y-%m-%d %H:%M}"
     said = one_line(state.words(), _MOST_STATE_CHARS)
-    if state.kind is Kind.WORKING:
+    if state.kind is TaskStatus.WORKING:
         said = f"{said}, {_expiry(record, now, times)}"
     return (record.task, _who(record), str(record.number), since, said)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.app.cli.lines import money
 from orchestrator.app.cli.text import clean, counted, shortened, tests_in_words
 from orchestrator.bot.policy.lines import in_markdown
-from orchestrator.bot.worker.task_states import Kind, kind_of_outcome
+from orchestrator.bot.worker.task_states import TaskStatus, kind_of_outcome
 from orchestrator.core.commands import Commands
 from orchestrator.engine.contracts.fence import one_line
 
@@ -179,10 +179,12 @@ def _undone(run: RunSummary, times: int, words: Words) -> str:
     said = f": {words.line(why)}" if why else ""
     kind = kind_of_outcome(run.outcome)
     state = (
-        str(kind) if kind in {Kind.FAILED, Kind.OPEN} or kind == run.outcome else f"{kind} ({_outcome(run)})"
+        str(kind)
+        if kind in {TaskStatus.FAILED, TaskStatus.OPEN} or kind == run.outcome
+        else f"{kind} ({_outcome(run)})"
     )
     again = ""
-    if kind is Kind.FAILED and run.task is not None:
+    if kind is TaskStatus.FAILED and run.task is not None:
         again = f"; for another try: {words.code(Commands(run.repository).retry(run.task.key))}"
     return f"{state}, {_what(run, words)}{said}{_times(times)} ({words.code(run.id)}){again}"
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
 from orchestrator.app.cli.exit_codes import DONE
 from orchestrator.app.cli.text import as_json_text, clean, one_line
 from orchestrator.bot.journal.folders import Home
-from orchestrator.bot.worker.task_states import Kind
+from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import PullwrightError
@@ -124,7 +124,7 @@ def _block(forge: ListedForge, states: States) -> list[str]:
         lines.append(f"  ?{question.number}  {one_line(asked(question.body), _MAX_LINE_CHARS)}")
         lines.append(f"      {one_line(question.url, _MAX_LINE_CHARS)}")
     for state in known or ():
-        if state.pull is None and state.kind is not Kind.OPEN:
+        if state.pull is None and state.kind is not TaskStatus.OPEN:
             lines += _task_lines(state, name, "  ")
     return [clean(name), *lines] if lines else []
 
@@ -147,7 +147,7 @@ def _waiting(
     """The questions that still wait, where that is known."""
     if known is None:
         return questions
-    asked = {state.left.question_url for state in known if state.kind is Kind.ASKED and state.left}
+    asked = {state.left.question_url for state in known if state.kind is TaskStatus.ASKED and state.left}
     return [question for question in questions if question.url in asked]
 
 

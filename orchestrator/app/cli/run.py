@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.app.wiring.program import Program
     from orchestrator.bot.cycle.result import CycleResult
     from orchestrator.bot.journal.index import Pause
-    from orchestrator.bot.worker.worker import Rhythm, Waiting
+    from orchestrator.bot.worker.worker import CycleTiming, Waiter
 
 _ENDING = "ending after this round; press Ctrl+C again to end at once"
 
@@ -50,9 +50,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _run(program: Program, options: argparse.Namespace, view: LiveView) -> int:
-    from orchestrator.bot.worker.worker import Waiting
+    from orchestrator.bot.worker.worker import Waiter
 
-    waiting, whole = Waiting(program.clock), WholeRun()
+    waiting, whole = Waiter(program.clock), WholeRun()
     task = asyncio.ensure_future(_work(program, options, view, waiting, whole))
     _listen_to_signals(program, task, waiting, view)
     try:
@@ -69,11 +69,11 @@ async def _run(program: Program, options: argparse.Namespace, view: LiveView) ->
 
 
 async def _work(
-    program: Program, options: argparse.Namespace, view: LiveView, waiting: Waiting, whole: WholeRun
+    program: Program, options: argparse.Namespace, view: LiveView, waiting: Waiter, whole: WholeRun
 ) -> CycleResult | None:
     """One cycle, or as many as `--continuous` and the schedule ask for."""
     from orchestrator.bot.worker.schedule import Alarms, make_schedule
-    from orchestrator.bot.worker.worker import Bell, work
+    from orchestrator.bot.worker.worker import ScheduleSignal, work
 
     def report(result: CycleResult) -> None:
         view.pause()
@@ -94,15 +94,15 @@ async def _work(
         view(Paused(until, reason, is_planned=True))
         view.pause()
 
-    bell = rhythm.bell = Bell(waiting, tell_next)
+    bell = rhythm.bell = ScheduleSignal(waiting, tell_next)
     async with Alarms({"": schedule}, bell.ring, clock, random.SystemRandom()):
         return await work(program.cycle, report, program.stop, rhythm, max_cycles=settings.max_cycles)
 
 
-def _rhythm(program: Program, view: LiveView, waiting: Waiting) -> Rhythm:
+def _rhythm(program: Program, view: LiveView, waiting: Waiter) -> CycleTiming:
     """When cycles begin, with the pause that an earlier run with this model on this repository left."""
     from orchestrator.bot.journal.index import last_pause, note_pause
-    from orchestrator.bot.worker.worker import Pace, Rhythm
+    from orchestrator.bot.worker.worker import CycleTiming, NextStepChooser
 
     def tell(pause: Pause, after: CycleResult | None) -> None:
         if after is not None and after.run is not None:
@@ -112,11 +112,13 @@ def _rhythm(program: Program, view: LiveView, waiting: Waiting) -> Rhythm:
 
     clock, model = program.clock, program.chosen.model.name
     left = last_pause(program.home, clock.now(), repository=program.repository, model=model)
-    return Rhythm(clock, waiting, Pace(clock, random.SystemRandom()), tell, left=left, renew=program.forget)
+    return CycleTiming(
+        clock, waiting, NextStepChooser(clock, random.SystemRandom()), tell, left=left, renew=program.forget
+    )
 
 
 def _listen_to_signals(
-    program: Program, task: asyncio.Future[CycleResult | None], waiting: Waiting, view: LiveView
+    program: Program, task: asyncio.Future[CycleResult | None], waiting: Waiter, view: LiveView
 ) -> None:
     """First Ctrl+C: end after this round. Second, or SIGTERM: end now; the cycle still keeps its work."""
 

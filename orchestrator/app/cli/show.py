@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from orchestrator.bot.journal.reader import Record, Run
+    from orchestrator.bot.journal.reader import JournalRecord, Run
     from orchestrator.core.events import Event
     from orchestrator.engine.policy.secrets import Redactor
 
@@ -128,7 +128,7 @@ def _counted(number: int, one: str, more: str) -> str:
     return f"{number:,} {one if number == 1 else more}"
 
 
-def _took(records: tuple[Record, ...]) -> str:
+def _took(records: tuple[JournalRecord, ...]) -> str:
     return duration((records[-1].at - records[0].at).total_seconds()) if records else duration(0)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.app.cli.lines import money
 from orchestrator.app.cli.text import one_line
 from orchestrator.bot.journal.index import Pause
-from orchestrator.bot.worker.worker import Ended, Halt
+from orchestrator.bot.worker.worker import EndAsked, NeedsPerson
 from orchestrator.core.commands import Commands
 
 if TYPE_CHECKING:
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.cycle.result import CycleResult
     from orchestrator.bot.worker.fleet import Member
-    from orchestrator.bot.worker.worker import Onward
+    from orchestrator.bot.worker.worker import NextStep
 
 _MOST_REASON_CHARS = 160
 
 
-def as_line(member: Member, result: CycleResult, onward: Onward, now: datetime, *, once: bool) -> str:
+def as_line(member: Member, result: CycleResult, onward: NextStep, now: datetime, *, once: bool) -> str:
     """The line for people."""
     parts = [f"{now:%Y-%m-%d %H:%M} UTC", member.name, str(result.outcome), *_what(member, result, onward)]
     if result.rounds:
         parts.append(money(result.usd))
-    if isinstance(onward, Halt):
+    if isinstance(onward, NeedsPerson):
         parts.append("no further cycle until the worker is started again")
     elif (next_at := _next_at(member, onward, now, once=once)) is not None:
         parts.append(f"next {next_at:%Y-%m-%d %H:%M} UTC")
     return " | ".join(one_line(part) for part in parts)
 
 
-def _next_at(member: Member, onward: Onward, now: datetime, *, once: bool) -> datetime | None:
+def _next_at(member: Member, onward: NextStep, now: datetime, *, once: bool) -> datetime | None:
     """When the member's next cycle begins; there is none after the end that somebody asked for."""
-    return None if once or isinstance(onward, Ended) else member.next_at(now)
+    return None if once or isinstance(onward, EndAsked) else member.next_at(now)
 
 
-def _what(member: Member, result: CycleResult, onward: Onward) -> Iterator[str]:
+def _what(member: Member, result: CycleResult, onward: NextStep) -> Iterator[str]:
     if result.task is not None:
         yield result.task.title
     if result.pull_request is not None and result.pull_request.url:
@@ -48,13 +48,13 @@ def _what(member: Member, result: CycleResult, onward: Onward) -> Iterator[str]:
         yield f"asked: {url if url.startswith('http') else result.question}"
         if result.task is not None and not url.startswith("http"):
             yield f"answer with: {Commands(member.name).answer(result.task.key)}"
-    reason = onward.reason if isinstance(onward, Pause | Halt) else result.error or result.reason
+    reason = onward.reason if isinstance(onward, Pause | NeedsPerson) else result.error or result.reason
     if reason and result.pull_request is None and result.question is None:
         yield one_line(reason, _MOST_REASON_CHARS)
 
 
 def as_json(
-    member: Member, result: CycleResult, onward: Onward, now: datetime, *, once: bool
+    member: Member, result: CycleResult, onward: NextStep, now: datetime, *, once: bool
 ) -> dict[str, Any]:
     """The same for programs, with the cycle's whole result."""
     next_at = _next_at(member, onward, now, once=once)
@@ -63,6 +63,6 @@ def as_json(
         "repository": member.name,
         "next_at": next_at.isoformat(timespec="seconds") if next_at else None,
         "paused_until": onward.until.isoformat(timespec="seconds") if isinstance(onward, Pause) else None,
-        "disabled": onward.reason if isinstance(onward, Halt) else None,
+        "disabled": onward.reason if isinstance(onward, NeedsPerson) else None,
         **result.to_json(),
     }

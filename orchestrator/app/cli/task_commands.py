@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from orchestrator.app.wiring.tasks import TaskDesk
-    from orchestrator.bot.worker.task_states import Decided
+    from orchestrator.bot.worker.task_states import DecisionResult
 
 _YES = frozenset({"y", "yes"})
 
@@ -56,7 +56,7 @@ def forget(options: argparse.Namespace) -> int:
     return _decide(options, lambda desk: _forget(desk, options))
 
 
-def _forget(desk: TaskDesk, options: argparse.Namespace) -> Decided:
+def _forget(desk: TaskDesk, options: argparse.Namespace) -> DecisionResult:
     by_hand = desk.by_hand
     state = by_hand.find(options.task)
     lost = by_hand.would_lose(state)
@@ -77,7 +77,7 @@ def _agreed(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in _YES
 
 
-def _decide(options: argparse.Namespace, decide: Callable[[TaskDesk], Decided]) -> int:
+def _decide(options: argparse.Namespace, decide: Callable[[TaskDesk], DecisionResult]) -> int:
     from orchestrator.app.wiring.tasks import open_tasks
 
     if not options.repo:
@@ -90,7 +90,7 @@ def _decide(options: argparse.Namespace, decide: Callable[[TaskDesk], Decided]) 
     return DONE if decided.changed else NOTHING
 
 
-def write(decided: Decided, command: str, out: TextIO, *, as_json: bool) -> None:
+def write(decided: DecisionResult, command: str, out: TextIO, *, as_json: bool) -> None:
     """One line, without anything that a terminal obeys or that is secret."""
     from orchestrator.app.config import secret_values
     from orchestrator.engine.policy.secrets import Redactor

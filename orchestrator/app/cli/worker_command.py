@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.journal.folders import Home
     from orchestrator.bot.worker.fleet import Fleet, Member
     from orchestrator.bot.worker.health import Health
-    from orchestrator.bot.worker.worker import Onward, Waiting
+    from orchestrator.bot.worker.worker import NextStep, Waiter
     from orchestrator.core.clock import Clock
     from orchestrator.engine.policy.secrets import Redactor
 
@@ -57,7 +57,7 @@ class _Work:
         from orchestrator.bot.journal.folders import Home
         from orchestrator.bot.worker.fleet import Fleet
         from orchestrator.bot.worker.health import Health
-        from orchestrator.bot.worker.worker import Waiting
+        from orchestrator.bot.worker.worker import Waiter
 
         self._file = file
         self._options = options
@@ -66,7 +66,7 @@ class _Work:
         self._home: Home = Home.of(os.environ)
         self._stop = Stop()
         self._outcomes: set[str] = set()
-        self._waiting: Waiting = Waiting(self._clock, self._turned)
+        self._waiting: Waiter = Waiter(self._clock, self._turned)
         make = Members(options, self._home, self._clock)
         self._fleet: Fleet = Fleet(
             [make.member(one) for one in file.repositories],
@@ -118,7 +118,7 @@ class _Work:
         host = f"[{address.host}]" if ":" in address.host else address.host
         self._say(f"health at http://{host}:{port}/healthz and /metrics")
 
-    def _report(self, member: Member, result: CycleResult, onward: Onward) -> None:
+    def _report(self, member: Member, result: CycleResult, onward: NextStep) -> None:
         from orchestrator.bot.journal.index import Pause, note_pause
 
         self._outcomes.add(str(result.outcome))

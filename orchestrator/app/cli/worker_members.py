@@ -49,8 +49,8 @@ class Members:
             ConfigurationError: an option is wrong, or the repository was made a member before.
         """
         from orchestrator.app.config import load
-        from orchestrator.bot.worker.fleet import Member, Tally
-        from orchestrator.bot.worker.worker import Pace
+        from orchestrator.bot.worker.fleet import Member, MemberTotals
+        from orchestrator.bot.worker.worker import NextStepChooser
 
         flags = self._flags(repository)
         settings = load(flags, repository.environ, Path.cwd()).settings
@@ -61,9 +61,9 @@ class Members:
             lambda: self._build(member, repository, flags),
             quota_of(settings),
             self._schedule(repository.name, settings),
-            Pace(self._clock, random.SystemRandom()),
+            NextStepChooser(self._clock, random.SystemRandom()),
             left,
-            tally=Tally(last_run=last_run),
+            tally=MemberTotals(last_run=last_run),
         )
         return member
 

@@ -23,7 +23,7 @@ from orchestrator.bot.cycle.remote_names import RemoteNames, patterns
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.swap import push_error
-from orchestrator.bot.worker.task_states import Kind
+from orchestrator.bot.worker.task_states import TaskStatus
 from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, WorkspaceError
 
 if TYPE_CHECKING:
@@ -174,11 +174,13 @@ class RemoteProbes:
         states = by_hand.states()
         told = [
             f"{kind}: {_some(keys)}"
-            for kind in Kind
+            for kind in TaskStatus
             if (keys := [state.key for state in states if state.kind is kind])
         ]
         waiting = [
-            state for state in states if state.blocks and state.kind not in {Kind.DECLINED, Kind.NOTHING}
+            state
+            for state in states
+            if state.blocks and state.kind not in {TaskStatus.DECLINED, TaskStatus.NOTHING}
         ]
         if waiting:
             return warning("; ".join(told), waiting[0].next_step(by_hand.commands))

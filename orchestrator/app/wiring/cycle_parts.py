@@ -21,7 +21,7 @@ from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.opening import open_clone, reopen_clone
 from orchestrator.bot.worker.backlog import Backlog, TaskSelection
 from orchestrator.bot.worker.candidates import filter_answers
-from orchestrator.bot.worker.recovery import Recovery, Remains
+from orchestrator.bot.worker.recovery import DeadRunSaver, Recovery
 from orchestrator.bot.worker.task_rules import ReviewLimits, TaskAuthorization
 from orchestrator.core.cycle_events import CycleStarted
 from orchestrator.core.events import Warned
@@ -191,7 +191,7 @@ def _make_claimer(  # noqa: PLR0913, PLR0917  what outlives the cycle, then what
 
 def _make_recovery(program: Program, run: str, claims: Claims, records: Records) -> Recovery:
     temporary = Path(tempfile.gettempdir())
-    remains = Remains(
+    remains = DeadRunSaver(
         records,
         kept_work(program.home, records),
         partial(_reopen, program),

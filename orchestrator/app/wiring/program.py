@@ -33,7 +33,7 @@ from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.local import create_repository
 from orchestrator.bot.journal.folders import Home, create_run_folder, new_run_id
 from orchestrator.bot.journal.index import tasks_taken
-from orchestrator.bot.journal.open_runs import hold
+from orchestrator.bot.journal.open_runs import lock_run
 from orchestrator.bot.journal.reader import find_run, read_run
 from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.bot.worker.backlog import BacklogMemory, TaskSelection
@@ -110,7 +110,7 @@ class Program:
         folder = create_run_folder(self.home, run)
         # A new folder: whoever has its lock only looks, and is on a busy machine.
         with (
-            hold(folder, seconds=_HOLD_SECONDS),
+            lock_run(folder, seconds=_HOLD_SECONDS),
             JournalWriter(folder, self.redactor.redact, self.clock) as journal,
         ):
             recorder = Recorder(journal, self.bus.always, self.stop)

@@ -22,8 +22,8 @@ from orchestrator.bot.git.folders import address_key
 from orchestrator.bot.journal.digest import Decision, note_decision
 from orchestrator.bot.journal.folders import HOME_VARIABLE, Home, KeptWork
 from orchestrator.bot.journal.index import tasks_taken
-from orchestrator.bot.journal.open_runs import close_run, ended_runs, hold, open_runs
-from orchestrator.bot.worker.task_states import ByHand
+from orchestrator.bot.journal.open_runs import close_run, ended_runs, lock_run, open_runs
+from orchestrator.bot.worker.task_states import TaskDecisions
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import (
     EmptyRepositoryError,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from orchestrator.app.config import Settings
     from orchestrator.app.wiring.forge import Site
     from orchestrator.bot.forge.base import Repository
-    from orchestrator.bot.worker.task_states import Decided, TaskState
+    from orchestrator.bot.worker.task_states import DecisionResult, TaskState
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
 
@@ -63,12 +63,12 @@ _OWNER_CHARACTERS = 60
 class TaskDesk:
     """The tasks of one repository, and where decisions about them are written down on this machine."""
 
-    by_hand: ByHand
+    by_hand: TaskDecisions
     home: Home
     label: str
     clock: Clock
 
-    def note(self, decided: Decided) -> None:
+    def note(self, decided: DecisionResult) -> None:
         """Write a decision down for the digest.
 
         Raises:
@@ -86,7 +86,7 @@ class TaskDesk:
         for run in open_runs(self.home):
             ours = run.start is not None and same_repository(run.start.repository, self.label)
             if ours and run.task is not None and run.task.key == key:
-                with suppress(JournalError), hold(run.folder):  # else another process is at it
+                with suppress(JournalError), lock_run(run.folder):  # else another process is at it
                     end = {
                         "outcome": "interrupted",
                         "run": run.id,
@@ -121,7 +121,9 @@ def open_tasks(
         yield TaskDesk(make_by_hand(site, records, context, environ), home, site.label, clock)
 
 
-def make_by_hand(site: Site, records: Records, context: BuildContext, environ: Mapping[str, str]) -> ByHand:
+def make_by_hand(
+    site: Site, records: Records, context: BuildContext, environ: Mapping[str, str]
+) -> TaskDecisions:
     """What a person sees of the tasks of a site, and may decide about them."""
     words = {key: task.body or task.title for key, task in tasks_taken(context.home, site.label).items()}
     dead = ended_runs(context.home)
@@ -130,7 +132,7 @@ def make_by_hand(site: Site, records: Records, context: BuildContext, environ: M
         for run in open_runs(context.home)
         if run.start and same_repository(run.start.repository, site.label)
     ]
-    return ByHand(
+    return TaskDecisions(
         records,
         make_claims(records, owner_name(environ), context.settings, context.clock),
         site.forge,

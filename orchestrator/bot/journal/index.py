@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.bot.journal.folders import JOURNAL_FILE, run_names
 from orchestrator.bot.journal.open_runs import is_alive
 from orchestrator.bot.journal.reader import Unanswered, cost_of
-from orchestrator.bot.journal.records import FORMAT, HEADER_TYPE, UnknownRecord, append_last, decode
+from orchestrator.bot.journal.records import FORMAT, HEADER_TYPE, UnknownRecord, append_last, decode_event
 from orchestrator.core.cycle_events import (
     CycleEnded,
     CycleStarted,
@@ -509,7 +509,7 @@ def _is_header(line: bytes) -> bool:
 def _event(line: bytes) -> Event | None:
     try:
         data = json.loads(line.decode())
-        event = decode(data) if isinstance(data, dict) else None
+        event = decode_event(data) if isinstance(data, dict) else None
     except (ValueError, RecursionError, JournalError):
         return None
     return None if isinstance(event, UnknownRecord) else event

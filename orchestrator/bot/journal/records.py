@@ -64,7 +64,7 @@ class _UnknownNameError(Exception):
     """A name from a newer version, somewhere inside a record."""
 
 
-def encode(event: Event, redact: _Redact = str) -> dict[str, Any]:
+def encode_event(event: Event, redact: _Redact = str) -> dict[str, Any]:
     """An event as a JSON object `{"type": ..., ...}`.
 
     Args:
@@ -74,7 +74,7 @@ def encode(event: Event, redact: _Redact = str) -> dict[str, Any]:
     return {TYPE_KEY: type(event).__name__, **_encode_fields(event, redact)}
 
 
-def decode(data: Mapping[str, Any]) -> Event | UnknownRecord:
+def decode_event(data: Mapping[str, Any]) -> Event | UnknownRecord:
     """The event of a JSON object. Fields without a name here are ignored.
 
     Raises:
@@ -282,7 +282,7 @@ class JournalWriter:
             innermost = innermost.event
         if isinstance(innermost, _UNWRITTEN):
             return
-        self._append(encode(event, self._redact), flush=isinstance(innermost, _FLUSHED))
+        self._append(encode_event(event, self._redact), flush=isinstance(innermost, _FLUSHED))
 
     def close(self) -> None:
         """Flush to the disk and let go of the file. What comes later is not written."""
@@ -340,7 +340,7 @@ def append_last(folder: Path, event: Event, seq: int, redact: Callable[[str], st
     """
     path = folder / JOURNAL_FILE
     at = clock.now().astimezone(UTC).isoformat(timespec="microseconds")
-    line = _line({"seq": seq, "at": at, **encode(event, redact)})
+    line = _line({"seq": seq, "at": at, **encode_event(event, redact)})
     try:
         file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.bot.cycle.result import CycleResult, Outcome
 from orchestrator.bot.journal.index import Pause
-from orchestrator.bot.worker.worker import Again, Ended, Halt, Pace, Rest
+from orchestrator.bot.worker.worker import EndAsked, NeedsPerson, NextStepChooser, NothingToDo, StartAgain
 from orchestrator.core.errors import PullwrightError, RateLimitError
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.cycle.parts import Stop
     from orchestrator.bot.worker.schedule import Schedule
-    from orchestrator.bot.worker.worker import Onward, Waiting
+    from orchestrator.bot.worker.worker import NextStep, Waiter
     from orchestrator.core.clock import Clock
 
 
-class State(StrEnum):
+class MemberState(StrEnum):
     """What a repository of a fleet is doing."""
 
     IDLE = "idle"
@@ -38,7 +38,7 @@ class State(StrEnum):
 
 
 @dataclass(slots=True)
-class Tally:
+class MemberTotals:
     """Sums over the cycles of one repository since the worker started.
 
     Attributes:
@@ -119,7 +119,7 @@ class Member:
     build: Callable[[], Runner]
     quota: str
     schedule: Schedule
-    pace: Pace
+    pace: NextStepChooser
     left: Pause | None = None
     due: bool = False
     not_before: datetime = _LONG_AGO
@@ -130,17 +130,17 @@ class Member:
     rang: bool = False
     fresh: bool = False
     heard_at: float = 0.0
-    tally: Tally = field(default_factory=Tally)
+    tally: MemberTotals = field(default_factory=MemberTotals)
 
-    def state(self, now: datetime) -> State:
+    def state(self, now: datetime) -> MemberState:
         """What it is doing."""
         if self.halted is not None:
-            return State.DISABLED
+            return MemberState.DISABLED
         if self.running:
-            return State.RUNNING
+            return MemberState.RUNNING
         if self.pause is not None and self.pause.until > now:
-            return State.PAUSED
-        return State.DUE if self.due else State.IDLE
+            return MemberState.PAUSED
+        return MemberState.DUE if self.due else MemberState.IDLE
 
     def next_at(self, now: datetime) -> datetime | None:
         """When its next cycle begins at the earliest."""
@@ -167,9 +167,9 @@ class Fleet:
         self,
         members: Iterable[Member],
         clock: Clock,
-        waiting: Waiting,
+        waiting: Waiter,
         stop: Stop,
-        report: Callable[[Member, CycleResult, Onward], None],
+        report: Callable[[Member, CycleResult, NextStep], None],
         *,
         parallel: int = 1,
         once: bool = False,
@@ -302,26 +302,26 @@ class Fleet:
             said = f"internal error, please report it: {type(error).__name__}: {error}"
             return CycleResult(None, Outcome.FAILED, error=said, cause=error)
 
-    def _follow(self, member: Member, result: CycleResult, onward: Onward) -> None:
+    def _follow(self, member: Member, result: CycleResult, onward: NextStep) -> None:
         member.due = False
         match onward:
-            case Rest(asked=True):
+            case NothingToDo(asked=True):
                 self._again(member, member.pace.again(result))
-            case Again():
+            case StartAgain():
                 self._again(member, onward)
             case Pause():
                 for one in self.sharing(member, result):
                     self._pauses(one, onward)
                 member.due = not self._once  # the work goes on that was begun
-            case Halt():
+            case NeedsPerson():
                 for one in self.sharing(member, result):
                     one.halted, one.due = onward.reason, False
-            case Rest() | Ended():
+            case NothingToDo() | EndAsked():
                 if member.rang:
                     self._rings(member)
         member.rang = False
 
-    def _again(self, member: Member, again: Again) -> None:
+    def _again(self, member: Member, again: StartAgain) -> None:
         member.due = not self._once
         member.not_before = max(member.not_before, again.at)
 

@@ -8,7 +8,7 @@ import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.worker.fleet import State
+from orchestrator.bot.worker.fleet import MemberState
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.errors import ConfigurationError
 
@@ -81,7 +81,7 @@ class Health:
     def _member(self, member: Member) -> dict[str, Any]:
         now = self._clock.now()
         state = member.state(now)
-        paused = member.pause if state is State.PAUSED else None
+        paused = member.pause if state is MemberState.PAUSED else None
         reason = member.halted or (paused.reason if paused else None)
         return {
             "name": self._redact(member.name),

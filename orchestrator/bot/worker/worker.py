@@ -57,7 +57,7 @@ def _nobody() -> None:
     pass
 
 
-class Waiting:
+class Waiter:
     """Waits by the clock.
 
     Args:
@@ -157,7 +157,7 @@ _OF_THE_TASK = (
 
 
 @dataclass(frozen=True, slots=True)
-class Halt:
+class NeedsPerson:
     """The worker ends: only a person can help. The reason is one line and says what to do."""
 
     reason: str
@@ -165,7 +165,7 @@ class Halt:
 
 def pause_after(
     error: BaseException | None, now: datetime, failures_in_a_row: int, jitter: float
-) -> Pause | Halt | None:
+) -> Pause | NeedsPerson | None:
     """What follows a cycle's error; None is that the next cycle may begin at once.
 
     =======================================  =====================================================
@@ -173,10 +173,10 @@ def pause_after(
     =======================================  =====================================================
     quota or rate limit                      a pause until the time that the server names, else
                                              15 minutes, 30, 60 ... 6 hours
-    quota that only money brings back        `Halt`
+    quota that only money brings back        `NeedsPerson`
     overload, connection, GitHub or remote   a pause until the named time, else 1 minute, 2, 4
     away, GitHub's rate limit                ... 30
-    key, token, permission, configuration    `Halt`
+    key, token, permission, configuration    `NeedsPerson`
     one task's own fault                     None; from the third in a row 15 minutes, 30 ...
     anything else (a full disk, git)         15 minutes, 30, 60 ... 6 hours
     =======================================  =====================================================
@@ -194,9 +194,9 @@ def pause_after(
         return None
     said = _line(error)
     if isinstance(error, SpentQuotaError) and error.resume_at is None:
-        return Halt(f"the model's quota is spent and no time is named when it is free again: {said}")
+        return NeedsPerson(f"the model's quota is spent and no time is named when it is free again: {said}")
     if isinstance(error, _NEEDS_PERSON):
-        return Halt(said)
+        return NeedsPerson(said)
     if isinstance(error, _OF_THE_TASK):
         return _after_tasks(said, now, failures_in_a_row, jitter)
     return Pause(_until(error, now, failures_in_a_row, jitter), said)
@@ -236,14 +236,14 @@ NOTHING_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class StartAgain:
     """Another cycle may begin, not before this time."""
 
     at: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class NothingToDo:
     """There is nothing to do until something changes.
 
     Attributes:
@@ -256,14 +256,14 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndAsked:
     """Somebody asked for the end."""
 
 
-Onward: TypeAlias = Again | Rest | Pause | Halt | Ended
+NextStep: TypeAlias = StartAgain | NothingToDo | Pause | NeedsPerson | EndAsked
 
 
-class Pace:
+class NextStepChooser:
     """Decides what follows each cycle of one repository, and counts those that failed one after another.
 
     Args:
@@ -276,28 +276,28 @@ class Pace:
         self._source = source
         self._failures = 0
 
-    def after(self, result: CycleResult) -> Onward:
+    def after(self, result: CycleResult) -> NextStep:
         """What follows this cycle. Never another one at once where this one did nothing."""
         match result.outcome:
             case Outcome.PAUSED | Outcome.FAILED:
                 self._failures += 1
                 return self._after_failure(result)
             case Outcome.INTERRUPTED:
-                return Ended()
+                return EndAsked()
             case _:
                 self._failures = 0
         if result.outcome is Outcome.QUESTION:
-            return Rest(asked=True, wake_at=result.wake_at)
+            return NothingToDo(asked=True, wake_at=result.wake_at)
         if result.outcome is Outcome.NO_TASK and (result.task is None or says_no_task(result)):
-            return Rest(wake_at=result.wake_at)
+            return NothingToDo(wake_at=result.wake_at)
         return self.again(result)
 
-    def again(self, result: CycleResult) -> Again:
+    def again(self, result: CycleResult) -> StartAgain:
         """The next cycle, at once if this one did something."""
         did_nothing = result.rounds == 0 and result.pull_request is None
-        return Again(self._clock.now() + timedelta(seconds=NOTHING_SECONDS if did_nothing else 0))
+        return StartAgain(self._clock.now() + timedelta(seconds=NOTHING_SECONDS if did_nothing else 0))
 
-    def _after_failure(self, result: CycleResult) -> Onward:
+    def _after_failure(self, result: CycleResult) -> NextStep:
         now = self._clock.now()
         onward = pause_after(_cause(result), now, self._failures, self._source.random())
         if onward is None:
@@ -316,7 +316,7 @@ def _cause(result: CycleResult) -> BaseException:
     return BadReplyError(said) if of_the_task else PullwrightError(said)
 
 
-class Tell(Protocol):
+class OnPause(Protocol):
     """Told of every pause before it begins."""
 
     def __call__(self, pause: Pause, after: CycleResult | None) -> None:
@@ -327,7 +327,7 @@ def _nothing() -> None:
     pass
 
 
-class Bell:
+class ScheduleSignal:
     """Remembers that a time of the schedule has come, once however often it came, and wakes who waits.
 
     Args:
@@ -335,7 +335,7 @@ class Bell:
         tell: called when somebody begins to wait for it.
     """
 
-    def __init__(self, waiting: Waiting, tell: Callable[[], None]) -> None:
+    def __init__(self, waiting: Waiter, tell: Callable[[], None]) -> None:
         self._waiting = waiting
         self._tell = tell
         self._rang = False
@@ -356,7 +356,7 @@ class Bell:
 
 
 @dataclass(slots=True)
-class Rhythm:
+class CycleTiming:
     """When cycles begin.
 
     Attributes:
@@ -366,17 +366,17 @@ class Rhythm:
     """
 
     clock: Clock
-    waiting: Waiting
-    pace: Pace
-    tell: Tell
-    bell: Bell | None = None
+    waiting: Waiter
+    pace: NextStepChooser
+    tell: OnPause
+    bell: ScheduleSignal | None = None
     left: Pause | None = None
     renew: Callable[[], None] = _nothing
 
     async def pause(self, pause: Pause, stop: Stop, after: CycleResult | None = None) -> None:
         """Say until when, and wait; somebody who asks for the end ends it."""
         self.tell(pause, after)
-        await self.rest(Again(pause.until), stop)
+        await self.rest(StartAgain(pause.until), stop)
 
     async def heard(self, stop: Stop) -> bool:
         """Wait for the next time of the schedule; False where there is none."""
@@ -386,7 +386,7 @@ class Rhythm:
         self.renew()
         return True
 
-    async def rest(self, again: Again, stop: Stop) -> None:
+    async def rest(self, again: StartAgain, stop: Stop) -> None:
         """Wait until the next cycle may begin; a clock that is set back meanwhile makes it no longer."""
         end = self.clock.monotonic() + (again.at - self.clock.now()).total_seconds()
         while not stop() and self.clock.now() < again.at and self.clock.monotonic() < end:
@@ -397,7 +397,7 @@ async def work(
     cycle: Callable[[], Awaitable[CycleResult]],
     report: Callable[[CycleResult], None],
     stop: Stop,
-    rhythm: Rhythm | None = None,
+    rhythm: CycleTiming | None = None,
     *,
     max_cycles: int | None = None,
 ) -> CycleResult | None:
@@ -440,17 +440,17 @@ async def work(
     return result
 
 
-async def _goes_on(result: CycleResult, rhythm: Rhythm, stop: Stop) -> bool:
+async def _goes_on(result: CycleResult, rhythm: CycleTiming, stop: Stop) -> bool:
     """Wait until it is time for the cycle after this one; whether there is one."""
     onward = rhythm.pace.after(result)
-    if isinstance(onward, Rest) and onward.asked and rhythm.bell is not None:
+    if isinstance(onward, NothingToDo) and onward.asked and rhythm.bell is not None:
         onward = rhythm.pace.again(result)
     match onward:
-        case Again():
+        case StartAgain():
             await rhythm.rest(onward, stop)
         case Pause():
             await rhythm.pause(onward, stop, result)
-        case Rest():
+        case NothingToDo():
             return await rhythm.heard(stop)
         case _:
             return False

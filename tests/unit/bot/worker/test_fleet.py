@@ -14,9 +14,9 @@ from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.cycle.result import CycleResult, Outcome
 from orchestrator.bot.cycle.tasks import from_text
 from orchestrator.bot.journal.index import Pause
-from orchestrator.bot.worker.fleet import Fleet, Member, State
+from orchestrator.bot.worker.fleet import Fleet, Member, MemberState
 from orchestrator.bot.worker.schedule import make_schedule
-from orchestrator.bot.worker.worker import Pace, Waiting
+from orchestrator.bot.worker.worker import NextStepChooser, Waiter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import (
     AuthenticationError,
@@ -29,7 +29,7 @@ from orchestrator.core.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.bot.worker.worker import Onward
+    from orchestrator.bot.worker.worker import NextStep
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SOURCE = random.Random(1)  # noqa: S311  no secret
@@ -104,7 +104,7 @@ class World:
         self.scripts = scripts
         self.clock = IdleClock(lambda: any(one.running for one in self.fleet.members))
         self.stop = Stop()
-        self.waiting = Waiting(self.clock)
+        self.waiting = Waiter(self.clock)
         self.order: list[str] = []
         self.forgotten: list[int] = []
         self.began: defaultdict[str, list[float]] = defaultdict(list)
@@ -128,7 +128,7 @@ class World:
         self.runners.append(Runner(name, self))
         return self.runners[-1]
 
-    def report(self, member: Member, result: CycleResult, onward: Onward) -> None:
+    def report(self, member: Member, result: CycleResult, onward: NextStep) -> None:
         del onward
         self.seen.append((member.name, str(result.outcome)))
         self.after()
@@ -140,7 +140,12 @@ class World:
         assert schedule is not None
         quota = self.quotas.get(name, name)
         return Member(
-            name, lambda: self.builder(name), quota, schedule, Pace(self.clock, SOURCE), self.left.get(name)
+            name,
+            lambda: self.builder(name),
+            quota,
+            schedule,
+            NextStepChooser(self.clock, SOURCE),
+            self.left.get(name),
         )
 
     def make(self) -> Fleet:
@@ -190,7 +195,7 @@ async def test_who_needs_a_person_is_disabled_with_the_reason_and_the_others_go_
     await world.play()
     assert world.order == ["a", "b", "b"]
     assert world.named("a").halted == "no key"
-    assert world.named("a").state(world.clock.now()) is State.DISABLED
+    assert world.named("a").state(world.clock.now()) is MemberState.DISABLED
     assert world.named("a").next_at(world.clock.now()) is None
 
 
@@ -383,5 +388,5 @@ async def test_numbers_are_kept() -> None:
     assert tally.outcomes == {"proposed": 1, "no_task": 1}
     assert tally.cycles == 2
     assert (tally.last_outcome, tally.last_run) == ("no_task", "run")
-    assert world.named("a").state(world.clock.now()) is State.IDLE
+    assert world.named("a").state(world.clock.now()) is MemberState.IDLE
     assert world.named("a").next_at(START) == START + timedelta(hours=1)

@@ -20,7 +20,7 @@ from orchestrator.bot.journal.index import Pause
 from orchestrator.bot.worker.fleet import Fleet, Member
 from orchestrator.bot.worker.health import LOOP_SECONDS, SILENT_SECONDS, Health, serving
 from orchestrator.bot.worker.schedule import make_schedule
-from orchestrator.bot.worker.worker import Pace, Waiting
+from orchestrator.bot.worker.worker import NextStepChooser, Waiter
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.messages import Usage
@@ -42,9 +42,10 @@ class Scene:
         schedule = make_schedule("1h", None, "UTC", START)
         assert schedule is not None
         self.members = [
-            Member(name, no_runner, name, schedule, Pace(self.clock, SOURCE)) for name in ('a/"x"', "b/y")
+            Member(name, no_runner, name, schedule, NextStepChooser(self.clock, SOURCE))
+            for name in ('a/"x"', "b/y")
         ]
-        fleet = Fleet(self.members, self.clock, Waiting(self.clock), Stop(), lambda *_: None)
+        fleet = Fleet(self.members, self.clock, Waiter(self.clock), Stop(), lambda *_: None)
         self.health = Health(fleet, self.clock, lambda text: text.replace("SECRET", "[redacted]"))
 
     def ended(self) -> None:
