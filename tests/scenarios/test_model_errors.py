@@ -69,7 +69,7 @@ class Worker:
 
     async def work(self, left: Pause | None = None) -> list[str]:
         pace = NextStepChooser(self.clock, random.Random(1))  # noqa: S311  no secret
-        rhythm = CycleTiming(self.clock, Waiter(self.clock), pace, self.tell, left=left)
+        rhythm = CycleTiming(self.clock, Waiter(self.clock), pace, self.tell, left_pause=left)
         await work(self.program.cycle, self.results.append, self.program.stop, rhythm, max_cycles=9)
         await self.program.close()
         return [str(result.outcome) for result in self.results]

@@ -109,7 +109,7 @@ def write_text(
     for state in states:
         faulty = state.claim is not None and state.claim.fault is not None
         step = commands.release(state.key) if faulty else state.next_step(commands)
-        if step and state.kind is not TaskStatus.PROPOSED:
+        if step and state.status is not TaskStatus.PROPOSED:
             print(f"{one_line(state.key)}: {one_line(step, _MOST_STATE_CHARS * 2)}", file=out)
 
 
@@ -117,7 +117,7 @@ def write_json(states: Sequence[TaskState], now: datetime, times: LeaseTimes, ou
     """A line for each claim."""
     for state in states:
         if state.claim is not None:
-            fields = _fields(state.claim, now, times) | {"task_state": str(state.kind)}
+            fields = _fields(state.claim, now, times) | {"task_state": str(state.status)}
             print(as_json_text(fields), file=out)
 
 
@@ -126,8 +126,8 @@ def _row(state: TaskState, record: ClaimRecord, now: datetime, times: LeaseTimes
         said = one_line(f"cannot be read: {record.fault}", _MOST_STATE_CHARS)
         return (record.task, record.owner, "-", "-", said)
     since = f"{record.taken_at:%Y-%m-%d %H:%M}"
-    said = one_line(state.words(), _MOST_STATE_CHARS)
-    if state.kind is TaskStatus.WORKING:
+    said = one_line(state.describe(), _MOST_STATE_CHARS)
+    if state.status is TaskStatus.WORKING:
         said = f"{said}, {_expiry(record, now, times)}"
     return (record.task, _who(record), str(record.number), since, said)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.app.cli.lines import money
 from orchestrator.app.cli.text import clean, counted, shortened, tests_in_words
 from orchestrator.bot.policy.lines import in_markdown
-from orchestrator.bot.worker.task_states import TaskStatus, kind_of_outcome
+from orchestrator.bot.worker.task_states import TaskStatus, status_of_outcome
 from orchestrator.core.commands import Commands
 from orchestrator.engine.contracts.fence import one_line
 
@@ -177,7 +177,7 @@ def _question(run: RunSummary, words: Words) -> str:
 def _undone(run: RunSummary, times: int, words: Words) -> str:
     why = run.error or run.reason or "the process died before the end" * (run.outcome == "unfinished")
     said = f": {words.line(why)}" if why else ""
-    kind = kind_of_outcome(run.outcome)
+    kind = status_of_outcome(run.outcome)
     state = (
         str(kind)
         if kind in {TaskStatus.FAILED, TaskStatus.OPEN} or kind == run.outcome

@@ -124,7 +124,7 @@ def _block(forge: ListedForge, states: States) -> list[str]:
         lines.append(f"  ?{question.number}  {one_line(asked(question.body), _MAX_LINE_CHARS)}")
         lines.append(f"      {one_line(question.url, _MAX_LINE_CHARS)}")
     for state in known or ():
-        if state.pull is None and state.kind is not TaskStatus.OPEN:
+        if state.pull is None and state.status is not TaskStatus.OPEN:
             lines += _task_lines(state, name, "  ")
     return [clean(name), *lines] if lines else []
 
@@ -137,7 +137,7 @@ def _by_pull(known: Sequence[TaskState] | None) -> dict[int | None, TaskState]:
 def _task_lines(state: TaskState, repository: str, indent: str) -> list[str]:
     """A task's state, and what a person may type next."""
     step = state.next_step(Commands(repository))
-    lines = [f"{indent}{one_line(state.key)}: {one_line(state.words(), _MAX_LINE_CHARS)}"]
+    lines = [f"{indent}{one_line(state.key)}: {one_line(state.describe(), _MAX_LINE_CHARS)}"]
     return [*lines, f"{indent}    {one_line(step, _MAX_LINE_CHARS)}"] if step else lines
 
 
@@ -147,7 +147,7 @@ def _waiting(
     """The questions that still wait, where that is known."""
     if known is None:
         return questions
-    asked = {state.left.question_url for state in known if state.kind is TaskStatus.ASKED and state.left}
+    asked = {state.left.question_url for state in known if state.status is TaskStatus.ASKED and state.left}
     return [question for question in questions if question.url in asked]
 
 
@@ -172,7 +172,7 @@ def _records(forge: ListedForge, states: States) -> list[dict[str, Any]]:
                 "repository": name,
                 **dataclasses.asdict(request),
                 "task": state.key if (state := of_pull.get(request.number)) is not None else None,
-                "task_state": str(state.kind) if state is not None else None,
+                "task_state": str(state.status) if state is not None else None,
             }
             for request in requests
         ),
@@ -192,7 +192,7 @@ def _records(forge: ListedForge, states: States) -> list[dict[str, Any]]:
                 "kind": "task",
                 "repository": name,
                 "task": state.key,
-                "task_state": str(state.kind),
+                "task_state": str(state.status),
             }
             for state in known or ()
             if state.pull is None

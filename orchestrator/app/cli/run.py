@@ -94,8 +94,8 @@ async def _work(
         view(Paused(until, reason, is_planned=True))
         view.pause()
 
-    bell = rhythm.bell = ScheduleSignal(waiting, tell_next)
-    async with Alarms({"": schedule}, bell.ring, clock, random.SystemRandom()):
+    signal = rhythm.signal = ScheduleSignal(waiting, tell_next)
+    async with Alarms({"": schedule}, signal.notify, clock, random.SystemRandom()):
         return await work(program.cycle, report, program.stop, rhythm, max_cycles=settings.max_cycles)
 
 
@@ -113,7 +113,12 @@ def _rhythm(program: Program, view: LiveView, waiting: Waiter) -> CycleTiming:
     clock, model = program.clock, program.chosen.model.name
     left = last_pause(program.home, clock.now(), repository=program.repository, model=model)
     return CycleTiming(
-        clock, waiting, NextStepChooser(clock, random.SystemRandom()), tell, left=left, renew=program.forget
+        clock,
+        waiting,
+        NextStepChooser(clock, random.SystemRandom()),
+        tell,
+        left_pause=left,
+        renew=program.forget,
     )
 
 
@@ -130,7 +135,7 @@ def _listen_to_signals(
         if program.stop.requested:
             at_once()
             return
-        waits = waiting.is_on
+        waits = waiting.is_waiting
         program.stop.request()
         waiting.wake()
         if not waits:

@@ -103,7 +103,7 @@ def write(decided: DecisionResult, command: str, out: TextIO, *, as_json: bool) 
         "kind": command,
         "task": after.key,
         "changed": decided.changed,
-        "state": str(after.kind),
+        "state": str(after.status),
         "pull": after.pull.number if after.pull is not None else None,
         "said": decided.words,
     }

@@ -89,7 +89,7 @@ class _Work:
                 await self._serve(stack, self._file.health)
             if not self._options.once:
                 schedules = {one.name: one.schedule for one in self._fleet.members}
-                alarms = Alarms(schedules, self._fleet.ring, self._clock, random.SystemRandom())
+                alarms = Alarms(schedules, self._fleet.notify, self._clock, random.SystemRandom())
                 await stack.enter_async_context(alarms)
                 self._tell_first()
             await self._fleet.run()
@@ -109,7 +109,7 @@ class _Work:
             self._say(f"nothing to do before {at:%Y-%m-%d %H:%M} UTC, then {first.name}{why}")
 
     def _turned(self) -> None:
-        self._health.turned()
+        self._health.note_turn()
 
     async def _serve(self, stack: AsyncExitStack, address: Address) -> None:
         from orchestrator.bot.worker.health import serving
@@ -125,8 +125,8 @@ class _Work:
         redact, now = self._redactor.redact, self._clock.now()
         if isinstance(onward, Pause):
             for one in self._fleet.sharing(member, result):
-                if one.pause == onward and one.tally.last_run is not None:  # else it waits longer already
-                    note_pause(self._home, one.tally.last_run, onward, redact, self._clock)
+                if one.pause == onward and one.totals.last_run is not None:  # else it waits longer already
+                    note_pause(self._home, one.totals.last_run, onward, redact, self._clock)
         if self._options.json:
             shown = self._redactor.redact_value(as_json(member, result, onward, now, once=self._options.once))
             print(as_json_text(shown), flush=True)

@@ -63,7 +63,7 @@ class Members:
             self._schedule(repository.name, settings),
             NextStepChooser(self._clock, random.SystemRandom()),
             left,
-            tally=MemberTotals(last_run=last_run),
+            totals=MemberTotals(last_run=last_run),
         )
         return member
 
@@ -115,7 +115,7 @@ class Members:
 
         def heard(event: Event) -> None:
             del event
-            member.heard_at = self._clock.monotonic()
+            member.active_at = self._clock.monotonic()
 
         errand = Errand(repository.name, dry_run=self._options.dry_run)
         return build_program(errand, flags, repository.environ, Path.cwd(), heard)

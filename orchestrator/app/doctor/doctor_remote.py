@@ -175,12 +175,12 @@ class RemoteProbes:
         told = [
             f"{kind}: {_some(keys)}"
             for kind in TaskStatus
-            if (keys := [state.key for state in states if state.kind is kind])
+            if (keys := [state.key for state in states if state.status is kind])
         ]
         waiting = [
             state
             for state in states
-            if state.blocks and state.kind not in {TaskStatus.DECLINED, TaskStatus.NOTHING}
+            if state.blocks and state.status not in {TaskStatus.DECLINED, TaskStatus.NOTHING}
         ]
         if waiting:
             return warning("; ".join(told), waiting[0].next_step(by_hand.commands))

@@ -78,7 +78,7 @@ class TaskDesk:
         saved = after.wip is not None
         reference = f"refs/pullwright/wip/{after.key}" if saved else ""
         note_decision(
-            self.home, Decision(self.clock.now(), self.label, after.key, str(after.kind), reference)
+            self.home, Decision(self.clock.now(), self.label, after.key, str(after.status), reference)
         )
 
     def close_dead_runs(self, key: str) -> None:

@@ -71,10 +71,10 @@ _OF_PULL = {
 }
 
 
-def kind_of_outcome(outcome: str) -> TaskStatus:
+def status_of_outcome(outcome: str) -> TaskStatus:
     """The state of a task whose last cycle came to this, as far as a journal or a claim tells it."""
     word = outcome.partition(" ")[0]
-    return next((kind for kind in TaskStatus if kind == outcome), _OUTCOMES.get(word, TaskStatus.OPEN))
+    return next((status for status in TaskStatus if status == outcome), _OUTCOMES.get(word, TaskStatus.OPEN))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,6 @@ class TaskState:
     """A task, and what has become of it.
 
     Attributes:
-        key: the task's.
-        kind: its state.
         claim: the last claim on it.
         pull: our newest pull request for it.
         left: what an unfinished cycle left, as far as it can be read; `wip` is its commit on the remote.
@@ -91,7 +89,7 @@ class TaskState:
     """
 
     key: str
-    kind: TaskStatus
+    status: TaskStatus
     claim: ClaimRecord | None = None
     pull: PullRequest | None = None
     left: UnfinishedState | None = None
@@ -108,7 +106,7 @@ class TaskState:
         """Whether the task is left alone until a person says something."""
         gave_up = self.left is not None and self.left.attempts >= MOST_ATTEMPTS
         outcome = self.claim.outcome.partition(" ")[0] if self.claim else ""
-        match self.kind:
+        match self.status:
             case TaskStatus.DECLINED | TaskStatus.NOTHING | TaskStatus.ASKED:
                 return True
             case TaskStatus.PROPOSED:
@@ -118,13 +116,13 @@ class TaskState:
             case _:
                 return False
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """The state with what belongs to it, on one line."""
         if self.claim is not None and self.claim.fault is not None:
-            return f"{self.kind}, as far as can be told: {self.claim.fault}"
+            return f"{self.status}, as far as can be told: {self.claim.fault}"
         gave_up = self.blocks and self.left is not None and self.left.attempts >= MOST_ATTEMPTS
         rest = ""
-        match self.kind:
+        match self.status:
             case TaskStatus.PROPOSED if self.pull is None and self.claim is not None:
                 rest = f" as #{self.claim.pull}, which the forge does not list yet"
             case TaskStatus.PROPOSED | TaskStatus.MERGED | TaskStatus.DECLINED:
@@ -138,14 +136,14 @@ class TaskState:
                 rest = ", the next cycle goes on with the work that is kept"
             case _:
                 pass
-        return f"{self.kind}{rest}"
+        return f"{self.status}{rest}"
 
     def next_step(self, commands: Commands) -> str:
         """The command that a person may type next, or the address to answer at; empty where nothing waits."""
-        if self.kind is TaskStatus.ASKED and self.left is not None:
+        if self.status is TaskStatus.ASKED and self.left is not None:
             url = self.left.question_url
             return url if url.startswith("http") else commands.answer(self.key)
-        if self.kind is TaskStatus.PROPOSED and self.pull is not None:
+        if self.status is TaskStatus.PROPOSED and self.pull is not None:
             return commands.close(self.pull.number)
         return commands.retry(self.key) if self.blocks else ""
 
@@ -197,12 +195,12 @@ def state_of(  # noqa: PLR0913  all that is known of a task
     ours = [pull for pull in pulls if (key_of(pull.branch) or ("",))[0] == key]
     pull = next((one for one in ours if one.state is PullRequestState.OPEN), ours[0] if ours else None)
     if as_of.is_held(claim):
-        kind = TaskStatus.WORKING
+        status = TaskStatus.WORKING
     elif pull is not None:
-        kind = _of_proposed(pull, claim, left)
+        status = _of_proposed(pull, claim, left)
     else:
-        kind = _of_unproposed(claim, left, as_of.now)
-    return TaskState(key, kind, claim, pull, left, wip, here is not None)
+        status = _of_unproposed(claim, left, as_of.now)
+    return TaskState(key, status, claim, pull, left, wip, here is not None)
 
 
 def _is_retry(claim: ClaimRecord | None) -> bool:
@@ -230,7 +228,7 @@ def _of_unproposed(claim: ClaimRecord | None, left: UnfinishedState | None, now:
     if claim is None:
         return TaskStatus.UNFINISHED if left is not None else TaskStatus.OPEN
     # A claim that nobody let go of is that of a process that died.
-    found = kind_of_outcome(claim.outcome if claim.state == "released" else "crashed")
+    found = status_of_outcome(claim.outcome if claim.state == "released" else "crashed")
     if found is TaskStatus.PROPOSED and claim.new_pull(now) is not None:
         return found
     # Its question was dropped, or its pull request is gone: nothing keeps it.
@@ -287,9 +285,9 @@ class DecisionResult:
         after: the task's state from now on.
     """
 
-    changed: bool
     words: str
     after: TaskState
+    changed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,17 +372,15 @@ class TaskDecisions:
             WorkspaceError: the remote cannot be reached, or did not take it.
         """
         if refusal := self._why_no_retry(state):
-            return DecisionResult(changed=False, words=refusal, after=state)
+            return _unchanged(refusal, state)
         if not state.blocks:
-            return DecisionResult(
-                changed=False, words=f"no earlier attempt keeps {state.key} from being taken", after=state
-            )
+            return _unchanged(f"no earlier attempt keeps {state.key} from being taken", state)
         if self.claims.ask_again(state.key, self.dead_runs) is not None:
-            return DecisionResult(changed=False, words=self._at_work(self._again(state.key)), after=state)
+            return _unchanged(self._at_work(self._again(state.key)), state)
         after = self._again(state.key)
         goes_on = ", and goes on with the work that is kept" if after.has_work else ""
         return DecisionResult(
-            changed=True, words=f"{state.key} may be taken again by the next cycle{goes_on}", after=after
+            f"{state.key} may be taken again by the next cycle{goes_on}", after, changed=True
         )
 
     def close(self, number: int) -> DecisionResult:
@@ -399,19 +395,17 @@ class TaskDecisions:
         key = (key_of(pull.branch) or ("",))[0]
         state = self._again(key)
         if pull.state is PullRequestState.MERGED:
-            return DecisionResult(
-                changed=False, words=f"#{number} is merged: there is nothing to close", after=state
-            )
+            return _unchanged(f"#{number} is merged: there is nothing to close", state)
         if pull.state is PullRequestState.CLOSED:
-            return DecisionResult(changed=False, words=f"#{number} is closed already", after=state)
-        if state.kind is TaskStatus.WORKING:
-            return DecisionResult(changed=False, words=self._at_work(state), after=state)
+            return _unchanged(f"#{number} is closed already", state)
+        if state.status is TaskStatus.WORKING:
+            return _unchanged(self._at_work(state), state)
         self.forge.close_pull_request(number)
         closed = replace(pull, state=PullRequestState.CLOSED)
         # A forge's list may lag behind; ours is known.
         after = self._again(key, known=closed)
         words = f"closed #{number}; {key} is not taken again, unless you say so: {self.commands.retry(key)}"
-        return DecisionResult(changed=True, words=words, after=after)
+        return DecisionResult(words, after, changed=True)
 
     def would_lose(self, state: TaskState) -> str:
         """What forgetting a task loses for good, in words; empty where nothing is."""
@@ -430,22 +424,20 @@ class TaskDecisions:
             PushRejectedError: somebody changed it meanwhile.
             WorkspaceError: the remote cannot be reached, or did not take it.
         """
-        if state.kind is TaskStatus.WORKING:
-            return DecisionResult(changed=False, words=self._at_work(state), after=state)
+        if state.status is TaskStatus.WORKING:
+            return _unchanged(self._at_work(state), state)
         seen = self.records.list(claim_ref(state.key), wip_ref(state.key))
         if not seen and not state.is_here:
-            return DecisionResult(
-                changed=False, words=f"nothing is kept of {state.key}{self._still(state)}", after=state
-            )
+            return _unchanged(f"nothing is kept of {state.key}{self._still(state)}", state)
         expected = state.wip.commit if state.wip is not None else None
-        moved = seen.get(wip_ref(state.key)) != expected or self._again(state.key).kind is TaskStatus.WORKING
+        moved = (
+            seen.get(wip_ref(state.key)) != expected or self._again(state.key).status is TaskStatus.WORKING
+        )
         doing = f"cannot forget {state.key} of {self.records.remote.shown}"
         if moved or (seen and not remove_records(self.records, seen, doing)):
             raise PushRejectedError(f"{state.key} was changed by a worker just now: look at it again")
         self.kept.remove(state.key)
-        return DecisionResult(
-            changed=True, words=f"forgot {state.key}{self._still(state)}", after=self._again(state.key)
-        )
+        return DecisionResult(f"forgot {state.key}{self._still(state)}", self._again(state.key), changed=True)
 
     def _still(self, state: TaskState) -> str:
         """What the forge and the remote know of a task all the same."""
@@ -468,11 +460,11 @@ class TaskDecisions:
         return f"; its pull request #{pull.number} stays closed, so it is not taken before: {self.commands.retry(state.key)}"
 
     def _why_no_retry(self, state: TaskState) -> str:
-        if state.kind is TaskStatus.WORKING:
+        if state.status is TaskStatus.WORKING:
             return self._at_work(state)
-        if state.pull is not None and state.kind is TaskStatus.MERGED:
+        if state.pull is not None and state.status is TaskStatus.MERGED:
             return f"#{state.pull.number} is merged: there is nothing to try again; write a new task"
-        if state.pull is not None and state.kind is TaskStatus.PROPOSED:
+        if state.pull is not None and state.status is TaskStatus.PROPOSED:
             number = state.pull.number
             return f"#{number} is open: review it, or close it first: {self.commands.close(number)}"
         number_of = (
@@ -555,6 +547,10 @@ class TaskDecisions:
     def _items(self, file: str) -> Iterable[Task]:
         text = self.forge.read_file(file)
         return checklist(file, text) if text else ()
+
+
+def _unchanged(why: str, state: TaskState) -> DecisionResult:
+    return DecisionResult(why, state, changed=False)
 
 
 def _named(named: str, states: Mapping[str, TaskState], words: Mapping[str, str]) -> str:

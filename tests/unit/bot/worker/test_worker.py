@@ -124,7 +124,7 @@ class Script:
                 self.waiting.wake()
                 return
             self.clock.advance(max(left.pop(0) - self.clock.monotonic(), 0))
-            bell.ring("")
+            bell.notify("")
 
         bell = ScheduleSignal(self.waiting, come)
         return await self.play(self.rhythm(bell))
@@ -323,10 +323,10 @@ async def test_times_that_come_during_a_cycle_count_as_one() -> None:
     def thrice() -> None:
         if len(script.began) == 1:
             for _ in range(3):
-                bell.ring()
+                bell.notify()
 
     script.during = thrice
-    bell.ring()
+    bell.notify()
     await script.play(script.rhythm(bell))
     assert script.seen == [Outcome.NO_TASK, Outcome.NO_TASK]
 
@@ -340,8 +340,8 @@ async def test_the_end_before_the_first_time_of_a_schedule_leaves_no_result() ->
 async def test_a_time_that_comes_in_a_pause_does_not_end_it() -> None:
     script = Script(quota(2), Outcome.PROPOSED)
     bell = ScheduleSignal(script.waiting, lambda: None)
-    bell.ring()
-    script.during = bell.ring
+    bell.notify()
+    script.during = bell.notify
     await script.play(script.rhythm(bell), most=2)
     assert script.began[1] >= 2 * 3600
 
@@ -368,10 +368,10 @@ def test_a_pause_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
 
 async def test_it_is_known_whether_somebody_waits() -> None:
     waiting = Waiter(ManualClock(START))
-    seen = [waiting.is_on]
-    begun = asyncio.ensure_future(waiting.until(None))
+    seen = [waiting.is_waiting]
+    begun = asyncio.ensure_future(waiting.wait_until(None))
     await asyncio.sleep(0)
-    seen.append(waiting.is_on)
+    seen.append(waiting.is_waiting)
     waiting.wake()
     await begun
-    assert [*seen, waiting.is_on] == [False, True, False]
+    assert [*seen, waiting.is_waiting] == [False, True, False]
