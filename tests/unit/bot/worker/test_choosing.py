@@ -107,7 +107,9 @@ def ours(world: World, number: int, state: str = "open") -> Pull:
 def backlog(world: World, claims: Claims | None = None, **fields: Any) -> Backlog:
     clock = ManualClock(START + timedelta(days=1))
     made: dict[str, Any] = {"limits": PATIENT, "clock": clock, "claim": claims, **fields}
-    return Backlog(world.forge, made.pop("selection", TaskSelection()), "pullwright", **made)
+    return Backlog(
+        made.pop("forge", world.memory), made.pop("selection", TaskSelection()), "pullwright", **made
+    )
 
 
 async def chosen(world: World, claims: Claims | None = None, **fields: Any) -> str | None:
@@ -176,7 +178,7 @@ async def test_a_named_issue_is_about_its_own_pull_request_only(world: World) ->
 async def test_nobody_looked_so_no_new_task_is_begun(world: World) -> None:
     issue(world)
     old = ours(world, 7)
-    choosing = backlog(world, limits=ReviewLimits(max_unreviewed=1))
+    choosing = backlog(world, forge=world.forge, limits=ReviewLimits(max_unreviewed=1))
     choice = await choosing.choose()
     assert choice.task is None
     assert f"review or comment on #{old.number}" in choice.reason
@@ -298,10 +300,10 @@ async def test_who_labelled_is_asked_once_and_only_where_a_label_is(world: World
     made = issue(world)
     pull = ours(world, 1, "closed")
     events = f"/issues/{pull.number}/events"
-    assert await chosen(world, Claims()) is None
+    assert await chosen(world, Claims(), forge=world.forge) is None
     assert world.asked(f"/issues/{made.number}/events") == world.asked(events) == 0
     world.label_pull(pull, "ada", RETRY_LABEL)
-    assert await chosen(world, Claims()) == "issue-1"
+    assert await chosen(world, Claims(), forge=world.forge) == "issue-1"
     assert world.asked(events) == 1
 
 
@@ -454,7 +456,7 @@ async def test_a_claim_is_let_go_where_the_forge_fails(world: World) -> None:
     issue(world)
     claims = Claims(on_claim=lambda: world.github.faults.append(server_error("GET", ".*/pulls", times=9)))
     with pytest.raises(ForgeUnavailableError):
-        await backlog(world, claims).choose()
+        await backlog(world, claims, forge=world.forge).choose()
     assert claims.taken["issue-1"].is_given_back
 
 
@@ -474,7 +476,7 @@ def counted(world: World, since: int) -> int:
 async def test_while_nothing_changes_the_answer_is_the_same_and_free(world: World) -> None:
     for _ in range(3):
         issue(world, assignees=["grace"])
-    choosing = backlog(world)
+    choosing = backlog(world, forge=world.forge)
     first = await choosing.choose()
     since, queries = len(world.github.requests), len(world.github.queries)
     assert await choosing.choose() is first

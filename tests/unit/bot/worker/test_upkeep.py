@@ -1,4 +1,4 @@
-"""What our open pull requests want: over the GitHub double, with people who may write and people who may not."""
+"""What our open pull requests want. The rules read the GitHub double in memory, faults come over HTTP."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def search(world: World, **fields: Any) -> TaskSearch:
         "has_conflict": lambda _number: False,
         **fields,
     }
-    return TaskSearch(world.forge, "pullwright", made.pop("allow_actors", ()), **made)
+    return TaskSearch(made.pop("forge", world.memory), "pullwright", made.pop("allow_actors", ()), **made)
 
 
 def wants(world: World, **fields: Any) -> tuple[list[ReadyTask], TaskSearch]:
@@ -332,7 +332,7 @@ def test_what_may_not_be_read_vouches_for_no_check(world: World, path: str) -> N
     for app in (ACTIONS, 7):
         check(world.github, world.repo, HEAD, "tests", "failure", "2 failed.", app=app)
     world.github.faults.append(Fault("GET", path, times=9, status=403, body={"message": "Resource no"}))
-    assert only(world).remarks == ()
+    assert only(world, forge=world.forge).remarks == ()
 
 
 def test_words_come_before_checks(world: World) -> None:
@@ -402,7 +402,7 @@ def test_one_pull_request_that_cannot_be_read_does_not_hide_the_others(world: Wo
     first, second = ours(world), ours(world)
     check(world.github, world.repo, HEAD, "tests", "failure")
     world.github.faults.append(Fault("GET", ".*/check-runs", status=status, body={"message": "Gone"}))
-    [ready], seen = wants(world)
+    [ready], seen = wants(world, forge=world.forge)
     assert ready.task.pull is not None
     assert ready.task.pull.number == second.number
     assert f"pull request #{first.number} is left out" in seen.reasons[0]
@@ -412,7 +412,7 @@ def test_checks_that_may_not_be_read_are_said_and_stop_nothing_else(world: World
     pull = ours(world)
     for _ in range(2):
         world.github.faults.append(Fault("GET", ".*/check-runs", status=403, body={"message": "Resource no"}))
-    found, seen = wants(world)
+    found, seen = wants(world, forge=world.forge)
     assert found == []
     assert f"the checks of pull request #{pull.number} are not known" in seen.reasons[0]
     world.comment_on(pull, "ada", "Rename it.")
@@ -465,7 +465,7 @@ def test_the_label_of_who_may_only_label_asks_for_nothing(world: World) -> None:
 
 def test_who_labelled_is_asked_only_where_a_label_is(world: World) -> None:
     pull = ours(world)
-    wants(world)
+    wants(world, forge=world.forge)
     assert world.asked(f"/issues/{pull.number}/events") == 0
 
 
