@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.core.errors import PathRefusedError, ToolError
 from orchestrator.core.messages import FinishReason, Message, Usage
-from orchestrator.engine.contracts.extract import extract
+from orchestrator.engine.contracts.find_plan import extract
 from orchestrator.engine.contracts.json_plan import JsonPlan
-from orchestrator.engine.contracts.written_calls import written_calls
+from orchestrator.engine.contracts.native import written_calls
 from orchestrator.engine.environments.paths import split_path
 from orchestrator.engine.models.base import Response
 from orchestrator.engine.policy.shell_scan import scan

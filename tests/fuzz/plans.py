@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.messages import FinishReason, Message, ToolDefinition, Usage
 from orchestrator.engine.contracts.base import Actions, Malformed
-from orchestrator.engine.contracts.extract import Found, extract
+from orchestrator.engine.contracts.find_plan import Found, extract
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import Native
-from orchestrator.engine.contracts.strict_json import flaws
+from orchestrator.engine.contracts.plan_json import flaws
 from orchestrator.engine.models.base import Response
 from orchestrator.engine.models.wire import read_arguments
 from orchestrator.engine.tools.schema import argument_problems

@@ -11,7 +11,7 @@ from orchestrator.app.cli.text import clean, counted, shortened, tests_in_words
 from orchestrator.bot.policy.lines import in_markdown
 from orchestrator.bot.worker.task_states import Kind, kind_of_outcome
 from orchestrator.core.commands import Commands
-from orchestrator.engine.contracts.fence import one_line
+from orchestrator.core.fence import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -34,9 +34,8 @@ from orchestrator.engine.contracts.whole_file import WholeFile
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.models.catalog import Provider, facts
 from orchestrator.engine.models.known_models import family_of, thinks
-from orchestrator.engine.profiles.catalog import make_profile
-from orchestrator.engine.session.limits import Limits
-from orchestrator.engine.session.worst_case import MIN_REPLY_TOKENS, Need
+from orchestrator.engine.profiles.base import make_profile
+from orchestrator.engine.session.budget import MIN_REPLY_TOKENS, Limits, Need
 from orchestrator.engine.tools.control import ask_question, create_pull_request, finish, run_tests
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from orchestrator.bot.policy.test_listing import list_tests
 from orchestrator.bot.policy.wording import Wording
 from orchestrator.bot.worker.reading import Seen
 from orchestrator.core.defences import Defence, Guarded
-from orchestrator.engine.contracts.fence import one_line
+from orchestrator.core.fence import one_line
 from orchestrator.engine.policy.command_rules import CommandRules, Level
 from orchestrator.engine.session.gate import Gatekeeper
 

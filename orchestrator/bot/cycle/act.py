@@ -20,9 +20,9 @@ from orchestrator.bot.cycle.verify import Verification
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Resumed
 from orchestrator.core.errors import ConfigurationError, ToolError
 from orchestrator.core.events import PlanAccepted, Warned
+from orchestrator.core.fence import fenced
 from orchestrator.core.prompts import render
 from orchestrator.core.spent import Spent
-from orchestrator.engine.contracts.fence import fenced
 from orchestrator.engine.contracts.whole_file import WholeFile
 from orchestrator.engine.session.config import Host, SessionConfig
 from orchestrator.engine.session.loop import EndKind, SessionEnd

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+import functools
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
+from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.messages import FinishReason, JsonObject, Message, ToolCall
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.base import Actions, Malformed, Running
-from orchestrator.engine.contracts.extract import Found, NotFound, extract
-from orchestrator.engine.contracts.fence import fenced, one_line
-from orchestrator.engine.contracts.plan_schema import (
-    narrowed_schema,
-    plan_problems,
-    without_nulls,
-)
-from orchestrator.engine.contracts.strict_json import flaws
-from orchestrator.engine.contracts.variants import call_of, plan_of
+from orchestrator.engine.contracts.find_plan import Found, NotFound, call_of, extract, plan_of
+from orchestrator.engine.contracts.plan_json import flaws
 from orchestrator.engine.models.base import OutputSchema
-from orchestrator.engine.tools.schema import argument_problems, shortened
+from orchestrator.engine.tools.schema import argument_problems, problems, shortened
 
 if TYPE_CHECKING:
-    from orchestrator.core.messages import ToolDefinition, ToolResult
+    from collections.abc import Iterable, Sequence
+
+    from orchestrator.core.messages import JsonObject, ToolDefinition, ToolResult
     from orchestrator.engine.contracts.base import Contract, Reading
     from orchestrator.engine.models.base import Request, Response
+
 
 _EXAMPLE_TOOLS = frozenset({"edit_file", "create_pull_request", "finish"})
 _NAME_CHARS = 80
@@ -174,3 +174,90 @@ def _type_words(schema: JsonObject) -> str:
 
 if TYPE_CHECKING:
     _conforms: Contract = JsonPlan()
+
+
+@functools.cache
+def base_schema() -> JsonObject:
+    """The schema of any plan, whatever its tools."""
+    text = Path(__file__).with_name("plan.schema.json").read_text(encoding="utf-8")
+    return cast("JsonObject", json.loads(text))
+
+
+def narrowed_schema(tools: Sequence[ToolDefinition]) -> JsonObject:
+    """The schema of a plan that calls these tools only, in the form that constrained decoding takes.
+
+    It keeps to what all providers' decoders accept: every object closed, no `pattern`, `$ref`,
+    `oneOf` or bounds. Optional parameters stay optional: a small model that must write each of
+    them makes up values. A provider that demands all of them is the protocol's business.
+    """
+    base = base_schema()["properties"]
+    calls = [_call_schema(tool) for tool in tools] or [plain(base["tool_calls"]["items"])]
+    items = calls[0] if len(calls) == 1 else {"anyOf": calls}
+    return _closed({"plan": {"type": "string"}, "tool_calls": {"type": "array", "items": items}})
+
+
+def _call_schema(tool: ToolDefinition) -> JsonObject:
+    name = {"type": "string", "enum": [tool.name]}
+    return _closed({"tool_name": name, "arguments": plain({"type": "object", **tool.parameters})})
+
+
+def _closed(properties: JsonObject, required: Iterable[str] | None = None) -> JsonObject:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties if required is None else required),
+        "additionalProperties": False,
+    }
+
+
+def plain(schema: Any) -> JsonObject:
+    """A schema with every object closed, and only the keywords that constrained decoding knows everywhere.
+
+    The reply is checked against the tool's own schema anyway. An object with free keys becomes one
+    without.
+    """
+    if not isinstance(schema, dict):
+        return {}
+    variants = schema.get("anyOf") or schema.get("oneOf")
+    if variants:
+        return {"anyOf": [plain(variant) for variant in variants]}
+    if schema.get("type") == "object":
+        properties = schema.get("properties", {})
+        required = [key for key in schema.get("required", ()) if key in properties]
+        return _closed({key: plain(value) for key, value in properties.items()}, required)
+    kept = {key: schema[key] for key in ("type", "enum", "const") if key in schema}
+    if "items" in schema:
+        kept["items"] = plain(schema["items"])
+    return kept
+
+
+def without_nulls(value: Any, schema: Any) -> Any:
+    """The value without those nulls that only stand for "not given".
+
+    That is a null in an optional property whose own schema does not allow it: models write it, and
+    where a provider demands every property they must.
+    """
+    if not isinstance(schema, dict):
+        return value
+    if isinstance(value, list):
+        return [without_nulls(item, schema.get("items")) for item in value]
+    if not isinstance(value, dict):
+        return value
+    properties = schema.get("properties", {})
+    required = schema.get("required", ())
+    return {
+        key: without_nulls(item, properties.get(key))
+        for key, item in value.items()
+        if item is not None or key in required or key not in properties or _allows_null(properties[key])
+    }
+
+
+def _allows_null(schema: Any) -> bool:
+    from jsonschema import Draft202012Validator
+
+    return Draft202012Validator(schema).is_valid(None)
+
+
+def plan_problems(value: Any) -> tuple[str, ...]:
+    """What keeps a value from being a plan, a line each; empty where nothing does."""
+    return problems(value, base_schema())

@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from orchestrator.core.fence import fenced, one_line
 from orchestrator.core.messages import FinishReason, Message, ToolCall
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.base import Actions, Malformed, Running
-from orchestrator.engine.contracts.fence import fenced, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile
-from orchestrator.engine.profiles.base_prompt import base_prompt
+from orchestrator.engine.profiles.base import UNIVERSAL_DOCUMENT, Profile, base_prompt
 from orchestrator.engine.tools.core_set import edit_file, glob, grep, read_file, shell, write_file
 from orchestrator.engine.tools.registry import with_custom
 

@@ -1,8 +1,11 @@
-"""One call: look up, validate, gate, execute, emit in full, truncate, return. A hidden tool is refused at once."""
+"""The calls of a reply: each is looked up, validated, gated, executed, emitted in full, truncated and answered."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
+from collections import Counter, deque
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
@@ -11,24 +14,91 @@ from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.errors import ForgeError, JournalError, SandboxMissingError, ToolError, WorkspaceError
 from orchestrator.core.events import CallStatus, ToolCallEnded, ToolCallStarted, ToolOutputDelta
 from orchestrator.core.messages import Image, ToolResult
+from orchestrator.core.prompts import render
+from orchestrator.engine.contracts.base import Running
 from orchestrator.engine.models.base import invalid_arguments
 from orchestrator.engine.session.gate import Refusal, not_available, shows_all
-from orchestrator.engine.session.history import INTERRUPTED
-from orchestrator.engine.session.repetition import FailedCalls
+from orchestrator.engine.session.history import INTERRUPTED, interrupted
 from orchestrator.engine.tools.base import CommandTimes, Ends, Failed, Ok, Order, ToolContext
 from orchestrator.engine.tools.schema import argument_problems
 from orchestrator.engine.tools.truncation import OutputLimits, truncate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from orchestrator.core.events import Emit
     from orchestrator.core.messages import ToolCall
     from orchestrator.engine.environments.base import ExecutionEnvironment
+    from orchestrator.engine.session.budget import Budget
     from orchestrator.engine.session.gate import Gate
-    from orchestrator.engine.session.limits import Budget
     from orchestrator.engine.tools.base import Ledger, Tool, ToolOutcome
     from orchestrator.engine.tools.registry import ToolRegistry
+
+
+LONGEST_PATTERN = 3
+DEFAULT_WINDOW = 10
+
+
+class FailedCalls:
+    """The answers of failed calls since a call changed something."""
+
+    def __init__(self) -> None:
+        self._answers: Counter[tuple[str, str]] = Counter()
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._answers)
+
+    def answer(self, call: ToolCall, message: str) -> str:
+        """What the model is told of a call that failed; that it was told the same before, if it was.
+
+        The answer tells, not the call: a call that is nearly the same fails for the same reason.
+        """
+        count = self.note(call.name, message)
+        return message if count == 1 else f"{message}\n\n{render('agent/failed_again', count=count)}"
+
+    def note(self, name: str, message: str) -> int:
+        """Take note of an answer; how often it was given."""
+        self._answers[name, message] += 1
+        return self._answers[name, message]
+
+    def forget(self) -> None:
+        """Take note that something was changed, after which the same call may do."""
+        self._answers.clear()
+
+
+class Repetition:
+    """The last calls of a session, by name and arguments.
+
+    Args:
+        window: how many calls must follow one pattern; at least 2.
+    """
+
+    def __init__(self, window: int = DEFAULT_WINDOW) -> None:
+        self.window = max(window, 2)
+        self._recent: deque[bytes] = deque(maxlen=self.window)
+
+    def add(self, call: ToolCall) -> None:
+        """Take note of a call."""
+        said = json.dumps([call.name, dict(call.arguments)], sort_keys=True, default=str)
+        self._recent.append(hashlib.sha256(said.encode("utf-8", "replace")).digest())
+
+    def found(self) -> bool:
+        """Whether the whole window repeats one, two or three calls. After a yes the window begins anew.
+
+        The pattern need not fit the window evenly: ten calls of a cycle of three are a loop.
+        """
+        calls = list(self._recent)
+        if len(calls) < self.window:
+            return False
+        for length in range(1, LONGEST_PATTERN + 1):
+            if 2 * length <= self.window and all(
+                calls[i] == calls[i - length] for i in range(length, len(calls))
+            ):
+                self._recent.clear()
+                return True
+        return False
+
 
 DEFAULT_TOOL_SECONDS = 660.0
 """For one call of any tool: a minute more than a command may take."""
@@ -36,7 +106,8 @@ DEFAULT_TOOL_SECONDS = 660.0
 _TOO_MANY_DENIALS = "Not run: too many calls of this session were refused before it."
 
 
-def _as_it_is(_what: str, text: str) -> str:
+def unchanged(_what: str, text: str) -> str:
+    """Leave a text as it is, by what it is and what it says."""
     return text
 
 
@@ -69,7 +140,7 @@ class Workbench:
     tool_seconds: float = DEFAULT_TOOL_SECONDS
     shows: Callable[[Tool], bool] = shows_all
     budget: Budget | None = None
-    clean: Callable[[str, str], str] = _as_it_is
+    clean: Callable[[str, str], str] = unchanged
     failures: FailedCalls = field(default_factory=FailedCalls)
 
 
@@ -226,3 +297,155 @@ def _finish(bench: Workbench, call: ToolCall, status: CallStatus, outcome: ToolO
     # After the cut, so that its cost does not grow with what a program prints.
     shown = bench.clean(f"the answer of {call.name}", truncate(output, cut_as, bench.limits))
     return ToolResult(call.id, call.name, shown, is_error=status is not CallStatus.OK, images=images)
+
+
+MAX_CALLS = 200
+"""That run of one reply. What comes behind them is answered as not run."""
+
+MAX_AT_ONCE = 16
+"""Calls that run at the same time."""
+
+_INTERRUPTED_BEFORE = "Not run: the work was interrupted before this call."
+_CUT_OFF = "Not run: the reply was cut off before this call was complete."
+_TOO_MANY = f"Not run: a reply may have at most {MAX_CALLS} calls. Send this one again if it is still right."
+_ONE_A_STEP = (
+    "Not executed: only the first tool call of a step is executed. Send this one in a step of its own."
+)
+
+
+async def run_calls(  # noqa: PLR0913  what runs, how, and who is told
+    bench: Workbench,
+    calls: Sequence[ToolCall],
+    withheld: Iterable[ToolCall] = (),
+    *,
+    answer: Callable[[tuple[ToolResult, ...]], None],
+    running: Running = Running.IN_ORDER,
+    parallel: bool = True,
+) -> Ends | None:
+    """Run the calls of a reply; the ending, if one of them ended the session.
+
+    Args:
+        bench: what the calls run with.
+        calls: the reply's calls.
+        withheld: calls of a reply that was cut off, which must not run.
+        answer: takes a result for each call, in the order of the calls, also when the calls are interrupted.
+        running: how the contract has them run.
+        parallel: False runs calls one after the other that could run at the same time.
+    """
+    reply = _Reply(bench, (*calls, *withheld))
+    taken = range(min(len(calls), MAX_CALLS))
+    try:
+        match running:
+            case Running.IN_ORDER:
+                await _in_order(reply, taken)
+            case Running.TOGETHER:
+                await _together(reply, taken, parallel=parallel)
+            case Running.FIRST_ONLY:
+                await _first_only(reply, taken)
+            case _:
+                assert_never(running)
+        for place in range(len(taken), len(calls)):
+            reply.skip(place, _TOO_MANY)
+        for place in range(len(calls), len(reply.calls)):
+            reply.skip(place, _CUT_OFF)
+    finally:
+        answer(reply.results())
+    return next((end.ending for _, end in sorted(reply.ends.items()) if end.ending), None)
+
+
+@dataclass(slots=True)
+class _Reply:
+    """The calls of one reply, by their place in it, and how those ended that did.
+
+    Attributes:
+        begun: the calls that were started, or skipped.
+    """
+
+    bench: Workbench
+    calls: Sequence[ToolCall]
+    ends: dict[int, CallEnd] = field(default_factory=dict)
+    begun: set[int] = field(default_factory=set)
+
+    async def run(self, place: int) -> CallEnd:
+        """Run a call."""
+        self.begun.add(place)
+        end = self.ends[place] = await run_call(self.bench, self.calls[place])
+        return end
+
+    def skip(self, place: int, why: str) -> None:
+        """Answer a call without running it."""
+        self.begun.add(place)
+        self.ends[place] = skip_call(self.bench, self.calls[place], why)
+
+    def results(self) -> tuple[ToolResult, ...]:
+        """A result for each call; those that an interruption left without an end are answered now."""
+        for place in range(len(self.calls)):
+            if place not in self.begun:
+                self.skip(place, _INTERRUPTED_BEFORE)
+        return tuple(
+            self.ends[place].result if place in self.ends else interrupted(call)
+            for place, call in enumerate(self.calls)
+        )
+
+
+async def _in_order(reply: _Reply, places: Sequence[int]) -> None:
+    blocker = ""
+    for place in places:
+        if blocker:
+            reply.skip(place, f"Not run: {blocker}")
+            continue
+        end, name = await reply.run(place), reply.calls[place].name
+        if end.failed:
+            blocker = f"{name} failed before this call. Send it again if it is still right."
+        elif end.ending:
+            blocker = f"{name} ended the session before this call."
+
+
+async def _first_only(reply: _Reply, places: Sequence[int]) -> None:
+    for place in places:
+        if place:
+            reply.skip(place, _ONE_A_STEP)
+        else:
+            await reply.run(place)
+
+
+async def _together(reply: _Reply, places: Sequence[int], *, parallel: bool) -> None:
+    """Calls that only look run beside each other; the others wait for those before them, and run alone."""
+    room = asyncio.Semaphore(MAX_AT_ONCE if parallel else 1)
+    started: list[asyncio.Task[CallEnd]] = []
+
+    async def run(place: int) -> CallEnd:
+        async with room:
+            return await reply.run(place)
+
+    try:
+        for place in places:
+            order = _order(reply.bench, reply.calls[place])
+            if order is not Order.TOGETHER:
+                await asyncio.gather(*started)
+                started.clear()
+            if reason := _not_run(order, reply.ends.values()):
+                reply.skip(place, reason)
+            elif order is Order.TOGETHER:
+                started.append(asyncio.create_task(run(place)))
+            else:
+                await reply.run(place)
+        await asyncio.gather(*started)
+    finally:
+        for task in started:
+            task.cancel()
+        await asyncio.gather(*started, return_exceptions=True)
+
+
+def _order(bench: Workbench, call: ToolCall) -> Order:
+    tool = bench.tools.get(call.name)
+    return tool.order if tool else Order.TOGETHER
+
+
+def _not_run(order: Order, ends: Iterable[CallEnd]) -> str:
+    """Why a call does not run after those that have ended; empty if it does."""
+    if any(end.ending for end in ends):
+        return "Not run: a call before this one ended the session."
+    if order is Order.LAST and any(end.failed for end in ends):
+        return "Not run: a call before this one failed. Send it again when all is right."
+    return ""

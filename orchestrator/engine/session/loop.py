@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from orchestrator.core.errors import BadReplyError, ContentFilterError, ContextLengthError, ModelError
+from orchestrator.core.errors import (
+    BadReplyError,
+    ConfigurationError,
+    ContentFilterError,
+    ContextLengthError,
+    ModelError,
+)
 from orchestrator.core.events import (
+    ErrorOccurred,
+    InputReceived,
     LimitReached,
     LoopDetected,
     MessageAdded,
@@ -17,28 +26,179 @@ from orchestrator.core.events import (
     SteeringInjected,
     Warned,
 )
-from orchestrator.core.messages import FinishReason, Message
+from orchestrator.core.messages import FinishReason, Message, Text
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.base import Malformed
-from orchestrator.engine.session.admission import Admission
-from orchestrator.engine.session.ask import context_share, request_share
+from orchestrator.engine.session.budget import NoRoomError
+from orchestrator.engine.session.calls import Repetition, run_calls
 from orchestrator.engine.session.history import History, Turn, TurnKind
-from orchestrator.engine.session.replies import run_calls
-from orchestrator.engine.session.reservation import NoRoomError
-from orchestrator.engine.session.sending import Sending
+from orchestrator.engine.session.request import Admission, Sending, context_share, request_share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
+    from datetime import datetime
 
+    from orchestrator.core.events import Emit
     from orchestrator.core.messages import ToolResult
     from orchestrator.engine.contracts.base import Actions, Reading
     from orchestrator.engine.models.base import Response
-    from orchestrator.engine.session.ask import Ask
+    from orchestrator.engine.session.budget import Budget, Reservation
     from orchestrator.engine.session.calls import Workbench
-    from orchestrator.engine.session.hooks import Hooks
-    from orchestrator.engine.session.limits import Budget
-    from orchestrator.engine.session.reservation import Reservation
+    from orchestrator.engine.session.config import SessionConfig, Setting
+    from orchestrator.engine.session.request import Ask, Talk
     from orchestrator.engine.tools.base import Ends
+
+
+async def _ends(_text: str) -> str | None:
+    return None
+
+
+async def _not_done() -> bool:
+    return False
+
+
+@dataclass(slots=True)
+class Hooks:
+    """What the loop asks its surroundings between rounds.
+
+    Attributes:
+        stopped: whether somebody asked for an end after the round that is running.
+        steering: takes the words that came in since the last round out of their queue.
+        may_end: asked when a reply in words would end the work; gives what to tell the model
+            instead, or None where it may end.
+        is_done: whether all of the work has left the session, so that a reply which calls nothing ends it.
+        now: the time of day, for the turns.
+        wrap_up: what the model is told before the last turn that the limits allow; empty takes the usual words.
+        repetition: notices circles; None does not look.
+    """
+
+    now: Callable[[], datetime]
+    stopped: Callable[[], bool] = lambda: False
+    steering: Callable[[], list[str]] = list
+    may_end: Callable[[str], Awaitable[str | None]] = _ends
+    is_done: Callable[[], Awaitable[bool]] = _not_done
+    wrap_up: str = ""
+    repetition: Repetition | None = field(default_factory=Repetition)
+
+
+class Inbox:
+    """Two queues, emptied in order."""
+
+    def __init__(self) -> None:
+        self._steering: deque[str] = deque()
+        self._follow_ups: deque[str] = deque()
+
+    def steer(self, message: str) -> None:
+        """Queue a word for the next round.
+
+        Raises:
+            ConfigurationError: there are no words in it.
+        """
+        self._steering.append(words_of(message).text)
+
+    def follow_up(self, message: str) -> None:
+        """Queue a further task.
+
+        Raises:
+            ConfigurationError: there are no words in it.
+        """
+        self._follow_ups.append(words_of(message).text)
+
+    def take_steering(self) -> list[str]:
+        """All words for the next round, which are gone then."""
+        words = list(self._steering)
+        self._steering.clear()
+        return words
+
+    def next_follow_up(self) -> str | None:
+        """The next task, which is gone then; None where there is none."""
+        return self._follow_ups.popleft() if self._follow_ups else None
+
+
+def words_of(user: object) -> Message:
+    """What somebody says to the model.
+
+    Raises:
+        ConfigurationError: it is no text and no message, or there is nothing in it.
+    """
+    message = Message.user(user) if isinstance(user, str) else user
+    if not isinstance(message, Message):
+        raise ConfigurationError(f"say it as text or as a Message, not as {type(user).__name__}")
+    if not any(not isinstance(part, Text) or part.text.strip() for part in message.parts):
+        raise ConfigurationError("there is nothing in it: say in words what is to be done")
+    return message
+
+
+_OF_ONE_INPUT = frozenset({"tool_rounds", "replies"})
+"""Limits after which the next input may go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """The conversation of one session, and what bounds it."""
+
+    history: History
+    budget: Budget
+    inbox: Inbox
+    hooks: Hooks
+    setting: Setting
+    emit: Emit
+
+    async def work_on(self, message: Message, talk: Talk, ask: Callable[[], Ask]) -> SessionEnd:
+        """The input, then the follow-ups, as long as the model ends each by its own.
+
+        Args:
+            message: the input.
+            talk: the session, which has started.
+            ask: how the model is asked in the next round.
+        """
+        while True:
+            self.emit(InputReceived(message.text))
+            self.history.add(Turn(TurnKind.USER, message, self.setting.clock.now()))
+            self.emit(MessageAdded(message))
+            try:
+                end = await run_loop(ask, talk.bench, self.budget, self.history, self.hooks)
+            finally:
+                self.budget.tool_rounds = 0  # also where somebody stops it: the next input has all its rounds
+            done = end.kind in {EndKind.COMPLETED, EndKind.AWAITING, EndKind.FINISH}
+            done = done or (end.limit in _OF_ONE_INPUT and not self.budget.exceeded())
+            follow_up = self.inbox.next_follow_up() if done else None
+            if follow_up is None:
+                return end
+            message = Message.user(follow_up)
+
+    def change(self, config: SessionConfig) -> None:
+        """Take other limits from now on."""
+        self.budget.change(config.limits, config.wrap_up_share)
+        watched = self.hooks.repetition
+        if not config.enable_loop_detection:
+            self.hooks.repetition = None
+        elif watched is None or watched.window != config.loop_detection_window:
+            self.hooks.repetition = Repetition(config.loop_detection_window)
+
+    def interrupt(self) -> None:
+        """Answer the calls that were cut short."""
+        self.history.interrupt(self.setting.clock.now())
+
+    def tell(self, error: BaseException) -> None:
+        """Say that the session cannot go on with its input."""
+        self.interrupt()
+        self.emit(ErrorOccurred(type(error).__name__, str(error)))
+
+
+def hooks_of(setting: Setting, inbox: Inbox) -> Hooks:
+    """What the loop asks the host between rounds."""
+    config, host = setting.config, setting.host
+    return Hooks(
+        now=setting.clock.now,
+        stopped=host.stopped,
+        steering=inbox.take_steering,
+        may_end=host.may_end,
+        is_done=host.is_done,
+        wrap_up=host.wrap_up,
+        repetition=Repetition(config.loop_detection_window) if config.enable_loop_detection else None,
+    )
+
 
 BAD_REPLIES_IN_A_ROW = 3
 EMPTY_REPLIES_IN_A_ROW = 3

@@ -10,23 +10,31 @@ from typing import TYPE_CHECKING, Self
 
 from orchestrator.core.checks import check_callable, check_kind, check_methods
 from orchestrator.core.clock import SystemClock
-from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.events import ProcessingEnded, SessionStarted, SessionState, Warned
+from orchestrator.core.errors import (
+    ConfigurationError,
+    ConnectionFailedError,
+    ContentFilterError,
+    OverloadedError,
+    ProviderError,
+    RateLimitError,
+)
+from orchestrator.core.events import ProcessingEnded, SessionEnded, SessionStarted, SessionState, Warned
 from orchestrator.engine.models.base import MODEL_METHODS
 from orchestrator.engine.profiles.base import Profile
-from orchestrator.engine.session.children import child_setting, model_of_child, take_over
-from orchestrator.engine.session.config import Host, SessionConfig
-from orchestrator.engine.session.dialogue import Dialogue, hooks_of
-from orchestrator.engine.session.earlier import sound
-from orchestrator.engine.session.ending import PASSING, Ending
-from orchestrator.engine.session.history import History
-from orchestrator.engine.session.holdings import Holdings
-from orchestrator.engine.session.inbox import Inbox, words_of
-from orchestrator.engine.session.limits import Budget, check_price
-from orchestrator.engine.session.loop import EndKind, SessionEnd
-from orchestrator.engine.session.stream import STOP_SECONDS, EventStream, stop
-from orchestrator.engine.session.subagents import Lineage, Subagents, Wish
-from orchestrator.engine.session.talk import Setting, begin, unknown_price, usual_contract
+from orchestrator.engine.session.budget import Budget, check_price
+from orchestrator.engine.session.config import Host, SessionConfig, Setting
+from orchestrator.engine.session.event_bus import STOP_SECONDS, EventStream, stop
+from orchestrator.engine.session.history import INTERRUPTED, History, sound
+from orchestrator.engine.session.loop import Dialogue, EndKind, Inbox, SessionEnd, hooks_of, words_of
+from orchestrator.engine.session.request import begin, unknown_price, usual_contract
+from orchestrator.engine.session.subagents import (
+    Lineage,
+    Subagents,
+    Wish,
+    child_setting,
+    model_of_child,
+    take_over,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable
@@ -39,10 +47,10 @@ if TYPE_CHECKING:
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.models.base import Model
     from orchestrator.engine.profiles.base import Price
-    from orchestrator.engine.session.ask import Ask
+    from orchestrator.engine.session.event_bus import Reader
     from orchestrator.engine.session.history import Turn
-    from orchestrator.engine.session.stream import Reader
-    from orchestrator.engine.session.talk import Talk
+    from orchestrator.engine.session.request import Ask, Talk
+
 
 SETTLE_SECONDS = 0.1
 """How long work whose last event was read may take to be over."""
@@ -402,3 +410,104 @@ class Session:
     ) -> None:
         self._state = SessionState.CLOSED
         await self._ending.reach(reason, None if work_ends else self._work, error)
+
+
+class Holdings:
+    """The environment, if the session owns it, and the models.
+
+    Args:
+        environment: made ready once, and cleaned up if making ready was so much as begun.
+        owns_environment: False leaves both to somebody else.
+        kept: the model of a parent, which outlives the session.
+    """
+
+    def __init__(
+        self, environment: ExecutionEnvironment, *, owns_environment: bool, kept: Model | None
+    ) -> None:
+        self._environment = environment
+        self._owns = owns_environment
+        self._kept = kept
+        self._models: list[Model] = []
+        self._begun = self._ready = False
+
+    async def open(self) -> None:
+        """Make the environment ready; a second time does nothing."""
+        if self._owns and not self._ready:
+            self._begun = True
+            await self._environment.initialize()
+            self._ready = True
+
+    def note(self, model: Model) -> None:
+        """Take note of a model that is asked."""
+        if model is not self._kept and not any(model is known for known in self._models):
+            self._models.append(model)
+
+    async def let_go(self) -> None:
+        """Let go of everything, also where one of them fails to."""
+        try:
+            if self._begun:
+                self._begun = False
+                await self._environment.cleanup()
+        finally:
+            while self._models:
+                await self._models.pop().aclose()
+
+
+PASSING = (RateLimitError, OverloadedError, ConnectionFailedError, ProviderError, ContentFilterError)
+"""After these the same session may be asked again; after every other error it is closed."""
+
+
+class Ending:
+    """Ends a session once.
+
+    Attributes:
+        is_heard: the session has said that it started, and says that it has ended.
+    """
+
+    def __init__(
+        self, dialogue: Dialogue, subagents: Subagents, holdings: Holdings, events: EventStream
+    ) -> None:
+        self._dialogue, self._subagents = dialogue, subagents
+        self._holdings, self._events = holdings, events
+        self._task: asyncio.Task[None] | None = None
+        self.is_heard = False
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the session ends, or has ended."""
+        return self._task is not None
+
+    async def reach(
+        self, reason: str, work: asyncio.Task[SessionEnd] | None, error: BaseException | None
+    ) -> None:
+        """End in a task of its own, so that a tool that closes its session does not cut the end short.
+
+        Args:
+            reason: one line.
+            work: is stopped; None where it ends by itself.
+            error: why it ends, if something went wrong.
+        """
+        if self._task is None:
+            self._task = asyncio.create_task(self._end(reason, work, error))
+            await asyncio.shield(self._task)
+        else:
+            await asyncio.wait([self._task])  # who began it hears what went wrong
+
+    async def _end(
+        self, reason: str, work: asyncio.Task[SessionEnd] | None, error: BaseException | None
+    ) -> None:
+        """Steps 1 to 8 of Appendix B of the specification; what can be stopped at the same time is."""
+        try:
+            if error:
+                self._dialogue.tell(error)
+            await asyncio.gather(stop(work), self._subagents.close())
+            if work and not work.done():  # a tool does not let itself be stopped
+                self._dialogue.interrupt()
+                self._events.end_calls(INTERRUPTED)
+            await self._holdings.let_go()
+        finally:
+            try:
+                if self.is_heard:
+                    self._events(SessionEnded(reason))
+            finally:
+                self._events.end()

@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from orchestrator.core.messages import Message, ToolDefinition
-from orchestrator.engine.contracts.json_plan import JsonPlan
-from orchestrator.engine.contracts.plan_schema import base_schema, narrowed_schema, plain, without_nulls
+from orchestrator.engine.contracts.json_plan import (
+    JsonPlan,
+    base_schema,
+    narrowed_schema,
+    plain,
+    without_nulls,
+)
 from orchestrator.engine.models.base import Request
 from orchestrator.engine.tools.schema import path_text
 from tests.tables import table

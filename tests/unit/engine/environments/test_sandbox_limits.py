@@ -21,7 +21,7 @@ from orchestrator.engine.environments.sandbox import find_sandbox
 from orchestrator.engine.environments.seccomp import syscall_filter
 from orchestrator.engine.environments.variables import EnvPolicy, child_variables
 from orchestrator.engine.environments.watch import Watch
-from orchestrator.engine.profiles.orientation import orient
+from orchestrator.engine.profiles.system_prompt import orient
 from tests.conformance.environments import this_machines_sandbox
 from tests.tables import table
 

@@ -26,8 +26,8 @@ from orchestrator.engine.models.base import Completed, Response, Restarted, Text
 from orchestrator.engine.models.fallback import FallbackModel, PricedModel
 from orchestrator.engine.models.openai_chat.encode import ChatWire
 from orchestrator.engine.models.transport import HttpModel
+from orchestrator.engine.session.budget import MIN_REPLY_TOKENS
 from orchestrator.engine.session.config import Host, SessionConfig
-from orchestrator.engine.session.worst_case import MIN_REPLY_TOKENS
 from orchestrator.engine.tools.base import Ends, Order, Tool, ToolContext, ToolOutcome
 from tests.doubles.model_server import Ending, ModelServer, Step, fail, reply, reset
 from tests.tables import table

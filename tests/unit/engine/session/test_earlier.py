@@ -27,10 +27,8 @@ from orchestrator.core.messages import (
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.session.config import Host, SessionConfig
-from orchestrator.engine.session.earlier import history_of, sound, trimmed
-from orchestrator.engine.session.history import Turn, TurnKind
+from orchestrator.engine.session.history import Turn, TurnKind, history_of, message_bytes, sound, trimmed
 from orchestrator.engine.session.session import Session
-from orchestrator.engine.session.worst_case import message_bytes
 from tests.unit.engine.session.stage import ScriptedModel, profile, says, session_in
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.messages import Usage
-from orchestrator.engine.session.limits import Budget, Limits
+from orchestrator.engine.session.budget import Budget, Limits
 from tests.tables import table
 
 

@@ -22,14 +22,12 @@ from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.models.base import Request, Response
 from orchestrator.engine.models.replay import ReplayModel
-from orchestrator.engine.session.ask import Ask
+from orchestrator.engine.session.budget import Budget, Limits
 from orchestrator.engine.session.calls import Workbench, run_call
 from orchestrator.engine.session.gate import allow_all, safe_mode
-from orchestrator.engine.session.history import History, Turn, TurnKind
-from orchestrator.engine.session.hooks import Hooks
-from orchestrator.engine.session.limits import Budget, Limits
-from orchestrator.engine.session.loop import EndKind, SessionEnd, run_loop
-from orchestrator.engine.session.worst_case import fixed_bytes
+from orchestrator.engine.session.history import History, Turn, TurnKind, fixed_bytes
+from orchestrator.engine.session.loop import EndKind, Hooks, SessionEnd, run_loop
+from orchestrator.engine.session.request import Ask
 from orchestrator.engine.tools.base import Ledger, Ok, Tool, ToolContext, ToolOutcome
 from orchestrator.engine.tools.control import finish
 from orchestrator.engine.tools.files import write_file

@@ -20,13 +20,22 @@ from orchestrator.core.errors import (
 )
 from orchestrator.core.messages import Message, Role, ToolCall, ToolResult, Usage
 from orchestrator.engine.models.base import Request
-from orchestrator.engine.session.history import History, Turn, TurnKind
-from orchestrator.engine.session.limits import Amount, Budget, Limits
-from orchestrator.engine.session.reservation import NoRoomError, Reservation, Shortage, reserve
-from orchestrator.engine.session.worst_case import (
+from orchestrator.engine.session.budget import (
     MIN_REPLY_TOKENS,
-    InputMeter,
+    Amount,
+    Budget,
+    Limits,
     Need,
+    NoRoomError,
+    Reservation,
+    Shortage,
+    reserve,
+)
+from orchestrator.engine.session.history import (
+    History,
+    InputMeter,
+    Turn,
+    TurnKind,
     fixed_bytes,
     message_bytes,
 )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
 
+
 STOP_SECONDS = 2.9
 """How long running work may take to stop: 2 s between SIGTERM and SIGKILL, and some air."""
 
