@@ -18,7 +18,7 @@ from orchestrator.engine.contracts.plan_schema import (
 from orchestrator.engine.contracts.strict_json import flaws
 from orchestrator.engine.contracts.variants import call_of, plan_of
 from orchestrator.engine.models.base import OutputSchema
-from orchestrator.engine.tools.schema import argument_problems, shortened
+from orchestrator.engine.tools.registry import argument_problems, shortened
 
 if TYPE_CHECKING:
     from orchestrator.core.messages import ToolDefinition, ToolResult

@@ -13,7 +13,7 @@ from orchestrator.core.messages import Message, ToolDefinition
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.plan_schema import base_schema, narrowed_schema, plain, without_nulls
 from orchestrator.engine.models.base import Request
-from orchestrator.engine.tools.schema import path_text
+from orchestrator.engine.tools.registry import path_text
 from tests.tables import table
 from tests.unit.engine.contracts.samples import FINISH, READ, TEXT, TOOLS, WRITE, call, plan, tool
 
