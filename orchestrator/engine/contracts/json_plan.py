@@ -15,7 +15,7 @@ from orchestrator.engine.contracts.base import Actions, Malformed, Running
 from orchestrator.engine.contracts.find_plan import Found, NotFound, call_of, extract, plan_of
 from orchestrator.engine.contracts.plan_json import flaws
 from orchestrator.engine.models.base import OutputSchema
-from orchestrator.engine.tools.schema import argument_problems, problems, shortened
+from orchestrator.engine.tools.registry import argument_problems, problems, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

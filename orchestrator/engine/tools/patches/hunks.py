@@ -7,16 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.tools.changes import promise_broken
-from orchestrator.engine.tools.indentation import Shift, ShiftedLines
-from orchestrator.engine.tools.line_index import LineIndex
-from orchestrator.engine.tools.matching import nearest_shown, plain
+from orchestrator.engine.tools.matching import LineIndex, Shift, ShiftedLines, nearest_shown, plain
+from orchestrator.engine.tools.patches.formats import promise_broken
 from orchestrator.engine.tools.textfile import numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from orchestrator.engine.tools.changes import Chunk
+    from orchestrator.engine.tools.patches.formats import Chunk
 
 _LINE_END = re.compile(r"\r?\n")
 _ANY_LINE_END = re.compile(r"\r\n|\n|\r")
