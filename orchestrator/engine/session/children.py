@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ConfigurationError, ToolError
-from orchestrator.engine.environments.scoped import ScopedEnvironment
+from orchestrator.engine.environments.wrappers import ScopedEnvironment
 from orchestrator.engine.session.limits import check_price
 from orchestrator.engine.tools.base import Ledger, Order
 from orchestrator.engine.tools.registry import ToolRegistry

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.environments.starting import start_program
+from orchestrator.engine.environments.commands import start_program
 from orchestrator.engine.web.base import PageKind
 
 if TYPE_CHECKING:

@@ -9,20 +9,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.environments.bubblewrap import proxy_variables
-from orchestrator.engine.environments.command import ProgramLaunch, shell
-from orchestrator.engine.environments.confinement import NICENESS, limits_as_shell
-from orchestrator.engine.environments.hosts import host_rule
-from orchestrator.engine.environments.proxy import Proxy
-from orchestrator.engine.environments.readable import granted, program_folders, refuse_root
-from orchestrator.engine.environments.scratch import Scratch
-from orchestrator.engine.environments.toolchains import toolchains
+from orchestrator.engine.environments.base import NICENESS, limits_as_shell
+from orchestrator.engine.environments.commands import ProgramLaunch, shell
+from orchestrator.engine.environments.sandbox.bubblewrap import proxy_variables
+from orchestrator.engine.environments.sandbox.proxy import Proxy, host_rule
+from orchestrator.engine.environments.sandbox.visible import (
+    Scratch,
+    granted,
+    program_folders,
+    refuse_root,
+    toolchains,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.engine.environments.command import Command
-    from orchestrator.engine.environments.confinement import Limits, Place, SandboxOptions
+    from orchestrator.engine.environments.base import Limits, Place, SandboxOptions
+    from orchestrator.engine.environments.commands import Command
 
 _SYSTEM = (
     "/System", "/usr", "/bin", "/sbin", "/Library/Apple", "/Library/Developer", "/private/var/db/timezone",

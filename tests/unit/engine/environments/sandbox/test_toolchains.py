@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.engine.environments.confinement import SandboxOptions
+from orchestrator.engine.environments.base import SandboxOptions
+from orchestrator.engine.environments.commands import EnvPolicy, child_variables
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.environments.sandbox import find_sandbox
-from orchestrator.engine.environments.seatbelt import SeatbeltSandbox
-from orchestrator.engine.environments.toolchains import toolchains
-from orchestrator.engine.environments.variables import EnvPolicy, child_variables
+from orchestrator.engine.environments.sandbox.find import find_sandbox
+from orchestrator.engine.environments.sandbox.seatbelt import SeatbeltSandbox
+from orchestrator.engine.environments.sandbox.visible import toolchains
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,11 +13,11 @@ import pytest
 
 from orchestrator.bot.git.folders import sweep
 from orchestrator.core.errors import SandboxMissingError, ToolError
-from orchestrator.engine.environments.command import Command
-from orchestrator.engine.environments.confinement import Limits, Place, SandboxOptions
-from orchestrator.engine.environments.sandbox import find_sandbox
-from orchestrator.engine.environments.scratch import Scratch
-from orchestrator.engine.environments.seatbelt import SeatbeltSandbox, limited, profile
+from orchestrator.engine.environments.base import Limits, Place, SandboxOptions
+from orchestrator.engine.environments.commands import Command
+from orchestrator.engine.environments.sandbox.find import find_sandbox
+from orchestrator.engine.environments.sandbox.seatbelt import SeatbeltSandbox, limited, profile
+from orchestrator.engine.environments.sandbox.visible import Scratch
 
 
 def rules(root: str = "/Users/me/project") -> list[str]:
@@ -53,7 +53,7 @@ def test_without_the_program_there_is_no_sandbox() -> None:
 
 DIES = """
 import os, sys
-from orchestrator.engine.environments.scratch import Scratch
+from orchestrator.engine.environments.sandbox.visible import Scratch
 
 made = Scratch()
 os.mkdir(made.path + "/locked")
@@ -78,7 +78,7 @@ def test_what_a_dead_process_leaves_is_swept_and_what_lives_is_not(temporary: Pa
         [sys.executable, "-c", DIES],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        cwd=Path(__file__).parents[4],
+        cwd=Path(__file__).parents[5],
         env={**os.environ, "TMPDIR": str(temporary)},
     ) as process:
         assert process.stdout is not None

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import SandboxMissingError, ToolError
-from orchestrator.engine.environments.bubblewrap import BubblewrapSandbox, Walls
-from orchestrator.engine.environments.confinement import Place, SandboxOptions
-from orchestrator.engine.environments.container import find_container
-from orchestrator.engine.environments.container_engine import OTHER
-from orchestrator.engine.environments.seatbelt import SeatbeltSandbox
-from orchestrator.engine.environments.seccomp import syscall_filter
+from orchestrator.engine.environments.base import Place, SandboxOptions
+from orchestrator.engine.environments.sandbox.bubblewrap import BubblewrapSandbox, Walls
+from orchestrator.engine.environments.sandbox.container import find_container
+from orchestrator.engine.environments.sandbox.container_engine import OTHER
+from orchestrator.engine.environments.sandbox.seatbelt import SeatbeltSandbox
+from orchestrator.engine.environments.sandbox.seccomp import syscall_filter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from orchestrator.engine.environments.confinement import Sandbox
+    from orchestrator.engine.environments.base import Sandbox
 
 PROBE_MS = 20_000
 _OFF = "or type --sandbox off to run commands without one"
@@ -113,7 +113,7 @@ def _try(sandbox: Sandbox) -> str:
 
 
 async def _run(sandbox: Sandbox, root: str) -> str:
-    from orchestrator.engine.environments.command import Command, RunningCommand
+    from orchestrator.engine.environments.commands import Command, RunningCommand
 
     opened = sandbox.open(Place(root))
     try:

@@ -24,31 +24,31 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import SandboxMissingError, ToolError
-from orchestrator.engine.environments import mounts
-from orchestrator.engine.environments.bubblewrap import PROXY_PORT, proxy_variables
-from orchestrator.engine.environments.confinement import NICENESS, limits_as_shell
-from orchestrator.engine.environments.container_engine import ASK_SECONDS, LABEL, OTHER, find_image, last_line
-from orchestrator.engine.environments.container_init import HANDED_OVER, init_program
-from orchestrator.engine.environments.control_group import group_of
-from orchestrator.engine.environments.hosts import host_rule
-from orchestrator.engine.environments.pipes import readable
-from orchestrator.engine.environments.proxy import Proxy
-from orchestrator.engine.environments.readable import granted, refuse_root
-from orchestrator.engine.environments.scratch import Scratch
-from orchestrator.engine.environments.seccomp import engine_profile
-from orchestrator.engine.environments.starting import start_program
-from orchestrator.engine.environments.toolchains import private_folders
-from orchestrator.engine.environments.variables import VERSIONS
-from orchestrator.engine.environments.watch import INTERVAL_SECONDS, Watch
+from orchestrator.engine.environments.base import NICENESS, limits_as_shell
+from orchestrator.engine.environments.commands import VERSIONS, readable, start_program
+from orchestrator.engine.environments.sandbox import visible
+from orchestrator.engine.environments.sandbox.bubblewrap import PROXY_PORT, proxy_variables
+from orchestrator.engine.environments.sandbox.container_engine import (
+    ASK_SECONDS,
+    LABEL,
+    OTHER,
+    find_image,
+    last_line,
+)
+from orchestrator.engine.environments.sandbox.container_init import HANDED_OVER, init_program
+from orchestrator.engine.environments.sandbox.limits import INTERVAL_SECONDS, Watch, group_of
+from orchestrator.engine.environments.sandbox.proxy import Proxy, host_rule
+from orchestrator.engine.environments.sandbox.seccomp import engine_profile
+from orchestrator.engine.environments.sandbox.visible import Scratch, granted, private_folders, refuse_root
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import IO
 
-    from orchestrator.engine.environments.command import Command
-    from orchestrator.engine.environments.confinement import Limits, Place, SandboxOptions
-    from orchestrator.engine.environments.container_engine import Engine, Image
-    from orchestrator.engine.environments.control_group import MemoryGroup
+    from orchestrator.engine.environments.base import Limits, Place, SandboxOptions
+    from orchestrator.engine.environments.commands import Command
+    from orchestrator.engine.environments.sandbox.container_engine import Engine, Image
+    from orchestrator.engine.environments.sandbox.limits import MemoryGroup
 
 
 _START_SECONDS = 60.0
@@ -60,7 +60,7 @@ _REMOVE_SECONDS = 10.0
 _QUIET_SECONDS = 0.5
 _LOOK_SECONDS = 0.005
 _WAY = "/pullwright"
-_INIT = f"{mounts.HOME}/.pullwright-init"
+_INIT = f"{visible.HOME}/.pullwright-init"
 """Engines give a folder of memory the mode of the image's own folder of that name, and no image has this one."""
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _BEGUN = b"\x02pullwright: begun\x03"
@@ -106,11 +106,11 @@ class ContainerSandbox:
         """See `Sandbox`. The image's own stand before those of this machine; folders that tools write to are private."""
         image = {name: value for name, value in self.image.variables.items() if value}
         user = "root" if os.getuid() == 0 else "sandbox"
-        fixed = {"HOME": mounts.HOME, "TMPDIR": "/tmp", "USER": user, "LOGNAME": user, "SHELL": "/bin/sh"}  # noqa: S108  private
+        fixed = {"HOME": visible.HOME, "TMPDIR": "/tmp", "USER": user, "LOGNAME": user, "SHELL": "/bin/sh"}  # noqa: S108  private
         return {
             "PATH": _DEFAULT_PATH,
             **image,
-            **private_folders(image, mounts.HOME),
+            **private_folders(image, visible.HOME),
             **fixed,
             **proxy_variables(PROXY_PORT),
         }
@@ -133,7 +133,7 @@ class ContainerSandbox:
         return Proxy(self._rules, self.options.connect)
 
     def run_words(
-        self, name: str, place: Place, way: Path, protections: Sequence[mounts.Protection]
+        self, name: str, place: Place, way: Path, protections: Sequence[visible.Protection]
     ) -> list[str]:
         """What starts a container.
 
@@ -149,11 +149,11 @@ class ContainerSandbox:
         words += self.engine.user
         words += _confinement(way)
         words += _limits(limits, self.engine.name)
-        for path, (size, mode) in mounts.scratch(limits.scratch_bytes, self.image.volumes).items():
+        for path, (size, mode) in visible.scratch(limits.scratch_bytes, self.image.volumes).items():
             if path != "/dev/shm":  # noqa: S108  it has a size of its own
                 words += [
                     "--tmpfs",
-                    f"{path}:rw,exec,nosuid,nodev,size={size},mode={mode if path != mounts.HOME else '1777'}",
+                    f"{path}:rw,exec,nosuid,nodev,size={size},mode={mode if path != visible.HOME else '1777'}",
                 ]
         words += _bind(str(way), _WAY, "readonly")
         for file in ("passwd", "group"):
@@ -191,7 +191,7 @@ def find_container(wanted: str, options: SandboxOptions, inherited: Mapping[str,
 
 def _confinement(way: Path) -> list[str]:
     """Words for a container without network, capabilities and a disk of its own."""
-    words = ["--network", "none", "--hostname", mounts.HOST_NAME, "--workdir", "/", "--read-only"]
+    words = ["--network", "none", "--hostname", visible.HOST_NAME, "--workdir", "/", "--read-only"]
     words += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
     words += ["--security-opt", "label=disable", "--security-opt", f"seccomp={way / 'seccomp.json'}"]
     return [*words, "--oom-score-adj", "1000"]
@@ -199,7 +199,7 @@ def _confinement(way: Path) -> list[str]:
 
 def _limits(limits: Limits, engine: str) -> list[str]:
     memory = str(limits.memory())
-    words = ["--memory", memory, "--memory-swap", memory, "--shm-size", str(mounts.SHARED_BYTES)]
+    words = ["--memory", memory, "--memory-swap", memory, "--shm-size", str(visible.SHARED_BYTES)]
     words += ["--pids-limit", str(limits.processes + 2)]  # the first one, and the shell that waits
     if engine == "podman":  # it would raise these, which not every user may do
         most_files, most_processes = (resource.getrlimit(number)[1] for number in _RAISED)
@@ -235,7 +235,7 @@ class Container:
         self,
         run: subprocess.Popen[bytes],
         name: str,
-        protections: Sequence[mounts.Protection],
+        protections: Sequence[visible.Protection],
         handed: Sequence[int],
     ) -> None:
         self.name, self.protections = name, tuple(protections)
@@ -306,7 +306,7 @@ def _abandon(run: subprocess.Popen[bytes], handed: Sequence[int]) -> None:
 
 
 async def start_container(
-    sandbox: ContainerSandbox, place: Place, protections: Sequence[mounts.Protection]
+    sandbox: ContainerSandbox, place: Place, protections: Sequence[visible.Protection]
 ) -> Container:
     """Start one.
 
@@ -345,9 +345,9 @@ async def start_container(
     raise ToolError(f"{sandbox.name} did not start: {complaint}")
 
 
-def _prepare(way: Path, sandbox: ContainerSandbox, protections: Sequence[mounts.Protection]) -> None:
+def _prepare(way: Path, sandbox: ContainerSandbox, protections: Sequence[visible.Protection]) -> None:
     """Write the files that are mounted into a container."""
-    accounts = mounts.accounts()
+    accounts = visible.accounts()
     for name in ("passwd", "group"):
         (way / name).write_bytes(accounts[f"/etc/{name}"])
     (way / "seccomp.json").write_text(engine_profile(sandbox.image.architecture), "ascii")
@@ -418,7 +418,7 @@ class OpenContainers:
         self._starting = asyncio.Semaphore(_AT_ONCE)
         self._idle: list[Container] = []
         self._ending: set[asyncio.Task[None]] = set()
-        self._made: dict[str, mounts.Protection] = {}
+        self._made: dict[str, visible.Protection] = {}
         self._closed = False
 
     def launch(self, command: Command) -> ContainerLaunch:
@@ -426,10 +426,10 @@ class OpenContainers:
         for path in [path for path in self._made if _holds_anything(path)]:
             del self._made[path]  # somebody made a repository of it
         script = _script(command, self.sandbox.options.limits, self.sandbox.image)
-        protections = [self._made.get(one.path, one) for one in mounts.protections(self.place)]
+        protections = [self._made.get(one.path, one) for one in visible.protections(self.place)]
         return ContainerLaunch(self, script, protections)
 
-    async def take(self, protections: Sequence[mounts.Protection]) -> Container:
+    async def take(self, protections: Sequence[visible.Protection]) -> Container:
         """A container in which nothing runs.
 
         Raises:
@@ -440,7 +440,7 @@ class OpenContainers:
                 raise ToolError("the sandbox was closed, so nothing runs in it any more")
             return self._kept(protections) or await self._new(protections)
 
-    def _kept(self, protections: Sequence[mounts.Protection]) -> Container | None:
+    def _kept(self, protections: Sequence[visible.Protection]) -> Container | None:
         while self._idle:
             found = self._idle.pop()
             if found.is_alive() and found.protections == tuple(protections):
@@ -448,7 +448,7 @@ class OpenContainers:
             self._end(found)
         return None
 
-    async def _new(self, protections: Sequence[mounts.Protection]) -> Container:
+    async def _new(self, protections: Sequence[visible.Protection]) -> Container:
         for one in protections:
             if one.is_missing:
                 with suppress(FileExistsError):
@@ -493,7 +493,7 @@ class ContainerLaunch:
     start_seconds = _QUEUE_SECONDS
 
     def __init__(
-        self, opened: OpenContainers, script: bytes, protections: Sequence[mounts.Protection]
+        self, opened: OpenContainers, script: bytes, protections: Sequence[visible.Protection]
     ) -> None:
         self._opened, self._script, self._protections = opened, script, protections
         self._proxy = opened.sandbox.proxy()

@@ -17,12 +17,19 @@ from hypothesis import strategies as st
 
 from orchestrator.core.addresses import is_public
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.engine.environments import proxy as proxy_module
-from orchestrator.engine.environments.hosts import connect_public, flag_for, host_rule, refusal
-from orchestrator.engine.environments.proxy import MAX_CONNECTIONS, MAX_HEAD_BYTES, Proxy
+from orchestrator.engine.environments.sandbox import proxy as proxy_module
+from orchestrator.engine.environments.sandbox.proxy import (
+    MAX_CONNECTIONS,
+    MAX_HEAD_BYTES,
+    Proxy,
+    connect_public,
+    flag_for,
+    host_rule,
+    refusal,
+)
 from tests.doubles.certificates import client_context, server_context
 from tests.tables import table
-from tests.unit.engine.environments.test_client_hello import with_extension
+from tests.unit.engine.environments.sandbox.test_client_hello import with_extension
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

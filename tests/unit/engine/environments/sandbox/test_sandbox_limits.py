@@ -14,13 +14,13 @@ import pytest
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, SandboxMissingError, ToolError
-from orchestrator.engine.environments.confinement import Limits, SandboxOptions
+from orchestrator.engine.environments.base import Limits, SandboxOptions
+from orchestrator.engine.environments.commands import EnvPolicy, child_variables
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.environments.readable import program_folders, refuse_root
-from orchestrator.engine.environments.sandbox import find_sandbox
-from orchestrator.engine.environments.seccomp import syscall_filter
-from orchestrator.engine.environments.variables import EnvPolicy, child_variables
-from orchestrator.engine.environments.watch import Watch
+from orchestrator.engine.environments.sandbox.find import find_sandbox
+from orchestrator.engine.environments.sandbox.limits import Watch
+from orchestrator.engine.environments.sandbox.seccomp import syscall_filter
+from orchestrator.engine.environments.sandbox.visible import program_folders, refuse_root
 from orchestrator.engine.profiles.orientation import orient
 from tests.conformance.environments import this_machines_sandbox
 from tests.tables import table

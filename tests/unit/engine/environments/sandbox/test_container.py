@@ -19,21 +19,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import ConfigurationError, SandboxMissingError, ToolError
-from orchestrator.engine.environments.command import Command
-from orchestrator.engine.environments.confinement import Limits, Place, SandboxOptions
-from orchestrator.engine.environments.container import ContainerSandbox, find_container
-from orchestrator.engine.environments.container_engine import Engine, Image
-from orchestrator.engine.environments.container_init import HANDED_OVER, init_program
+from orchestrator.engine.environments.base import Limits, Place, SandboxOptions
+from orchestrator.engine.environments.commands import Command
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.environments.mounts import protections
-from orchestrator.engine.environments.sandbox import find_sandbox
-from orchestrator.engine.environments.seccomp import Verdict, engine_profile, verdicts
+from orchestrator.engine.environments.sandbox.container import ContainerSandbox, find_container
+from orchestrator.engine.environments.sandbox.container_engine import Engine, Image
+from orchestrator.engine.environments.sandbox.container_init import HANDED_OVER, init_program
+from orchestrator.engine.environments.sandbox.find import find_sandbox
+from orchestrator.engine.environments.sandbox.seccomp import Verdict, engine_profile, verdicts
+from orchestrator.engine.environments.sandbox.visible import protections
 from tests.doubles import engines
-from tests.unit.engine.environments.test_sandbox import ATTACKS, Field, field
+from tests.unit.engine.environments.sandbox.test_sandbox import ATTACKS, Field, field
 
 if TYPE_CHECKING:
-    from orchestrator.engine.environments.base import ExecResult
-    from orchestrator.engine.environments.confinement import Sandbox
+    from orchestrator.engine.environments.base import ExecResult, Sandbox
 
 __all__ = ["field"]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="containers are of Linux")
@@ -383,7 +382,7 @@ async def main():
 asyncio.run(main())
 """
         line = [sys.executable, "-c", program, str(tmp_path)]
-        with subprocess.Popen(line, stdout=subprocess.PIPE, cwd=Path(__file__).parents[4]) as running:
+        with subprocess.Popen(line, stdout=subprocess.PIPE, cwd=Path(__file__).parents[5]) as running:
             assert running.stdout is not None
             assert running.stdout.readline() == b"on\n"
             asked = [

@@ -1,38 +1,303 @@
-"""The one way from a path to a file: down from the root by directory descriptors, never through a link.
+"""The files of one folder: which paths are allowed, and the one way from a path to a file.
 
-A name is opened only relative to the open folder above it, and only if it is no symbolic
-link, so nothing that is swapped meanwhile can lead outside.
+The way goes down from the root by directory descriptors. A name is opened only relative to the open folder above it,
+and only if it is no symbolic link, so nothing that is swapped meanwhile can lead outside.
 """
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
+import re
 import stat
+import unicodedata
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
 from orchestrator.core.git_names import is_git_name
-from orchestrator.engine.environments.descent import (
-    check_neighbours,
-    enter,
-    mode_to_keep,
-    refuse_nested_clone,
-)
-from orchestrator.engine.environments.kernel_files import holds_kernel_files, kernel_devices
-from orchestrator.engine.environments.paths import quoted, shown, split_path
-from orchestrator.engine.environments.refusals import (
-    explained,
-    link_refused,
-    other_repository,
-    require_file,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-    from pathlib import Path
+    from collections.abc import Collection, Iterator, Sequence
+
+MAX_NAME_BYTES = 255
+"""The longest name of common file systems (ext4, APFS, NTFS in UTF-16 units)."""
+
+MAX_PATH_BYTES = 3_000
+"""Leaves room for the root below Linux's limit of 4,096 for a whole path."""
+
+_DRIVE = re.compile(r"[A-Za-z]:")
+
+
+def split_path(path: str, roots: Sequence[str] = ()) -> tuple[str, ...]:
+    """Take a path apart into the names from the root down; the root itself is `()`.
+
+    Args:
+        path: relative, or absolute inside one of `roots`; `/` between folders.
+        roots: absolute spellings of the root.
+
+    Raises:
+        PathRefusedError: the path is empty, leaves the root, names a `.git`, or is spelled in a
+            way that means different things on different systems.
+    """
+    _check_spelling(path)
+    names = _normalised(path, inside=not path.startswith("/"))
+    if path.startswith("/"):
+        names = _below_a_root(path, names, roots)
+    if names and _DRIVE.match(names[0]):
+        raise PathRefusedError(f"{quoted(path)} is refused: it becomes a path with a drive letter")
+    if names and names[0] == "~":
+        raise PathRefusedError(
+            f"{quoted(path)} is refused: ~ is not expanded; use a path inside the repository"
+        )
+    for name in names:
+        if is_git_name(name):
+            raise PathRefusedError(
+                f"{quoted(path)} is refused: tools do not enter .git, however it is spelled"
+            )
+        if len(os.fsencode(name)) > MAX_NAME_BYTES:
+            raise PathRefusedError(
+                f"{quoted(path)} is refused: a name in it is over {MAX_NAME_BYTES} bytes long"
+            )
+    if sum(len(os.fsencode(name)) + 1 for name in names) > MAX_PATH_BYTES:
+        raise PathRefusedError(f"{quoted(path)} is refused: it is over {MAX_PATH_BYTES:,} bytes long")
+    return names
+
+
+def same_elsewhere(name: str) -> str:
+    """A key that is equal for names which a case-insensitive, normalising file system takes for one."""
+    folded = unicodedata.normalize("NFD", name).casefold()
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFD", folded).casefold())
+
+
+def shown(name: str) -> str:
+    """The name as printable text: bytes that are not UTF-8 and control characters are escaped."""
+    text = os.fsencode(name).decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
+    )
+
+
+def quoted(path: str) -> str:
+    """A model's path in a message: on one line, and not too long."""
+    text = ascii(path)[1:-1] if not path.isprintable() else path
+    return text if len(text) <= MAX_NAME_BYTES else f"{text[:100]}...{text[-100:]}"
+
+
+def _check_spelling(path: str) -> None:
+    if not path.strip():
+        raise PathRefusedError("the path is empty; name a file or folder, or . for the whole repository")
+    if "\0" in path:
+        raise PathRefusedError(f"{quoted(path)} is refused: it has a NUL character")
+    if any(unicodedata.category(char) in {"Cc", "Cs", "Zl", "Zp"} for char in path):
+        raise PathRefusedError(
+            f"{quoted(path)} is refused: it has control characters or is not valid Unicode"
+        )
+    if "\\" in path or _DRIVE.match(path):
+        raise PathRefusedError(
+            f"{quoted(path)} is refused: write / between folders, no backslash and no drive letter"
+        )
+
+
+def _normalised(path: str, *, inside: bool) -> tuple[str, ...]:
+    names: list[str] = []
+    for name in path.split("/"):
+        if name in {"", "."}:
+            continue
+        if name != "..":
+            names.append(name)
+        elif names:
+            names.pop()
+        elif inside:
+            raise PathRefusedError(
+                f"{quoted(path)} is refused: it leaves the repository; use a path inside it"
+            )
+    return tuple(names)
+
+
+def _below_a_root(path: str, names: tuple[str, ...], roots: Sequence[str]) -> tuple[str, ...]:
+    for root in roots:
+        above = _normalised(root, inside=False)
+        if names[: len(above)] == above:
+            return names[len(above) :]
+    raise PathRefusedError(
+        f"{quoted(path)} is refused: it is outside the repository; use a path relative to its root"
+    )
+
+
+# Names: the kernel's Documentation/filesystems
+_KERNEL_TYPES = frozenset(
+    {"binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs"}
+    | {"mqueue", "nsfs", "proc", "pstore", "securityfs", "selinuxfs", "sysfs", "tracefs"}
+)
+_KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
+
+
+def kernel_devices() -> frozenset[int]:
+    """Device numbers, as in `st_dev`, of all such file systems that are mounted, wherever they are."""
+    found = set()
+    with suppress(OSError):
+        for line in Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines():
+            before, _, after = line.partition(" - ")
+            if after.split(" ", 1)[0] in _KERNEL_TYPES:
+                major, _, minor = before.split(" ", 3)[2].partition(":")
+                found.add(os.makedev(int(major), int(minor)))
+    disk = Path("/").stat().st_dev
+    for folder in _KERNEL_FOLDERS:
+        with suppress(OSError):
+            device = Path(folder).stat().st_dev
+            found |= {device} - {disk}
+    return frozenset(found)
+
+
+def holds_kernel_files(root: str) -> bool:
+    """Whether a folder, given by its real path, is above `/proc`, `/sys` or `/dev`."""
+    return any(folder == root or folder.startswith(root.rstrip("/") + "/") for folder in _KERNEL_FOLDERS)
+
+
+_KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+}
+
+
+def kind_of(mode: int) -> str:
+    """What is at a path, in words."""
+    return _KINDS.get(stat.S_IFMT(mode), "something else")
+
+
+def link_refused(label: str) -> PathRefusedError:
+    """For a symbolic link anywhere on the way."""
+    return PathRefusedError(f"{label} is refused: it is a symbolic link, and links are not followed")
+
+
+def other_repository(label: str) -> PathRefusedError:
+    """For a path inside a submodule or a nested clone."""
+    return PathRefusedError(
+        f"{label} is refused: it is inside another repository (a submodule or a nested clone)"
+    )
+
+
+def require_file(label: str, mode: int) -> None:
+    """Refuse everything that is not a regular file.
+
+    Raises:
+        PathRefusedError: it is a symbolic link.
+        FileUnreadableError: it is something else.
+    """
+    if stat.S_ISLNK(mode):
+        raise link_refused(label)
+    if not stat.S_ISREG(mode):
+        raise FileUnreadableError(f"{label} is {kind_of(mode)}, not a regular file")
+
+
+@contextmanager
+def explained(label: str, verb: str) -> Iterator[None]:
+    """Turn the operating system's refusals into sentences."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise FileMissingError(f"{label} does not exist") from None
+    except OSError as error:
+        match error.errno:
+            case errno.ELOOP:
+                raise link_refused(label) from None
+            case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
+                raise ToolError(f"{label} was not {verb}: no space is left on the disk") from None
+            case errno.EACCES | errno.EPERM:
+                raise FileUnreadableError(f"{label} cannot be {verb}: no permission") from None
+            case errno.EROFS:
+                raise ToolError(f"{label} was not {verb}: the disk is read-only") from None
+            case _:
+                raise FileUnreadableError(
+                    f"{label} cannot be {verb}: {os.strerror(error.errno or 0)}"
+                ) from None
+
+
+def too_large(label: str, size: int, max_bytes: int) -> FileUnreadableError:
+    """For a file over the limit of what wants to read it."""
+    return FileUnreadableError(
+        f"{label} is {size:,} bytes, over the limit of {max_bytes:,} for this: use grep, or read a part of it"
+    )
+
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def enter(folder: int, name: str, label: str, *, create: bool) -> int:
+    """Open a folder in an open one, made if there is none and `create` says so; never through a link."""
+    with explained(label, "opened"):
+        try:
+            return os.open(name, _FOLDER, dir_fd=folder)
+        except FileNotFoundError:
+            if not create:
+                raise
+        except OSError as error:
+            if error.errno in {errno.ELOOP, errno.ENOTDIR}:
+                raise _not_a_folder(folder, name, label) from None
+            raise
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=folder)
+        try:
+            return os.open(name, _FOLDER, dir_fd=folder)
+        except (FileNotFoundError, NotADirectoryError):
+            raise _not_a_folder(folder, name, label) from None
+
+
+def _not_a_folder(folder: int, name: str, label: str) -> ToolError:
+    try:
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return ToolError(f"{label} was changed by something else at the same time; try again")
+    if stat.S_ISLNK(mode):
+        return link_refused(label)
+    return FileUnreadableError(f"{label} is not a folder")
+
+
+def check_neighbours(folder: int, above: tuple[str, ...], name: str) -> None:
+    """Refuse a name in another repository, and one that some file systems cannot tell from an existing one."""
+    label = shown("/".join((*above, name)))
+    with explained(shown("/".join(above)) or ".", "listed"):
+        existing = os.listdir(folder)
+    if above and any(is_git_name(neighbour) for neighbour in existing):
+        raise other_repository(label)
+    if name in existing:
+        return
+    key = same_elsewhere(name)
+    for neighbour in existing:
+        if same_elsewhere(neighbour) == key:
+            spelled = shown("/".join((*above, neighbour)))
+            raise PathRefusedError(
+                f"{label} is refused: {spelled} exists and differs only in case or Unicode form; use it"
+            )
+
+
+def refuse_nested_clone(folder: int, above: tuple[str, ...], label: str) -> None:
+    """Refuse a folder that is another repository; the root is none."""
+    if above and any(is_git_name(neighbour) for neighbour in os.listdir(folder)):
+        raise other_repository(label)
+
+
+def mode_to_keep(folder: int, name: str, label: str) -> int | None:
+    """The permissions of the file that is to be replaced, or None where there is none."""
+    try:
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return None
+    if stat.S_ISLNK(mode):
+        raise link_refused(label)
+    if not stat.S_ISREG(mode):
+        raise ToolError(f"{label} is {kind_of(mode)}; it is not replaced")
+    return stat.S_IMODE(mode) & 0o777
+
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -24,21 +24,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.environments import mounts
-from orchestrator.engine.environments.command import START_SECONDS, shell
-from orchestrator.engine.environments.control_group import make_group
-from orchestrator.engine.environments.hosts import host_rule
-from orchestrator.engine.environments.pipes import readable
-from orchestrator.engine.environments.proxy import Proxy
-from orchestrator.engine.environments.readable import granted, is_above, program_folders, refuse_root
-from orchestrator.engine.environments.toolchains import toolchains
-from orchestrator.engine.environments.watch import INTERVAL_SECONDS, Watch
+from orchestrator.engine.environments.commands import START_SECONDS, readable, shell
+from orchestrator.engine.environments.sandbox import visible
+from orchestrator.engine.environments.sandbox.limits import INTERVAL_SECONDS, Watch, make_group
+from orchestrator.engine.environments.sandbox.proxy import Proxy, host_rule
+from orchestrator.engine.environments.sandbox.visible import (
+    granted,
+    is_above,
+    program_folders,
+    refuse_root,
+    toolchains,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.engine.environments.command import Command
-    from orchestrator.engine.environments.confinement import Limits, Place, SandboxOptions
+    from orchestrator.engine.environments.base import Limits, Place, SandboxOptions
+    from orchestrator.engine.environments.commands import Command
 
 PROXY_PORT = 61_080
 """Above the ports that Linux gives out itself; in a network of its own it is always free."""
@@ -94,17 +96,17 @@ class BubblewrapSandbox:
         readable = [*program_folders(inherited, tools.readable, tools.private), *more]
         rustup = [os.path.dirname(path) for path in readable if path.endswith("/.rustup/toolchains")]  # noqa: PTH120  names
         self._tools = {**({"RUSTUP_HOME": rustup[0]} if rustup else {}), **tools.variables}
-        self._programs = mounts.programs(readable)
-        self._scratch = mounts.scratch(options.limits.scratch_bytes, tools.private)
-        self._covered = mounts.covered_in_proc()
-        self._folders, copies = mounts.etc()
-        self._copies = {**copies, **mounts.accounts()}
+        self._programs = visible.programs(readable)
+        self._scratch = visible.scratch(options.limits.scratch_bytes, tools.private)
+        self._covered = visible.covered_in_proc()
+        self._folders, copies = visible.etc()
+        self._copies = {**copies, **visible.accounts()}
         self.made: Counter[str] = Counter()
 
     def variables(self) -> Mapping[str, str]:
         """See `Sandbox`. What is on this machine itself needs no proxy: inside, that is the sandbox."""
         user = "root" if os.getuid() == 0 else "sandbox"
-        fixed = {"HOME": mounts.HOME, "TMPDIR": "/tmp", "USER": user, "LOGNAME": user}  # noqa: S108  private
+        fixed = {"HOME": visible.HOME, "TMPDIR": "/tmp", "USER": user, "LOGNAME": user}  # noqa: S108  private
         return {**fixed, **proxy_variables(PROXY_PORT)}
 
     def tools(self) -> Mapping[str, str]:
@@ -132,7 +134,7 @@ class BubblewrapSandbox:
             "/proc",
             "--dev",
             "/dev",
-            *mounts.system(self._inherited),
+            *visible.system(self._inherited),
         ]
         words += [*self._folders, "--dir", "/run"]
         for path, (_, mode) in self._scratch.items():
@@ -145,10 +147,10 @@ class BubblewrapSandbox:
         words += [word for _, mount in inside for word in mount]
         return [*words, "--remount-ro", "/dev", "--remount-ro", "/", "--"]
 
-    def common_steps(self, root: str) -> list[mounts.Step]:
+    def common_steps(self, root: str) -> list[visible.Step]:
         """What is mounted for each command in a place, whatever it is."""
         programs = [path for path, _ in self._programs if os.path.exists(path)]  # noqa: PTH110  names
-        return mounts.own_mounts(self._covered, self._scratch, [*programs, root])
+        return visible.own_mounts(self._covered, self._scratch, [*programs, root])
 
     def take_away(self, made: Sequence[str]) -> None:
         """Remove the empty folders that were made to be covered, with the last command that has them."""
@@ -178,7 +180,7 @@ class OpenBubblewrap:
 
     def launch(self, command: Command) -> BubblewrapLaunch:
         """See `OpenSandbox`."""
-        root, found = self._place.root, mounts.protections(self._place)
+        root, found = self._place.root, visible.protections(self._place)
         made = [one.path for one in found if one.is_missing or self._sandbox.made[one.path]]
         steps = [step for one in found for step in one.steps(root)]
         request = _request(command, self._sandbox.options.limits, steps)
@@ -454,7 +456,7 @@ def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
     return said, handed
 
 
-def _request(command: Command, limits: Limits, steps: Sequence[mounts.Step]) -> bytes:
+def _request(command: Command, limits: Limits, steps: Sequence[visible.Step]) -> bytes:
     """What `sandbox_init` is to do. Both ends are the same Python, so this is the form that it has built in."""
     values = {
         resource.RLIMIT_CORE: 0,
@@ -491,7 +493,7 @@ def _namespaces(walls: Walls) -> list[str]:
     ]
     words += ["--uid", str(os.getuid()), "--gid", str(os.getgid())]  # else git takes the clone for another's
     words += ["--cap-drop", "ALL", *(word for name in _CAPABILITIES for word in ("--cap-add", name))]
-    return [*words, "--clearenv", "--hostname", mounts.HOST_NAME, "--chdir", "/"]
+    return [*words, "--clearenv", "--hostname", visible.HOST_NAME, "--chdir", "/"]
 
 
 def _memory(content: bytes) -> int:

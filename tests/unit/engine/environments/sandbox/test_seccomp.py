@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.environments.seccomp import Verdict, syscall_filter, verdicts
+from orchestrator.engine.environments.sandbox.seccomp import Verdict, syscall_filter, verdicts
 from tests.conformance.environments import this_machines_sandbox
 from tests.tables import table
 

@@ -22,8 +22,7 @@ from tests.conformance.environments import this_machines_sandbox
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orchestrator.engine.environments.base import ExecResult
-    from orchestrator.engine.environments.confinement import Sandbox
+    from orchestrator.engine.environments.base import ExecResult, Sandbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is for Linux")
 MS = 20_000

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.environments import control_group
-from orchestrator.engine.environments.confinement import Limits, SandboxOptions
-from orchestrator.engine.environments.control_group import ControlGroup, make_group
+from orchestrator.engine.environments.base import Limits, SandboxOptions
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.environments.sandbox import find_sandbox
-from orchestrator.engine.environments.watch import Watch
+from orchestrator.engine.environments.sandbox import limits as sandbox_limits
+from orchestrator.engine.environments.sandbox.find import find_sandbox
+from orchestrator.engine.environments.sandbox.limits import ControlGroup, Watch, make_group
 
 slow = pytest.mark.slow(reason="fills memory until the kernel or the watch ends it")
 
@@ -276,7 +275,7 @@ def test_no_group_is_above_a_limit_of_this_program(tmp_path: Path) -> None:
         (tmp_path / name).mkdir(parents=True, exist_ok=True)
         (tmp_path / name / "memory.max").write_text(f"{limit}\n")
     (tmp_path / "cgroup.controllers").touch()
-    parents = [path for path, _ in control_group._parents(tmp_path / "own", tmp_path)]
+    parents = [path for path, _ in sandbox_limits._parents(tmp_path / "own", tmp_path)]
     assert parents == [tmp_path / "user/app/ours", tmp_path / "user/app"]
 
 
@@ -285,7 +284,7 @@ def test_a_group_of_version_2(tmp_path: Path) -> None:
     files = {"memory.max": "max", "memory.swap.max": "max", "memory.oom.group": "0", "cgroup.procs": ""}
     for name, text in {**files, "memory.events": "low 0\noom 1\noom_kill 0\noom_group_kill 0\n"}.items():
         (tmp_path / name).write_text(text)
-    group = ControlGroup(tmp_path, control_group._V2, 256 * MIB)
+    group = ControlGroup(tmp_path, sandbox_limits._V2, 256 * MIB)
     os.write(group.entrance, b"12")
     written = {name: (tmp_path / name).read_text() for name in files}
     assert written == {
@@ -311,7 +310,7 @@ def test_groups_that_were_left_are_removed() -> None:
     child.communicate()
     dead = folder.with_name(f"pullwright-{child.pid}-0")
     dead.mkdir()
-    control_group._known.clear()
+    sandbox_limits._known.clear()
     other = make_group(MIB)
     assert other is not None
     assert not folder.exists()

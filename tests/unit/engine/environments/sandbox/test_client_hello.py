@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.engine.environments.client_hello import (
+from orchestrator.engine.environments.sandbox.proxy import (
     ANSWER_BYTES,
     MAX_HELLO_BYTES,
     ClientHello,
     asks_again,
+    host_name,
     receive_hello,
 )
-from orchestrator.engine.environments.hosts import host_name
 from tests.doubles.certificates import client_context, server_context
 from tests.tables import table
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.environments.bubblewrap import BubblewrapSandbox, Walls
-from orchestrator.engine.environments.confinement import SandboxOptions
+from orchestrator.engine.environments.base import SandboxOptions
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.environments.sandbox import _programs
-from orchestrator.engine.environments.seccomp import syscall_filter
+from orchestrator.engine.environments.sandbox.bubblewrap import BubblewrapSandbox, Walls
+from orchestrator.engine.environments.sandbox.find import _programs
+from orchestrator.engine.environments.sandbox.seccomp import syscall_filter
 from tests.conformance.environments import this_machines_sandbox
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ asyncio.run(main())
 @pytest.mark.parametrize("daemon", ["deaf", "after an attack on the first process"])
 def test_nothing_lives_when_the_program_was_killed(daemon: str, mark: str, tmp_path: Path) -> None:
     words = [sys.executable, "-c", PROGRAM, str(tmp_path), f"{line(daemon, mark)}; sleep 600"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, cwd=Path(__file__).parents[4]) as program:
+    with subprocess.Popen(words, stdout=subprocess.PIPE, cwd=Path(__file__).parents[5]) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == b"up\n"
         handles = [os.pidfd_open(number) for number in alive(mark) if number != program.pid]
