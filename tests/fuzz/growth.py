@@ -15,7 +15,7 @@ from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.engine.contracts.find_plan import extract
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.native import written_calls
-from orchestrator.engine.environments.paths import split_path
+from orchestrator.engine.environments.files import split_path
 from orchestrator.engine.models.base import Response
 from orchestrator.engine.policy.shell_scan import scan
 from orchestrator.engine.policy.shell_syntax import Unparsed, parse_line

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from orchestrator.app.config import Settings
     from orchestrator.bot.policy.incoming import Cleaned
     from orchestrator.core.events import Emit
-    from orchestrator.engine.environments.confinement import Connect, Sandbox, SandboxOptions
+    from orchestrator.engine.environments.base import Connect, Sandbox, SandboxOptions
     from orchestrator.engine.policy.secrets import Redactor
 
 _MOST_RULES = 5
@@ -138,7 +138,7 @@ def choose_sandbox(settings: Settings, connect: Connect | None = None) -> Sandbo
     """
     if settings.sandbox == "off" or not runs_anything(settings):
         return None
-    from orchestrator.engine.environments.sandbox import find_sandbox
+    from orchestrator.engine.environments.sandbox.find import find_sandbox
 
     return find_sandbox(dataclasses.replace(sandbox_options(settings), connect=connect))
 
@@ -156,7 +156,7 @@ def refuse_tracing(settings: Settings) -> None:
 
 def sandbox_options(settings: Settings) -> SandboxOptions:
     """What the person grants to commands in the sandbox."""
-    from orchestrator.engine.environments.confinement import SandboxOptions
+    from orchestrator.engine.environments.base import SandboxOptions
 
     container = "" if settings.sandbox in {"auto", "off"} else settings.sandbox
     return SandboxOptions(settings.allow_host, settings.sandbox_read, container=container)
@@ -164,7 +164,7 @@ def sandbox_options(settings: Settings) -> SandboxOptions:
 
 def told_of_refusals(emit: Emit) -> Callable[[str, str], None]:
     """Reports connections that were refused."""
-    from orchestrator.engine.environments.hosts import refusal
+    from orchestrator.engine.environments.sandbox.proxy import refusal
 
     def on_refused(place: str, command: str) -> None:
         emit(Guarded(Defence.NETWORK, refusal(place), (command,)))

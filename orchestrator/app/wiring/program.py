@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.cycle.result import CycleResult
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
-    from orchestrator.engine.environments.confinement import Sandbox
+    from orchestrator.engine.environments.base import Sandbox
     from orchestrator.engine.web.base import WebAccess
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.verification.suggest import Proposal
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
-    from orchestrator.engine.environments.confinement import Sandbox
+    from orchestrator.engine.environments.base import Sandbox
 
 _MOST_BYTES = 1_000_000
 _KEY_CHARS = 16

@@ -14,21 +14,18 @@ from typing import TYPE_CHECKING, Literal
 from orchestrator.core.checks import check_callable, check_flag, check_kind
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, FileUnreadableError, ToolError
-from orchestrator.engine.environments.base import DirEntry, ExecResult, GrepMatch, GrepOptions
-from orchestrator.engine.environments.command import Command, RunningCommand
-from orchestrator.engine.environments.confined import ConfinedTree
-from orchestrator.engine.environments.confinement import Place, Sandbox
+from orchestrator.engine.environments.base import DirEntry, ExecResult, GrepMatch, GrepOptions, Place, Sandbox
+from orchestrator.engine.environments.commands import Command, EnvPolicy, RunningCommand, child_variables
+from orchestrator.engine.environments.files import ConfinedTree, shown
 from orchestrator.engine.environments.host_view import HostView
-from orchestrator.engine.environments.paths import shown
-from orchestrator.engine.environments.sandbox import find_sandbox
+from orchestrator.engine.environments.sandbox.find import find_sandbox
 from orchestrator.engine.environments.search import find_ripgrep, glob_files, grep
-from orchestrator.engine.environments.variables import EnvPolicy, child_variables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from orchestrator.core.clock import Clock
-    from orchestrator.engine.environments.confinement import OpenSandbox
+    from orchestrator.engine.environments.base import OpenSandbox
 
 
 class LocalEnvironment:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.environments.hosts import refusal
+from orchestrator.engine.environments.sandbox.proxy import refusal
 from orchestrator.engine.tools.base import MAX_TIMEOUT_MS, Failed, Ok, Tool, ToolContext, ToolOutcome, define
 
 if TYPE_CHECKING:

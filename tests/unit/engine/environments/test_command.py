@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
-from orchestrator.engine.environments.kept import KeptText
+from orchestrator.engine.environments.commands import KeptText
 from orchestrator.engine.environments.local import LocalEnvironment
 
 if TYPE_CHECKING:

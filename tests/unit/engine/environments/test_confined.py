@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
-from orchestrator.engine.environments.confined import ConfinedTree
+from orchestrator.engine.environments.files import ConfinedTree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

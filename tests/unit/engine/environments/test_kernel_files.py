@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.core.errors import FileUnreadableError, PathRefusedError
 from orchestrator.engine.environments.base import GrepOptions
-from orchestrator.engine.environments.confined import ConfinedTree
+from orchestrator.engine.environments.files import ConfinedTree
 from orchestrator.engine.environments.local import LocalEnvironment
 from tests.tables import table
 
@@ -82,7 +82,7 @@ MOUNTED = """
 import sys
 from pathlib import Path
 from orchestrator.core.errors import PathRefusedError
-from orchestrator.engine.environments.confined import ConfinedTree
+from orchestrator.engine.environments.files import ConfinedTree
 with ConfinedTree(Path(sys.argv[1])) as tree:
     for path in ("inner/self/environ", "inner/version", "zero"):
         try:

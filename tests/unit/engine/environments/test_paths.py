@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from orchestrator.core.errors import PathRefusedError
 from orchestrator.core.git_names import is_git_name
-from orchestrator.engine.environments.paths import quoted, same_elsewhere, shown, split_path
+from orchestrator.engine.environments.files import quoted, same_elsewhere, shown, split_path
 from tests.tables import table
 
 ROOTS = ("/home/me/clone", "/private/clone")

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.engine.environments.confinement import Limits, SandboxOptions
+from orchestrator.engine.environments.base import Limits, SandboxOptions
+from orchestrator.engine.environments.commands import EnvPolicy, child_variables
 from orchestrator.engine.environments.local import conditions
-from orchestrator.engine.environments.seatbelt import SeatbeltSandbox
-from orchestrator.engine.environments.variables import EnvPolicy, child_variables
+from orchestrator.engine.environments.sandbox.seatbelt import SeatbeltSandbox
 from tests.tables import table
 
 KEPT = [

@@ -1,0 +1,398 @@
+"""The limits of a sandbox: a control group of the kernel counts memory, and a watch from outside counts the rest.
+
+Both versions of control groups are spoken: https://docs.kernel.org/admin-guide/cgroup-v2.html and
+https://docs.kernel.org/admin-guide/cgroup-v1/memory.html.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import itertools
+import os
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from orchestrator.engine.environments.base import Limits
+
+_PREFIX = "pullwright"
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """The files of one version.
+
+    Attributes:
+        limits: get the limit in bytes; the first must be there.
+        switches: get a value. `memory.oom.group` ends all processes with the first.
+        events: has a line `oom_kill` with the number of processes that the kernel ended for want of memory.
+    """
+
+    limits: tuple[str, ...]
+    switches: dict[str, str]
+    events: str
+
+
+_V1 = _Version(
+    ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.kmem.tcp.limit_in_bytes"),
+    {},
+    "memory.oom_control",
+)
+_V2 = _Version(("memory.max",), {"memory.swap.max": "0", "memory.oom.group": "1"}, "memory.events")
+
+
+_known: dict[tuple[str, str], tuple[Path, _Version]] = {}
+"""Where groups can be made, which is found by trying; that takes longer than all the rest."""
+_left: set[Path] = set()
+"""Groups of this program in which a process was still ending when they were closed."""
+
+
+class MemoryGroup(Protocol):
+    """Counts the memory of all processes of a command, and limits it."""
+
+    def was_full(self) -> bool:
+        """Whether the kernel ended a process because the limit was reached."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class ControlGroup:
+    """A group. It is empty until a process comes in; those that it starts then are in it too.
+
+    Attributes:
+        entrance: an open file. A process comes in whose number is written to it, or that writes `0` itself.
+    """
+
+    def __init__(self, folder: Path, version: _Version, limit: int) -> None:
+        self._folder, self._version = folder, version
+        self.entrance = -1
+        try:
+            first, *others = version.limits
+            _set(folder / first, str(limit))
+            for name, value in [*((name, str(limit)) for name in others), *version.switches.items()]:
+                with suppress(OSError):  # this kernel counts no swap, or has no such switch
+                    _set(folder / name, value)
+            self.entrance = os.open(folder / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+        except BaseException:
+            self.close()
+            raise
+
+    def was_full(self) -> bool:
+        """Whether the kernel ended a process because the limit was reached."""
+        return _ended_by_kernel(self._folder / self._version.events) > 0
+
+    def close(self) -> None:
+        """Remove it. Where a process is still ending, one of the next groups does it."""
+        entrance, self.entrance = self.entrance, -1
+        if entrance >= 0:
+            os.close(entrance)
+        _left.add(self._folder)
+        _remove_left()
+
+
+def make_group(
+    limit: int, *, own: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup"
+) -> ControlGroup | None:
+    """A new group below this program's own, or below one above that; None where this user may make none.
+
+    In version 2 only a group without processes can limit the groups in it, so it is one above, such as
+    that of a user's own services; none is where this program itself has a limit there.
+
+    Args:
+        limit: bytes.
+        own: where the kernel says in which groups this program is.
+        root: where groups are mounted.
+    """
+    known = _known.pop((own, root), None)
+    for parent, version in [known] if known else _parents(Path(own), Path(root)):
+        folder = parent / f"{_PREFIX}-{os.getpid()}-{next(_numbers)}"
+        with suppress(OSError):
+            folder.mkdir()
+            group = ControlGroup(folder, version, limit)
+            if not known:
+                _sweep(parent)
+            _known[own, root] = parent, version
+            return group
+    return None
+
+
+class ContainerGroup:
+    """The group that an engine made for a container. What was ended before this object was made does not count."""
+
+    def __init__(self, events: Path) -> None:
+        self._events, self._before = events, _ended_by_kernel(events)
+
+    def was_full(self) -> bool:
+        """See `MemoryGroup`."""
+        return _ended_by_kernel(self._events) > self._before
+
+    def close(self) -> None:
+        """See `MemoryGroup`. The engine removes it."""
+
+
+def group_of(process: int, limit: int, *, root: str = "/sys/fs/cgroup") -> ContainerGroup | None:
+    """The group of a process, where it holds the limit; None where it does not, or cannot be seen.
+
+    Args:
+        process: its number.
+        limit: bytes.
+        root: where groups are mounted.
+    """
+    for folder, version in _parents(Path(f"/proc/{process}/cgroup"), Path(root))[:1]:
+        with suppress(OSError, ValueError):
+            if int((folder / version.limits[0]).read_text("ascii")) <= limit:
+                return ContainerGroup(folder / version.events)
+    return None
+
+
+def _ended_by_kernel(events: Path) -> int:
+    """How many processes of a group the kernel ended for want of memory."""
+    with suppress(OSError, ValueError):
+        counts = dict(line.split() for line in events.read_text("ascii").splitlines())
+        return int(counts.get("oom_kill", 0))
+    return 0
+
+
+def _parents(own: Path, root: Path) -> list[tuple[Path, _Version]]:
+    """Where a group may be made, the nearest first."""
+    found: list[tuple[Path, _Version]] = []
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return found
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        inner = Path(path.lstrip("/"))
+        if "memory" in controllers.split(","):
+            found.append((root / "memory" / inner, _V1))
+        elif not controllers and (root / "cgroup.controllers").exists():
+            for above in (inner, *inner.parents):
+                found.append((root / above, _V2))
+                if _is_limited(root / above):  # what a person set for this program holds for its commands too
+                    break
+    return found
+
+
+def _is_limited(group: Path) -> bool:
+    with suppress(OSError):
+        return (group / _V2.limits[0]).read_text("ascii").strip() != "max"
+    return False
+
+
+def _set(file: Path, value: str) -> None:
+    """Write to a file of the kernel's, and make none where it has none."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, value.encode())
+    finally:
+        os.close(descriptor)
+
+
+def _sweep(parent: Path) -> None:
+    """Remove groups that programs left which are no more."""
+    dead = (
+        folder
+        for folder in parent.glob(f"{_PREFIX}-*-*")
+        if not os.path.exists(f"/proc/{folder.name.split('-')[1]}")  # noqa: PTH110  a name
+    )
+    _left.update(dead)
+    _remove_left()
+
+
+def _remove_left() -> None:
+    for folder in list(_left):
+        try:
+            folder.rmdir()
+        except OSError as error:
+            if error.errno == errno.EBUSY:
+                continue
+        _left.discard(folder)
+
+
+INTERVAL_SECONDS = 0.1
+_KIB = 1_024
+_SHOWN_BYTES = 1_000_000
+
+
+def free_bytes(root: str) -> int:
+    """What is left for this user."""
+    with suppress(OSError):
+        found = os.statvfs(root)
+        return found.f_bavail * found.f_frsize
+    return 1 << 62  # not to be known: no reason to stop
+
+
+def held_bytes() -> int:
+    """What is in use on the whole machine and is no process's own: shared memory, temporary files, and what the
+    kernel holds in sockets, pipes and tables. It is what `/proc/meminfo` does not name as free, as a copy of a disk,
+    as reclaimable, or as private memory."""  # noqa: D205, D209  the summary needs two lines
+    with suppress(OSError):
+        folder = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fields = _fields(folder, "meminfo")
+        finally:
+            os.close(folder)
+        copies = sum(fields.get(name, 0) for name in ("Buffers", "Cached", "SwapCached")) - fields.get(
+            "Shmem", 0
+        )
+        others = sum(fields.get(name, 0) for name in ("MemFree", "SReclaimable", "AnonPages"))
+        return (fields.get("MemTotal", 0) - copies - others) * _KIB
+    return 0
+
+
+class Watch:
+    """What no limit of the kernel covers: all processes together, as root too, their memory, and the clone's disk.
+
+    With a control group the kernel itself counts and limits memory. Without one it is the sum of what is
+    private to the processes and of what the whole machine holds beside that since the command began: what
+    other programs take of it in that time counts too, and what a command takes and gives back within
+    `INTERVAL_SECONDS` is not seen.
+
+    Args:
+        proc: an open folder, the sandbox's `/proc`; this object closes it.
+        root: the clone.
+        limits: see there.
+        free: how many bytes are left on the disk of a folder.
+        held: see `held_bytes`.
+        group: has all processes of the sandbox in it; this object closes it.
+    """
+
+    def __init__(  # noqa: PLR0913  by name
+        self,
+        proc: int,
+        root: str,
+        limits: Limits,
+        free: Callable[[str], int] = free_bytes,
+        *,
+        held: Callable[[], int] = held_bytes,
+        group: MemoryGroup | None = None,
+    ) -> None:
+        self._proc = proc
+        self._root = root
+        self._limits = limits
+        self._memory = limits.memory()
+        self._group = group
+        self._held = held
+        self._held_least = held()
+        self._free = free
+        self._floor = min(limits.disk_floor_bytes, free(root) // 2)
+        self._reason = ""
+
+    @property
+    def reason(self) -> str:
+        """The limit that was passed, or nothing."""
+        if not self._reason and self._group is not None and self._group.was_full():
+            self._reason = self._too_much_memory()
+        return self._reason
+
+    async def run(self, kill: Callable[[], None]) -> None:
+        """Look again and again until a limit is passed; then kill."""
+        while True:
+            self._reason = self.passed()
+            if self._reason:
+                kill()
+                return
+            await asyncio.sleep(INTERVAL_SECONDS)
+
+    def passed(self) -> str:
+        """The limit that is passed now, or nothing."""
+        threads, private = self._usage()
+        if threads > self._limits.processes:
+            return f"more than {self._limits.processes:,} processes and threads"
+        if self._group is not None:
+            if self._group.was_full():
+                return self._too_much_memory()
+        else:
+            grown = self._grown()
+            if private + grown > self._memory and self._exactly() + grown > self._memory:
+                return self._too_much_memory()
+        if self._free(self._root) < self._floor:
+            return "so much disk that almost none is left"
+        return ""
+
+    def terminate(self) -> bool:
+        """Send SIGTERM to every process but the first, which ends with the others."""
+        asked = False
+        for number in self._numbers():
+            if number == "1":
+                continue
+            with suppress(OSError):
+                process = os.open(number, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._proc)
+                try:  # the folder stands for this process, not for its number
+                    signal.pidfd_send_signal(process, signal.SIGTERM)
+                    asked = True
+                finally:
+                    os.close(process)
+        return asked
+
+    def close(self) -> None:
+        """Let go of the folder and of the group."""
+        if self._group is not None:
+            self._reason = self.reason
+            self._group.close()
+            self._group = None
+        descriptor, self._proc = self._proc, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _too_much_memory(self) -> str:
+        return f"more than {self._memory // _SHOWN_BYTES:,} MB of memory"
+
+    def _grown(self) -> int:
+        held = self._held()
+        self._held_least = min(self._held_least, held)  # what ended just before may still be on its way out
+        return held - self._held_least
+
+    def _numbers(self) -> list[str]:
+        if self._proc < 0:
+            return []
+        with suppress(OSError):
+            return [
+                name
+                for name in os.listdir(self._proc)  # noqa: PTH208  a descriptor
+                if name.isdigit()
+            ]
+        return []
+
+    def _usage(self) -> tuple[int, int]:
+        """Threads, and bytes of private memory, of all processes; more processes than allowed are not read."""
+        numbers = self._numbers()
+        if len(numbers) > self._limits.processes:
+            return len(numbers), 0
+        threads = private = 0
+        for number in numbers:
+            fields = _fields(self._proc, f"{number}/status")
+            threads += fields.get("Threads", 0)
+            private += fields.get("RssAnon", 0) + fields.get("VmSwap", 0)
+        return threads, private * _KIB
+
+    def _exactly(self) -> int:
+        """Bytes of private memory, where what processes share since a fork counts once. This takes longer."""
+        private = 0
+        for number in self._numbers():
+            fields = _fields(self._proc, f"{number}/smaps_rollup")
+            if "Pss_Anon" in fields:
+                private += fields["Pss_Anon"] + fields.get("SwapPss", 0)
+            else:  # it may not be read, or this kernel has no such line
+                fields = _fields(self._proc, f"{number}/status")
+                private += fields.get("RssAnon", 0) + fields.get("VmSwap", 0)
+        return private * _KIB
+
+
+def _fields(folder: int, path: str) -> dict[str, int]:
+    """The numbers of a file with lines such as `RssAnon: 12 kB`; nothing where the process is gone."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder), "rb") as file:  # noqa: PTH123  a descriptor
+            lines = file.read().splitlines()
+    except OSError:
+        return {}
+    pairs = (line.decode("ascii", "replace").split()[:2] for line in lines)
+    return {pair[0].rstrip(":"): int(pair[1]) for pair in pairs if len(pair) > 1 and pair[1].isdigit()}
