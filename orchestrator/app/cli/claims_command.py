@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
     from orchestrator.bot.coordination.claims import Claims
-    from orchestrator.bot.worker.by_hand import ByHand
-    from orchestrator.bot.worker.task_states import TaskState
+    from orchestrator.bot.worker.task_states import ByHand, TaskState
     from orchestrator.core.commands import Commands
 
 _BY_HAND = "by hand"

@@ -17,8 +17,8 @@ from orchestrator.app.cli.exit_codes import DONE, FAILED
 from orchestrator.app.cli.text import as_json_text, clean
 from orchestrator.bot.journal.digest import make_digest
 from orchestrator.bot.journal.folders import Home
+from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import find_run
-from orchestrator.bot.journal.run_note import note_run
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ConnectionFailedError
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import argparse
 
     from orchestrator.bot.journal.digest import Digest
-    from orchestrator.bot.journal.run_note import RunNote
+    from orchestrator.bot.journal.index import RunSummary
     from orchestrator.core.clock import Clock
     from orchestrator.core.spent import Spent
     from orchestrator.engine.policy.secrets import Redactor
@@ -51,7 +51,7 @@ def digest(options: argparse.Namespace) -> int:
     if options.run is not None:
         if options.post is not None or options.since is not None:
             raise ConfigurationError("digest --run prints one run: leave out --since and --post")
-        note = note_run(find_run(home, options.run))
+        note = summarise(find_run(home, options.run))
         _print(as_json_text(_run_fields(note, redactor)) if options.json else run_as_markdown(note, words))
         return DONE
     number = _issue(options.post)
@@ -130,7 +130,7 @@ def _print(text: str) -> None:
 
 
 def _fields(found: Digest, redactor: Redactor) -> dict[str, Any]:
-    def ids(runs: list[RunNote]) -> list[str]:
+    def ids(runs: list[RunSummary]) -> list[str]:
         return [run.id for run in runs]
 
     return {
@@ -153,7 +153,7 @@ def _fields(found: Digest, redactor: Redactor) -> dict[str, Any]:
     }
 
 
-def _run_fields(run: RunNote, redactor: Redactor) -> dict[str, Any]:
+def _run_fields(run: RunSummary, redactor: Redactor) -> dict[str, Any]:
     task, pull = run.task, run.pull
     fields = {
         "run": run.id,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.bot.journal.digest import Digest
-    from orchestrator.bot.journal.run_note import RunNote
+    from orchestrator.bot.journal.index import RunSummary
     from orchestrator.core.diff_stat import DiffStat
     from orchestrator.core.spent import Spent
 
@@ -87,7 +87,7 @@ def as_markdown(digest: Digest, words: Words) -> str:
     return "\n\n".join([head, *(_section(title, items) for title, items in sections if items)])
 
 
-def run_as_markdown(run: RunNote, words: Words) -> str:
+def run_as_markdown(run: RunSummary, words: Words) -> str:
     """One run, for the summary of a job."""
     lines = [f"### Pullwright: {_outcome(run)}", ""]
     if run.repository:
@@ -136,11 +136,11 @@ def _section(title: str, items: list[str]) -> str:
     return "\n".join([f"**{title}**", "", *shown])
 
 
-def _outcome(run: RunNote) -> str:
+def _outcome(run: RunSummary) -> str:
     return run.outcome.replace("_", " ") if re.fullmatch(r"[a-z_]{1,30}", run.outcome) else "ended"
 
 
-def _what(run: RunNote, words: Words) -> str:
+def _what(run: RunSummary, words: Words) -> str:
     if run.task is None:
         return f"in {words.code(run.repository)}" if run.repository else f"run {words.code(run.id)}"
     title = words.line(run.task.title)
@@ -148,7 +148,7 @@ def _what(run: RunNote, words: Words) -> str:
     return f"{named} in {words.code(run.repository)}"
 
 
-def _pull(run: RunNote, words: Words) -> str:
+def _pull(run: RunSummary, words: Words) -> str:
     pull = run.pull
     if pull is None:
         return ""
@@ -157,7 +157,7 @@ def _pull(run: RunNote, words: Words) -> str:
     return f"#{pull.number} {words.line(pull.title)}{done} {words.link(pull.url)}".rstrip()
 
 
-def _tests(run: RunNote, words: Words) -> Iterator[str]:
+def _tests(run: RunSummary, words: Words) -> Iterator[str]:
     """The runs of the repository's tests, and why a person should look at them."""
     if run.verified is None:
         return
@@ -166,7 +166,7 @@ def _tests(run: RunNote, words: Words) -> Iterator[str]:
     yield from (words.line(reason) for reason in run.verified.reasons[:_MOST_ITEMS])
 
 
-def _question(run: RunNote, words: Words) -> str:
+def _question(run: RunSummary, words: Words) -> str:
     answer = ""
     if run.task is not None and not run.question_url.startswith("http"):
         answer = words.code(Commands(run.repository).answer(run.task.key))
@@ -174,7 +174,7 @@ def _question(run: RunNote, words: Words) -> str:
     return " ".join(filter(None, (asked, words.link(run.question_url), answer)))
 
 
-def _undone(run: RunNote, times: int, words: Words) -> str:
+def _undone(run: RunSummary, times: int, words: Words) -> str:
     why = run.error or run.reason or "the process died before the end" * (run.outcome == "unfinished")
     said = f": {words.line(why)}" if why else ""
     kind = kind_of_outcome(run.outcome)
@@ -187,15 +187,15 @@ def _undone(run: RunNote, times: int, words: Words) -> str:
     return f"{state}, {_what(run, words)}{said}{_times(times)} ({words.code(run.id)}){again}"
 
 
-def _kept(run: RunNote, words: Words) -> str:
+def _kept(run: RunSummary, words: Words) -> str:
     return f"{_what(run, words)}: {_places(run, words)}"
 
 
-def _places(run: RunNote, words: Words) -> str:
+def _places(run: RunSummary, words: Words) -> str:
     return " and ".join(words.code(place) for place in (run.saved, run.patch) if place)
 
 
-def _changes(run: RunNote, words: Words) -> Iterator[str]:
+def _changes(run: RunSummary, words: Words) -> Iterator[str]:
     """Files and lines of the pull request; where there is none, the files that tools wrote."""
     listed = run.changed.files or tuple(dict.fromkeys(run.touched))
     if not listed:

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from orchestrator.app.cli.live import LiveView
     from orchestrator.app.wiring.program import Program
     from orchestrator.bot.cycle.result import CycleResult
-    from orchestrator.bot.journal.pauses import Pause
-    from orchestrator.bot.worker.waiting import Waiting
-    from orchestrator.bot.worker.worker import Rhythm
+    from orchestrator.bot.journal.index import Pause
+    from orchestrator.bot.worker.worker import Rhythm, Waiting
 
 _ENDING = "ending after this round; press Ctrl+C again to end at once"
 
@@ -51,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _run(program: Program, options: argparse.Namespace, view: LiveView) -> int:
-    from orchestrator.bot.worker.waiting import Waiting
+    from orchestrator.bot.worker.worker import Waiting
 
     waiting, whole = Waiting(program.clock), WholeRun()
     task = asyncio.ensure_future(_work(program, options, view, waiting, whole))
@@ -102,10 +101,8 @@ async def _work(
 
 def _rhythm(program: Program, view: LiveView, waiting: Waiting) -> Rhythm:
     """When cycles begin, with the pause that an earlier run with this model on this repository left."""
-    from orchestrator.bot.journal.pauses import last_pause
-    from orchestrator.bot.worker.pace import Pace
-    from orchestrator.bot.worker.pause_notes import note_pause
-    from orchestrator.bot.worker.worker import Rhythm
+    from orchestrator.bot.journal.index import last_pause, note_pause
+    from orchestrator.bot.worker.worker import Pace, Rhythm
 
     def tell(pause: Pause, after: CycleResult | None) -> None:
         if after is not None and after.run is not None:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.lines import money
 from orchestrator.app.cli.text import one_line
-from orchestrator.bot.journal.pauses import Pause
-from orchestrator.bot.worker.pace import Ended
-from orchestrator.bot.worker.pauses import Halt
+from orchestrator.bot.journal.index import Pause
+from orchestrator.bot.worker.worker import Ended, Halt
 from orchestrator.core.commands import Commands
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
     from orchestrator.bot.cycle.result import CycleResult
     from orchestrator.bot.worker.fleet import Member
-    from orchestrator.bot.worker.pace import Onward
+    from orchestrator.bot.worker.worker import Onward
 
 _MOST_REASON_CHARS = 160
 

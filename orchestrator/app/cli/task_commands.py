@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from orchestrator.app.wiring.tasks import TaskDesk
-    from orchestrator.bot.worker.by_hand import Decided
+    from orchestrator.bot.worker.task_states import Decided
 
 _YES = frozenset({"y", "yes"})
 

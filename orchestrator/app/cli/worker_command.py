@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.bot.journal.folders import Home
     from orchestrator.bot.worker.fleet import Fleet, Member
     from orchestrator.bot.worker.health import Health
-    from orchestrator.bot.worker.pace import Onward
-    from orchestrator.bot.worker.waiting import Waiting
+    from orchestrator.bot.worker.worker import Onward, Waiting
     from orchestrator.core.clock import Clock
     from orchestrator.engine.policy.secrets import Redactor
 
@@ -58,7 +57,7 @@ class _Work:
         from orchestrator.bot.journal.folders import Home
         from orchestrator.bot.worker.fleet import Fleet
         from orchestrator.bot.worker.health import Health
-        from orchestrator.bot.worker.waiting import Waiting
+        from orchestrator.bot.worker.worker import Waiting
 
         self._file = file
         self._options = options
@@ -120,8 +119,7 @@ class _Work:
         self._say(f"health at http://{host}:{port}/healthz and /metrics")
 
     def _report(self, member: Member, result: CycleResult, onward: Onward) -> None:
-        from orchestrator.bot.journal.pauses import Pause
-        from orchestrator.bot.worker.pause_notes import note_pause
+        from orchestrator.bot.journal.index import Pause, note_pause
 
         self._outcomes.add(str(result.outcome))
         redact, now = self._redactor.redact, self._clock.now()

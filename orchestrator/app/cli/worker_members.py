@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from orchestrator.app.config.fleet import FleetRepository
     from orchestrator.app.wiring.program import Program
     from orchestrator.bot.journal.folders import Home
-    from orchestrator.bot.journal.pauses import Pause
+    from orchestrator.bot.journal.index import Pause
     from orchestrator.bot.worker.fleet import Member
     from orchestrator.bot.worker.schedule import Schedule
     from orchestrator.core.clock import Clock
@@ -49,9 +49,8 @@ class Members:
             ConfigurationError: an option is wrong, or the repository was made a member before.
         """
         from orchestrator.app.config import load
-        from orchestrator.bot.worker.census import Tally
-        from orchestrator.bot.worker.fleet import Member
-        from orchestrator.bot.worker.pace import Pace
+        from orchestrator.bot.worker.fleet import Member, Tally
+        from orchestrator.bot.worker.worker import Pace
 
         flags = self._flags(repository)
         settings = load(flags, repository.environ, Path.cwd()).settings
@@ -94,14 +93,14 @@ class Members:
         """The pause that an earlier worker with this model left, and its last run."""
         from orchestrator.app.wiring.forge import label_of
         from orchestrator.app.wiring.model import name_in_journals
-        from orchestrator.bot.journal.pauses import newest_run, pause_of
+        from orchestrator.bot.journal.index import newest_run
 
         with suppress(ConfigurationError):  # said when the repository has its turn
             model = name_in_journals(settings)
             label = label_of(name, settings.github_url)
             run = newest_run(self._home, repository=label, model=model)
             if run is not None:
-                return pause_of(run, self._clock.now()), run.name
+                return run.pause_at(self._clock.now()), run.id
         return None, None
 
     def _flags(self, repository: FleetRepository) -> Mapping[str, object]:

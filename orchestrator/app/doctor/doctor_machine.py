@@ -15,8 +15,8 @@ from orchestrator.app.doctor.doctor_findings import Finding, Group, Probe, faile
 from orchestrator.app.wiring.guards import NAME_COMMANDS, open_rules, runs_anything, sandbox_options
 from orchestrator.bot.git.objects import INSTALL_GIT, LEAST_GIT
 from orchestrator.bot.journal.folders import HOME_VARIABLE
+from orchestrator.bot.journal.index import last_pause
 from orchestrator.bot.journal.open_runs import open_runs
-from orchestrator.bot.journal.pauses import last_pause
 from orchestrator.core.errors import SandboxMissingError
 from orchestrator.core.repositories import same_repository
 from orchestrator.engine.policy.command_rules import CommandRules

@@ -19,12 +19,10 @@ from orchestrator.bot.cycle.parts import CycleOptions, CycleParts
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.git.base import Identity
 from orchestrator.bot.git.opening import open_clone, reopen_clone
-from orchestrator.bot.worker.admission import Admission
 from orchestrator.bot.worker.backlog import Backlog, Wanted
-from orchestrator.bot.worker.manners import Manners
-from orchestrator.bot.worker.reading import screen_answers
-from orchestrator.bot.worker.recovery import Recovery
-from orchestrator.bot.worker.remains import Remains
+from orchestrator.bot.worker.candidates import screen_answers
+from orchestrator.bot.worker.recovery import Recovery, Remains
+from orchestrator.bot.worker.task_rules import Admission, Manners
 from orchestrator.core.cycle_events import CycleStarted
 from orchestrator.core.events import Warned
 from orchestrator.core.prompts import render

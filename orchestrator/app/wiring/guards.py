@@ -15,7 +15,7 @@ from orchestrator.bot.policy.incoming import clean_name, clean_words, show_hidde
 from orchestrator.bot.policy.protected import PathPolicy
 from orchestrator.bot.policy.test_listing import list_tests
 from orchestrator.bot.policy.wording import Wording
-from orchestrator.bot.worker.reading import Seen
+from orchestrator.bot.worker.candidates import Seen
 from orchestrator.core.defences import Defence, Guarded
 from orchestrator.core.fence import one_line
 from orchestrator.engine.policy.command_rules import CommandRules, Level

@@ -19,11 +19,11 @@ from orchestrator.bot.coordination.claims import Claims
 from orchestrator.bot.coordination.records import Records
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.git.folders import address_key
-from orchestrator.bot.journal.folders import HOME_VARIABLE, Home
-from orchestrator.bot.journal.kept import KeptWork
+from orchestrator.bot.journal.digest import Decision, note_decision
+from orchestrator.bot.journal.folders import HOME_VARIABLE, Home, KeptWork
+from orchestrator.bot.journal.index import tasks_taken
 from orchestrator.bot.journal.open_runs import close_run, ended_runs, hold, open_runs
-from orchestrator.bot.journal.tasks import Decision, note_decision, tasks_taken
-from orchestrator.bot.worker.by_hand import ByHand
+from orchestrator.bot.worker.task_states import ByHand
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import (
     EmptyRepositoryError,
@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from orchestrator.app.config import Settings
     from orchestrator.app.wiring.forge import Site
     from orchestrator.bot.forge.base import Repository
-    from orchestrator.bot.worker.by_hand import Decided
-    from orchestrator.bot.worker.task_states import TaskState
+    from orchestrator.bot.worker.task_states import Decided, TaskState
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
 

@@ -17,8 +17,8 @@ from orchestrator.app.cli.digest_send import MOST_CHARS, as_message, send, webho
 from orchestrator.app.cli.digest_text import Words, as_markdown, run_as_markdown
 from orchestrator.bot.journal.digest import Digest
 from orchestrator.bot.journal.folders import Home, create_run_folder
-from orchestrator.bot.journal.run_note import RunNote
-from orchestrator.bot.journal.writer import JournalWriter
+from orchestrator.bot.journal.index import RunSummary
+from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock, SystemClock
 from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Proposed, TaskTaken
 from orchestrator.core.diff_stat import diff_stat
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 SECRET = "hunter2-and-more-of-it"
 PULL = Proposed(7, "Make add() add", "https://github.com/o/r/pull/7", "b", "c", created=True)
-NOTE = RunNote(
+NOTE = RunSummary(
     "20260102-110000-abcdef",
     NOW,
     "o/r",
@@ -59,7 +59,7 @@ def words() -> Words:
     return Words(Redactor([SECRET]).redact)
 
 
-def told(words: Words, *runs: RunNote) -> str:
+def told(words: Words, *runs: RunSummary) -> str:
     return as_markdown(Digest(NOW - timedelta(days=1), NOW, runs), words)
 
 

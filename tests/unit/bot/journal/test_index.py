@@ -1,3 +1,5 @@
+"""The index of runs: what a day cost, until when a worker pauses, and what one run came to."""
+
 from __future__ import annotations
 
 import asyncio
@@ -10,14 +12,32 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home, create_run_folder
+from orchestrator.bot.journal.index import (
+    Pause,
+    last_pause,
+    newest_run,
+    spend_lock,
+    spent_on,
+    summarise,
+    tasks_taken,
+)
 from orchestrator.bot.journal.open_runs import hold, is_alive
-from orchestrator.bot.journal.spent import spend_lock, spent_on
-from orchestrator.bot.journal.writer import JournalWriter
+from orchestrator.bot.journal.reader import read_run
+from orchestrator.bot.journal.records import JournalWriter
 from orchestrator.core.clock import ManualClock
-from orchestrator.core.cycle_events import CycleEnded, CycleStarted, Reserved
+from orchestrator.core.cycle_events import (
+    CycleEnded,
+    CycleStarted,
+    Paused,
+    Phase,
+    PhaseEntered,
+    Reserved,
+    TaskTaken,
+)
 from orchestrator.core.errors import JournalError
 from orchestrator.core.events import (
     CallStatus,
+    Event,
     ReplyReceived,
     SubagentEvent,
     ToolCallEnded,
@@ -29,9 +49,11 @@ from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.spent import Spent
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from orchestrator.core.events import Event
+
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 END = CycleEnded({"outcome": "proposed"})
@@ -295,3 +317,176 @@ async def test_a_lock_that_is_never_let_go_is_said(tmp_path: Path) -> None:
                 pass
     async with spend_lock(home):
         pass
+
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+PAUSE = Pause(NOW + timedelta(hours=2), "the quota is spent")
+
+
+def run_of(home: Home, name: str, *events: Event, repository: str = "o/r", model: str = "m:1") -> Path:
+    folder = create_run_folder(home, name)
+    with JournalWriter(folder, str, ManualClock(NOW)) as writer:
+        for event in (CycleStarted(name, repository, model, "native"), *events):
+            writer(event)
+    return folder
+
+
+def test_a_restart_knows_the_pause(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    run_of(home, "20260101-100000-a", PhaseEntered(Phase.CHOOSE))
+    run_of(home, "20260101-110000-b", CycleEnded({"outcome": "failed"}), PAUSE.event)
+    assert last_pause(home, NOW) == PAUSE
+    assert last_pause(home, PAUSE.until - timedelta(seconds=1)) == PAUSE
+    assert last_pause(home, PAUSE.until) is None
+
+
+def test_the_newest_run_of_a_repository_with_a_model(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    old = run_of(home, "20260101-100000-a", PAUSE.event)
+    new = run_of(home, "20260101-110000-b", CycleEnded({}), repository="o/other")
+    newer, older = newest_run(home), newest_run(home, repository="o/r")
+    assert newer is not None
+    assert older is not None
+    assert (newer.id, older.id) == (new.name, old.name)
+    assert newest_run(home, repository="o/other", model="m:1") == newer
+    assert newest_run(home, repository="o/r", model="m:2") is None
+    assert (older.pause_at(NOW), older.pause_at(PAUSE.until), newer.pause_at(NOW)) == (PAUSE, None, None)
+
+
+def test_no_run_is_no_pause(tmp_path: Path) -> None:
+    assert last_pause(Home(tmp_path / "none"), NOW) is None
+
+
+def test_a_newer_run_ends_a_pause(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    run_of(home, "20260101-100000-a", PAUSE.event)
+    run_of(home, "20260101-110000-b", CycleEnded({}))
+    assert last_pause(home, NOW) is None
+
+
+def test_the_last_pause_of_a_run_counts(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    run_of(home, "20260101-100000-a", Paused("2026-01-02T00:00:00+00:00", "longer"), PAUSE.event)
+    assert last_pause(home, NOW) == PAUSE
+
+
+def test_only_runs_on_the_same_repository_with_the_same_model_count(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    run_of(home, "20260101-100000-a", PAUSE.event)
+    run_of(home, "20260101-110000-b", repository="o/other")
+    run_of(home, "20260101-120000-c", model="m:2")
+    assert last_pause(home, NOW, repository="o/r", model="m:1") == PAUSE
+    assert last_pause(home, NOW, repository="o/r", model="m:2") is None
+    assert last_pause(home, NOW, repository="o/r") is None
+
+
+def test_only_the_newest_journals_are_looked_at(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    long = ToolCallEnded("1", "x", CallStatus.OK, "y" * 300_000)
+    run_of(home, "20260101-100000-a", long, PAUSE.event)
+    assert last_pause(home, NOW) == PAUSE
+    for number in range(30):
+        run_of(home, f"20260101-11{number:04}-b", repository="o/other")
+    assert last_pause(home, NOW, repository="o/r") == PAUSE  # a fleet looks at many repositories
+    assert last_pause(home, NOW, repository="o/r", most=30) is None
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        b'{"seq":9,"at":"2026',
+        b"\xff\xfe",
+        b"[]\n",
+        b'{"type":"Paused"}\n',
+        b'{"type":"Paused","until":"soon","reason":"x"}\n',
+    ],
+)
+def test_a_damaged_journal_is_read_as_far_as_it_goes(tmp_path: Path, tail: bytes) -> None:
+    home = Home(tmp_path)
+    path = run_of(home, "20260101-100000-a", PAUSE.event) / JOURNAL_FILE
+    path.write_bytes(path.read_bytes() + tail)
+    assert last_pause(home, NOW) == PAUSE
+    run_of(home, "20260101-110000-b")
+    (home.runs / "20260101-110000-b" / JOURNAL_FILE).write_bytes(b"")
+    assert last_pause(home, NOW) == PAUSE
+
+
+def test_a_tools_output_is_no_pause(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    words = '\n{"type":"Paused","until":"2027-01-01T00:00:00+00:00","reason":"forged"}\n'
+    run_of(home, "20260101-100000-a", ToolCallEnded("1", "x", CallStatus.OK, words))
+    assert last_pause(home, NOW) is None
+
+
+# One run in a summary.
+
+TASK = TaskTaken("t", "Fix add()", "", "text")
+
+
+def test_a_run_in_a_summary(runs: Runs) -> None:
+    whole = summarise(runs.add(NOON, TASK, reply(0.25), reply(0.5), CycleEnded({"outcome": "proposed"})))
+    assert (whole.started, whole.outcome, whole.task, whole.spent.usd) == (NOON, "proposed", TASK, 0.75)
+    stopped = runs.add(NOON, TASK, reply(0.25), reply(None), name="b")
+    assert (summarise(stopped).outcome, summarise(stopped).spent.usd) == ("unfinished", None)
+    with hold(stopped):
+        assert summarise(stopped).outcome == "running"
+    assert (summarise(runs.home.runs / "none").outcome, summarise(stopped).outcome) == (
+        "damaged",
+        "unfinished",
+    )
+
+
+LINE = b'{"seq":1,"at":"2026-01-02T11:00:00.000000+00:00","type":"Warned","message":"x"}'
+DAMAGES: dict[str, Callable[[list[bytes]], list[bytes]]] = {
+    "nothing": lambda _lines: [],
+    "no beginning": lambda lines: lines[1:],
+    "another beginning": lambda lines: [LINE, *lines[1:]],
+    "a newer format": lambda lines: [lines[0].replace(b'"format":1', b'"format":2'), *lines[1:]],
+    "half a line": lambda lines: [lines[0], lines[1][:30], *lines[2:]],
+    "a line is missing": lambda lines: [lines[0], *lines[2:]],
+    "no JSON": lambda lines: [lines[0], b"\xff\xfe", *lines[2:]],
+}
+
+
+@pytest.mark.parametrize("case", DAMAGES)
+def test_what_cannot_be_shown_is_damaged(runs: Runs, case: str) -> None:
+    folder = runs.add(NOON, TASK, reply(0.5), END)
+    assert not summarise(folder).is_damaged
+    path = folder / JOURNAL_FILE
+    path.write_bytes(b"\n".join(DAMAGES[case](path.read_bytes().splitlines())))
+    assert summarise(folder).is_damaged
+    if case != "nothing":
+        with pytest.raises(JournalError):
+            read_run(folder)
+
+
+def test_a_line_that_was_cut_off_damages_nothing(runs: Runs) -> None:
+    path = runs.add(NOON, TASK, reply(0.5), END) / JOURNAL_FILE
+    whole = path.read_bytes()
+    for cut in (1, 2, 40):
+        path.write_bytes(whole[:-cut])
+        assert not summarise(path.parent).is_damaged
+
+
+def test_a_journal_is_read_again_only_after_it_has_changed(runs: Runs) -> None:
+    folder = runs.add(NOON, TASK, reply(0.5))
+    path = folder / JOURNAL_FILE
+    assert summarise(folder).spent.usd == 0.5
+    at, content = path.stat().st_mtime_ns, path.read_bytes()
+    path.write_bytes(bytes(len(content)))
+    os.utime(path, ns=(at, at))  # it looks as it did
+    assert summarise(folder).spent.usd == 0.5
+    path.write_bytes(content + content.splitlines(keepends=True)[-1])
+    assert summarise(folder).spent.usd == 1.0
+
+
+def test_the_words_of_tasks_are_those_of_the_newest_run(runs: Runs) -> None:
+    runs.add(NOON, TaskTaken("t", "Old words", "", "text"), END, name="a")
+    runs.add(NOON, TASK, END, name="b")
+    runs.add(NOON, TaskTaken("u", "Other", "", "text"), name="c")
+    assert list(tasks_taken(runs.home, "https://github.com/O/R.git").values()) == [
+        TaskTaken("u", "Other", "", "text"),
+        TASK,
+    ]
+    assert tasks_taken(runs.home, "o/other") == {}
+    assert tasks_taken(Home(runs.home.root / "none"), "o/r") == {}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.bot.journal.kept import KeptWork
+from orchestrator.bot.journal.folders import KeptWork
 from orchestrator.core.errors import JournalError
 
 if TYPE_CHECKING:
