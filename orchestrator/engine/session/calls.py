@@ -17,7 +17,6 @@ from orchestrator.core.messages import Image, ToolResult
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.base import Running
 from orchestrator.engine.models.base import invalid_arguments
-from orchestrator.engine.session.calls import FailedCalls
 from orchestrator.engine.session.gate import Refusal, not_available, shows_all
 from orchestrator.engine.session.history import INTERRUPTED, interrupted
 from orchestrator.engine.tools.base import (
