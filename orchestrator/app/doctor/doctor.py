@@ -151,9 +151,9 @@ def _on_github(  # noqa: PLR0913, PLR0917  as above
     from orchestrator.app.doctor.doctor_forge import BY_ROLE, GitHubProbes
     from orchestrator.app.doctor.doctor_grants import grant, role_fix
     from orchestrator.app.doctor.doctor_tests import TestProbes
-    from orchestrator.bot.forge.github_rest import RestForge
+    from orchestrator.bot.forge.github.forge import GitHubForge
 
-    if not isinstance(site.forge, RestForge):
+    if not isinstance(site.forge, GitHubForge):
         return  # a place on GitHub has its forge
     known = credential_for(web, context)
     probes = GitHubProbes(site.forge, context, web.rstrip("/"), writes=asked.writes, known=known)

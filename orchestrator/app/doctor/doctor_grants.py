@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from orchestrator.bot.forge.base import TokenKind
 
 if TYPE_CHECKING:
-    from orchestrator.bot.forge.github_survey import RepositoryFacts
+    from orchestrator.bot.forge.github.token import RepositoryFacts
 
 PERMISSIONS = {
     "contents": "Contents: Read and write",

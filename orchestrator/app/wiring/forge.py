@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from orchestrator.app.config.sources import Kind
-from orchestrator.bot.forge.address import DEFAULT_API_URL, api_url_for, git_host_of, refuse_other_forge
-from orchestrator.bot.forge.refusals import ENTERPRISE_VARIABLE, TOKEN_VARIABLE
+from orchestrator.bot.forge.github.address import (
+    DEFAULT_API_URL,
+    ENTERPRISE_VARIABLE,
+    TOKEN_VARIABLE,
+    api_url_for,
+    git_host_of,
+    refuse_other_forge,
+)
 from orchestrator.core.addresses import is_loopback
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import (
@@ -29,7 +35,7 @@ if TYPE_CHECKING:
     from orchestrator.app.config import Loaded
     from orchestrator.app.wiring.context import BuildContext
     from orchestrator.bot.forge.base import Forge
-    from orchestrator.bot.forge.github import GitHubAuth
+    from orchestrator.bot.forge.github.transport import GitHubAuth
     from orchestrator.bot.forge.local import LocalForge
     from orchestrator.bot.git.remote import GitCredential
     from orchestrator.bot.journal.folders import Home
@@ -94,7 +100,8 @@ def commands_for(site: Site, loaded: Loaded) -> Commands:
 
 
 def _on_github(place: OnGitHub, known: HostCredential, context: BuildContext) -> Site:
-    from orchestrator.bot.forge.github import GitHubForge, Patience
+    from orchestrator.bot.forge.github.calls import Patience
+    from orchestrator.bot.forge.github.forge import GitHubForge
     from orchestrator.bot.git.remote import GitCredential
 
     def on_wait(seconds: float, reason: str) -> None:
@@ -161,7 +168,7 @@ def credential_for(server: str, context: BuildContext) -> HostCredential:
     Raises:
         ConfigurationError: an address is none, or the App has no key.
     """
-    from orchestrator.bot.forge.github import GitHubApp, GitHubToken
+    from orchestrator.bot.forge.github.transport import GitHubApp, GitHubToken
 
     keys, settings = context.keys, context.settings
     asked, configured = api_url_for(server), api_url_for(settings.github_url)

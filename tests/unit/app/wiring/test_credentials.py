@@ -13,7 +13,7 @@ from orchestrator.app.wiring.context import BuildContext
 from orchestrator.app.wiring.forge import choose_site, credential_for, parse_place
 from orchestrator.app.wiring.tasks import open_hidden_refs
 from orchestrator.bot.cycle.parts import Stop
-from orchestrator.bot.forge.github import GitHubApp, GitHubToken
+from orchestrator.bot.forge.github.transport import GitHubApp, GitHubToken
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.errors import ConfigurationError, ForgeError, PullwrightError, WorkspaceError

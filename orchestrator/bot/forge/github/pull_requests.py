@@ -1,24 +1,77 @@
-"""What people and checks say about pull requests on GitHub, and which of them are linked to an issue."""
+"""Pull requests on GitHub: what people and checks say about them, and which of them are linked to an issue."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from orchestrator.bot.forge.base import ACTIONS_APP, Check, CheckState
-from orchestrator.bot.forge.github_json import to_time
-from orchestrator.bot.forge.github_survey import RestSurvey
-from orchestrator.bot.forge.github_talk import FEEDBACK, LINKED, to_feedback, to_linked
-from orchestrator.bot.forge.line import Request
-from orchestrator.core.errors import ForgeNotFoundError, ForgePermissionError
+from orchestrator.bot.forge.base import (
+    ACTIONS_APP,
+    Check,
+    CheckState,
+    Feedback,
+    FeedbackKind,
+    Proposal,
+    PullRequest,
+    PullRequestState,
+)
+from orchestrator.bot.forge.github.calls import Request
+from orchestrator.bot.forge.github.issues import RestIssues, same_lines
+from orchestrator.bot.forge.github.parsing import (
+    to_labels,
+    to_listed_pull_request,
+    to_login,
+    to_own_pull_request,
+    to_pull_request,
+    to_time,
+)
+from orchestrator.core.errors import ForgeError, ForgeNotFoundError, ForgePermissionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from orchestrator.bot.forge.base import Feedback, PullRequest
-
+LINKED = """
+query($owner: String!, $name: String!, $number: Int!) {
+  repository(owner: $owner, name: $name) {
+    issue(number: $number) {
+      closedByPullRequestsReferences(first: 100) {
+        nodes {
+          number title body url isDraft state headRefName baseRefName headRefOid createdAt updatedAt
+          author { __typename login }
+          labels(first: 100) { nodes { name } }
+        }
+      }
+    }
+  }
+}
+"""
+FEEDBACK = """
+query($owner: String!, $name: String!, $number: Int!) {
+  repository(owner: $owner, name: $name) {
+    pullRequest(number: $number) {
+      reviews(last: 100) {
+        nodes { fullDatabaseId state body createdAt submittedAt lastEditedAt url author { __typename login } }
+      }
+      reviewThreads(last: 100) {
+        nodes {
+          isResolved path line
+          comments(last: 50) {
+            nodes { fullDatabaseId state body createdAt publishedAt lastEditedAt url author { __typename login } }
+          }
+        }
+      }
+      comments(last: 100) {
+        nodes { fullDatabaseId body createdAt lastEditedAt url author { __typename login } }
+      }
+    }
+  }
+}
+"""
+"""`databaseId` is too small a number for today's ids. `updatedAt` moves when nobody has edited."""
+MOST_PULL_PAGES = 10
 T = TypeVar("T")
 MOST_CHECK_PAGES = 3
 """Of a hundred each."""
@@ -41,10 +94,51 @@ _STATUS_STATES = {
     "pending": CheckState.RUNNING,
 }
 """docs.github.com/rest/commits/statuses"""
+_Entry = tuple[str, str, int, Check]
+"""What kind of check it is, when it began, its id, and the check."""
 
 
-class RestReviews(RestSurvey):
-    """Reviews and checks of pull requests, and what they close."""
+class RestPullRequests(RestIssues):
+    """Pull requests, with reviews and checks, and what they close."""
+
+    def our_pull_requests(self, branch_prefix: str | tuple[str, ...]) -> list[PullRequest]:
+        """Pull requests of our branches among the newest thousand; newest first."""
+        query = {"state": "all", "sort": "created", "direction": "desc"}
+        request = self._request("GET", "/pulls", "list the pull requests", query=query)
+        found = self._calls.pages(request, to_listed_pull_request, most=MOST_PULL_PAGES, skips=True)
+        return [pull for pull in found if pull is not None and pull.branch.startswith(branch_prefix)]
+
+    def ensure_pull_request(self, proposal: Proposal) -> tuple[PullRequest, bool]:
+        """Create the pull request of this branch, or bring the open one up to date."""
+        self._need_token("open a pull request")
+        pull, created = self._ensure(
+            lambda: self._open_pull_request(proposal), lambda: self._create_pull_request(proposal)
+        )
+        same = (pull.title, same_lines(pull.body)) == (proposal.title, same_lines(proposal.body))
+        if created or same:
+            return pull, created
+        request = self._request(
+            "PATCH",
+            f"/pulls/{pull.number}",
+            f"update pull request #{pull.number}",
+            body={"title": proposal.title, "body": proposal.body},
+        )
+        return self._calls.read(request, to_pull_request), False
+
+    def close_pull_request(self, number: int) -> PullRequest:
+        """Close a pull request without merging it, as docs.github.com/rest/pulls/pulls#update-a-pull-request has it.
+
+        Raises:
+            ForgeNotFoundError: there is none of this number.
+            ForgeError: it is merged.
+        """
+        self._need_token("close a pull request")
+        doing = f"close pull request #{number}"
+        request = self._request("PATCH", f"/pulls/{number}", doing, body={"state": "closed"})
+        pull = self._calls.read(request, to_pull_request)
+        if pull.state is PullRequestState.MERGED:
+            raise ForgeError(f"pull request #{number} is merged: there is nothing to close")
+        return pull
 
     def linked_pull_requests(self, number: int) -> list[PullRequest]:
         """Open pull requests, of anybody and from anywhere, that say they close this issue.
@@ -181,9 +275,41 @@ class RestReviews(RestSurvey):
                 break
         return found
 
+    def _open_pull_request(self, proposal: Proposal) -> PullRequest | None:
+        """The open pull request of the branch; the one to the same base where there are several."""
+        owner = self._name.split("/")[0]
+        query = {"state": "open", "head": f"{owner}:{proposal.branch}"}
+        request = self._request("GET", "/pulls", "list the pull requests", query=query)
+        found = [
+            pull
+            for pull in self._calls.pages(request, to_own_pull_request)
+            if pull and pull.branch == proposal.branch and pull.state is PullRequestState.OPEN
+        ]
+        found.sort(key=lambda pull: pull.base != proposal.base)
+        return found[0] if found else None
 
-_Entry = tuple[str, str, int, Check]
-"""What kind of check it is, when it began, its id, and the check."""
+    def _create_pull_request(self, proposal: Proposal) -> PullRequest | None:
+        body = {
+            "title": proposal.title,
+            "body": proposal.body,
+            "head": proposal.branch,
+            "base": proposal.base,
+        }
+        doing = f"open a pull request from {proposal.branch} to {proposal.base}"
+        request = self._request("POST", "/pulls", doing, body={**body, "draft": proposal.draft})
+        reply = self._calls.call(request, accept=(HTTPStatus.UNPROCESSABLE_ENTITY,))
+        if (
+            reply.status == HTTPStatus.UNPROCESSABLE_ENTITY
+            and proposal.draft
+            and "draft" in reply.messages().lower()
+        ):
+            request = self._request("POST", "/pulls", doing, body=body)
+            reply = self._calls.call(request, accept=(HTTPStatus.UNPROCESSABLE_ENTITY,))
+        if reply.status == HTTPStatus.UNPROCESSABLE_ENTITY:
+            if "already exists" in reply.messages():
+                return None
+            raise ForgeError(f"cannot {request.doing}: GitHub rejected it ({reply.messages()})")
+        return self._calls.understood(reply, doing, to_pull_request)
 
 
 def _to_paths(data: Mapping[str, Any]) -> list[str]:
@@ -251,3 +377,87 @@ _PARTS = (
 
 def _to_time(text: str | None) -> datetime | None:
     return to_time(text) if text else None
+
+
+def to_linked(data: Mapping[str, Any]) -> list[PullRequest] | None:
+    """The open ones of the pull requests that close an issue, or None where there is no such issue.
+
+    Those that are merged are among GitHub's answer, although it says that only open ones are.
+    """
+    repository = data["data"]["repository"]
+    issue = repository and repository["issue"]
+    if issue is None:
+        return None
+    listed = issue["closedByPullRequestsReferences"]
+    return [_to_pull_request(node) for node in _nodes(listed) if node["state"] == "OPEN"]
+
+
+def _to_pull_request(node: Mapping[str, Any]) -> PullRequest:
+    labels = node["labels"]
+    return PullRequest(
+        number=int(node["number"]),
+        title=node["title"],
+        body=node["body"],
+        url=node["url"],
+        draft=bool(node["isDraft"]),
+        state=PullRequestState.OPEN,
+        branch=node["headRefName"],
+        base=node["baseRefName"],
+        commit=node["headRefOid"],
+        author=to_login(node["author"]),
+        labels=to_labels(_nodes(labels)),
+        created_at=to_time(node["createdAt"]),
+        updated_at=to_time(node["updatedAt"]),
+    )
+
+
+def to_feedback(data: Mapping[str, Any]) -> list[Feedback] | None:
+    """Everything that is said about a pull request, oldest first, or None where there is no such one.
+
+    What its writer has not sent off yet is left out.
+    """
+    repository = data["data"]["repository"]
+    pull = repository and repository["pullRequest"]
+    if pull is None:
+        return None
+    found = [
+        *(_said(node, FeedbackKind.REVIEW) for node in _nodes(pull["reviews"]) if _is_sent(node)),
+        *_lines(_nodes(pull["reviewThreads"])),
+        *(_said(node, FeedbackKind.COMMENT) for node in _nodes(pull["comments"])),
+    ]
+    return sorted(found, key=lambda said: (said.created_at, said.id))
+
+
+def _lines(threads: Iterable[Mapping[str, Any]]) -> Iterator[Feedback]:
+    for thread in threads:
+        for node in _nodes(thread["comments"]):
+            if _is_sent(node):
+                yield _said(node, FeedbackKind.LINE, thread)
+
+
+def _said(node: Mapping[str, Any], kind: FeedbackKind, thread: Mapping[str, Any] | None = None) -> Feedback:
+    sent = node.get("submittedAt") or node.get("publishedAt") or node["createdAt"]
+    created, edited = to_time(sent), node["lastEditedAt"]
+    return Feedback(
+        kind=kind,
+        id=int(node["fullDatabaseId"]),
+        author=to_login(node["author"]),
+        body=node["body"],
+        created_at=created,
+        updated_at=max(created, to_time(edited)) if edited else created,
+        url=node["url"],
+        state=str(node["state"]).lower() if kind is FeedbackKind.REVIEW else "",
+        path=thread["path"] if thread else "",
+        line=thread["line"] if thread else None,
+        is_resolved=bool(thread and thread["isResolved"]),
+    )
+
+
+def _is_sent(node: Mapping[str, Any]) -> bool:
+    return str(node["state"]) != "PENDING"
+
+
+def _nodes(connection: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    """What a connection holds; GitHub may give null for it, and for what the token cannot see."""
+    nodes = connection["nodes"] if connection else None
+    return [node for node in nodes or () if node is not None]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from orchestrator.bot.forge.refusals import TOKEN_VARIABLE
 from orchestrator.core.errors import ConfigurationError
 
 DEFAULT_API_URL = "https://api.github.com"
+TOKEN_VARIABLE = "GITHUB_TOKEN"  # noqa: S105  a variable's name
+ENTERPRISE_VARIABLE = "GH_ENTERPRISE_TOKEN"
+"""For every server but github.com, as gh has it: cli.github.com/manual/gh_help_environment"""
 NOT_GITHUB = (
     "Pullwright opens pull requests on GitHub, and in repositories on disk: clone it, and pass its folder"
 )

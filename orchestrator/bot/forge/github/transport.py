@@ -1,28 +1,18 @@
-"""GitHub, and GitHub Enterprise, as a forge. PyGithub carries and signs the requests."""
+"""How requests reach GitHub: PyGithub carries and signs them, with a token or for a GitHub App."""
 
 from __future__ import annotations
 
 import logging
-import re
+import threading
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
-from orchestrator.bot.forge.address import (
-    DEFAULT_API_URL,
-    NOT_GITHUB,
-    api_url_for,
-    git_host_of,
-    is_githubs_own,
-)
-from orchestrator.bot.forge.app_line import AppLine
-from orchestrator.bot.forge.base import Credential, TokenKind, Traffic
-from orchestrator.bot.forge.calls import Patience
-from orchestrator.bot.forge.github_rest import RestForge
-from orchestrator.bot.forge.github_token import TokenFacts, kind_of
-from orchestrator.bot.forge.line import Request
-from orchestrator.bot.forge.refusals import TOKEN_VARIABLE, Reply
+from orchestrator.bot.forge.base import Traffic
+from orchestrator.bot.forge.github.address import NOT_GITHUB, TOKEN_VARIABLE, is_githubs_own
+from orchestrator.bot.forge.github.calls import Calls, Line, Patience, Reply, Request
 from orchestrator.core.errors import (
     ConfigurationError,
     ForgeAuthenticationError,
@@ -32,19 +22,10 @@ from orchestrator.core.errors import (
 from orchestrator.core.masking import without
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from github import Auth
     from github.Requester import Requester
-
-__all__ = [
-    "DEFAULT_API_URL",
-    "GitHubApp",
-    "GitHubAuth",
-    "GitHubForge",
-    "GitHubToken",
-    "Patience",
-    "TokenFacts",
-    "api_url_for",
-]
 
 _TIMEOUT_SECONDS = 30
 _TELLING_PATHS = ("/meta", "/rate_limit")
@@ -52,7 +33,8 @@ _TELLING_PATHS = ("/meta", "/rate_limit")
 _TELLING_KEYS = frozenset(
     {"verifiable_password_authentication", "documentation_url", "resources", "full_name"}
 )
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*/(?!\.{1,2}\Z)[A-Za-z0-9._-]+")
+RENEWAL_MARGIN = timedelta(minutes=5)
+"""A token is not used in its last minutes, so that a clone or push that begins with it ends with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,60 +146,101 @@ class _PyGithubLine:
         self._requester.close()
 
 
-class GitHubForge(RestForge):
-    """One repository on GitHub.
+class AppLine:
+    """Signs requests with an app's installation token.
 
     Args:
-        name: `owner/name`. A former name is followed to the present one.
-        auth: who we are; None for nobody.
-        patience: how calls behave in time.
-        api_url: the REST interface's address, as `api_url_for` gives it.
-        in_workflow: whether this runs in GitHub Actions, whose token looks like any app's.
-        token_variable: where a token for this server is set, for messages.
-
-    Raises:
-        ConfigurationError: the name is not `owner/name`, or the token is none.
-        ForgeAuthenticationError: the app's private key is none.
+        name: the repository, `owner/name`; the token is good for no other.
+        patience: how the calls for a token behave in time.
+        as_app: opens a line that is signed with the app's own key.
+        with_token: opens a line that is signed with a token.
     """
 
-    def __init__(  # noqa: PLR0913  who we are, where, and how, given by name
+    def __init__(
         self,
         name: str,
-        auth: GitHubAuth,
         patience: Patience,
-        api_url: str = DEFAULT_API_URL,
         *,
-        in_workflow: bool = False,
-        token_variable: str = TOKEN_VARIABLE,
+        as_app: Callable[[], Line],
+        with_token: Callable[[str], Line],
     ) -> None:
-        if not _NAME.fullmatch(name):
-            raise ConfigurationError(f"{name!r} is not a repository: give owner/name")
-        token = auth.token.strip() if isinstance(auth, GitHubToken) else ""
-        if not re.fullmatch(r"[!-~]*", token):
-            raise ConfigurationError(f"{token_variable} holds characters that no token has: copy it again")
-        self._token = token
-        self._api_url = api_url
-        self._app_line = _app_line(name, auth, patience, api_url) if isinstance(auth, GitHubApp) else None
-        line = self._app_line or _token_line(api_url, token, token_variable)
-        kind = TokenKind.APP if self._app_line else kind_of(token, in_workflow=in_workflow)
-        super().__init__(name, line, patience, is_app=kind in {TokenKind.APP, TokenKind.WORKFLOW})
-        self._kind, self._in_workflow = kind, in_workflow and self._app_line is None
+        self._name, self._patience = name, patience
+        self._as_app, self._with_token = as_app, with_token
+        self._line: Line | None = None
+        self._token = ""
+        self._expires_at: datetime | None = None
+        self._lock = threading.RLock()
+        self._spent = Traffic()
 
-    def __repr__(self) -> str:
-        return f"GitHubForge({self._name!r}, api_url={self._api_url!r})"
+    @property
+    def has_token(self) -> bool:
+        """Always: without one there is an error."""
+        return True
+
+    @property
+    def token_variable(self) -> str:
+        """What would be used in place of the app."""
+        return TOKEN_VARIABLE
+
+    def send(self, request: Request) -> Reply:
+        """One request, one reply, with a token that is good for some minutes more."""
+        return self._renewed().send(request)
+
+    def token(self) -> str:
+        """A token that is good for some minutes more."""
+        with self._lock:
+            self._renewed()
+            return self._token
 
     def traffic(self) -> Traffic:
-        """The requests so far, those for an app's token among them."""
-        own = super().traffic()
-        spent = self._app_line.traffic() if self._app_line else Traffic()
-        return Traffic(
-            own.requests + spent.requests, own.unchanged + spent.unchanged, own.writes + spent.writes
-        )
+        """The requests that the tokens took so far."""
+        return self._spent
 
-    def credential(self) -> Credential | None:
-        """What git shows to the server; None without a token."""
-        token = self._app_line.token() if self._app_line else self._token
-        return Credential(git_host_of(self._api_url), "x-access-token", token) if token else None
+    def close(self) -> None:
+        """Let go of connections."""
+        if self._line is not None:
+            self._line.close()
+
+    def _renewed(self) -> Line:
+        # Git asks for the token in one thread while requests go out in another.
+        with self._lock:
+            return self._with_good_token()
+
+    def _with_good_token(self) -> Line:
+        now = self._patience.clock.now()
+        if self._line is None or self._expires_at is None or self._expires_at - now < RENEWAL_MARGIN:
+            line = self._as_app()
+            calls = Calls(line, self._patience)
+            try:
+                self._token, self._expires_at = self._new_token(calls)
+            finally:
+                line.close()
+                new, old = calls.traffic(), self._spent
+                self._spent = Traffic(old.requests + new.requests, old.unchanged, old.writes + new.writes)
+            self.close()
+            self._line = self._with_token(self._token)
+        return self._line
+
+    def _new_token(self, calls: Calls) -> tuple[str, datetime]:
+        doing = f"get the GitHub App's token for {self._name}"
+        try:
+            found = Request("GET", f"/repos/{self._name}/installation", doing)
+            number = calls.read(found, lambda data: int(data["id"]))
+            only = {"repositories": [self._name.split("/")[1]]}
+            asked = Request("POST", f"/app/installations/{number}/access_tokens", doing, body=only)
+            return calls.read(
+                asked,
+                lambda data: (str(data["token"]), datetime.fromisoformat(data["expires_at"])),
+                repeatable=True,
+            )
+        except ForgeNotFoundError:
+            raise ForgeNotFoundError(
+                f"cannot {doing}: no such repository, or the app is not installed on it"
+            ) from None
+        except ForgeAuthenticationError:
+            raise ForgeAuthenticationError(
+                f"cannot {doing}: check the app's id and its private key"
+            ) from None
 
 
 def _origin(url: str) -> tuple[str, str, int]:
@@ -258,20 +281,21 @@ def _answers_as_github(reply: Reply) -> bool:
     return isinstance(body, dict) and not body.keys().isdisjoint(_TELLING_KEYS)
 
 
-def _token_line(api_url: str, token: str, variable: str = TOKEN_VARIABLE) -> _PyGithubLine:
+def token_line(api_url: str, token: str, variable: str = TOKEN_VARIABLE) -> _PyGithubLine:
     """A line that is signed with a token, or with nothing if it is empty."""
     from github import Auth
 
     return _PyGithubLine(api_url, Auth.Token(token) if token else None, token, variable)
 
 
-def _app_line(name: str, app: GitHubApp, patience: Patience, api_url: str) -> AppLine:
+def app_line(name: str, app: GitHubApp, patience: Patience, api_url: str) -> AppLine:
+    """Open a line that signs as an app for one repository."""
     signer = _app_auth(app)
     return AppLine(
         name,
         patience,
         as_app=lambda: _PyGithubLine(api_url, signer),
-        with_token=lambda token: _token_line(api_url, token),
+        with_token=lambda token: token_line(api_url, token),
     )
 
 
