@@ -21,8 +21,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.app.wiring.forge import Site, Source
 from orchestrator.app.wiring.program import Errand, build_program
+from orchestrator.app.wiring.repository import Site, Source
 from orchestrator.bot.forge.github import GitHubForge, GitHubToken, Patience, api_url_for
 from orchestrator.bot.git.remote import GitCredential
 from tests.benchmarks.measure import slope

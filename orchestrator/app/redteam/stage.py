@@ -31,10 +31,9 @@ from orchestrator.app.redteam.off import ClosableMarkers, loosened, looser, with
 from orchestrator.app.redteam.plain import CarelessHost
 from orchestrator.app.redteam.reading import any_reports, host_reports
 from orchestrator.app.redteam.watched import watched
-from orchestrator.app.wiring.context import EventBus
-from orchestrator.app.wiring.forge import Site, Source
 from orchestrator.app.wiring.guards import GuardMaker, choose_sandbox
-from orchestrator.app.wiring.program import Program
+from orchestrator.app.wiring.program import EventBus, Program
+from orchestrator.app.wiring.repository import Site, Source
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.worker.backlog import Wanted

@@ -9,10 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.app.wiring.guards import as_lines, rules_in_words, runs_commands, told_of_refusals
+from orchestrator.app.wiring.guards import (
+    as_lines,
+    make_verifier,
+    rules_in_words,
+    runs_commands,
+    told_of_refusals,
+)
 from orchestrator.app.wiring.library import tools_for
-from orchestrator.app.wiring.tasks import kept_work, make_claims, new_nonce, owner_name
-from orchestrator.app.wiring.testing import make_verifier
+from orchestrator.app.wiring.repository import kept_work, make_claims, new_nonce, owner_name
 from orchestrator.bot.coordination.budget import Caps, CycleBudget, RepositoryLedger, ScopeCaps
 from orchestrator.bot.cycle.claim import Claimer
 from orchestrator.bot.cycle.parts import CycleOptions, CycleParts

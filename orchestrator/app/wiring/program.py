@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.app.config import LOCAL_FILE, ApiKeys, load, secret_values, tightened
-from orchestrator.app.wiring.context import BuildContext, EventBus, Recorder
+from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.cycle_parts import first_event, make_parts
-from orchestrator.app.wiring.forge import choose_site, commands_for
 from orchestrator.app.wiring.guards import (
     NAME_COMMANDS,
     GuardMaker,
@@ -24,7 +23,7 @@ from orchestrator.app.wiring.guards import (
 )
 from orchestrator.app.wiring.library import choose_web
 from orchestrator.app.wiring.model import ChosenModel, choose_model
-from orchestrator.app.wiring.tasks import open_hidden_refs
+from orchestrator.app.wiring.repository import choose_site, commands_for, open_hidden_refs
 from orchestrator.bot.cycle.cycle import run_cycle
 from orchestrator.bot.cycle.parts import CycleStart, Stop
 from orchestrator.bot.cycle.repository_rules import RulesFile
@@ -41,7 +40,7 @@ from orchestrator.bot.worker.idle import Idle
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.commands import Commands
 from orchestrator.core.cycle_events import CycleStarted, TaskTaken
-from orchestrator.core.errors import ConfigurationError, WorkspaceError
+from orchestrator.core.errors import ConfigurationError, DiskFullError, JournalError, WorkspaceError
 from orchestrator.core.events import Warned
 from orchestrator.core.messages import FinishReason, Message, Usage
 from orchestrator.core.repositories import GITHUB, OWNER_AND_NAME
@@ -54,13 +53,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from orchestrator.app.config import Loaded, Settings
-    from orchestrator.app.wiring.forge import Site
+    from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.cycle.guards import Guards
     from orchestrator.bot.cycle.parts import CycleParts
     from orchestrator.bot.cycle.result import CycleResult
     from orchestrator.core.clock import Clock
-    from orchestrator.core.events import Emit
+    from orchestrator.core.events import Emit, Event
     from orchestrator.engine.environments.confinement import Sandbox
     from orchestrator.engine.web.base import WebAccess
 
@@ -68,6 +67,49 @@ if TYPE_CHECKING:
 _HOLD_SECONDS = 60.0
 _CYCLES_A_SCRATCH = 100
 """The folder for hidden refs grows with each fetch, and is made anew after so many cycles."""
+
+
+class EventBus:
+    """An `Emit` whose listeners change from cycle to cycle."""
+
+    def __init__(self, *always: Emit) -> None:
+        self._always = always
+        self._now: tuple[Emit, ...] = ()
+
+    def always(self, event: Event) -> None:
+        """Pass an event to those given at the start only."""
+        for listener in self._always:
+            listener(event)
+
+    def listen(self, *listeners: Emit) -> None:
+        """Send events to these from now on, beside those given at the start."""
+        self._now = listeners
+
+    def __call__(self, event: Event) -> None:
+        """Pass an event on, in order."""
+        for listener in (*self._now, *self._always):
+            listener(event)
+
+
+class Recorder:
+    """Writes events to a journal. Where that fails, the round that is paid for is still carried out.
+
+    Attributes:
+        error: why the journal could not be written any further, if it could not.
+    """
+
+    def __init__(self, journal: Emit, view: Emit, stop: Stop) -> None:
+        self._journal, self._view, self._stop = journal, view, stop
+        self.error: DiskFullError | JournalError | None = None
+
+    def __call__(self, event: Event) -> None:
+        """Record an event; the first failure asks for an end after the round that is running."""
+        try:
+            self._journal(event)
+        except (DiskFullError, JournalError) as error:
+            self.error = error
+            self._stop.request()
+            self._view(Warned(str(error)))
 
 
 @dataclass(slots=True)
