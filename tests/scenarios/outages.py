@@ -161,8 +161,9 @@ class Place:
                 self.clones.append(event.folder)
 
         wanted = Errand(self.repo.full_name, dry_run=dry_run)
-        program = build_program(wanted, flags, environ, self.folder, see, stop=Stop(no_wait))
-        program.clock = Later(later)
+        program = build_program(
+            wanted, flags, environ, self.folder, see, stop=Stop(no_wait), clock=Later(later)
+        )
         try:
             return await program.cycle()
         finally:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.journal.run_note import RunNote
     from orchestrator.core.clock import Clock
     from orchestrator.core.diff_stat import DiffStat
-    from orchestrator.core.events import Event
     from orchestrator.core.spent import Spent
     from orchestrator.engine.policy.secrets import Redactor
 
@@ -277,19 +276,11 @@ def comment(repository: str, number: int, body: str, clock: Clock) -> str:
         ConfigurationError: the repository cannot be what was named, or there is no token to write with.
         ForgeError: the forge did not take it.
     """
-    from orchestrator.app.config import ApiKeys, load
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.repository import choose_site
-    from orchestrator.bot.cycle.parts import Stop
-    from orchestrator.bot.journal.folders import Home
 
-    loaded = load({}, os.environ, Path.cwd())
-    context = BuildContext(loaded, ApiKeys.of(os.environ), Home.of(os.environ), clock, _unheard, Stop())
+    context = BuildContext.of({}, os.environ, Path.cwd(), clock=clock)
     return choose_site(repository, context, writes=True).forge.ensure_comment(number, _COMMENT, body)
-
-
-def _unheard(_event: Event) -> None:
-    """Nobody listens: a digest is no run."""
 
 
 _MOST_ITEMS = 20

@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
 async def _run(program: Program, options: argparse.Namespace, view: LiveView) -> int:
     from orchestrator.bot.worker.waiting import Waiting
 
-    waiting, whole = Waiting(program.clock), WholeRun()
+    waiting, whole = Waiting(program.shared.context.clock), WholeRun()
     task = asyncio.ensure_future(_work(program, options, view, waiting, whole))
     _listen_to_signals(program, task, waiting, view)
     try:
@@ -87,13 +87,13 @@ async def _work(
         whole.add(result)
         _report(program, result, as_json=options.json)
 
-    settings, clock = program.settings, program.clock
+    settings, clock, stop = program.shared.settings, program.shared.context.clock, program.shared.context.stop
     schedule = make_schedule(settings.every, settings.cron, settings.timezone, clock.now())
     if schedule is None and not options.continuous:
-        return await work(program.cycle, report, program.stop)
+        return await work(program.cycle, report, stop)
     rhythm = _rhythm(program, view, waiting)
     if schedule is None:
-        return await work(program.cycle, report, program.stop, rhythm, max_cycles=settings.max_cycles)
+        return await work(program.cycle, report, stop, rhythm, max_cycles=settings.max_cycles)
 
     def tell_next() -> None:
         until = schedule.next_fire(clock.now()).isoformat(timespec="seconds")
@@ -103,7 +103,7 @@ async def _work(
 
     bell = rhythm.bell = Bell(waiting, tell_next)
     async with Alarms({"": schedule}, bell.ring, clock, random.SystemRandom()):
-        return await work(program.cycle, report, program.stop, rhythm, max_cycles=settings.max_cycles)
+        return await work(program.cycle, report, stop, rhythm, max_cycles=settings.max_cycles)
 
 
 def _rhythm(program: Program, view: LiveView, waiting: Waiting) -> Rhythm:
@@ -113,32 +113,36 @@ def _rhythm(program: Program, view: LiveView, waiting: Waiting) -> Rhythm:
     from orchestrator.bot.worker.pause_notes import note_pause
     from orchestrator.bot.worker.worker import Rhythm
 
+    shared, context = program.shared, program.shared.context
+    clock, model = context.clock, shared.chosen.model.name
+
     def tell(pause: Pause, after: CycleResult | None) -> None:
         if after is not None and after.run is not None:
-            note_pause(program.home, after.run, pause, program.redactor.redact, program.clock)
+            note_pause(context.home, after.run, pause, shared.safeguards.redactor.redact, clock)
         view(pause.event)
         view.pause()
 
-    clock, model = program.clock, program.chosen.model.name
-    left = last_pause(program.home, clock.now(), repository=program.repository, model=model)
-    return Rhythm(clock, waiting, Pace(clock, random.SystemRandom()), tell, left=left, renew=program.forget)
+    left = last_pause(context.home, clock.now(), repository=shared.site.label, model=model)
+    pace = Pace(clock, random.SystemRandom())
+    return Rhythm(clock, waiting, pace, tell, left=left, renew=shared.memory.forget)
 
 
 def _listen_to_signals(
     program: Program, task: asyncio.Future[CycleResult | None], waiting: Waiting, view: LiveView
 ) -> None:
     """First Ctrl+C: end after this round. Second, or SIGTERM: end now; the cycle still keeps its work."""
+    stop = program.shared.context.stop
 
     def at_once() -> None:
-        program.stop.at_once()
+        stop.at_once()
         task.cancel()
 
     def interrupt() -> None:
-        if program.stop.requested:
+        if stop.requested:
             at_once()
             return
         waits = waiting.is_on
-        program.stop.request()
+        stop.request()
         waiting.wake()
         if not waits:
             view(Warned(_ENDING))
@@ -149,11 +153,11 @@ def _listen_to_signals(
 
 
 def _report(program: Program, result: CycleResult, *, as_json: bool) -> None:
+    redactor, request = program.shared.safeguards.redactor, program.shared.request
     if as_json:
-        clean = program.redactor.redact_value(result.to_json())
-        print(as_json_text(clean), flush=True)
+        print(as_json_text(redactor.redact_value(result.to_json())), flush=True)
     else:
-        print_result(result, program.redactor.redact, program.commands, dry_run=program.dry_run)
+        print_result(result, redactor.redact, request.commands, dry_run=request.dry_run)
 
 
 def _refuse(error: PullwrightError, *, as_json: bool) -> int:

@@ -57,8 +57,6 @@ from orchestrator.engine.models.wire import host_of
 from orchestrator.engine.policy.command_rules import CommandRules
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from orchestrator.app.config import Settings
     from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.model import Addressed
@@ -205,24 +203,21 @@ _REPLY_TOKENS = 16
 _NAMED = 5
 
 
-def models(context: BuildContext, environ: Mapping[str, str], *, writes: bool) -> list[Group]:
+def models(context: BuildContext, *, writes: bool) -> list[Group]:
     """A group for the first model and for each that stands in for it.
 
     Args:
         context: the configuration and the keys.
-        environ: tells which variable a key came from.
         writes: whether a request may be made that costs something.
     """
-    first = _Model(context, environ, None, None)
-    others = [_Model(context, environ, text, first) for text in context.settings.fallback_model]
+    first = _Model(context, None, None)
+    others = [_Model(context, text, first) for text in context.settings.fallback_model]
     return [one.group(writes=writes) for one in (first, *others)]
 
 
 class _Model:
-    def __init__(
-        self, context: BuildContext, environ: Mapping[str, str], text: str | None, first: _Model | None
-    ) -> None:
-        self._context, self._environ, self._text, self._first = context, environ, text, first
+    def __init__(self, context: BuildContext, text: str | None, first: _Model | None) -> None:
+        self._context, self._text, self._first = context, text, first
 
     def group(self, *, writes: bool) -> Group:
         """The probes of this model."""
@@ -290,7 +285,9 @@ class _Model:
         if named.key is None:
             return ""
         names = (*VARIABLES[KEY_OF[named.ref.provider]], OTHER_KEY)
-        return next((name for name in names if self._environ.get(name, "").strip() == named.key), names[0])
+        return next(
+            (name for name in names if self._context.environ.get(name, "").strip() == named.key), names[0]
+        )
 
     def _server(self) -> Finding:
         named = self._need()

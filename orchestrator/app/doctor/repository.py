@@ -34,13 +34,12 @@ from orchestrator.app.wiring.guards import (
     run_options,
     sandbox_options,
 )
-from orchestrator.app.wiring.repository import make_by_hand, open_hidden_refs, owner_name
+from orchestrator.app.wiring.repository import make_by_hand, new_nonce, open_hidden_refs, owner_name
 from orchestrator.bot.coordination.records import HIDDEN
 from orchestrator.bot.coordination.unfinished import list_wip
 from orchestrator.bot.cycle.remote_names import RemoteNames, patterns
 from orchestrator.bot.cycle.tasks import BRANCH_FOLDERS
 from orchestrator.bot.git.base import Identity
-from orchestrator.bot.git.folders import address_key
 from orchestrator.bot.git.hostgit import HostGit
 from orchestrator.bot.git.opening import open_clone
 from orchestrator.bot.git.swap import push_error
@@ -50,7 +49,7 @@ from orchestrator.bot.worker.task_states import Kind
 from orchestrator.core.errors import ConfigurationError, EmptyRepositoryError, WorkspaceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator
 
     from orchestrator.app.config import Settings
     from orchestrator.app.wiring import BuildContext
@@ -126,29 +125,17 @@ class RemoteProbes:
     Args:
         site: the repository.
         context: settings and clock.
-        environ: names this machine.
-        nonce: makes a text that was never made before.
         push_fix: what to do where pushing is refused.
         writes: whether a hidden ref may be made and removed.
     """
 
-    def __init__(  # noqa: PLR0913  each is a fact of the run, given by name
-        self,
-        site: Site,
-        context: BuildContext,
-        environ: Mapping[str, str],
-        *,
-        nonce: Callable[[], str],
-        push_fix: str,
-        writes: bool,
-    ) -> None:
-        self._site, self._context, self._environ = site, context, environ
-        self._nonce, self._push_fix, self._writes = nonce, push_fix, writes
+    def __init__(self, site: Site, context: BuildContext, *, push_fix: str, writes: bool) -> None:
+        self._site, self._context = site, context
+        self._push_fix, self._writes, self._stop = push_fix, writes, Impatient()
         self._opened: Records | None = None
 
-    def group(self, name: str, stop: Impatient) -> Group:
+    def group(self, name: str) -> Group:
         """The probes, in order."""
-        self._name, self._stop = name, stop
         network = "check the network, the address and the token"
         probes = (
             Probe("push", self._push, network, _PUSH_SECONDS),
@@ -158,7 +145,7 @@ class RemoteProbes:
             Probe("unfinished work", self._unfinished, network, _PUSH_SECONDS),
             Probe("tasks", self._tasks, network, _PUSH_SECONDS),
         )
-        return Group(f"Git {name}", probes, stop, self._close)
+        return Group(f"Git {name}", probes, self._stop, self._close)
 
     def _records(self) -> Records:
         if self._opened is None:
@@ -175,7 +162,7 @@ class RemoteProbes:
     def _push(self) -> Finding:
         try:
             records = self._records()
-            commit = records.commit(f"pullwright doctor {self._nonce()}", None)
+            commit = records.commit(f"pullwright doctor {new_nonce()}", None)
             if self._writes:
                 before = records.list(REF).get(REF)
                 if not (records.swap(REF, before, commit) and records.delete(REF, commit)):
@@ -207,7 +194,7 @@ class RemoteProbes:
     def _atomic(self) -> Finding:
         records = self._records()
         try:
-            self._dry_run(records, records.commit(f"pullwright doctor {self._nonce()}", None), "--atomic")
+            self._dry_run(records, records.commit(f"pullwright doctor {new_nonce()}", None), "--atomic")
         except WorkspaceError as error:
             if _NOT_ATOMIC in str(error):
                 fix = "on the server: git config receive.advertiseAtomic true"
@@ -229,8 +216,8 @@ class RemoteProbes:
             raise push_error(result, doing)
 
     def _claims(self) -> Finding:
-        by_hand = make_by_hand(self._site, self._records(), self._context, self._environ)
-        clock, times, owner = self._context.clock, by_hand.times, owner_name(self._environ)
+        by_hand = make_by_hand(self._site, self._records(), self._context)
+        clock, times, owner = self._context.clock, by_hand.times, owner_name(self._context.environ)
         held = [claim for claim in by_hand.claims.list() if claim.state == "held"]
         broken = [claim.task for claim in held if claim.fault is not None]
         if broken:
@@ -251,7 +238,7 @@ class RemoteProbes:
 
     def _tasks(self) -> Finding:
         """What has become of the tasks, in the words of every other command; the first that waits for a person."""
-        by_hand = make_by_hand(self._site, self._records(), self._context, self._environ)
+        by_hand = make_by_hand(self._site, self._records(), self._context)
         states = by_hand.states()
         told = [
             f"{kind}: {_some(keys)}"
@@ -434,10 +421,10 @@ class TestProbes:
     async def _base_run(self) -> RunResult:
         options, context = self._options(), self._context
         settings = self._settings.model_copy(update={"test_command": options.command})
-        sandbox, key = choose_sandbox(settings), address_key(self._site.source().url)
+        sandbox = choose_sandbox(settings)
         options = replace(options, sandbox=sandbox.name if sandbox else options.sandbox)
         with self._clone() as clone:
-            runs = host_runs(clone, options, context.home, key, sandbox, context.clock, context.emit)
+            runs = host_runs(self._site, context, sandbox, options, clone)
             try:
                 return await runs.before()
             finally:

@@ -36,13 +36,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.app.config import Settings
-    from orchestrator.app.wiring.program import Program
+    from orchestrator.app.wiring import BuildContext
+    from orchestrator.app.wiring.repository import Site
     from orchestrator.bot.git.clone import Clone
-    from orchestrator.bot.journal.folders import Home
     from orchestrator.bot.policy.incoming import Cleaned
     from orchestrator.bot.verification.base import Verifier
     from orchestrator.bot.verification.suggest import Proposal
-    from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit
     from orchestrator.engine.environments.confinement import Connect, Sandbox, SandboxOptions
     from orchestrator.engine.policy.secrets import Redactor
@@ -208,62 +207,58 @@ _KEY_CHARS = 16
 """Programs write the folder's path into first lines of scripts and names of sockets, which must be short."""
 
 
-def make_verifier(program: Program, settings: Settings, clone: Clone) -> Verifier | None:
+def make_verifier(
+    site: Site, context: BuildContext, sandbox: Sandbox | None, settings: Settings, clone: Clone
+) -> Verifier | None:
     """Who runs the tests of a clone; None where nothing says how.
 
     Args:
-        program: with what the person chose.
-        settings: the same, and what the repository's own file adds.
+        settings: those of `context`, and what the repository's own file adds.
         clone: of the cycle; `auto` looks at what was cloned.
 
     Raises:
         WorkspaceError: git failed.
     """
     found = next(iter(proposals(clone)), None) if settings.test_command == AUTO else None
-    options = run_options(settings, found, program.sandbox)
+    options = run_options(settings, found, sandbox)
     if options is None:
-        program.bus(Warned("no tests are run: nothing in the files says how; name it with --test-command"))
+        context.emit(Warned("no tests are run: nothing in the files says how; name it with --test-command"))
         return None
-    if program.settings.test_command == AUTO:
+    if context.settings.test_command == AUTO:
         after = f", after {options.setup}" if options.setup else ""
         source = found.source if found else f"{LOCAL_FILE} on the default branch"
-        program.bus(Warned(f"the tests are run by {options.command}{after} (from {source})"))
-    key = address_key(program.site.source().url)
-    return host_runs(clone, options, program.home, key, program.sandbox, program.clock, program.bus)
+        context.emit(Warned(f"the tests are run by {options.command}{after} (from {source})"))
+    return host_runs(site, context, sandbox, options, clone)
 
 
-def host_runs(  # noqa: PLR0913, PLR0917  what is run, then where
-    clone: Clone, options: RunOptions, home: Home, key: str, sandbox: Sandbox | None, clock: Clock, emit: Emit
+def host_runs(
+    site: Site, context: BuildContext, sandbox: Sandbox | None, options: RunOptions, clone: Clone
 ) -> HostRuns:
     """Runs tests of a clone on this machine.
 
     Args:
-        clone: holds their base.
-        options: what is run.
-        home: what is made for them is kept below it, under `key`.
-        key: the repository's.
         sandbox: where they run; None for without one.
-        clock: the time.
-        emit: is told of each run, and of refused connections.
+        clone: holds their base.
     """
 
     def environment(tree: Path) -> LocalEnvironment:
         return LocalEnvironment(
             tree,
-            clock=clock,
+            clock=context.clock,
             sandbox=sandbox or "off",
-            on_refused=told_of_refusals(emit),
+            on_refused=told_of_refusals(context.emit),
             own_repository=True,
         )
 
+    key = address_key(site.source().url)[:_KEY_CHARS]
     return HostRuns(
         clone.trees,
         clone.base_commit,
         options,
-        home=home.cache / "tests" / key[:_KEY_CHARS],
+        home=context.home.cache / "tests" / key,
         environment=environment,
         source=random.SystemRandom(),
-        watch=tell_runs(emit, options.command),
+        watch=tell_runs(context.emit, options.command),
     )
 
 

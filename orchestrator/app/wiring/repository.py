@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from orchestrator.app.config import ApiKeys, load
 from orchestrator.app.config.settings import Kind
 from orchestrator.app.wiring import BuildContext
 from orchestrator.bot.coordination.claim_record import LeaseTimes
 from orchestrator.bot.coordination.claims import Claims
 from orchestrator.bot.coordination.records import Records
-from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.forge.address import DEFAULT_API_URL, api_url_for, git_host_of, refuse_other_forge
 from orchestrator.bot.forge.refusals import ENTERPRISE_VARIABLE, TOKEN_VARIABLE
 from orchestrator.bot.git.folders import address_key
@@ -28,7 +26,6 @@ from orchestrator.bot.journal.open_runs import close_run, ended_runs, hold, open
 from orchestrator.bot.journal.tasks import Decision, note_decision, tasks_taken
 from orchestrator.bot.worker.by_hand import ByHand
 from orchestrator.core.addresses import is_loopback
-from orchestrator.core.clock import SystemClock
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import (
     ConfigurationError,
@@ -49,6 +46,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from orchestrator.app.config import Loaded, Settings
+    from orchestrator.bot.cycle.parts import Stop
     from orchestrator.bot.forge.base import Forge, Repository
     from orchestrator.bot.forge.github import GitHubAuth
     from orchestrator.bot.forge.local import LocalForge
@@ -56,7 +54,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.worker.by_hand import Decided
     from orchestrator.bot.worker.task_states import TaskState
     from orchestrator.core.clock import Clock
-    from orchestrator.core.events import Event
 
     class ListedRepository(Protocol):
         """Knows its repository."""
@@ -458,15 +455,13 @@ def open_tasks(
         ForgeError: the forge does not say where the repository is.
         WorkspaceError: git does not accept the address.
     """
-    loaded, clock, stop, home = load(flags, environ, cwd), SystemClock(), Stop(), Home.of(environ)
-    in_workflow = environ.get("GITHUB_ACTIONS") == "true"
-    context = BuildContext(loaded, ApiKeys.of(environ), home, clock, _unheard, stop, in_workflow)
+    context = BuildContext.of(flags, environ, cwd)
     site = choose_site(repository, context, writes=writes)
-    with open_hidden_refs(site, clock, stop) as records:
-        yield TaskDesk(make_by_hand(site, records, context, environ), home, site.label, clock)
+    with open_hidden_refs(site, context.clock, context.stop) as records:
+        yield TaskDesk(make_by_hand(site, records, context), context.home, site.label, context.clock)
 
 
-def make_by_hand(site: Site, records: Records, context: BuildContext, environ: Mapping[str, str]) -> ByHand:
+def make_by_hand(site: Site, records: Records, context: BuildContext) -> ByHand:
     """What a person sees of the tasks of a site, and may decide about them."""
     words = {key: task.body or task.title for key, task in tasks_taken(context.home, site.label).items()}
     dead = ended_runs(context.home)
@@ -477,7 +472,7 @@ def make_by_hand(site: Site, records: Records, context: BuildContext, environ: M
     ]
     return ByHand(
         records,
-        make_claims(records, owner_name(environ), context.settings, context.clock),
+        make_claims(records, context),
         site.forge,
         lease_times(context.settings),
         context.clock,
@@ -508,10 +503,6 @@ def states_on_disk(
             return desk.by_hand.states()
     except (ForgeNotFoundError, EmptyRepositoryError):
         return None
-
-
-def _unheard(_event: Event) -> None:
-    """Nobody listens: a look at tasks is no run."""
 
 
 def lease_times(settings: Settings) -> LeaseTimes:
@@ -556,8 +547,7 @@ def new_nonce() -> str:
     return secrets.token_hex(_NONCE_BYTES)
 
 
-def make_claims(
-    records: Records, owner: str, settings: Settings, clock: Clock, nonce: Callable[[], str] = new_nonce
-) -> Claims:
-    """The claims among them."""
-    return Claims(records, owner, clock, lease_times(settings), nonce)
+def make_claims(records: Records, context: BuildContext) -> Claims:
+    """The claims on the tasks of a repository."""
+    owner = owner_name(context.environ)
+    return Claims(records, owner, context.clock, lease_times(context.settings), new_nonce)
