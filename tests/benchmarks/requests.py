@@ -188,8 +188,9 @@ def _program(folder: Path, github: GitHub, model_url: str, clock: MovableClock, 
     (folder / "config.toml").touch()
     environ = {"PULLWRIGHT_HOME": str(folder / "home"), "GITHUB_TOKEN": token, "PATH": meter.path}
     environ["PULLWRIGHT_CONFIG"] = str(folder / "config.toml")
-    program = build_program(Errand(REPOSITORY), flags, environ, folder, meter.view)
-    return replace(program, clock=clock, site=make_site(github.web_url, token, clock))
+    program = build_program(Errand(REPOSITORY), flags, environ, folder, meter.view, clock=clock)
+    program.shared = replace(program.shared, site=make_site(github.web_url, token, clock))
+    return program
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.wiring.program import Errand, build_program
-from orchestrator.app.wiring.tasks import open_tasks
+from orchestrator.app.wiring.repository import open_tasks
 from orchestrator.bot.cycle.parts import Stop, no_wait
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.cycle_events import Cloned
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from datetime import datetime
 
-    from orchestrator.app.wiring.tasks import TaskDesk
+    from orchestrator.app.wiring.repository import TaskDesk
     from orchestrator.bot.cycle.result import CycleResult
     from orchestrator.core.events import Event
     from tests.doubles.github.server import GitHub
@@ -161,8 +161,9 @@ class Place:
                 self.clones.append(event.folder)
 
         wanted = Errand(self.repo.full_name, dry_run=dry_run)
-        program = build_program(wanted, flags, environ, self.folder, see, stop=Stop(no_wait))
-        program.clock = Later(later)
+        program = build_program(
+            wanted, flags, environ, self.folder, see, stop=Stop(no_wait), clock=Later(later)
+        )
         try:
             return await program.cycle()
         finally:

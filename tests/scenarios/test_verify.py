@@ -6,7 +6,7 @@ import asyncio
 import os
 import shlex
 import sys
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -107,7 +107,7 @@ class Bench:
         settings.pop("dry_run", None)
         stop = Stop(no_wait)
         built = build_program(errand, settings, os.environ, self.folder, lambda _: None, stop=stop)
-        return _Tested(**{one.name: getattr(built, one.name) for one in fields(built)}, change=self._with)
+        return _Tested(built.shared, built.bus, change=self._with)
 
     def _with(self, parts: CycleParts) -> CycleParts:
         def verifier(clone: Clone) -> FakeRuns:
@@ -348,7 +348,7 @@ async def test_a_cycle_that_is_cancelled_in_a_run_keeps_its_work(bench: Bench) -
     program = bench.program(TASK)
     cycle = asyncio.create_task(program.cycle())
     await running.wait()
-    program.stop.at_once()
+    program.shared.context.stop.at_once()
     cycle.cancel()
     result = await cycle
     await program.close()

@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Protocol, Self
 from rich.console import Group
 from rich.text import Text
 
-from orchestrator.app.cli.lines import Line, Narrator, amounts, duration, money, telling, waited
-from orchestrator.app.cli.text import clean, counted, one_line
+from orchestrator.app.cli.words import (
+    Line,
+    Narrator,
+    amounts,
+    clean,
+    counted,
+    duration,
+    money,
+    one_line,
+    telling,
+    waited,
+)
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.cycle_events import (
     CycleEnded,

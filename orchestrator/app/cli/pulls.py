@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
 
-from orchestrator.app.cli.exit_codes import DONE
-from orchestrator.app.cli.text import as_json_text, clean, one_line
+from orchestrator.app.cli.arguments import DONE
+from orchestrator.app.cli.words import as_json_text, clean, one_line
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.worker.task_states import Kind
 from orchestrator.core.clock import SystemClock
@@ -77,11 +77,10 @@ def pulls(options: argparse.Namespace) -> int:
         ConfigurationError: `--repo` names no local repository.
     """
     if options.action == "close":
-        from orchestrator.app.cli.task_commands import close
+        from orchestrator.app.cli.tasks import close
 
         return close(options)
-    from orchestrator.app.wiring.forge import local_forges
-    from orchestrator.app.wiring.tasks import states_on_disk
+    from orchestrator.app.wiring.repository import local_forges, states_on_disk
 
     home = Home.of(os.environ)
     forges = local_forges(home, options.repo, SystemClock())

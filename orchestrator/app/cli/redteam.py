@@ -8,9 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.cli.arguments import given_settings
-from orchestrator.app.cli.exit_codes import DONE, FAILED
-from orchestrator.app.cli.text import as_json_text, clean, one_line
+from orchestrator.app.cli.arguments import DONE, FAILED, given_settings
+from orchestrator.app.cli.words import as_json_text, clean, one_line
 
 if TYPE_CHECKING:
     import argparse

@@ -7,9 +7,17 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from orchestrator.app.cli.exit_codes import DONE
-from orchestrator.app.cli.lines import Narrator, amounts, duration, mending, money
-from orchestrator.app.cli.text import as_json_text, one_line, shortened
+from orchestrator.app.cli.arguments import DONE
+from orchestrator.app.cli.words import (
+    Narrator,
+    amounts,
+    as_json_text,
+    duration,
+    mending,
+    money,
+    one_line,
+    shortened,
+)
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.index import summarise
 from orchestrator.bot.journal.reader import LAST, cost_of_all, find_run, read_run, responses, runs

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.config.keys import secret_values
-from orchestrator.app.config.sources import Kind, Origin, check_value, nearest_to, read_toml, unknown_key
+from orchestrator.app.config.settings import Kind, Origin, check_value, nearest_to, read_toml, unknown_key
 from orchestrator.app.options import KEYS, OPTIONS, RENAMED, Reach
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.secret_names import is_secret_name

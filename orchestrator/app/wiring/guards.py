@@ -1,34 +1,51 @@
-"""The checks of a run, from its settings."""
+"""The checks of a run, from its settings: what may run, where, and how the tests are run."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
+import random
+import shlex
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from orchestrator.app.config import LOCAL_FILE
 from orchestrator.app.options import AUTO
 from orchestrator.bot.cycle.guards import Guards
+from orchestrator.bot.cycle.verify import tell_runs
+from orchestrator.bot.git.folders import address_key
 from orchestrator.bot.policy.change_size import ChangeLimits
 from orchestrator.bot.policy.incoming import clean_name, clean_words, show_hidden
 from orchestrator.bot.policy.protected import PathPolicy
 from orchestrator.bot.policy.test_listing import list_tests
 from orchestrator.bot.policy.wording import Wording
+from orchestrator.bot.verification.runs import HostRuns, RunOptions
+from orchestrator.bot.verification.suggest import suggest
 from orchestrator.bot.worker.candidates import Seen
 from orchestrator.core.defences import Defence, Guarded
+from orchestrator.core.events import Warned
 from orchestrator.core.fence import one_line
+from orchestrator.engine.environments.local import LocalEnvironment, conditions
 from orchestrator.engine.policy.command_rules import CommandRules, Level
 from orchestrator.engine.session.gate import Gatekeeper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from orchestrator.app.config import Settings
+    from orchestrator.app.wiring import BuildContext
+    from orchestrator.app.wiring.repository import Site
+    from orchestrator.bot.git.clone import Clone
     from orchestrator.bot.policy.incoming import Cleaned
+    from orchestrator.bot.verification.base import Verifier
+    from orchestrator.bot.verification.suggest import Proposal
     from orchestrator.core.events import Emit
     from orchestrator.engine.environments.base import Connect, Sandbox, SandboxOptions
     from orchestrator.engine.policy.secrets import Redactor
+
 
 _MOST_RULES = 5
 _COMMAND_CHARS = 100
@@ -183,3 +200,128 @@ def as_lines(clean: Callable[[str], Cleaned], redact: Callable[[str], str]) -> C
         return Seen(redact(cleaned.text), hidden, list(reversed(kept.values()))[:_MOST_KEPT])
 
     return told
+
+
+_MOST_BYTES = 1_000_000
+_KEY_CHARS = 16
+"""Programs write the folder's path into first lines of scripts and names of sockets, which must be short."""
+
+
+def make_verifier(
+    site: Site, context: BuildContext, sandbox: Sandbox | None, settings: Settings, clone: Clone
+) -> Verifier | None:
+    """Who runs the tests of a clone; None where nothing says how.
+
+    Args:
+        settings: those of `context`, and what the repository's own file adds.
+        clone: of the cycle; `auto` looks at what was cloned.
+
+    Raises:
+        WorkspaceError: git failed.
+    """
+    found = next(iter(proposals(clone)), None) if settings.test_command == AUTO else None
+    options = run_options(settings, found, sandbox)
+    if options is None:
+        context.emit(Warned("no tests are run: nothing in the files says how; name it with --test-command"))
+        return None
+    if context.settings.test_command == AUTO:
+        after = f", after {options.setup}" if options.setup else ""
+        source = found.source if found else f"{LOCAL_FILE} on the default branch"
+        context.emit(Warned(f"the tests are run by {options.command}{after} (from {source})"))
+    return host_runs(site, context, sandbox, options, clone)
+
+
+def host_runs(
+    site: Site, context: BuildContext, sandbox: Sandbox | None, options: RunOptions, clone: Clone
+) -> HostRuns:
+    """Runs tests of a clone on this machine.
+
+    Args:
+        sandbox: where they run; None for without one.
+        clone: holds their base.
+    """
+
+    def environment(tree: Path) -> LocalEnvironment:
+        return LocalEnvironment(
+            tree,
+            clock=context.clock,
+            sandbox=sandbox or "off",
+            on_refused=told_of_refusals(context.emit),
+            own_repository=True,
+        )
+
+    key = address_key(site.source().url)[:_KEY_CHARS]
+    return HostRuns(
+        clone.trees,
+        clone.base_commit,
+        options,
+        home=context.home.cache / "tests" / key,
+        environment=environment,
+        source=random.SystemRandom(),
+        watch=tell_runs(context.emit, options.command),
+    )
+
+
+def proposals(clone: Clone) -> list[Proposal]:
+    """How the tests of the commit that was cloned may be run, the best first. Nothing is run.
+
+    Raises:
+        WorkspaceError: git failed.
+    """
+    trees, tree = clone.trees, clone.trees.tree_of(clone.base_commit)
+    return suggest(trees.entries(tree), lambda path: trees.text(tree, path, most_bytes=_MOST_BYTES))
+
+
+def run_options(settings: Settings, found: Proposal | None, sandbox: Sandbox | None) -> RunOptions | None:
+    """What is run; None where that is not known.
+
+    Args:
+        settings: what they name stands before what was proposed.
+        found: what `auto` stands for.
+        sandbox: where it runs; None for without one.
+    """
+    command, setup, report = settings.test_command, settings.setup_command, settings.test_report
+    if command in {None, AUTO}:
+        if found is None:
+            return None
+        command, setup, report = found.command, setup or found.setup, report or found.report
+    return RunOptions(
+        command or "",
+        setup or "",
+        report or "",
+        settings.test_minutes,
+        settings.test_paths,
+        sandbox=sandbox.name if sandbox else "none",
+        conditions=conditions(sandbox, os.environ),
+    )
+
+
+def missing_hosts(settings: Settings, hosts: Iterable[str]) -> list[str]:
+    """Those of the hosts that commands may not reach."""
+    return [host for host in hosts if not any(_covers(allowed, host) for allowed in settings.allow_host)]
+
+
+def _covers(allowed: str, host: str) -> bool:
+    """Whether one is the other, or is below it: of `*.example.com` mostly one host is meant."""
+    one, other = allowed.removeprefix("*"), host.removeprefix("*")
+    return (
+        allowed == host
+        or (allowed.startswith("*.") and other.endswith(one))
+        or (host.startswith("*.") and one.endswith(other))
+    )
+
+
+def allowing(hosts: Iterable[str]) -> str:
+    """The flags that let commands reach these hosts."""
+    return " ".join(f"--allow-host {shlex.quote(host)}" for host in hosts)
+
+
+def as_flags(proposal: Proposal, hosts: Iterable[str]) -> str:
+    """A proposal as a person types it, with the hosts that have to be allowed for it."""
+    named = {
+        "test-command": proposal.command,
+        "setup-command": proposal.setup,
+        "test-report": proposal.report,
+    }
+    flags = (f"--{name} {shlex.quote(value)}" for name, value in named.items() if value)
+    return " ".join((*flags, allowing(hosts))).strip()

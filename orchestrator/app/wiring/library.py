@@ -30,7 +30,7 @@ from orchestrator.engine.profiles.openai import openai
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from orchestrator.app.wiring.context import BuildContext
+    from orchestrator.app.wiring import BuildContext
     from orchestrator.core.messages import JsonObject
     from orchestrator.engine.models.base import Model, OnWait
     from orchestrator.engine.profiles.base import Profile

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from orchestrator.app.config import Settings
-    from orchestrator.app.wiring.context import BuildContext
+    from orchestrator.app.wiring import BuildContext
     from orchestrator.bot.cycle.verify import RecordedTests
     from orchestrator.bot.journal.folders import Home
     from orchestrator.core.clock import Clock

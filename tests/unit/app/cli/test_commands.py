@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from orchestrator.app.cli import exit_codes
-from orchestrator.app.cli.config_command import key_states
+from orchestrator.app.cli import arguments
+from orchestrator.app.cli.config import key_states
 from orchestrator.app.cli.pulls import write_json, write_text
 from orchestrator.app.cli.show import tell
 from orchestrator.bot.forge.base import Proposal
@@ -261,8 +261,8 @@ def test_nothing_to_list(tmp_path: Path) -> None:
     ],
 )
 def test_the_status_of_an_outcome(outcome: str, status: int) -> None:
-    assert exit_codes.for_outcome(outcome) == status
-    assert status in exit_codes.MEANINGS
+    assert arguments.for_outcome(outcome) == status
+    assert status in arguments.MEANINGS
 
 
 @table(
@@ -275,13 +275,13 @@ def test_the_status_of_an_outcome(outcome: str, status: int) -> None:
     ],
 )
 def test_the_status_of_an_error(error: BaseException, status: int) -> None:
-    assert exit_codes.for_error(error) == status
+    assert arguments.for_error(error) == status
 
 
 def test_every_outcome_of_a_cycle_has_a_status() -> None:
     from orchestrator.bot.cycle.result import Outcome
 
-    assert {outcome for outcome in Outcome if exit_codes.for_outcome(outcome) == exit_codes.FAILED} == {
+    assert {outcome for outcome in Outcome if arguments.for_outcome(outcome) == arguments.FAILED} == {
         Outcome.FAILED,
         Outcome.PAUSED,
     }

@@ -10,8 +10,8 @@ import typing
 from hypothesis import given
 from rich.console import Console
 
-from orchestrator.app.cli.lines import Narrator, duration, money, telling
 from orchestrator.app.cli.live import LiveView
+from orchestrator.app.cli.words import Narrator, duration, money, telling
 from orchestrator.core.clock import ManualClock
 from orchestrator.core.cycle_events import (
     CycleEnded,

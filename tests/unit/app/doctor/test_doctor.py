@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.app.doctor.doctor import diagnose
-from orchestrator.app.doctor.doctor_findings import (
+from orchestrator.app.doctor import diagnose
+from orchestrator.app.doctor.findings import (
     Finding,
     Group,
     Impatient,
@@ -19,7 +19,7 @@ from orchestrator.app.doctor.doctor_findings import (
     ok,
     run,
 )
-from orchestrator.app.doctor.doctor_machine import writable
+from orchestrator.app.doctor.machine import writable
 from orchestrator.bot.coordination.claim_record import LeaseTimes
 from orchestrator.bot.coordination.claims import Claims, Lease
 from orchestrator.bot.coordination.records import Records

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from orchestrator.app.config import ApiKeys, load
-from orchestrator.app.wiring.context import BuildContext
+from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.model import CAPS_IN_USD, ChosenModel, choose_model
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home

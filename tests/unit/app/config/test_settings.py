@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from orchestrator.app.config import Kind, Origin, Settings, load, tightened
-from orchestrator.app.config.sources import SUITE_VARIABLES, user_file
+from orchestrator.app.config.settings import SUITE_VARIABLES, user_file
 from orchestrator.app.options import KEYS, OPTIONS, Reach
 from orchestrator.core.errors import ConfigurationError
 from tests.tables import table

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.cli.exit_codes import DONE
-from orchestrator.app.cli.text import as_json_text, clean
+from orchestrator.app.cli.arguments import DONE
+from orchestrator.app.cli.words import as_json_text, clean
 from orchestrator.app.config import load
 from orchestrator.app.config.keys import VARIABLES
-from orchestrator.app.config.sources import Kind
+from orchestrator.app.config.settings import Kind
 from orchestrator.app.options import KEYS, OPTIONS
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.masking import masked
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from orchestrator.app.config import Loaded
+
 
 _FILE_VARIABLE_SUFFIX = "_FILE"
 _NOT_SET = "not set"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.app.cli import exit_codes
-from orchestrator.app.cli.claims_command import claims, write_json, write_text
+from orchestrator.app.cli import arguments
+from orchestrator.app.cli.tasks import claims, write_json, write_text
 from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
 from orchestrator.bot.worker.task_states import AsOf, TaskState, state_of
 from orchestrator.core.commands import Commands
@@ -23,6 +23,7 @@ from tests.unit.bot.git.rig import git, make_source
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 NOW = datetime(2026, 11, 21, 3, 30, tzinfo=UTC)
 HELD = ClaimRecord(
@@ -61,23 +62,23 @@ def table(*records: ClaimRecord) -> list[str]:
 
 
 def test_from_nothing_to_released(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert typed(source, "list") == exit_codes.DONE
+    assert typed(source, "list") == arguments.DONE
     assert capsys.readouterr().out == "no claims\n"
-    assert typed(source, "show", TASK) == exit_codes.DONE
+    assert typed(source, "show", TASK) == arguments.DONE
     assert capsys.readouterr().out == "nobody ever claimed issue-12\n"
-    assert typed(source, "release", TASK) == exit_codes.NOTHING
+    assert typed(source, "release", TASK) == arguments.NOTHING
     assert capsys.readouterr().out == "nobody holds issue-12\n"
 
     lease = Worker(source, tmp_path).take()
-    assert typed(source) == exit_codes.DONE
+    assert typed(source) == arguments.DONE
     assert "issue-12  host-a/run-a" in capsys.readouterr().out
-    assert typed(source, "show", TASK, json=True) == exit_codes.DONE
+    assert typed(source, "show", TASK, json=True) == arguments.DONE
     assert json.loads(capsys.readouterr().out)["number"] == lease.record.number
 
-    assert typed(source, "release", TASK) == exit_codes.DONE
+    assert typed(source, "release", TASK) == arguments.DONE
     assert capsys.readouterr().out == ("released issue-12, held by host-a/run-a; its next push is refused\n")
     assert git(source, "log", "-1", "--format=%s", REF).startswith("pullwright: issue-12 released (by hand)")
-    assert typed(source, "release", TASK, json=True) == exit_codes.NOTHING
+    assert typed(source, "release", TASK, json=True) == arguments.NOTHING
     assert json.loads(capsys.readouterr().out) == {"kind": "release", "task": TASK, "released": False}
     assert list((tmp_path / "source").parent.glob("pullwright-*")) == []
 
@@ -86,14 +87,14 @@ def test_a_record_that_is_garbage_is_shown_and_released(
     source: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put(source, REF, "\x1b[2J\n\n{\x1b[2J")
-    assert typed(source, "list") == exit_codes.DONE
+    assert typed(source, "list") == arguments.DONE
     shown = capsys.readouterr().out
     assert "unreadable record" in shown
     assert "claims release issue-12" in shown
     assert "\x1b" not in shown
-    assert typed(source, "list", json=True) == exit_codes.DONE
+    assert typed(source, "list", json=True) == arguments.DONE
     assert json.loads(capsys.readouterr().out)["state"] == "unreadable"
-    assert typed(source, "release", TASK) == exit_codes.DONE
+    assert typed(source, "release", TASK) == arguments.DONE
     assert "held by unreadable record" in capsys.readouterr().out
 
 

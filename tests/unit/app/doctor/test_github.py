@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.app.doctor.doctor import diagnose
-from orchestrator.app.doctor.doctor_findings import State
-from orchestrator.app.doctor.doctor_grants import fix_for
+from orchestrator.app.doctor import diagnose
+from orchestrator.app.doctor.findings import State
+from orchestrator.app.doctor.repository import fix_for
 from orchestrator.core.clock import ManualClock
 from tests.doubles.github.faults import Fault, server_error
 from tests.doubles.github.fixtures import github
@@ -18,9 +18,10 @@ from tests.tables import table
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.app.doctor.doctor_findings import Finding
+    from orchestrator.app.doctor.findings import Finding
     from tests.doubles.github.server import GitHub
     from tests.doubles.github.state import Repo
+
 
 __all__ = ["github"]
 

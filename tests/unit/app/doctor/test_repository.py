@@ -9,14 +9,15 @@ import pytest
 
 from orchestrator.app.cli.arguments import given_settings, parse
 from orchestrator.app.config import load
-from orchestrator.app.doctor.doctor_findings import State
+from orchestrator.app.doctor.findings import State
 from tests.scenarios.stage import git, make_repository
 from tests.unit.app.doctor.test_doctor import probe
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.app.doctor.doctor_findings import Finding
+    from orchestrator.app.doctor.findings import Finding
+
 
 PROJECT = {
     "pyproject.toml": '[project]\nname = "a"\n[project.optional-dependencies]\ntest = ["pytest"]\n',

@@ -11,10 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.app.cli import exit_codes
-from orchestrator.app.cli.digest_command import digest, since_time
-from orchestrator.app.cli.digest_send import MOST_CHARS, as_message, send, webhook_of
-from orchestrator.app.cli.digest_text import Words, as_markdown, run_as_markdown
+from orchestrator.app.cli import arguments
+from orchestrator.app.cli.digest import (
+    MOST_CHARS,
+    Words,
+    as_markdown,
+    as_message,
+    digest,
+    run_as_markdown,
+    send,
+    since_time,
+    webhook_of,
+)
 from orchestrator.bot.journal.digest import Digest
 from orchestrator.bot.journal.folders import Home, create_run_folder
 from orchestrator.bot.journal.index import RunSummary
@@ -35,20 +43,21 @@ if TYPE_CHECKING:
     from http.server import BaseHTTPRequestHandler
     from pathlib import Path
 
+
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 SECRET = "hunter2-and-more-of-it"
 PULL = Proposed(7, "Make add() add", "https://github.com/o/r/pull/7", "b", "c", created=True)
 NOTE = RunSummary(
     "20260102-110000-abcdef",
     NOW,
+    NOW + timedelta(minutes=2.5),
     "o/r",
     "m:1",
     "proposed",
-    TaskTaken("issue-1", "add() subtracts", "", "issue", 1),
-    "https://github.com/o/r/issues/1",
+    task=TaskTaken("issue-1", "add() subtracts", "", "issue", 1),
+    task_url="https://github.com/o/r/issues/1",
     pull=PULL,
     costs={"m:1": Spent(0.25, 1_000, 0, 3)},
-    minutes=2.5,
     requests=12,
 )
 EVIL = "@octo/team fixes #1 ![x](https://evil.example/a.png) <img src=//evil.example> <!-- pullwright:x --> `x` | a"
@@ -89,7 +98,7 @@ def write_run(folder: Path, clock: SystemClock, repository: str) -> None:
 
 
 def test_no_runs_are_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert typed(since="2026-01-01") == exit_codes.DONE
+    assert typed(since="2026-01-01") == arguments.DONE
     assert capsys.readouterr().out == "Pullwright: no runs since 2026-01-01 00:00 UTC.\n"
 
 
@@ -202,15 +211,15 @@ def test_a_long_list_is_cut(words: Words) -> None:
 
 def test_the_command_prints_and_counts(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     assert home.runs.is_dir()
-    assert typed() == exit_codes.DONE
+    assert typed() == arguments.DONE
     assert "- #7 Make add() add" in capsys.readouterr().out
-    assert typed(repo="o/other") == exit_codes.DONE
+    assert typed(repo="o/other") == arguments.DONE
     assert "no runs" in capsys.readouterr().out
 
 
 def test_one_run(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     assert home.runs.is_dir()
-    assert typed(run="last") == exit_codes.DONE
+    assert typed(run="last") == arguments.DONE
     assert capsys.readouterr().out.startswith("### Pullwright: proposed\n")
     with pytest.raises(JournalError, match="no run"):
         typed(run="2025")
@@ -279,8 +288,8 @@ def test_the_comment_is_changed_in_place(home: Home, tmp_path: Path, monkeypatch
         monkeypatch.setenv("GITHUB_TOKEN", github.token())
         monkeypatch.setenv("PULLWRIGHT_GITHUB_URL", github.web_url)
         monkeypatch.chdir(tmp_path)
-        assert typed(repo="o/r", post=f"issue:{issue.number}") == exit_codes.DONE
-        assert typed(repo="o/r", post=f"issue:{issue.number}") == exit_codes.DONE
+        assert typed(repo="o/r", post=f"issue:{issue.number}") == arguments.DONE
+        assert typed(repo="o/r", post=f"issue:{issue.number}") == arguments.DONE
         (comment,) = issue.comments
         assert "Make add() add" in comment.body
         assert github.violations == []
@@ -384,7 +393,7 @@ def test_a_failed_webhook_is_a_line_and_an_exit_status(
     with Hook() as hook:
         port = hook.root.rpartition(":")[2]
     monkeypatch.setenv("PULLWRIGHT_WEBHOOK", f"https://127.0.0.1:{port}/{SECRET}")
-    assert typed() == exit_codes.FAILED
+    assert typed() == arguments.FAILED
     printed = capsys.readouterr()
     assert "no runs" in printed.out
     assert printed.err.count("\n") == 1

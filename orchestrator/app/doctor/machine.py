@@ -1,13 +1,20 @@
-"""Probes of the models: key, address, name, price, and with leave a reply."""
+"""Probes of this machine, of what earlier runs left, and of the models."""
 
 from __future__ import annotations
 
 import asyncio
+import platform
+import re
+import shutil
+import tempfile
 from functools import cached_property
+from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
+from orchestrator import __version__
 from orchestrator.app.config.keys import OTHER_KEY, VARIABLES
-from orchestrator.app.doctor.doctor_findings import (
+from orchestrator.app.doctor.findings import (
     Finding,
     Group,
     Impatient,
@@ -18,6 +25,7 @@ from orchestrator.app.doctor.doctor_findings import (
     skipped,
     warning,
 )
+from orchestrator.app.wiring.guards import NAME_COMMANDS, open_rules, runs_anything, sandbox_options
 from orchestrator.app.wiring.model import (
     CAPS_IN_USD,
     KEY_OF,
@@ -26,6 +34,10 @@ from orchestrator.app.wiring.model import (
     first_named,
     stand_in_named,
 )
+from orchestrator.bot.git.objects import INSTALL_GIT, LEAST_GIT
+from orchestrator.bot.journal.folders import HOME_VARIABLE
+from orchestrator.bot.journal.index import last_pause
+from orchestrator.bot.journal.open_runs import open_runs
 from orchestrator.bot.journal.reader import find_run
 from orchestrator.core.errors import (
     AuthenticationError,
@@ -35,18 +47,154 @@ from orchestrator.core.errors import (
     ModelNotFoundError,
     PermissionDeniedError,
     RateLimitError,
+    SandboxMissingError,
 )
 from orchestrator.core.messages import Message, Usage
+from orchestrator.core.repositories import same_repository
 from orchestrator.engine.models.base import Request
 from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider, context_window, flat_price
 from orchestrator.engine.models.wire import host_of
+from orchestrator.engine.policy.command_rules import CommandRules
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from orchestrator.app.wiring.context import BuildContext
+    from orchestrator.app.config import Settings
+    from orchestrator.app.wiring import BuildContext
     from orchestrator.app.wiring.model import Addressed
+    from orchestrator.bot.journal.folders import Home
+    from orchestrator.core.clock import Clock
     from orchestrator.engine.models.listing import Presence
+
+
+LEAST_FREE_BYTES = 10**9
+_GIT = f"{INSTALL_GIT}: https://git-scm.com (apt install git, dnf install git, brew install git)"
+_SANDBOX_SECONDS = 60.0
+
+
+def machine(home: Home) -> Group:
+    """Probes that need no configuration."""
+    probes = (
+        Probe("Python", _python, "install Python 3.11 or newer"),
+        Probe("home", lambda: writable(home.root), _home_fix()),
+        Probe("temporary", lambda: writable(Path(tempfile.gettempdir())), _temporary_fix()),
+        Probe("git", _git, _GIT),
+        Probe("time zones", _zones, "run pip install tzdata"),
+    )
+    return Group("This machine", probes)
+
+
+def commands(settings: Settings) -> Group:
+    """Whether commands can run as the settings want it."""
+    probes = (
+        Probe("sandbox", lambda: _sandbox(settings), "see above", _SANDBOX_SECONDS),
+        Probe("rules", lambda: _rules(settings), "mend the rule in allow_command or deny_command"),
+    )
+    return Group("Commands", probes)
+
+
+def earlier(context: BuildContext, repository: str | None) -> Group:
+    """What runs on this machine left."""
+    probes = (
+        Probe("dead runs", lambda: _dead_runs(context.home, repository), "look with pullwright show --list"),
+        Probe("pause", lambda: _pause(context.home, context.clock, repository), "look with pullwright show"),
+    )
+    return Group("Earlier runs", probes)
+
+
+def writable(folder: Path) -> Finding:
+    """Whether a file can be made in a folder, or in the one in which it would be made; and how much fits."""
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    fix = _temporary_fix() if folder == Path(tempfile.gettempdir()) else _home_fix()
+    if not there.is_dir():
+        return failed(f"{there} is no folder", fix)
+    try:
+        with tempfile.TemporaryFile(dir=there) as file:
+            file.write(b"pullwright doctor")
+    except OSError as error:
+        return failed(f"{there} cannot be written to: {error.strerror or error}", fix)
+    free = shutil.disk_usage(there).free
+    new = "" if there == folder else ", made by the first run"
+    if free < LEAST_FREE_BYTES:
+        return warning(f"{folder}, only {free / 1e6:,.0f} MB free{new}", f"free some space, or {fix}")
+    return ok(f"{folder}, {free / 1e9:,.0f} GB free{new}")
+
+
+def _home_fix() -> str:
+    return f"set {HOME_VARIABLE} to a folder that you may write to"
+
+
+def _temporary_fix() -> str:
+    return "set TMPDIR to a folder that you may write to"
+
+
+def _python() -> Finding:
+    return ok(f"{platform.python_version()}, Pullwright {__version__}")
+
+
+def _git() -> Finding:
+    from orchestrator.bot.git.hostgit import HostGit
+
+    with tempfile.TemporaryDirectory() as folder:
+        said = HostGit(Path(folder)).run("version", doing="cannot ask git for its version")
+    text = said.decode("utf-8", "replace").strip()
+    match = re.search(r"(\d+)\.(\d+)[^\s]*", text)
+    if match is None:
+        return failed(f"git says {text!r} and no version", _GIT)
+    if (int(match[1]), int(match[2])) < LEAST_GIT:
+        return failed(f"{match[0]} is too old: conflicts could not be merged", _GIT)
+    return ok(match[0])
+
+
+def _zones() -> Finding:
+    from zoneinfo import ZoneInfo
+
+    for name in ("Europe/Berlin", "America/New_York"):
+        try:
+            ZoneInfo(name)
+        except (KeyError, ValueError):
+            return warning("no time zones are known, so --timezone takes UTC only", "pip install tzdata")
+    return ok("known")
+
+
+def _sandbox(settings: Settings) -> Finding:
+    if not runs_anything(settings):
+        return skipped(f"no command runs at the level {settings.permission} without --allow-command")
+    if settings.sandbox == "off":
+        return warning("off: commands run as you, with your files and network", "leave out --sandbox off")
+    from orchestrator.engine.environments.sandbox.find import find_sandbox
+
+    try:
+        return ok(f"{find_sandbox(sandbox_options(settings)).name}, tried with a command")
+    except SandboxMissingError as error:
+        found, _, fix = str(error).partition(": ")
+        return failed(found, fix)
+
+
+def _rules(settings: Settings) -> Finding:
+    CommandRules.parse(settings.allow_command, settings.deny_command)
+    if settings.permission != "safe" or not settings.allow_command:
+        return skipped(f"none count at the level {settings.permission}" if settings.allow_command else "none")
+    found = open_rules(settings)
+    return warning(found, NAME_COMMANDS) if found else ok("what they grant starts no other program")
+
+
+def _dead_runs(home: Home, repository: str | None) -> Finding:
+    dead = open_runs(home)
+    if not dead:
+        return ok("none")
+    ours = [run for run in dead if run.start and same_repository(run.start.repository, repository or "")]
+    number = f"{len(dead)} {'run was' if len(dead) == 1 else 'runs were'} killed: {dead[0].id}"
+    here = f", {len(ours)} of them on this repository" if repository and len(dead) > 1 else ""
+    where = next((run.start.repository for run in (*ours, *dead) if run.start), "REPO")
+    return warning(f"{number}{here}", f"the next pullwright run --repo {quote(where)} saves their work")
+
+
+def _pause(home: Home, clock: Clock, repository: str | None) -> Finding:
+    pause = last_pause(home, clock.now(), repository=repository)
+    if pause is None:
+        return ok("none")
+    until = f"{pause.until:%Y-%m-%d %H:%M} UTC"
+    return warning(f"until {until}: {pause.reason}", f"wait until {until}, or name another --model")
+
 
 _LIST_SECONDS = 8.0
 _REPLY_SECONDS = 60.0
@@ -55,24 +203,21 @@ _REPLY_TOKENS = 16
 _NAMED = 5
 
 
-def models(context: BuildContext, environ: Mapping[str, str], *, writes: bool) -> list[Group]:
+def models(context: BuildContext, *, writes: bool) -> list[Group]:
     """A group for the first model and for each that stands in for it.
 
     Args:
         context: the configuration and the keys.
-        environ: tells which variable a key came from.
         writes: whether a request may be made that costs something.
     """
-    first = _Model(context, environ, None, None)
-    others = [_Model(context, environ, text, first) for text in context.settings.fallback_model]
+    first = _Model(context, None, None)
+    others = [_Model(context, text, first) for text in context.settings.fallback_model]
     return [one.group(writes=writes) for one in (first, *others)]
 
 
 class _Model:
-    def __init__(
-        self, context: BuildContext, environ: Mapping[str, str], text: str | None, first: _Model | None
-    ) -> None:
-        self._context, self._environ, self._text, self._first = context, environ, text, first
+    def __init__(self, context: BuildContext, text: str | None, first: _Model | None) -> None:
+        self._context, self._text, self._first = context, text, first
 
     def group(self, *, writes: bool) -> Group:
         """The probes of this model."""
@@ -140,7 +285,9 @@ class _Model:
         if named.key is None:
             return ""
         names = (*VARIABLES[KEY_OF[named.ref.provider]], OTHER_KEY)
-        return next((name for name in names if self._environ.get(name, "").strip() == named.key), names[0])
+        return next(
+            (name for name in names if self._context.environ.get(name, "").strip() == named.key), names[0]
+        )
 
     def _server(self) -> Finding:
         named = self._need()

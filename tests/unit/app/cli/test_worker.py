@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.app.cli.worker_members import quota_of
+from orchestrator.app.cli.worker import quota_of
 from orchestrator.app.config import Settings
 
 SECRET = "sk-" + "a1B2" * 10

@@ -1,12 +1,12 @@
-"""Tells events in short lines, the same in the live view, without a terminal, and in `pullwright show`."""
+"""Words and signs: makes other people's text harmless for a terminal, and tells events in short lines."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
-from orchestrator.app.cli.text import clean, counted, one_line
-from orchestrator.app.cli.worker_lines import WorkerEvent, is_news, words
+from orchestrator.bot.policy.lines import printable
 from orchestrator.core.cycle_events import (
     Claimed,
     Cloned,
@@ -55,7 +55,146 @@ from orchestrator.core.events import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from orchestrator.core.messages import JsonObject
+
+
+# ECMA-48: control sequences, and strings such as a window's title or a link.
+_SEQUENCE = re.compile(
+    r"\x1b\[[0-?]*+[ -/]*+[@-~]?|\x9b[0-?]*+[ -/]*+[@-~]?|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*+(?:\x07|\x1b\\|\x9c)"
+)
+_LINE_END = re.compile(r"\r\n?")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+# A CI system that shows the output obeys lines of these forms: `::name ...::` of GitHub Actions at a line's start,
+# its older `##[name]` and the `##vso[...]` of Azure Pipelines anywhere, `##teamcity[...]`.
+# https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands
+_LOG_COMMAND = re.compile(r"^([ \t]*:)(?=:)|(##)(?=[A-Za-z]*\[)", re.MULTILINE)
+
+
+def clean(text: str) -> str:
+    """The text without anything that a terminal, or a CI system that keeps its output, would obey.
+
+    Newlines and tabs stay. Of all else only printable characters do.
+    """
+    plain = printable(_SURROGATE.sub("\ufffd", _SEQUENCE.sub("", _LINE_END.sub("\n", text))))
+    return _LOG_COMMAND.sub(r"\g<0> ", plain)
+
+
+def one_line(text: str, most_chars: int = 200) -> str:
+    """The text on one line, cut with an ellipsis where it is longer."""
+    # What cannot be shown is not cleaned either: tool output may be large.
+    flat = " ".join(clean(text[: most_chars * 8]).split())
+    if len(flat) <= most_chars and len(text) <= most_chars * 8:
+        return flat
+    return f"{flat[: max(most_chars - 1, 0)]}…"
+
+
+def shortened(text: str, most_lines: int, most_chars_a_line: int = 400) -> list[str]:
+    """The first lines of the text, and how many there are more."""
+    lines = clean(text).strip("\n").split("\n")
+    shown = [
+        line[:most_chars_a_line] + ("…" if len(line) > most_chars_a_line else "")
+        for line in lines[:most_lines]
+    ]
+    rest = len(lines) - len(shown)
+    return [*shown, f"… {rest:,} more lines"] if rest else shown
+
+
+def as_json_text(value: Any, *, indent: int | None = None) -> str:
+    """JSON in ASCII, which no terminal obeys and no CI system takes for a command (see `clean`)."""
+    import json
+
+    return json.dumps(value, indent=indent).replace("##", "#\\u0023")
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with what it counts: `1 file`, `2 files`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def tests_in_words(tests: Mapping[str, Any]) -> str:
+    """The runs of the repository's tests on one line, as far as they were made.
+
+    Args:
+        tests: as `CycleResult.tests` has them; from a journal, so that anything may be in it.
+    """
+    parts = []
+    for kind in ("before", "kept", "after", "new"):
+        run = tests.get(kind)
+        if not isinstance(run, dict):
+            continue
+        counts = [(run.get(name), name) for name in ("passed", "failed", "skipped")]
+        told = [f"{number:,} {name}" for number, name in counts if type(number) is int]
+        parts.append(
+            f"{kind} {', '.join(told) or 'without counts'}, exit code {one_line(str(run.get('exit')), 20)}"
+        )
+    return "; ".join(parts)
+
+
+WorkerEvent: TypeAlias = Claimed | Resumed | Reserved | ForgeUsed | Paused | WorkSaved
+
+_MOST_NAMED = 5
+
+
+def words(event: WorkerEvent) -> str:
+    """One line of text."""
+    match event:
+        case Claimed():
+            taken = f", taken over from run {one_line(event.took_over_from)}" if event.took_over_from else ""
+            return f"claimed {one_line(event.task)} (number {event.number}, until {minute(event.expires_at)}{taken})"
+        case Resumed():
+            return f"goes on where run {one_line(event.run)} stopped ({one_line(event.why)}): {_taken_over(event)}"
+        case Reserved():
+            caps = ", ".join(_caps(event)) or "no cap"
+            return f"may spend: {caps}{f' ({one_line(event.reason)})' if event.reason else ''}"
+        case ForgeUsed():
+            charged = event.requests - event.unchanged
+            return f"requests to the forge: {event.requests}, of them {charged} counted and {event.writes} writing"
+        case Paused():
+            verb = "paused" if is_news(event) else "waiting"
+            return f"{verb} until {minute(event.until)}: {one_line(event.reason)}"
+        case WorkSaved():
+            return f"work saved {' and '.join(_places(event))}"
+        case _:
+            assert_never(event)
+
+
+def is_news(event: WorkerEvent) -> bool:
+    """Whether a person should notice it; the wait for the next time of a schedule is as ordered."""
+    return isinstance(event, WorkSaved) or (isinstance(event, Paused) and not event.is_planned)
+
+
+def minute(text: str) -> str:
+    """A time in ISO 8601 (UTC) as people read it."""
+    return f"{text[:16].replace('T', ' ')} UTC" if len(text) >= 16 else one_line(text)  # noqa: PLR2004  up to the minute
+
+
+def _taken_over(event: Resumed) -> str:
+    text = f"{counted(event.files, 'changed file')}, {counted(event.turns, 'message')}"
+    if not event.conflicts:
+        return text
+    named = ", ".join(map(one_line, event.conflicts[:_MOST_NAMED]))
+    return f"{text}; in conflict with the base: {named}"
+
+
+def _caps(event: Reserved) -> Iterator[str]:
+    if event.usd is not None:
+        yield f"${event.usd:,.2f}"
+    if event.tokens is not None:
+        yield f"{event.tokens:,} tokens"
+    if event.minutes is not None:
+        yield f"{event.minutes:g} minutes"
+    if event.rounds is not None:
+        yield counted(event.rounds, "round")
+
+
+def _places(event: WorkSaved) -> Iterator[str]:
+    if event.ref:
+        yield f"as {one_line(event.ref)}"
+    if event.path:
+        yield f"as a patch: {clean(event.path)}"
+
 
 # The argument that says most about a call, the best first.
 _TELLING = (

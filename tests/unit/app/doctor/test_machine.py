@@ -5,15 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.app.doctor.doctor import diagnose
-from orchestrator.app.doctor.doctor_findings import State
+from orchestrator.app.doctor import diagnose
+from orchestrator.app.doctor.findings import State
 from tests.doubles.loopback import Loopback, LoopbackHandler
 from tests.doubles.model_server import MODEL, ModelServer, fail, reply
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.app.doctor.doctor_findings import Finding
+    from orchestrator.app.doctor.findings import Finding
+
 
 KEY = "sk-made-up-0123456789"
 NAMED = f"openai-chat:{MODEL}"

@@ -13,6 +13,7 @@ from orchestrator.core.errors import ForgeUnavailableError, PullwrightError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+
 PROBE_SECONDS = 10.0
 _SHORT_SECONDS = 1.5
 """What is slept through: the pause between two writes, and the first ones after a failure."""

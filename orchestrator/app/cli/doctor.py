@@ -9,17 +9,17 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.app.cli.arguments import given_settings
-from orchestrator.app.cli.exit_codes import DONE, FAILED
-from orchestrator.app.cli.text import as_json_text, clean, one_line
-from orchestrator.app.doctor.doctor import diagnose
-from orchestrator.app.doctor.doctor_findings import State
+from orchestrator.app.cli.arguments import DONE, FAILED, given_settings
+from orchestrator.app.cli.words import as_json_text, clean, one_line
+from orchestrator.app.doctor import diagnose
+from orchestrator.app.doctor.findings import State
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
-    from orchestrator.app.doctor.doctor_findings import Result
+    from orchestrator.app.doctor.findings import Result
+
 
 _SIGNS = {State.OK: "✔", State.WARNING: "!", State.FAILED: "✘", State.SKIPPED: "·"}
 _PLAIN_SIGNS = {State.OK: "+", State.WARNING: "!", State.FAILED: "x", State.SKIPPED: "-"}

@@ -8,7 +8,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.app.cli.text import as_json_text, clean, counted, one_line, shortened
+from orchestrator.app.cli.words import as_json_text, clean, counted, one_line, shortened
 from tests.tables import table
 
 

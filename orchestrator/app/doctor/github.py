@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from orchestrator.app.doctor.doctor_findings import (
+from orchestrator.app.doctor.findings import (
     Finding,
     Group,
     Impatient,
@@ -16,8 +16,6 @@ from orchestrator.app.doctor.doctor_findings import (
     skipped,
     warning,
 )
-from orchestrator.app.doctor.doctor_grants import NO_TOKEN, grant, other_token, role_fix, token_page
-from orchestrator.app.doctor.doctor_machine import judge_clock
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.forge.github.address import TOKEN_VARIABLE
 from orchestrator.bot.policy.protected import PathPolicy
@@ -26,12 +24,70 @@ from orchestrator.core.errors import ForgeNotFoundError, ForgePermissionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
-    from orchestrator.app.wiring.context import BuildContext
-    from orchestrator.app.wiring.forge import HostCredential
+    from orchestrator.app.wiring import BuildContext
+    from orchestrator.app.wiring.repository import HostCredential
     from orchestrator.bot.forge.github.forge import GitHubForge
     from orchestrator.bot.forge.github.token import RepositoryFacts, TokenFacts
+
+
+PERMISSIONS = {
+    "contents": "Contents: Read and write",
+    "issues": "Issues: Read and write",
+    "pull_requests": "Pull requests: Read and write",
+    "workflows": "Workflows: Read and write",
+    "checks": "Checks: Read-only",
+    "statuses": "Commit statuses: Read-only",
+}
+"""What they are called on GitHub's pages, by their names in workflows."""
+_READ = frozenset({"checks", "statuses"})
+NO_TOKEN = "set GITHUB_TOKEN, or github_app_id and PULLWRIGHT_GITHUB_APP_KEY_FILE"  # noqa: S105  words for people
+
+
+def grant(kind: TokenKind, permission: str, web: str, *, is_private: bool = True) -> str:
+    """The one line that says how to give it.
+
+    Args:
+        kind: the token's.
+        permission: one of `PERMISSIONS`.
+        web: the server's web address.
+        is_private: whether the repository is: public ones need less of a classic token.
+    """
+    name = PERMISSIONS[permission]
+    match kind:
+        case TokenKind.NONE:
+            return NO_TOKEN
+        case TokenKind.WORKFLOW if permission == "workflows":
+            return f"a workflow's token never may: {other_token()}"
+        case TokenKind.WORKFLOW:
+            access = "read" if permission in _READ else "write"
+            return f"write into the workflow's file, under permissions: {permission}: {access}"
+        case TokenKind.APP:
+            return f"give the app Repository permissions > {name}, and accept that in its installation"
+        case TokenKind.CLASSIC | TokenKind.OAUTH:
+            needed = "workflow" if permission == "workflows" else "repo" if is_private else "public_repo"
+            return f"give the token the scope {needed}: {token_page(kind, web)}"
+        case _:
+            return f"give the token Repository permissions > {name}: {token_page(kind, web)}"
+
+
+def other_token() -> str:
+    """The two ways out for who has a workflow's token."""
+    return "use a GitHub App (github_app_id, PULLWRIGHT_GITHUB_APP_KEY_FILE) or a personal access token"
+
+
+def token_page(kind: TokenKind, web: str) -> str:
+    """Where tokens of this kind are made and changed."""
+    if kind is TokenKind.FINE_GRAINED:
+        return f"{web}/settings/personal-access-tokens"
+    return f"{web}/settings/tokens"
+
+
+def role_fix(facts: RepositoryFacts) -> str:
+    """Where the owner of a token gets more rights."""
+    return f"give the token's owner the role Write: {facts.url}/settings/access"
+
 
 _BRANCH = "pullwright/issue-1-doctor"
 """Stands for every branch that we push; it is never made."""
@@ -49,6 +105,10 @@ _SOFT = frozenset(
 )
 """Rules that may refuse some."""
 _ROLES = frozenset({"push", "maintain", "admin"})
+_SAME_SECONDS = 10
+_SKEW_WARNS_SECONDS = 300
+_SKEW_FAILS_SECONDS = 600
+"""Claims allow for ten minutes."""
 BY_ROLE = frozenset({TokenKind.CLASSIC, TokenKind.OAUTH})
 """Tokens that may no more than their owner, and all of that, as far as their scopes reach."""
 _WORKFLOW_FILE = ".github/workflows/ci.yml"
@@ -297,3 +357,19 @@ class GitHubProbes:
 
 def _days(rest: timedelta) -> str:
     return f"{rest.days} days" if rest.days != 1 else "1 day"
+
+
+def judge_clock(now: datetime, server: datetime) -> Finding:
+    """How far our clock is from the server's."""
+    seconds = (now - server).total_seconds()
+    words = f"{_minutes(abs(seconds))} {'ahead of' if seconds > 0 else 'behind'} GitHub's"
+    fix = "set the clock: sudo timedatectl set-ntp true (macOS: sudo sntp -sS time.apple.com)"
+    if abs(seconds) > _SKEW_FAILS_SECONDS:
+        return failed(f"{words}: claims allow for 10 minutes", fix)
+    if abs(seconds) > _SKEW_WARNS_SECONDS:
+        return warning(words, fix)
+    return ok("agrees with GitHub's" if abs(seconds) < _SAME_SECONDS else words)
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"  # noqa: PLR2004  two minutes
