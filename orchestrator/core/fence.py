@@ -21,6 +21,11 @@ def fenced(text: str, language: str = "") -> str:
     return f"{fence}{language}\n{lines}{end}{fence}"
 
 
+def fenced_unless_blank(text: str) -> str:
+    """The same; nothing for a text of blanks only."""
+    return fenced(text) if text.strip() else ""
+
+
 def one_line(text: str, *, limit: int, keep: str = "") -> str:
     r"""The text in one line of at most `limit` characters, with what cannot be seen written as an escape.
 

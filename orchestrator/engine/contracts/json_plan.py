@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from orchestrator.core.fence import fenced, one_line
+from orchestrator.core.fence import fenced_unless_blank, one_line
 from orchestrator.core.messages import FinishReason, JsonObject, Message, ToolCall
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.base import Actions, Malformed, Running
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from orchestrator.core.messages import JsonObject, ToolDefinition, ToolResult
-    from orchestrator.engine.contracts.base import Contract, Reading
+    from orchestrator.engine.contracts.base import Contract, ReadReply
     from orchestrator.engine.models.base import Request, Response
 
 
@@ -37,35 +37,21 @@ class JsonPlan:
     Arguments that do not fit an offered tool's schema spoil the whole reply.
     """
 
-    @property
-    def name(self) -> str:
-        """`json_plan`."""
-        return "json_plan"
-
-    @property
-    def running(self) -> Running:
-        """In the order of the plan; the first failure stops the rest."""
-        return Running.IN_ORDER
-
-    @property
-    def text_ends(self) -> bool:
-        """No: a session ends by `finish` or `ask_question`."""
-        return False
+    name = "json_plan"
+    running = Running.IN_ORDER
+    has_own_form = True
+    text_ends = False  # a session ends by `finish` or `ask_question`
+    prunes = False
+    forgets = leaves_out_reply = writes_whole_files = False
+    wrap_up = ""
 
     @property
     def go_on(self) -> str:
         """Asks for a call, or for `finish`."""
         return render("agent/no_calls")
 
-    @property
-    def prunes(self) -> bool:
-        """No: what a plan was made from stays in sight."""
-        return False
-
-    @property
-    def forgets(self) -> bool:
-        """No, for the same reason."""
-        return False
+    def learn(self, *, title: str, path: str, tests: str) -> None:
+        """Nothing: the first message says it."""
 
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
         """The request with the schema of a plan that calls only these tools."""
@@ -80,7 +66,7 @@ class JsonPlan:
             example_tools=_EXAMPLE_TOOLS,
         )
 
-    def read(self, response: Response, tools: tuple[ToolDefinition, ...], *, round_number: int) -> Reading:
+    def read(self, response: Response, tools: tuple[ToolDefinition, ...], *, round_number: int) -> ReadReply:
         """The plan in a reply, or every path at which it is wrong. Call ids are `r<round>c<index>`."""
         found = extract(response.text, ended_early=response.finish is FinishReason.LENGTH)
         if isinstance(found, NotFound):
@@ -105,7 +91,7 @@ class JsonPlan:
             {
                 "name": one_line(result.name, limit=_NAME_CHARS),
                 "is_error": result.is_error,
-                "block": fenced(result.content) if result.content.strip() else "",
+                "block": fenced_unless_blank(result.content),
             }
             for result in results
         ]

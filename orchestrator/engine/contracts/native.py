@@ -6,7 +6,7 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.core.fence import fenced
+from orchestrator.core.fence import fenced_unless_blank
 from orchestrator.core.messages import FinishReason, Message, Role, Text, ToolCall
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.base import Actions, Running
@@ -18,42 +18,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from orchestrator.core.messages import ToolDefinition, ToolResult
-    from orchestrator.engine.contracts.base import Contract, Reading
+    from orchestrator.engine.contracts.base import Contract, ReadReply
     from orchestrator.engine.models.base import Request, Response
 
 
 class Native:
     """Calls are the vendor's tool calls, and run at the same time. A reply without calls ends the work."""
 
-    @property
-    def name(self) -> str:
-        """`native`."""
-        return "native"
-
-    @property
-    def running(self) -> Running:
-        """At the same time."""
-        return Running.TOGETHER
-
-    @property
-    def text_ends(self) -> bool:
-        """Yes: the model is done when it only talks."""
-        return True
+    name = "native"
+    running = Running.TOGETHER
+    has_own_form = False
+    text_ends = True
+    prunes = False
+    forgets = leaves_out_reply = writes_whole_files = False
+    wrap_up = ""
 
     @property
     def go_on(self) -> str:
         """For replies that are empty or were cut off."""
         return render("agent/empty_reply")
 
-    @property
-    def prunes(self) -> bool:
-        """No: what to drop is for the host to decide."""
-        return False
-
-    @property
-    def forgets(self) -> bool:
-        """No: vendors want each call and its result."""
-        return False
+    def learn(self, *, title: str, path: str, tests: str) -> None:
+        """Nothing: the first message says it."""
 
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
         """The request with the tools."""
@@ -64,7 +50,7 @@ class Native:
         lines = [(tool.name, tool.description.partition("\n")[0]) for tool in tools]
         return render("contracts/native", tools=lines) if lines else ""
 
-    def read(self, response: Response, tools: tuple[ToolDefinition, ...], *, round_number: int) -> Reading:
+    def read(self, response: Response, tools: tuple[ToolDefinition, ...], *, round_number: int) -> ReadReply:
         """The calls of the reply, also those written as text. The last one of a cut reply is withheld."""
         calls = response.tool_calls
         if response.finish is FinishReason.LENGTH:
@@ -79,9 +65,11 @@ class Native:
         if not results:
             return Message.user(note)
         if results[0].call_id.startswith(WRITTEN):
-            return Message.user(
-                render("contracts/written_results", results=[_shown(one) for one in results], note=note)
-            )
+            shown = [
+                {"name": one.name, "is_error": one.is_error, "block": fenced_unless_blank(one.content)}
+                for one in results
+            ]
+            return Message.user(render("contracts/written_results", results=shown, note=note))
         return Message(Role.TOOL, (*results, Text(note)) if note else results)
 
     def complain(self, problems: tuple[str, ...]) -> Message:
@@ -97,23 +85,13 @@ class SingleStep(Native):
             go on. None: such a reply ends it.
     """
 
+    name = "single_step"
+    running = Running.FIRST_ONLY
+    prunes = True  # as the specification says
+
     def __init__(self, ends_by: str | None = None) -> None:
         self._ends_by = ends_by
-
-    @property
-    def name(self) -> str:
-        """`single_step`."""
-        return "single_step"
-
-    @property
-    def running(self) -> Running:
-        """The first one only."""
-        return Running.FIRST_ONLY
-
-    @property
-    def text_ends(self) -> bool:
-        """Only where no tool does."""
-        return self._ends_by is None
+        self.text_ends = ends_by is None
 
     @property
     def go_on(self) -> str:
@@ -122,19 +100,9 @@ class SingleStep(Native):
             return super().go_on
         return render("contracts/single_step_continue", tool=self._ends_by)
 
-    @property
-    def prunes(self) -> bool:
-        """Yes, as the specification says."""
-        return True
-
     def shape(self, request: Request, tools: tuple[ToolDefinition, ...]) -> Request:
         """The request with the tools, asking for one call at most."""
         return dataclasses.replace(super().shape(request, tools), parallel_tool_calls=False)
-
-
-def _shown(result: ToolResult) -> dict[str, object]:
-    block = fenced(result.content) if result.content.strip() else ""
-    return {"name": result.name, "is_error": result.is_error, "block": block}
 
 
 if TYPE_CHECKING:

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 UNIVERSAL_DOCUMENT = "AGENTS.md"
 
-Price: TypeAlias = "Callable[[Usage], float | None]"
+ReplyPrice: TypeAlias = "Callable[[Usage], float | None]"
 """What a reply cost in USD, or None where the model's price is unknown."""
 
-OtherModel: TypeAlias = "Callable[[str], tuple[Model, Price]]"
+OtherModel: TypeAlias = "Callable[[str], tuple[Model, ReplyPrice]]"
 """The model of this name at the same provider. May raise `ConfigurationError`."""
 
 
@@ -86,7 +86,7 @@ class Profile:
     has_role: bool = False
     max_output_tokens: int | None = None
     temperature: float | None = None
-    price: Price | None = None
+    price: ReplyPrice | None = None
     other_model: OtherModel | None = None
 
     def for_model(self, model: Model | None, facts: ModelFacts | None = None) -> Profile:
@@ -106,7 +106,7 @@ class Profile:
         """Whether what the profile says of its model is true of this one."""
         return self.model is None or self.model is model
 
-    def priced(self, price: Price, other_model: OtherModel | None) -> Profile:
+    def priced(self, price: ReplyPrice, other_model: OtherModel | None) -> Profile:
         """The same profile, knowing what its model costs and how to reach others."""
         return replace(self, price=price, other_model=other_model)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from orchestrator.core.clock import Clock
-    from orchestrator.engine.profiles.base import Price
+    from orchestrator.engine.profiles.base import ReplyPrice
 
 
 _SECONDS_A_MINUTE = 60.0
@@ -80,6 +80,9 @@ class Budget:
         uncertain_tokens: those of such requests: beside `usage`, and counted against the cap.
         wrapping_up: the limit for which the wrap-up turn was given, once it was.
         wrapped_up: its reply came: no further request goes out.
+        reserved: what is set aside for requests that are under way, here and below.
+        waiting: are told when something of it is released.
+        started: in seconds of the clock.
     """
 
     limits: Limits
@@ -95,12 +98,12 @@ class Budget:
     uncertain_tokens: int = 0
     wrapping_up: LimitReached | None = None
     wrapped_up: bool = False
-    _held: set[Amount] = field(default_factory=set, init=False)
-    _waiting: list[asyncio.Event] = field(default_factory=list, init=False)
-    _started: float = field(init=False)
+    reserved: set[Amount] = field(default_factory=set, init=False)
+    waiting: list[asyncio.Event] = field(default_factory=list, init=False)
+    started: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self._started = self.clock.monotonic()
+        self.started = self.clock.monotonic()
 
     def change(self, limits: Limits, wrap_up_share: float) -> None:
         """Set other caps from now on. A session that was told to wrap up may go on if they leave room."""
@@ -120,55 +123,51 @@ class Budget:
         """Count one reply. One reply of unknown price makes the whole sum unknown."""
         for budget in self._chain():
             budget.usage += usage
-            budget._add(usd)  # noqa: SLF001  its own class
+            budget.usd = _sum(budget.usd, usd)
 
-    def lose(self, amount: Amount) -> None:
+    def spend_uncertain(self, amount: Amount) -> None:
         """Count what a request may have cost of which no reply came."""
         for budget in self._chain():
             budget.uncertain_tokens += amount.tokens
             budget.uncertain_usd += amount.usd or 0.0
-            budget._add(amount.usd)  # noqa: SLF001  its own class
+            budget.usd = _sum(budget.usd, amount.usd)
 
-    def _add(self, usd: float | None) -> None:
-        self.usd = None if usd is None or self.usd is None else self.usd + usd
-
-    def hold(self, amount: Amount) -> None:
+    def reserve(self, amount: Amount) -> None:
         """Set this much aside, here and above."""
         for budget in self._chain():
-            budget._held.add(amount)  # noqa: SLF001  its own class
+            budget.reserved.add(amount)
 
-    def let_go(self, amount: Amount) -> None:
+    def release(self, amount: Amount) -> None:
         """Set it aside no longer; who waits for that looks again."""
         for budget in self._chain():
-            budget._held.discard(amount)  # noqa: SLF001  its own class
+            budget.reserved.discard(amount)
         self._wake()
 
     def _wake(self) -> None:
-        """Have who waits for room look again."""
         for budget in self._chain():
-            for event in budget._waiting:  # noqa: SLF001  its own class
+            for event in budget.waiting:
                 event.set()
 
     @property
-    def is_shared(self) -> bool:
-        """Whether requests of others are under way for which something is set aside."""
-        return any(budget._held for budget in self._chain())  # noqa: SLF001  its own class
+    def has_reservations(self) -> bool:
+        """Whether requests are under way for which something is set aside."""
+        return any(budget.reserved for budget in self._chain())
 
-    async def freed(self) -> None:
-        """Wait until something that is set aside is let go."""
+    async def wait_for_release(self) -> None:
+        """Wait until something that is set aside is released."""
         event, top = asyncio.Event(), list(self._chain())[-1]  # where everything is set aside
-        top._waiting.append(event)  # noqa: SLF001  its own class
+        top.waiting.append(event)
         try:
             await event.wait()
         finally:
-            top._waiting.remove(event)  # noqa: SLF001  its own class
+            top.waiting.remove(event)
 
     @property
     def has_usd_cap(self) -> bool:
         """Whether a cap on money holds, here or above."""
         return any(budget.limits.usd is not None for budget in self._chain())
 
-    def lacks(
+    def limit_for(
         self, amount: Amount, last: Amount, *, wrap_up: bool = False, alone: bool = False
     ) -> LimitReached | None:
         """The cap under which this much does not fit any more; None if it fits under all.
@@ -180,38 +179,15 @@ class Budget:
             alone: as if nothing was set aside for others.
         """
         for budget in self._chain():
-            share = budget.wrap_up_share
-            least: Amount | None = None
+            share, least = budget.wrap_up_share, Amount(0, 0.0)
             if budget is self:
                 share = 0.0 if wrap_up or not self.rounds else share
-                least = last if share else None
-            if limit := budget._lacks(amount, share, least, alone=alone):  # noqa: SLF001  its own class
+                least = last if share else least
+            if limit := _limit_of(budget, amount, share, least, () if alone else tuple(budget.reserved)):
                 return limit
         return None
 
-    def _lacks(
-        self, amount: Amount, share: float, least: Amount | None, *, alone: bool
-    ) -> LimitReached | None:
-        held = () if alone else tuple(self._held)
-        if (cap := self.limits.tokens) is not None:
-            kept = max(cap * share, least.tokens if least else 0)
-            left = cap - self.usage.total_tokens - self.uncertain_tokens - sum(one.tokens for one in held)
-            if amount.tokens > left - kept:
-                return LimitReached(
-                    "tokens", _short(f"{amount.tokens:,}", f"{left:,} of {cap:,} tokens", kept)
-                )
-        if (most := self.limits.usd) is not None:
-            if amount.usd is None or self.usd is None:
-                return LimitReached(
-                    "usd", f"what a request costs is not known, so ${most:.2f} cannot be kept"
-                )
-            back = max(most * share, (least.usd or 0.0) if least else 0.0)
-            rest = most - self.usd - sum(one.usd or 0.0 for one in held)
-            if not amount.usd <= rest - back:
-                return LimitReached("usd", _short(f"${amount.usd:.4f}", f"${rest:.4f} of ${most:.2f}", back))
-        return None
-
-    def deny(self) -> None:
+    def count_denial(self) -> None:
         """Count one call that the gate refused."""
         for budget in self._chain():
             budget.denials += 1
@@ -233,27 +209,17 @@ class Budget:
 
         Above, what is kept back for the parent's wrap-up turn does not count.
         """
-        lefts = [
-            left
-            for budget in self._chain()
-            if (left := budget._left(0.0 if budget is self else budget.wrap_up_share)) is not None  # noqa: SLF001  its own class
-        ]
-        return min(lefts, default=None)
+        lefts = (_seconds_left(one, 0.0 if one is self else one.wrap_up_share) for one in self._chain())
+        return min((left for left in lefts if left is not None), default=None)
 
-    def _left(self, share: float) -> float | None:
-        if self.limits.minutes is None:
-            return None
-        spent = self.clock.monotonic() - self._started
-        return max(0.0, self.limits.minutes * (1.0 - share) * _SECONDS_A_MINUTE - spent)
-
-    def due(self) -> LimitReached | None:
+    def wrap_up_due(self) -> LimitReached | None:
         """The limit, of rounds or minutes, of which only what is kept back is left; None if there is more."""
         share, limits = self.wrap_up_share, self.limits
         if not share or not self.rounds:
             return None
         if limits.rounds is not None and self.rounds >= limits.rounds - 1:
             return LimitReached("rounds", f"{self.rounds} of {limits.rounds} rounds are used")
-        if self._left(share) == 0.0:
+        if _seconds_left(self, share) == 0.0:
             return LimitReached("minutes", f"{1.0 - share:.0%} of {limits.minutes:g} minutes are over")
         return None
 
@@ -268,16 +234,8 @@ class Budget:
             )
         if self.wrapped_up and self.wrapping_up:
             return self.wrapping_up
-        spent = next(filter(None, (budget._spent() for budget in self._chain())), None)  # noqa: SLF001  its own class
+        spent = next(filter(None, map(_spent, self._chain())), None)
         return self.denied or spent or (self.out_of_time() if self.seconds_left == 0.0 else None)
-
-    def _spent(self) -> LimitReached | None:
-        limits, tokens = self.limits, self.usage.total_tokens + self.uncertain_tokens
-        if limits.tokens is not None and tokens >= limits.tokens:
-            return LimitReached("tokens", f"{tokens:,} of {limits.tokens:,} tokens are used")
-        if limits.usd is not None and self.usd is not None and self.usd >= limits.usd:
-            return LimitReached("usd", f"${self.usd:.4f} of ${limits.usd:.2f} are spent")
-        return None
 
     def out_of_time(self) -> LimitReached:
         """The limit of minutes, as an event."""
@@ -285,12 +243,51 @@ class Budget:
         return LimitReached("minutes", f"{minutes:g} minutes are over")
 
 
-def _short(needed: str, left: str, kept: float) -> str:
+def _sum(usd: float | None, more: float | None) -> float | None:
+    return None if usd is None or more is None else usd + more
+
+
+def _seconds_left(budget: Budget, share: float) -> float | None:
+    if budget.limits.minutes is None:
+        return None
+    spent = budget.clock.monotonic() - budget.started
+    return max(0.0, budget.limits.minutes * (1.0 - share) * _SECONDS_A_MINUTE - spent)
+
+
+def _spent(budget: Budget) -> LimitReached | None:
+    limits, tokens, usd = budget.limits, budget.usage.total_tokens + budget.uncertain_tokens, budget.usd
+    if limits.tokens is not None and tokens >= limits.tokens:
+        return LimitReached("tokens", f"{tokens:,} of {limits.tokens:,} tokens are used")
+    if limits.usd is not None and usd is not None and usd >= limits.usd:
+        return LimitReached("usd", f"${usd:.4f} of ${limits.usd:.2f} are spent")
+    return None
+
+
+def _limit_of(
+    budget: Budget, amount: Amount, share: float, least: Amount, reserved: tuple[Amount, ...]
+) -> LimitReached | None:
+    """The cap of one budget under which an amount does not fit, if this share of it is kept back, or at least so much."""
+    if (cap := budget.limits.tokens) is not None:
+        kept = max(cap * share, least.tokens)
+        left = cap - budget.usage.total_tokens - budget.uncertain_tokens - sum(one.tokens for one in reserved)
+        if amount.tokens > left - kept:
+            return _no_room("tokens", f"{amount.tokens:,}", f"{left:,} of {cap:,} tokens", kept)
+    if (most := budget.limits.usd) is not None:
+        if amount.usd is None or budget.usd is None:
+            return LimitReached("usd", f"what a request costs is not known, so ${most:.2f} cannot be kept")
+        back = max(most * share, least.usd or 0.0)
+        rest = most - budget.usd - sum(one.usd or 0.0 for one in reserved)
+        if not amount.usd <= rest - back:
+            return _no_room("usd", f"${amount.usd:.4f}", f"${rest:.4f} of ${most:.2f}", back)
+    return None
+
+
+def _no_room(limit: str, needed: str, left: str, kept: float) -> LimitReached:
     also = ", a part of it kept back for the last turn" if kept else ""
-    return f"the next request may take {needed}, and {left} are left{also}"
+    return LimitReached(limit, f"the next request may take {needed}, and {left} are left{also}")
 
 
-def check_price(budget: Budget, price: Price, model: str) -> None:
+def check_price(budget: Budget, price: ReplyPrice, model: str) -> None:
     """Refuse a model whose price is unknown where a cap in USD holds, because the cap could not be kept.
 
     Raises:
@@ -315,7 +312,7 @@ class Need:
 
     input_tokens: int
     reply_tokens: int
-    price: Price
+    price: ReplyPrice
 
     @property
     def least_reply(self) -> int:
@@ -363,7 +360,7 @@ _REDIRECTS = range(HTTPStatus.MULTIPLE_CHOICES, HTTPStatus.BAD_REQUEST)
 
 
 class NoRoomError(Exception):
-    """An attempt failed, and the budget has no room to ask again. It does not leave the room."""
+    """An attempt failed, and the budget has no room to ask again. It does not leave the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,7 +391,7 @@ class Reservation:
     reply_tokens: int
     wrap_up: bool
     is_sent: bool = False
-    _held: Amount | None = None
+    _reserved: Amount | None = None
     _heard_bytes: int = 0
 
     @property
@@ -407,10 +404,10 @@ class Reservation:
         """The most that the request may take, priced also where no cap on money holds."""
         return Amount(self.need.input_tokens + self.reply_tokens, self.need.usd(self.reply_tokens))
 
-    def hold(self) -> None:
+    def reserve(self) -> None:
         """Set the worst case aside."""
-        self._held, _last = _amounts(self.budget, self.need, self.reply_tokens)
-        self.budget.hold(self._held)
+        self._reserved, _last = _amounts(self.budget, self.need, self.reply_tokens)
+        self.budget.reserve(self._reserved)
 
     def heard(self, text: str) -> None:
         """A piece of the reply came in."""
@@ -422,9 +419,9 @@ class Reservation:
         Args:
             error: why it failed; None where its stream broke in the middle.
         """
-        return self._lose(error) if error is None or self._may_be_billed(error) else None
+        return self._spend_uncertain(error) if error is None or self._may_be_billed(error) else None
 
-    def again(self, need: Need | None = None) -> None:
+    def renew(self, need: Need | None = None) -> None:
         """Set the worst case aside for the next attempt, in the place of that for the last one.
 
         Args:
@@ -433,12 +430,12 @@ class Reservation:
         Raises:
             NoRoomError: it does not fit.
         """
-        self._let_go()
+        self._release()
         self.need = need or self.need
         amount, last = _amounts(self.budget, self.need, self.reply_tokens)
-        if limit := self.budget.lacks(amount, last, wrap_up=self.wrap_up):
+        if limit := self.budget.limit_for(amount, last, wrap_up=self.wrap_up):
             raise NoRoomError(limit.detail)
-        self.hold()
+        self.reserve()
 
     def _may_be_billed(self, error: BaseException | None) -> bool:
         if self._heard_bytes:
@@ -452,47 +449,45 @@ class Reservation:
         """The reply is in, and this is what it really cost.
 
         Args:
-            usage: its tokens.
-            usd: their price.
             is_known: False where the provider's count got lost: it may have cost as much as the worst case.
         """
-        self._let_go()
+        self._release()
         self.budget.spend(usage, usd)
         if not is_known:
             worst = self.worst
             more = None if usd is None or worst.usd is None else max(worst.usd - usd, 0.0)
-            self.budget.lose(Amount(max(worst.tokens - usage.total_tokens, 0), more))
+            self.budget.spend_uncertain(Amount(max(worst.tokens - usage.total_tokens, 0), more))
 
     def __enter__(self) -> Self:
-        """It is set aside already."""
+        """The reservation, which is set aside already."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Settle what is not settled yet."""
-        if self._held is None:
+        if self._reserved is None:
             return
-        self._let_go()
+        self._release()
         if self.is_sent and self._may_be_billed(error):
-            self._lose(error)
+            self._spend_uncertain(error)
 
-    def _let_go(self) -> None:
-        if self._held is not None:
-            self.budget.let_go(self._held)
-            self._held = None
+    def _release(self) -> None:
+        if self._reserved is not None:
+            self.budget.release(self._reserved)
+            self._reserved = None
 
-    def _lose(self, error: BaseException | None) -> Amount:
+    def _spend_uncertain(self, error: BaseException | None) -> Amount:
         unheard = 0 if isinstance(error, ContentFilterError) else self.reply_tokens  # it refused to make any
         made = min(self.reply_tokens, -(-self._heard_bytes // BYTES_PER_TOKEN) or unheard)
         self._heard_bytes = 0
         lost = Amount(self.need.input_tokens + made, self.need.usd(made))
-        self.budget.lose(lost)
+        self.budget.spend_uncertain(lost)
         return lost
 
 
 def reserve(budget: Budget, need: Need, *, wrap_up: bool = False) -> Reservation | Shortage:
-    """Set the worst case of a request aside. It is held from now on: use it with `with`.
+    """Set the worst case of a request aside. Use it with `with`, which releases it.
 
     Where the longest reply does not fit, but one of `MIN_REPLY_TOKENS` would, it is the longest that fits. As
     long as something is set aside for others that is not done, because most of it will come back.
@@ -500,11 +495,11 @@ def reserve(budget: Budget, need: Need, *, wrap_up: bool = False) -> Reservation
 
     def limit(reply_tokens: int, *, alone: bool = False) -> LimitReached | None:
         amount, last = _amounts(budget, need, reply_tokens)
-        return budget.lacks(amount, last, wrap_up=wrap_up, alone=alone)
+        return budget.limit_for(amount, last, wrap_up=wrap_up, alone=alone)
 
     reply, least = need.reply_tokens, need.least_reply
     if shortage := limit(reply):
-        if budget.is_shared:
+        if budget.has_reservations:
             lasting = limit(least, alone=True)
             return Shortage(lasting or shortage, passes=lasting is None)
         if shortage := limit(least):
@@ -514,7 +509,7 @@ def reserve(budget: Budget, need: Need, *, wrap_up: bool = False) -> Reservation
             least, reply = (least, middle) if limit(middle) else (middle, reply)
         reply = least
     reservation = Reservation(budget, need, reply, wrap_up)
-    reservation.hold()
+    reservation.reserve()
     return reservation
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import ToolDefinition
     from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.environments.base import ExecutionEnvironment
-    from orchestrator.engine.profiles.base import OtherModel, Price, Profile
+    from orchestrator.engine.profiles.base import OtherModel, Profile, ReplyPrice
     from orchestrator.engine.session.gate import Gate
     from orchestrator.engine.tools.base import Tool
 
@@ -228,7 +228,7 @@ class Host:
     gate: Gate = allow_all
     shows: Callable[[Tool], bool] = shows_all
     clean: Callable[[str, str], str] = unchanged
-    price: Price | None = None
+    price: ReplyPrice | None = None
     stopped: Callable[[], bool] = lambda: False
     may_end: Callable[[str], Awaitable[str | None]] = _may_end
     is_done: Callable[[], Awaitable[bool]] = _is_done
@@ -249,7 +249,7 @@ class Host:
         check_kind("ledger", self.ledger, Ledger, "a Ledger")
         check_flag("owns_environment", self.owns_environment)
 
-    def for_subagent(self, ledger: Ledger, price: Price) -> Host:
+    def for_subagent(self, ledger: Ledger, price: ReplyPrice) -> Host:
         """What a session below may ask for."""
         return Host(
             gate=self.gate,
@@ -264,7 +264,7 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class SessionParts:
     """What a session is made of, beside its model."""
 
     profile: Profile

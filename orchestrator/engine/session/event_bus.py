@@ -1,4 +1,4 @@
-"""Carries a session's events to whoever listens: streams that are iterated over, and callables."""
+"""Carries a session's events to whoever listens: queues, and callables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from orchestrator.core.events import CallStatus, SubagentEvent, ToolCallEnded, T
 from orchestrator.core.session_events import SessionEvent
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Emit, Event
@@ -19,7 +19,7 @@ STOP_SECONDS = 2.9
 """How long running work may take to stop: 2 s between SIGTERM and SIGKILL, and some air."""
 
 
-class EventStream:
+class EventBus:
     """The events of one session and of those that it started, in the order in which they happened."""
 
     def __init__(self, session: str, clock: Clock, emit: Emit | None) -> None:
@@ -52,7 +52,7 @@ class EventStream:
         for call in tuple(self._open_calls):
             self(ToolCallEnded(call.call_id, call.name, CallStatus.INTERRUPTED, why))
 
-    def relay(self, event: SessionEvent) -> None:
+    def forward(self, event: SessionEvent) -> None:
         """Tell an event of a subagent."""
         if self._is_over:
             return
@@ -64,14 +64,18 @@ class EventStream:
         """Call this with every event from now on. It must not block or raise."""
         self._listeners.append(listener)
 
-    def open(self) -> Reader:
-        """A stream of the events from now on."""
-        reader = Reader(self._queues)
-        self._queues.add(reader.queue)
-        return reader
+    def open(self) -> asyncio.Queue[SessionEvent | None]:
+        """The events from now on; None behind the last one. Whoever takes no more of them closes it."""
+        queue: asyncio.Queue[SessionEvent | None] = asyncio.Queue()
+        self._queues.add(queue)
+        return queue
+
+    def close(self, queue: asyncio.Queue[SessionEvent | None]) -> None:
+        """Put no more events into a queue."""
+        self._queues.discard(queue)
 
     def end(self) -> None:
-        """End all streams after what they still hold; nothing is told any more."""
+        """End all queues after what they still hold; nothing is told any more."""
         self._is_over = True
         for queue in self._queues:
             queue.put_nowait(None)
@@ -81,26 +85,6 @@ class EventStream:
             listener(event)
         for queue in self._queues:
             queue.put_nowait(event)
-
-
-class Reader:
-    """One stream of events, from the moment it was opened until somebody ends or closes it."""
-
-    def __init__(self, readers: set[asyncio.Queue[SessionEvent | None]]) -> None:
-        self.queue: asyncio.Queue[SessionEvent | None] = asyncio.Queue()
-        self._readers = readers
-
-    def end(self) -> None:
-        """Say that nothing more is coming."""
-        self.queue.put_nowait(None)
-
-    def close(self) -> None:
-        """Take no more events."""
-        self._readers.discard(self.queue)
-
-    async def __aiter__(self) -> AsyncIterator[SessionEvent]:
-        while (event := await self.queue.get()) is not None:
-            yield event
 
 
 async def stop(work: asyncio.Task[Any] | None) -> None:

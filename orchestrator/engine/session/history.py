@@ -31,10 +31,11 @@ if TYPE_CHECKING:
 
     from orchestrator.core.events import Event
     from orchestrator.core.messages import Part
+    from orchestrator.engine.contracts.base import Contract
     from orchestrator.engine.models.base import Request
 
 
-INTERRUPTED = "Interrupted before it ended. What it did until then is not known."
+INTERRUPTED_RESULT = "Interrupted before it ended. What it did until then is not known."
 
 
 class TurnKind(StrEnum):
@@ -123,7 +124,7 @@ class History:
     """The turns of a session, and their length in tokens, kept as it grows.
 
     Args:
-        turns: of an earlier session, in a form that vendors take (`earlier.sound`).
+        turns: of an earlier session, in a form that vendors take (`mended_turns`).
 
     Attributes:
         tokens: the approximate length.
@@ -154,25 +155,26 @@ class History:
             self.tokens += _tokens(turn.message)
             self.meter.add(turn.message)
 
-    def conversation(self) -> Conversation:
-        """The messages so far."""
+    def context(self, contract: Contract) -> Sequence[Message]:
+        """The messages of the next request. What it leaves out stays in the history."""
+        if contract.forgets:
+            return self._latest(with_reply=not contract.leaves_out_reply)
         return Conversation(self._messages)
 
-    def latest(self) -> list[Message]:
-        """What users said, and the last reply with what the program answered to it.
+    def _latest(self, *, with_reply: bool) -> list[Message]:
+        """What users said, and what the program answered to the last reply.
 
-        A small model often repeats the wrong reply that it sees, so that after each second one the reply is left out:
-        then all is one message, because some models take no two in a row.
+        Without that reply all is one message, because some models take no two of one role in a row.
         """
         replies = [place for place, turn in enumerate(self._turns) if turn.kind is TurnKind.ASSISTANT]
         last = replies[-1] if replies else len(self._turns)
         sent = {TurnKind.USER, TurnKind.STEERING}
         before = [turn for turn in self._turns[:last] if turn.message.parts and turn.kind in sent]
         after = [turn for turn in self._turns[last + 1 :] if turn.message.parts]
-        if len(replies) % 2 == 0:
-            said = [*before, *after]
-            return [Message.user("\n\n".join(turn.content for turn in said))] if said else []
-        return [turn.message for turn in (*before, self._turns[last], *after)]
+        if with_reply and replies:
+            return [turn.message for turn in (*before, self._turns[last], *after)]
+        said = [*before, *after]
+        return [Message.user("\n\n".join(turn.content for turn in said))] if said else []
 
     def interrupt(self, at: datetime) -> None:
         """Answer calls that were cut short, because vendors refuse a call without a result."""
@@ -211,7 +213,7 @@ class History:
 
 def interrupted(call: ToolCall) -> ToolResult:
     """The result of a call that was cut short."""
-    return ToolResult(call.id, call.name, INTERRUPTED, is_error=True)
+    return ToolResult(call.id, call.name, INTERRUPTED_RESULT, is_error=True)
 
 
 def _tokens(message: Message) -> int:
@@ -402,7 +404,7 @@ def _kind(message: Message, *, asked: bool, ran: bool) -> TurnKind:
     return TurnKind.TOOL_RESULTS if ran or message.role is Role.TOOL else TurnKind.SYSTEM
 
 
-def sound(turns: Iterable[Turn], at: datetime) -> list[Turn]:
+def mended_turns(turns: Iterable[Turn], at: datetime) -> list[Turn]:
     """The same conversation in a form that every vendor takes.
 
     It begins with a user's words: what comes before them is left out. Each call has one result right behind
@@ -469,12 +471,12 @@ def trimmed(turns: Sequence[Turn], most_characters: int) -> list[Turn]:
         room -= _size(turns[index])
         if room < 0:
             break
-        if _begins(turns[index]):
+        if _can_begin(turns[index]):
             start = index
     return [turns[first], *turns[start:]]
 
 
-def _begins(turn: Turn) -> bool:
+def _can_begin(turn: Turn) -> bool:
     """Whether a conversation can be taken up with this turn: it answers nothing that would be missing."""
     return turn.kind in {TurnKind.USER, TurnKind.ASSISTANT}
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from orchestrator.core.session_events import SessionEvent
     from orchestrator.engine.models.base import Model
-    from orchestrator.engine.profiles.base import Price
+    from orchestrator.engine.profiles.base import ReplyPrice
     from orchestrator.engine.session.budget import Budget
-    from orchestrator.engine.session.config import Setting
+    from orchestrator.engine.session.config import SessionParts
     from orchestrator.engine.session.loop import SessionEnd
 
 
@@ -52,7 +52,7 @@ class SubagentResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SubagentTask:
     """What a subagent is started for. `max_turns` of 0 is no limit."""
 
     task: str
@@ -72,7 +72,7 @@ class Lineage:
     depth: int
     model: Model
     budget: Budget
-    relay: Callable[[SessionEvent], None]
+    forward: Callable[[SessionEvent], None]
 
 
 class Child(Protocol):
@@ -133,11 +133,11 @@ class Subagents:
         make: makes a session for a wish; may raise `ToolError` where it cannot be met.
     """
 
-    def __init__(self, make: Callable[[Wish], Child]) -> None:
+    def __init__(self, make: Callable[[SubagentTask], Child]) -> None:
         self._make = make
         self.handles: dict[str, Handle] = {}
 
-    def spawn(self, wish: Wish) -> Handle:
+    def spawn(self, wish: SubagentTask) -> Handle:
         """Start a subagent; it works from now on.
 
         Raises:
@@ -211,7 +211,7 @@ _TEXT: Mapping[str, Any] = {"type": "string"}
 def _spawn_agent(agents: Subagents, other_models: bool) -> Tool:  # noqa: FBT001  one of two forms
     async def execute(arguments: Mapping[str, Any], _context: ToolContext) -> ToolOutcome:
         handle = agents.spawn(
-            Wish(
+            SubagentTask(
                 arguments["task"],
                 arguments.get("working_dir") or None,
                 arguments.get("model") or None,
@@ -255,7 +255,9 @@ def _close_agent(agents: Subagents) -> Tool:
     return Tool(define("close_agent", {"agent_id": _TEXT}, ("agent_id",)), execute)
 
 
-def child_setting(parent: Setting, wish: Wish, price: Price, reasoning_effort: str | None) -> Setting:
+def child_parts(
+    parent: SessionParts, wish: SubagentTask, price: ReplyPrice, reasoning_effort: str | None
+) -> SessionParts:
     """The same files, gate and contract, without the tools that publish something or end the session.
 
     In a folder of its own it has a ledger of its own; `take_over` brings it to the parent's.
@@ -279,14 +281,14 @@ def child_setting(parent: Setting, wish: Wish, price: Price, reasoning_effort: s
     )
 
 
-def take_over(parent: Setting, child: Setting, wish: Wish) -> None:
+def take_over(parent: SessionParts, child: SessionParts, wish: SubagentTask) -> None:
     """Note in the parent's ledger what the child's tools did in a folder."""
     if child.host.ledger is not parent.host.ledger:
         folder = parent.environment.relative(wish.working_dir or ".")
         parent.host.ledger.take_over(child.host.ledger, folder)
 
 
-def model_of_child(parent: Setting, name: str, budget: Budget) -> tuple[Model, Price]:
+def model_of_child(parent: SessionParts, name: str, budget: Budget) -> tuple[Model, ReplyPrice]:
     """The model that a subagent is to run on.
 
     Raises:

@@ -27,7 +27,14 @@ from orchestrator.core.messages import (
 from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.session.config import Host, SessionConfig
-from orchestrator.engine.session.history import Turn, TurnKind, history_of, message_bytes, sound, trimmed
+from orchestrator.engine.session.history import (
+    Turn,
+    TurnKind,
+    history_of,
+    mended_turns,
+    message_bytes,
+    trimmed,
+)
 from orchestrator.engine.session.session import Session
 from tests.unit.engine.session.stage import ScriptedModel, profile, says, session_in
 
@@ -98,8 +105,8 @@ async def test_wherever_a_session_is_cut_the_next_one_asks_with_the_same_message
         turns = history_of(events[:cut], AT)
         messages = [sent(turn.message) for turn in turns]
         assert messages[: len(whole)] == whole[: len(messages)], f"cut at {cut}"
-        mended = sound(turns, AT)
-        assert sound(mended, AT) == mended
+        mended = mended_turns(turns, AT)
+        assert mended_turns(mended, AT) == mended
         assert_valid([turn.message for turn in mended])
         lengths.append(len(messages))
     assert lengths[-1] >= len(whole)
@@ -168,7 +175,7 @@ def test_somebody_elses_record_makes_no_message_that_a_vendor_refuses() -> None:
         Message(Role.ASSISTANT, (result, Image(b"x", "image/png"))),
         Message(Role.TOOL, (call, result)),
     ]
-    turns = sound(history_of(map(MessageAdded, odd)), AT)
+    turns = mended_turns(history_of(map(MessageAdded, odd)), AT)
     assert [turn.message for turn in turns] == [Message.user("x")]
 
 
@@ -205,16 +212,16 @@ _TURNS = st.lists(
 
 @given(_TURNS)
 def test_every_list_of_turns_becomes_sound_and_a_sound_one_stays(turns: list[Turn]) -> None:
-    mended = sound(turns, AT)
+    mended = mended_turns(turns, AT)
     assert_valid([turn.message for turn in mended])
-    assert sound(mended, AT) == mended
+    assert mended_turns(mended, AT) == mended
     words = [turn for turn in turns if turn.message.role is Role.USER]
     assert [turn for turn in mended if turn.message.role is Role.USER] == words, "no words are lost"
 
 
 @given(_TURNS, st.integers(0, 1_000))
 def test_what_is_cut_out_of_the_middle_leaves_a_sound_conversation(turns: list[Turn], most: int) -> None:
-    before = sound([Turn(TurnKind.USER, Message.user("the task"), AT), *turns], AT)
+    before = mended_turns([Turn(TurnKind.USER, Message.user("the task"), AT), *turns], AT)
     after = trimmed(before, most)
     assert_valid([turn.message for turn in after])
     assert sum(message_bytes(turn.message) for turn in after) <= most
