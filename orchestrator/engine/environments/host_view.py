@@ -9,8 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.environments.files import enter, shown
-from orchestrator.engine.environments.sandbox.visible import is_above
+from orchestrator.engine.environments.files import enter, is_above, shown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence

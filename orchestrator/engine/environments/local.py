@@ -14,12 +14,19 @@ from typing import TYPE_CHECKING, Literal
 from orchestrator.core.checks import check_callable, check_flag, check_kind
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, FileUnreadableError, ToolError
-from orchestrator.engine.environments.base import DirEntry, ExecResult, GrepMatch, GrepOptions, Place, Sandbox
+from orchestrator.engine.environments.base import (
+    DirEntry,
+    ExecResult,
+    GrepMatch,
+    GrepOptions,
+    Sandbox,
+    WritableFolder,
+)
 from orchestrator.engine.environments.commands import Command, EnvPolicy, RunningCommand, child_variables
 from orchestrator.engine.environments.files import ConfinedTree, shown
 from orchestrator.engine.environments.host_view import HostView
 from orchestrator.engine.environments.sandbox.find import find_sandbox
-from orchestrator.engine.environments.search import find_ripgrep, glob_files, grep
+from orchestrator.engine.environments.search import find_ripgrep, glob_files, grep_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,7 +149,7 @@ class LocalEnvironment:
 
     async def grep(self, pattern: str, path: str, options: GrepOptions) -> list[GrepMatch]:
         """See `ExecutionEnvironment`."""
-        return await grep(self._tree, pattern, path, options, self._ripgrep)
+        return await grep_tree(self._tree, pattern, path, options, self._ripgrep)
 
     async def glob(self, pattern: str, path: str) -> list[str]:
         """See `ExecutionEnvironment`."""
@@ -173,7 +180,7 @@ class LocalEnvironment:
             self._given = _variables(sandbox, self._env_policy, inherited)
         variables = {**self._given, **(env or {})}
         if sandbox is not None and self._opened is None:
-            self._opened = sandbox.open(Place(self._tree.root, self._protected))
+            self._opened = sandbox.open(WritableFolder(self._tree.root, self._protected))
         result = await self._run(Command(command, folder, variables, timeout_ms), on_output, self._opened)
         if self._on_refused is not None:
             for host in result.refused_hosts:
@@ -201,11 +208,11 @@ class LocalEnvironment:
         self,
         command: Command,
         on_output: Callable[[str], None] | None = None,
-        walls: OpenSandbox | None = None,
+        sandbox: OpenSandbox | None = None,
     ) -> ExecResult:
         if self._closed:
             raise ToolError("the environment was closed, so nothing runs in it any more")
-        running = RunningCommand(command, self._clock, on_output, walls)
+        running = RunningCommand(command, self._clock, on_output, sandbox)
         self._running.add(running)
         try:
             return await running.run()

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import SandboxMissingError, ToolError
-from orchestrator.engine.environments.base import Place, SandboxOptions
-from orchestrator.engine.environments.sandbox.bubblewrap import BubblewrapSandbox, Walls
+from orchestrator.engine.environments.base import SandboxOptions, WritableFolder
+from orchestrator.engine.environments.sandbox.bubblewrap import BubblewrapSandbox, BubblewrapSetup
 from orchestrator.engine.environments.sandbox.container import find_container
 from orchestrator.engine.environments.sandbox.container_engine import OTHER
 from orchestrator.engine.environments.sandbox.seatbelt import SeatbeltSandbox
@@ -74,7 +74,7 @@ def find_sandbox(
         )
     complaint = ""
     for program in _programs(variables) if programs is None else programs:
-        sandbox = BubblewrapSandbox(Walls(program, calls), options, variables)
+        sandbox = BubblewrapSandbox(BubblewrapSetup(program, calls), options, variables)
         said = _try(sandbox)
         if not said:
             return sandbox
@@ -86,7 +86,7 @@ def _container(options: SandboxOptions, inherited: Mapping[str, str]) -> Sandbox
     sandbox = find_container(options.container, options, inherited)
     said = _try(sandbox)
     if 'exec: "sh"' in said or "executable file `sh`" in said:
-        said = f"the image {sandbox.image.name} has no sh, which starts commands; use one that has it"
+        said = f"the image {sandbox.plan.image.name} has no sh, which starts commands; use one that has it"
     if said:
         raise SandboxMissingError(f"no sandbox for commands: {' '.join(said.split())}, {OTHER}")
     return sandbox
@@ -115,7 +115,7 @@ def _try(sandbox: Sandbox) -> str:
 async def _run(sandbox: Sandbox, root: str) -> str:
     from orchestrator.engine.environments.commands import Command, RunningCommand
 
-    opened = sandbox.open(Place(root))
+    opened = sandbox.open(WritableFolder(root))
     try:
         ran = await RunningCommand(Command("true", root, {}, PROBE_MS), SystemClock(), None, opened).run()
     except ToolError as error:

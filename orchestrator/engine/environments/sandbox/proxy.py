@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from orchestrator.engine.environments.base import Connect
 
+PROXY_PORT = 61_080
+"""Above the ports that Linux gives out itself. In a network of its own it is always free."""
 WEB_PORTS = frozenset({80, 443})
 CONNECT_SECONDS = 20.0
 _MAX_PORT = 65_535
@@ -249,6 +251,14 @@ _NOT_HANDED_ON_BEGIN = (b"proxy-", b"x-forwarded-")
 """What is between a client and its proxy, asks for another protocol, or names another host to some servers."""
 _ALERT = bytes([21, 3, 3, 0, 2, 2, 112])
 """The fatal TLS alert `unrecognized_name` (RFC 8446 6.2), which a client shows."""
+
+
+def proxy_variables(port: int = PROXY_PORT) -> dict[str, str]:
+    """The variables that make programs use the proxy, in both spellings in use."""
+    address = f"http://127.0.0.1:{port}"
+    names = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), address)
+    names["NO_PROXY"] = "localhost,127.0.0.1,::1"
+    return {spelled: value for name, value in names.items() for spelled in (name, name.lower())}
 
 
 class Proxy:

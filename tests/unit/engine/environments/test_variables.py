@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.engine.environments.base import Limits, SandboxOptions
+from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions
 from orchestrator.engine.environments.commands import EnvPolicy, child_variables
 from orchestrator.engine.environments.local import conditions
 from orchestrator.engine.environments.sandbox.seatbelt import SeatbeltSandbox
@@ -49,11 +49,11 @@ def test_the_other_policies() -> None:
     assert child_variables(variables, EnvPolicy.CORE) == {"PATH": "/bin", "CARGO_HOME": "/c", "LC_ALL": "C"}
 
 
-INSIDE = SandboxOptions(("pypi.org",), (), Limits(processes=64))
+INSIDE = SandboxOptions(("pypi.org",), (), SandboxLimits(processes=64))
 HERE = {"PATH": "/bin", "LANG": "C", "EDITOR": "vi"}
 CONDITIONS: dict[str, tuple[SandboxOptions | None, dict[str, str]]] = {
     "as they are": (INSIDE, HERE),
-    "another limit": (replace(INSIDE, limits=Limits(processes=65)), HERE),
+    "another limit": (replace(INSIDE, limits=SandboxLimits(processes=65)), HERE),
     "another host": (replace(INSIDE, hosts=("pypi.org:8080",)), HERE),
     "another folder": (replace(INSIDE, readable=("/opt",)), HERE),
     "another variable": (INSIDE, {**HERE, "LANG": "de"}),
