@@ -38,27 +38,24 @@ if TYPE_CHECKING:
 class LocalEnvironment:
     """An `ExecutionEnvironment` of this machine: files through `ConfinedTree`, commands in a sandbox.
 
-    In the sandbox a command sees programs and the folder, changes the folder but no `.git` (unless that is
-    its own, see `own_repository`), and everything that it started ends with it. With `sandbox="off"` it runs as the user does: it sees
-    the machine, and what makes a session of its own (`setsid`) does not end with it.
+    In the sandbox a command sees programs and the folder, and changes the folder but no `.git` (unless that is its
+    own, see `own_repository`). Everything that it started ends with it. With `sandbox="off"` it runs as the user does:
+    it sees the machine, and what makes a session of its own (`setsid`) does not end with it.
 
     Example::
 
         environment = LocalEnvironment("project")
 
     Args:
-        root: the folder.
-        clock: measures how long commands take.
         env_policy: which of this program's variables commands are given. In a sandbox the default
             and `CORE` are `SANDBOXED`.
         inherited: this program's variables; None reads them when the first command runs.
         submodules: relative paths of other repositories inside; nothing is written there.
         use_ripgrep: False searches in Python even where there is an `rg`.
-        sandbox: `auto` looks for the machine's when the first command runs, and runs none without.
+        sandbox: `auto` looks for the machine's when the first command runs; without one no command runs.
         on_refused: is told `host:port` and the command for each connection that was not allowed.
-        own_repository: the `.git` of the folder was made for these commands alone, so they may change it.
-            Never say so of a repository in which git is run outside of the sandbox: a command can make git
-            run programs there.
+        own_repository: the `.git` of the folder was made for these commands alone, so they may change it. It must
+            not be used outside of the sandbox: a command can make git run programs there.
 
     Raises:
         ConfigurationError: an argument is of another kind; an unknown `sandbox` is never taken for `off`.
@@ -100,10 +97,10 @@ class LocalEnvironment:
         self._closed = False
 
     async def initialize(self) -> None:
-        """Nothing is left to do: the folder was opened when this was made."""
+        """Do nothing: the folder was opened when this was made."""
 
     async def cleanup(self) -> None:
-        """End running commands (SIGTERM, 2 s, SIGKILL) and let go of the folder."""
+        """End running commands (SIGTERM, 2 s, SIGKILL) and close the folder."""
         self._closed = True
         await asyncio.gather(*(command.stop() for command in self._running))
         if self._opened is not None:
@@ -188,10 +185,9 @@ class LocalEnvironment:
         return result
 
     def host_view(self) -> HostView | None:
-        """See `HasHostView`: a sandbox hides what is above the folder, and the settings of whoever runs this.
+        """See `HasHostView`: a sandbox hides what is above the folder, and the user's settings.
 
-        None without a sandbox, and where commands can change the repository: git runs there only in the
-        sandbox, for it is they who say what git does there.
+        None without a sandbox, and where commands can change the repository, for they decide what git does there.
         """
         if self._own_repository or not (self._looks_for_sandbox or self._sandbox):
             return None
@@ -249,27 +245,23 @@ class LocalEnvironment:
         return listed
 
 
-_OF_THE_SHELL = frozenset({"PWD", "OLDPWD", "SHLVL", "_"})
-"""Variables that the shell which runs a command sets itself."""
+_SHELL_VARIABLES = frozenset({"PWD", "OLDPWD", "SHLVL", "_"})
+"""Variables that the shell sets itself."""
 
 
 def conditions(sandbox: Sandbox | None, inherited: Mapping[str, str]) -> str:
     """Digest what decides how a command ends, beside the files of its folder: variables, hosts, paths, limits.
 
     Results of commands are comparable only under equal conditions.
-
-    Args:
-        sandbox: where commands run; None for without one.
-        inherited: this program's variables.
     """
     given = _variables(sandbox, EnvPolicy.FILTERED, inherited)
-    variables = sorted(one for one in given.items() if one[0] not in _OF_THE_SHELL)
+    variables = sorted(one for one in given.items() if one[0] not in _SHELL_VARIABLES)
     facts = (sandbox.name, sandbox.options) if sandbox else ()
     return hashlib.sha256(repr((variables, facts)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _variables(sandbox: Sandbox | None, asked: EnvPolicy, inherited: Mapping[str, str]) -> dict[str, str]:
-    """What commands are given: in a sandbox only harmless variables, and those that hold inside of it."""
+    """What commands are given: in a sandbox only harmless variables, and those of the sandbox."""
     if sandbox is None:
         return child_variables(inherited, asked)
     policy = EnvPolicy.SANDBOXED if asked in {EnvPolicy.FILTERED, EnvPolicy.CORE} else asked

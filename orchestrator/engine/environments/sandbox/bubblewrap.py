@@ -27,7 +27,7 @@ from orchestrator.core.errors import ToolError
 from orchestrator.engine.environments.commands import START_SECONDS, shell_program, until_readable
 from orchestrator.engine.environments.files import is_above
 from orchestrator.engine.environments.sandbox import visible
-from orchestrator.engine.environments.sandbox.limits import INTERVAL_SECONDS, Watch, make_group
+from orchestrator.engine.environments.sandbox.limits import Watch, WatchedLaunch, make_group
 from orchestrator.engine.environments.sandbox.proxy import PROXY_PORT, Proxy, host_rule, proxy_variables
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ _INT_BYTES = 4
 _MAX_MESSAGE_BYTES = 4_096
 _SHOWN_CHARS = 300
 _LAST_SECONDS = 5.0
-_KILLED = -int(signal.SIGKILL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +266,7 @@ def _abandon(process: subprocess.Popen[bytes], control: socket.socket | None) ->
         process.wait()
 
 
-class BubblewrapLaunch:
+class BubblewrapLaunch(WatchedLaunch):
     """A `Launch`: a request to `sandbox_init`, its answers, and the handle on the command's first process."""
 
     start_seconds = START_SECONDS
@@ -280,30 +279,15 @@ class BubblewrapLaunch:
         request: bytes,
         made: Sequence[str],
     ) -> None:
+        super().__init__(sandbox.proxy())
         self._opened, self._sandbox = opened, sandbox
         self._root, self._request, self._made = root, request, made
-        self._proxy = sandbox.proxy()
         self._channel: socket.socket | None = None
-        self._sent = self._killed = False
+        self._sent = False
         self._first = -1
         self._listener: socket.socket | None = None
         limits = sandbox.options.limits
         self._group = make_group(limits.memory()) if limits.grouped else None
-        self._watch: Watch | None = None
-        self._watching: asyncio.Task[None] | None = None
-        self._problem = ""
-        self._code = _KILLED
-        self._begun, self._gone = asyncio.Event(), asyncio.Event()
-
-    @property
-    def killed_for(self) -> str:
-        """See `Launch`."""
-        return self._watch.reason if self._watch else ""
-
-    @property
-    def refused_hosts(self) -> tuple[str, ...]:
-        """See `Launch`."""
-        return self._proxy.refused
 
     async def start(self, stdout: int, stderr: int) -> None:
         """See `Launch`."""
@@ -321,10 +305,10 @@ class BubblewrapLaunch:
         loop = asyncio.get_running_loop()
         loop.add_reader(self._channel.fileno(), self._receive)
         await self._begun.wait()
-        if self._listener is not None:
+        if self._listener is not None and self._watch is not None:
             await self._proxy.serve(self._listener)
             self._listener = None
-            self._watching = loop.create_task(self._watch_on())
+            self._watching = loop.create_task(self._watch.run(self.kill))
 
     def _receive(self) -> None:
         """Take one answer."""
@@ -349,11 +333,6 @@ class BubblewrapLaunch:
                 self._problem = f"its sandbox has ended: {self._opened.complaint()}"
         self._begun.set()
 
-    async def _watch_on(self) -> None:
-        await asyncio.sleep(INTERVAL_SECONDS)  # there is nothing to see before
-        assert self._watch is not None  # noqa: S101  for the type checker
-        await self._watch.run(self.kill)
-
     async def ended(self) -> int:
         """See `Launch`."""
         if self._sent:
@@ -361,11 +340,6 @@ class BubblewrapLaunch:
         if self._problem and not self._killed:
             raise ToolError(f"the command could not be started: {self._problem}")
         return self._code
-
-    def terminate(self) -> None:
-        """See `Launch`."""
-        if self._watch is None or not self._watch.terminate():
-            self.kill()
 
     def kill(self) -> None:
         """See `Launch`. Both by the handle and by the channel, for the handle comes later."""

@@ -28,7 +28,7 @@ from orchestrator.engine.environments.sandbox.container_engine import (
     start_container,
 )
 from orchestrator.engine.environments.sandbox.container_init import init_program
-from orchestrator.engine.environments.sandbox.limits import INTERVAL_SECONDS, NICENESS, Watch, limits_as_shell
+from orchestrator.engine.environments.sandbox.limits import NICENESS, Watch, WatchedLaunch, limits_as_shell
 from orchestrator.engine.environments.sandbox.proxy import PROXY_PORT, Proxy, host_rule, proxy_variables
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def _holds_anything(folder: str) -> bool:
     return True
 
 
-class ContainerLaunch:
+class ContainerLaunch(WatchedLaunch):
     """A `Launch`: the engine's program runs a shell in a container, which reads what to do from its standard input."""
 
     start_seconds = _QUEUE_SECONDS
@@ -218,27 +218,11 @@ class ContainerLaunch:
     def __init__(
         self, opened: OpenContainers, script: bytes, protections: Sequence[visible.Protection]
     ) -> None:
+        super().__init__(opened.sandbox.proxy())
         self._opened, self._script, self._protections = opened, script, protections
-        self._proxy = opened.sandbox.proxy()
         self._container: Container | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._following: asyncio.Task[None] | None = None
-        self._watch: Watch | None = None
-        self._watching: asyncio.Task[None] | None = None
-        self._killed = False
-        self._problem = ""
-        self._code = _KILLED
-        self._begun, self._gone = asyncio.Event(), asyncio.Event()
-
-    @property
-    def killed_for(self) -> str:
-        """See `Launch`."""
-        return self._watch.reason if self._watch else ""
-
-    @property
-    def refused_hosts(self) -> tuple[str, ...]:
-        """See `Launch`."""
-        return self._proxy.refused
 
     async def start(self, stdout: int, stderr: int) -> None:
         """See `Launch`."""
@@ -265,7 +249,7 @@ class ContainerLaunch:
         self._watch = Watch(
             os.dup(container.proc), self._opened.folder.root, limits, group=container.memory(limits)
         )
-        self._watching = loop.create_task(self._watch_on(self._watch))
+        self._watching = loop.create_task(self._watch.run(self.kill))
 
     async def _follow(self, process: asyncio.subprocess.Process, stderr: int) -> None:
         """Take what the command writes to its standard error, and its end."""
@@ -298,10 +282,6 @@ class ContainerLaunch:
         await closed
         return before
 
-    async def _watch_on(self, watch: Watch) -> None:
-        await asyncio.sleep(INTERVAL_SECONDS)  # there is nothing to see before
-        await watch.run(self.kill)
-
     async def ended(self) -> int:
         """See `Launch`."""
         if self._process is not None:
@@ -311,11 +291,6 @@ class ContainerLaunch:
         if self._problem:
             raise ToolError(f"the command could not be started: {self._problem}")
         return self._code
-
-    def terminate(self) -> None:
-        """See `Launch`."""
-        if self._watch is None or not self._watch.terminate():
-            self.kill()
 
     def kill(self) -> None:
         """See `Launch`. What a command left behind at its end is ended by the shell that waited for it."""

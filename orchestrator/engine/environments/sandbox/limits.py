@@ -11,6 +11,7 @@ import errno
 import itertools
 import os
 import signal
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from orchestrator.engine.environments.base import SandboxLimits
+    from orchestrator.engine.environments.sandbox.proxy import Proxy
 
 _PREFIX = "pullwright"
 _GROUPS = "/sys/fs/cgroup"
@@ -293,12 +295,10 @@ class Watch:
 
     async def run(self, kill: Callable[[], None]) -> None:
         """Look every `INTERVAL_SECONDS` until a limit is passed; then kill."""
-        while True:
+        while not self._reason:
+            await asyncio.sleep(INTERVAL_SECONDS)  # there is nothing to see before
             self._reason = self.passed()
-            if self._reason:
-                kill()
-                return
-            await asyncio.sleep(INTERVAL_SECONDS)
+        kill()
 
     def passed(self) -> str:
         """The limit that is passed now, or nothing."""
@@ -394,3 +394,35 @@ def _fields(folder: int, path: str) -> dict[str, int]:
         return {}
     pairs = (line.decode("ascii", "replace").split()[:2] for line in lines)
     return {pair[0].rstrip(":"): int(pair[1]) for pair in pairs if len(pair) > 1 and pair[1].isdigit()}
+
+
+class WatchedLaunch(ABC):
+    """What each `Launch` has that is watched from outside: a proxy, a watch, and how the command ended."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+        self._watch: Watch | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._killed = False
+        self._problem = ""
+        self._code = -int(signal.SIGKILL)
+        self._begun, self._gone = asyncio.Event(), asyncio.Event()
+
+    @property
+    def killed_for(self) -> str:
+        """See `Launch`."""
+        return self._watch.reason if self._watch else ""
+
+    @property
+    def refused_hosts(self) -> tuple[str, ...]:
+        """See `Launch`."""
+        return self._proxy.refused
+
+    @abstractmethod
+    def kill(self) -> None:
+        """See `Launch`."""
+
+    def terminate(self) -> None:
+        """See `Launch`."""
+        if self._watch is None or not self._watch.terminate():
+            self.kill()

@@ -26,7 +26,7 @@ from orchestrator.engine.environments.sandbox.container import ContainerSandbox,
 from orchestrator.engine.environments.sandbox.container_engine import ContainerEngine, ContainerImage
 from orchestrator.engine.environments.sandbox.container_init import HANDED_OVER, init_program
 from orchestrator.engine.environments.sandbox.find import find_sandbox
-from orchestrator.engine.environments.sandbox.seccomp import Verdict, engine_profile, verdicts
+from orchestrator.engine.environments.sandbox.seccomp import CallVerdict, engine_profile, verdicts
 from orchestrator.engine.environments.sandbox.visible import protections
 from tests.doubles import engines
 from tests.unit.engine.environments.sandbox.test_sandbox import ATTACKS, Field, field
@@ -172,11 +172,11 @@ class TestVariables:
                     action.setdefault(name, []).append((rule["action"], rule.get("args")))
             assert profile["defaultAction"] == "SCMP_ACT_ERRNO"
             for name, (_, verdict) in verdicts(machine).items():
-                if verdict is Verdict.MISSING:
+                if verdict is CallVerdict.MISSING:
                     assert name not in action
-                elif verdict is Verdict.REFUSED:
+                elif verdict is CallVerdict.REFUSED:
                     assert action[name] == [("SCMP_ACT_ERRNO", None)]
-                elif verdict is Verdict.ALLOWED:
+                elif verdict is CallVerdict.ALLOWED:
                     assert action[name] == [("SCMP_ACT_ALLOW", None)]
                 else:
                     assert name == "ioctl" or all(args for _, args in action[name])
