@@ -155,7 +155,7 @@ _OF_A_KIT = ("bin", "conf", "include", "lib", "lib64", "libexec", "share")
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _Toolchain:
     """What a variable of a toolchain names. The variables are those of section 4.2 of the coding agent loop specification.
 
     Attributes:
@@ -171,20 +171,22 @@ class _Kind:
     several: bool = False
 
 
-_KINDS: dict[str, _Kind] = {
-    "ANDROID_HOME": _Kind(("build-tools", "cmdline-tools", "licenses", "ndk", "platform-tools", "platforms")),
-    "CARGO_HOME": _Kind(("bin",), ".cargo", written=True),
-    "DOTNET_ROOT": _Kind(("dotnet", "host", "packs", "sdk", "shared", "templates")),
-    "GEM_HOME": _Kind(("bin", "extensions", "gems", "specifications"), written=True),
-    "GOMODCACHE": _Kind((), "go/pkg/mod", written=True),
-    "GOPATH": _Kind(("bin",), "go", written=True, several=True),
-    "GOROOT": _Kind(("bin", "VERSION", "go.env", "lib", "misc", "pkg", "src")),
-    "JAVA_HOME": _Kind((*_OF_A_KIT, "jmods", "jre", "release")),
-    "NVM_DIR": _Kind(("alias", "nvm-exec", "nvm.sh", "versions"), ".nvm"),
-    "PYENV_ROOT": _Kind(("bin", "libexec", "pyenv.d", "shims", "version", "versions"), ".pyenv"),
-    "RBENV_ROOT": _Kind(("bin", "libexec", "rbenv.d", "shims", "version", "versions"), ".rbenv"),
-    "RUSTUP_HOME": _Kind(("settings.toml", "toolchains", "update-hashes"), ".rustup"),
-    "VIRTUAL_ENV": _Kind((*_OF_A_KIT, "pyvenv.cfg")),
+_TOOLCHAINS: dict[str, _Toolchain] = {
+    "ANDROID_HOME": _Toolchain(
+        ("build-tools", "cmdline-tools", "licenses", "ndk", "platform-tools", "platforms")
+    ),
+    "CARGO_HOME": _Toolchain(("bin",), ".cargo", written=True),
+    "DOTNET_ROOT": _Toolchain(("dotnet", "host", "packs", "sdk", "shared", "templates")),
+    "GEM_HOME": _Toolchain(("bin", "extensions", "gems", "specifications"), written=True),
+    "GOMODCACHE": _Toolchain((), "go/pkg/mod", written=True),
+    "GOPATH": _Toolchain(("bin",), "go", written=True, several=True),
+    "GOROOT": _Toolchain(("bin", *_OF_GO)),
+    "JAVA_HOME": _Toolchain((*_OF_A_KIT, "jmods", "jre", "release")),
+    "NVM_DIR": _Toolchain(("alias", "nvm-exec", "nvm.sh", "versions"), ".nvm"),
+    "PYENV_ROOT": _Toolchain(_OF_PYENV, ".pyenv"),
+    "RBENV_ROOT": _Toolchain(("bin", "libexec", "rbenv.d", "shims", "version", "versions"), ".rbenv"),
+    "RUSTUP_HOME": _Toolchain(_OF_RUSTUP, ".rustup"),
+    "VIRTUAL_ENV": _Toolchain((*_OF_A_KIT, "pyvenv.cfg")),
 }
 
 _KEPT_CLEAR = (*SYSTEM, "/dev", "/etc", "/proc", "/run", "/sys", "/tmp", "/var")  # noqa: S108  not covered
@@ -217,7 +219,7 @@ def toolchains(inherited: Mapping[str, str], granted: Sequence[str] = ()) -> Too
     variables: dict[str, str] = {}
     readable: list[str] = []
     private: list[str] = []
-    for name, kind in _KINDS.items():
+    for name, kind in _TOOLCHAINS.items():
         folders = _folders(name, kind, inherited, granted)
         if not folders:
             continue
@@ -233,12 +235,12 @@ def private_folders(variables: Mapping[str, str], home: str) -> dict[str, str]:
     """Those of the variables whose folders tools write to, with folders below `home` as values."""
     return {
         name: f"{home}/{kind.default or name.lower()}"
-        for name, kind in _KINDS.items()
+        for name, kind in _TOOLCHAINS.items()
         if kind.written and variables.get(name)
     }
 
 
-def _folders(name: str, kind: _Kind, inherited: Mapping[str, str], granted: Sequence[str]) -> list[str]:
+def _folders(name: str, kind: _Toolchain, inherited: Mapping[str, str], granted: Sequence[str]) -> list[str]:
     value = inherited.get(name, "")
     if value:
         parts = value.split(":") if kind.several else [value]
