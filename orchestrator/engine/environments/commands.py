@@ -56,7 +56,7 @@ _HARMLESS = frozenset(
     | VERSIONS
 )
 
-# Ours and git's steer programs; the others lead to an agent that signs in for whoever asks.
+# Ours and git's steer programs; the others lead to an agent that signs in for any program.
 _WITHHELD = re.compile(
     r"(?:PULLWRIGHT|GIT)_.*|SSH_AUTH_SOCK|SSH_AGENT_PID|GPG_AGENT_INFO|KRB5CCNAME", re.IGNORECASE
 )
@@ -315,7 +315,7 @@ class ProgramLaunch:
             loop.create_task(waiting).add_done_callback(lambda _: self._take_end())
 
     def _take_end(self) -> None:
-        """End its group, and take its exit code: until then its number is nobody else's."""
+        """End its group, and take its exit code. Until then its number is not given out again."""
         assert self._process is not None  # noqa: S101  for the type checker
         self._signal(signal.SIGKILL)
         self._process.wait()

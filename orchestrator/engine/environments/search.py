@@ -40,7 +40,7 @@ MAX_JSON_LINE_BYTES = 4 * MAX_FILE_BYTES
 """What is kept of a line of ripgrep's output. A match whose text does not fit is passed over."""
 
 _PLACES = b',"absolute_offset":'
-"""Behind it a match lists each place in its line that matches, maybe millions. No text holds it: quotes are escaped."""
+"""After it ripgrep lists each place in the line that matches, maybe millions. No text has it: quotes are escaped."""
 
 _CHUNK_BYTES = 65_536
 _NO_MATCH = 1
@@ -240,7 +240,7 @@ async def _grep_with_ripgrep(program: str, search: _Search) -> list[GrepMatch]:
 
 
 def _ripgrep_arguments(search: _Search) -> list[str]:
-    """What ripgrep is told, to run in the root."""
+    """Ripgrep's arguments. It runs in the root."""
     options, wanted = search.options, search.options.glob_filter
     names = [] if search.wanted is None else [one[-1] for one in search.wanted.alternatives]
     is_sure = wanted is not None and not search.is_file and not wanted.startswith("!") and "/" not in wanted

@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 
 
 class Wrapper:
-    """Hands everything on to `inner`. Derive from it and override what is to be different.
+    """Hands everything on to `inner`. A subclass overrides what it changes.
 
     Raises:
         ConfigurationError: `inner` is no environment.
@@ -251,8 +251,7 @@ def _count(found: Sequence[object]) -> str:
 class ScopedEnvironment(Wrapper):
     """A subfolder, such as a subagent's working folder: paths are seen from it, and none leaves it.
 
-    Commands begin in it, and may leave it. `inner` belongs to somebody else: it is neither initialised nor cleaned up
-    from here.
+    Commands begin in it, and may leave it. `inner` is neither initialised nor cleaned up from here.
 
     Args:
         inner: the environment, initialised.

@@ -1,4 +1,4 @@
-"""The sandbox of Linux: bubblewrap, told name by name what a command sees (https://github.com/containers/bubblewrap).
+"""The sandbox of Linux: bubblewrap with a list of all that a command sees (https://github.com/containers/bubblewrap).
 
 Bubblewrap is started once for a folder. Inside it `sandbox_init` starts each command in namespaces of its own. This
 program keeps a handle on each command's first process: when that process ends, the kernel ends everything else in its
@@ -256,7 +256,7 @@ class OpenBubblewrap:
 
 
 def _abandon(process: subprocess.Popen[bytes], control: socket.socket | None) -> None:
-    """End a sandbox that nobody closed, as of an environment that nobody cleaned up."""
+    """End a sandbox that was never closed, as that of an environment without clean-up."""
     if control is not None:
         control.close()  # with which `sandbox_init` ends, and bubblewrap with that
     try:

@@ -147,7 +147,7 @@ class OpenContainers:
     def launch(self, command: Command) -> ContainerLaunch:
         """See `OpenSandbox`."""
         for path in [path for path in self._made if _holds_anything(path)]:
-            del self._made[path]  # somebody made a repository of it
+            del self._made[path]  # it has become a repository
         script = _script(command, self.sandbox.options.limits, self.sandbox.plan.image)
         protections = [self._made.get(one.path, one) for one in visible.protections(self.folder)]
         return ContainerLaunch(self, script, protections)

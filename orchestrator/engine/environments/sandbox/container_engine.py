@@ -39,7 +39,7 @@ ENGINES = ("docker", "podman")
 LABEL = "pullwright"
 """Every container has it."""
 OTHER = "or leave out --sandbox for the system's own"
-"""Ends a message about a container that cannot be had."""
+"""Ends a message about a container that cannot be started."""
 ASK_SECONDS = 30.0
 HANDOVER = "/pullwright"
 """A folder in the container with a socket and files that are only for it."""
@@ -292,7 +292,7 @@ class Container:
         self._abandoned = weakref.finalize(self, _abandon, run, handed)
 
     def memory(self, limits: SandboxLimits) -> ContainerGroup | None:
-        """The engine's control group of it, where that holds the limit."""
+        """The engine's control group of it, where that has the limit."""
         with suppress(OSError, StopIteration, ValueError):
             lines = Path(f"/proc/self/fdinfo/{self._handle}").read_text("ascii").splitlines()
             number = int(next(line for line in lines if line.startswith("Pid:")).split()[1])
@@ -346,7 +346,7 @@ def _wait_for(run: subprocess.Popen[bytes]) -> None:
 
 
 def _abandon(run: subprocess.Popen[bytes], handed: Sequence[int]) -> None:
-    """End a container that nobody closed, as of an environment that nobody cleaned up."""
+    """End a container that was never closed, as that of an environment without clean-up."""
     with suppress(OSError):
         signal.pidfd_send_signal(handed[0], signal.SIGKILL)
     _close(run, handed)

@@ -161,7 +161,7 @@ def _parents(own: Path, root: Path) -> list[tuple[Path, _Version]]:
         elif not controllers and (root / "cgroup.controllers").exists():
             for above in (inner, *inner.parents):
                 found.append((root / above, _V2))
-                if _is_limited(root / above):  # what a person set for this program holds for its commands too
+                if _is_limited(root / above):  # a limit of this program is one of its commands too
                     break
     return found
 
@@ -228,7 +228,7 @@ def _free_bytes(root: str) -> int:
     with suppress(OSError):
         found = os.statvfs(root)
         return found.f_bavail * found.f_frsize
-    return 1 << 62  # nobody knows: no reason to stop
+    return 1 << 62  # unknown: no reason to stop
 
 
 def _shared_bytes() -> int:

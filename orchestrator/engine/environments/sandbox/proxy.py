@@ -2,7 +2,7 @@
 
 An address serves many names, so the name that was allowed is checked on the way too: in a TLS connection the client's
 first message must ask for it, and a plain request is built anew for it, one in each connection. What is said inside
-of TLS nobody here can read.
+of TLS cannot be read here.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def be_first(common: dict[str, Any], orders: socket.socket) -> NoReturn:
         close_all_but(0, 1, 2, orders.fileno())
         try:
             handed = build_namespaces(common)
-        except Exception as error:  # noqa: BLE001  it is told when somebody asks
+        except Exception as error:  # noqa: BLE001  it is sent with the first request
             problem = reason(error)
         request, out, err, group, number = receive_request(orders)
         orders.close()
@@ -205,7 +205,7 @@ def spawn(asked: dict[str, Any], outputs: tuple[int, int], channel: socket.socke
     return os.posix_spawn(path, words, asked["variables"], setpgroup=0, setsigdef=IGNORED)
 
 
-def write_file(path: bytes, content: bytes) -> None:
+def create_file(path: bytes, content: bytes) -> None:
     """Write a file, and make it where it is not there."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o444)
     os.write(descriptor, content)
@@ -213,7 +213,7 @@ def write_file(path: bytes, content: bytes) -> None:
 
 
 def open_as(path: bytes, number: int) -> None:
-    """Hold on to a folder or a file, to mount it or on it. A link is held itself: nothing can be mounted on it."""
+    """Open a folder or a file under this number, to mount it or on it. A link is not followed."""
     os.dup2(os.open(path, os.O_PATH | os.O_NOFOLLOW), number, inheritable=False)
 
 
@@ -226,7 +226,7 @@ STEPS: dict[str, Callable[..., object]] = {
     "mount": mount,
     "open": open_as,
     "folder": lambda path: os.makedirs(path, exist_ok=True),  # noqa: PTH103  bytes
-    "file": write_file,
+    "file": create_file,
     "remove": os.unlink,
 }
 
@@ -243,7 +243,7 @@ def listener(port: int) -> int:
 
 
 def drop_powers(program: bytes) -> None:
-    """Give up every capability for ever, be traced by nobody, and let the kernel filter calls."""
+    """Give up every capability for ever, refuse to be traced, and let the kernel filter calls."""
     prctl(SET_DUMPABLE, 0)
     for capability in CAPABILITIES:
         prctl(DROP_BOUND, capability)

@@ -282,8 +282,8 @@ _FIRST_NUMBER = 100
 # mount(2) and the kernel's include/uapi/linux/mount.h
 _READ_ONLY, _PLAIN, _NO_PROGRAMS, _BIND, _RECURSIVE, _PRIVATE = 1, 2 | 4, 8, 4096, 16384, 1 << 18
 _CHANGE = 32 | _BIND
-_TELLING = frozenset({"kallsyms", "kcore", "key-users", "keys", "kmsg", "sched_debug", "timer_list"})
-"""Files of `/proc` that speak of the machine and are readable by everybody or by root."""
+_DESCRIBING = frozenset({"kallsyms", "kcore", "key-users", "keys", "kmsg", "sched_debug", "timer_list"})
+"""Files of `/proc` that describe the machine and are readable by everybody or by root."""
 
 
 def system_mounts(inherited: Mapping[str, str]) -> list[str]:
@@ -325,7 +325,7 @@ def covered_in_proc() -> list[str]:
         if entry.name.isdigit():  # a process, maybe gone by now
             continue
         mode = entry.lstat().st_mode
-        if stat.S_ISREG(mode) and (entry.name in _TELLING or (root and stat.S_IMODE(mode) != _PLAIN_MODE)):
+        if stat.S_ISREG(mode) and (entry.name in _DESCRIBING or (root and stat.S_IMODE(mode) != _PLAIN_MODE)):
             found.append(str(entry))
     return found
 
@@ -391,7 +391,7 @@ def program_mounts(readable: Sequence[str]) -> list[tuple[str, list[str]]]:
 
 
 def account_files() -> dict[str, bytes]:
-    """Files of `/etc` that say who is there: this user without a name of the host, and nobody."""
+    """Files of `/etc` with accounts and names: this user and `nobody`, without the host's own names."""
     user, group = os.getuid(), os.getgid()
     name = "root" if user == 0 else "sandbox"
     people = [f"{name}:x:{user}:{group}::{HOME}:/bin/bash", "nobody:x:65534:65534::/nonexistent:/bin/false"]
@@ -424,17 +424,17 @@ class Protection:
     def steps(self, root: str) -> list[Step]:
         """What `sandbox_init` does. Nothing is mounted on what is a link by then."""
         place, target = os.fsencode(self.path), _handle(_FIRST_NUMBER)
-        hold: Step = ("open", place, _FIRST_NUMBER)
+        opened: Step = ("open", place, _FIRST_NUMBER)
         fixed: Step = ("mount", None, place, None, _CHANGE | _READ_ONLY | _PLAIN | _no_programs(root), None)
         if self.content is None:
-            return [hold, ("mount", target, target, None, _BIND, None), fixed]
+            return [opened, ("mount", target, target, None, _BIND, None), fixed]
         if self.is_folder:
             made: list[Step] = [("folder", place)] if self.is_missing else []
-            return [*made, hold, ("mount", b"tmpfs", target, b"tmpfs", _PLAIN | _READ_ONLY, b"mode=555")]
+            return [*made, opened, ("mount", b"tmpfs", target, b"tmpfs", _PLAIN | _READ_ONLY, b"mode=555")]
         copy = b"/dev/shm/copy"
         return [
             ("file", copy, self.content),
-            hold,
+            opened,
             ("mount", copy, target, None, _BIND, None),
             fixed,
             ("remove", copy),
