@@ -181,10 +181,10 @@ def sandbox_options(settings: Settings) -> SandboxOptions:
 
 def told_of_refusals(emit: Emit) -> Callable[[str, str], None]:
     """Reports connections that were refused."""
-    from orchestrator.engine.environments.sandbox.proxy import refusal
+    from orchestrator.engine.environments.sandbox.proxy import explain_refused
 
     def on_refused(place: str, command: str) -> None:
-        emit(Guarded(Defence.NETWORK, refusal(place), (command,)))
+        emit(Guarded(Defence.NETWORK, explain_refused(place), (command,)))
 
     return on_refused
 

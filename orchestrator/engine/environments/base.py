@@ -73,7 +73,7 @@ class ExecutionEnvironment(Protocol):
         """Make ready. Called once, before anything else."""
 
     async def cleanup(self) -> None:
-        """Let go of everything, running commands included."""
+        """End running commands and close everything."""
 
     def working_directory(self) -> str:
         """The folder, as commands that run in it see it."""
@@ -85,7 +85,7 @@ class ExecutionEnvironment(Protocol):
         """The operating system's own words for its version."""
 
     def relative(self, path: str) -> str:
-        """The path's normal form, under which it is remembered; no file needs to be there.
+        """The path's normal form. No file needs to be there.
 
         Raises:
             PathRefusedError: see the class.
@@ -100,11 +100,9 @@ class ExecutionEnvironment(Protocol):
         """
 
     async def write_file(self, path: str, content: bytes, *, mode_of: str | None = None) -> None:
-        """Create or replace a file, and the folders above it. The file's mode is kept.
+        """Create or replace a file, and the folders above it. An existing file's mode is kept.
 
         Args:
-            path: the file.
-            content: all of it.
             mode_of: a file whose mode it takes instead, as when that file moves here.
 
         Raises:
@@ -153,16 +151,14 @@ class ExecutionEnvironment(Protocol):
         """Run a shell command in a process group of its own; on time-out SIGTERM, 2 s, SIGKILL."""
 
 
-GIB = 1 << 30
-NICENESS = 10
-"""Of commands: what watches from outside must get its turn among thousands."""
+_GIB = 1 << 30
 
 Connect: TypeAlias = "Callable[[str, int], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]"
 """Opens a connection to a named host and port. It resolves the name and refuses what is not public (OSError)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SandboxLimits:
     """What one command may use. Its time is the command's own time-out.
 
     There is no limit of CPU time beside that: everything inside ends with the command.
@@ -181,10 +177,10 @@ class Limits:
 
     memory_bytes: int | None = None
     processes: int = 1_024
-    file_bytes: int = 4 * GIB
+    file_bytes: int = 4 * _GIB
     open_files: int = 2_048
-    scratch_bytes: int = GIB
-    disk_floor_bytes: int = GIB // 2
+    scratch_bytes: int = _GIB
+    disk_floor_bytes: int = _GIB // 2
     grouped: bool = True
 
     def memory(self) -> int:
@@ -192,7 +188,7 @@ class Limits:
         if self.memory_bytes is not None:
             return self.memory_bytes
         physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return min(8 * GIB, physical * 3 // 4)
+        return min(8 * _GIB, physical * 3 // 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,25 +198,24 @@ class SandboxOptions:
     Attributes:
         hosts: `pypi.org`, `*.pypi.org`, `name:port`; ports are 80 and 443 where none is given.
         readable: more absolute paths that commands may read.
-        limits: see there.
         connect: opens connections to allowed hosts; None refuses all but public addresses.
         container: `docker:IMAGE` or `podman:IMAGE`, in which commands run; empty for the system's own sandbox.
     """
 
     hosts: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
-    limits: Limits = Limits()
+    limits: SandboxLimits = SandboxLimits()
     connect: Connect | None = None
     container: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WritableFolder:
     """The folder that commands may change.
 
     Attributes:
         root: its real path.
-        protected: relative paths in it that stay as they are, such as `.git`.
+        protected: relative paths in it that commands cannot change.
     """
 
     root: str
@@ -228,7 +223,7 @@ class Place:
 
 
 class Launch(Protocol):
-    """One command, from its start to its end. Used once."""
+    """One run of one command, from its start to its end."""
 
     @property
     def start_seconds(self) -> float:
@@ -243,78 +238,64 @@ class Launch(Protocol):
         """Each connection that was not allowed, once: see `ExecResult.refused_hosts`."""
 
     async def start(self, stdout: int, stderr: int) -> None:
-        """Start it, and watch it from then on. The descriptors stay the caller's.
+        """Start it, and watch it from then on. The caller closes the descriptors.
 
         Raises:
             ToolError, OSError, ValueError: it cannot be started.
         """
 
     async def ended(self) -> int:
-        """Wait for its end; the exit code, negative where a signal ended it. Several may wait.
+        """Wait for its end. The exit code is negative if a signal ended it. Several may wait.
 
         Raises:
-            ToolError: it could not be started, as turned out since.
+            ToolError: it was not started after all.
         """
 
     def terminate(self) -> None:
-        """Ask it to end, with SIGTERM; where nobody can be asked, it is killed."""
+        """Send SIGTERM. Where nothing can receive it, kill."""
 
     def kill(self) -> None:
-        """End it and what it started, at once. Doing it again, or after its end, is no error."""
+        """Kill it and what it started. May be called again, and after its end."""
 
     async def close(self) -> None:
-        """Kill, wait until nothing is left that can be waited for, and let go of everything."""
+        """Kill it, wait until nothing of it is left, and close everything."""
 
 
 class OpenSandbox(Protocol):
-    """Walls around the commands of one place."""
+    """A sandbox for the commands of one folder."""
 
     def launch(self, command: Command) -> Launch:
         """Make ready to run a command.
 
         Raises:
-            ToolError: it cannot be run in this place.
+            ToolError: it cannot be run in this folder.
             ValueError: a text of it has a NUL character or is not valid Unicode.
         """
 
     async def close(self) -> None:
-        """End everything inside and let go of it. Closing twice is no error."""
+        """End everything inside. May be called again."""
 
 
 class Sandbox(Protocol):
-    """Walls around commands."""
+    """Confines commands: what they see, change, use and reach."""
 
     @property
     def name(self) -> str:
-        """The program that makes the walls."""
+        """What confines them, such as `bubblewrap`."""
 
     @property
     def options(self) -> SandboxOptions:
         """What the person who runs this grants."""
 
     def variables(self) -> Mapping[str, str]:
-        """Variables that are as they are inside whatever the outside says, such as `HOME`."""
+        """Variables that have other values inside, such as `HOME`."""
 
     def tools(self) -> Mapping[str, str]:
-        """The variables of languages' tools (`toolchains`), whose folders are there inside."""
+        """The variables of toolchains whose folders are seen inside, such as `JAVA_HOME`."""
 
-    def open(self, place: Place) -> OpenSandbox:
-        """Make ready for commands in a place. Nothing is started yet.
+    def open(self, folder: WritableFolder) -> OpenSandbox:
+        """Make ready for commands in a folder. Nothing is started yet.
 
         Raises:
-            ToolError: no command may run in this place.
+            ToolError: no command may run in this folder.
         """
-
-
-def limits_as_shell(limits: Limits) -> str:
-    """Shell text that sets limits of one process, where they are not lower already.
-
-    Units of `ulimit`: POSIX for `-f`, and what all shells agree on.
-    """
-    values = {
-        "-c": 0,
-        "-d": limits.memory() // 1_024,
-        "-f": limits.file_bytes // 512,
-        "-n": limits.open_files,
-    }
-    return "; ".join(f"ulimit {option} {value} 2>/dev/null || :" for option, value in values.items())

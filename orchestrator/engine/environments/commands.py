@@ -31,7 +31,7 @@ class EnvPolicy(StrEnum):
     FILTERED = "filtered"
     """Everything that does not look like a secret."""
     SANDBOXED = "sandboxed"
-    """Only what is on the list of harmless ones. A sandbox adds the folders of tools that it has (`toolchains`)."""
+    """Only harmless ones. A sandbox adds the folders of toolchains that it has."""
     CORE = "core"
     """Only what programs need to run: `PATH`, `HOME` and the like."""
     NONE = "none"
@@ -56,8 +56,8 @@ _HARMLESS = frozenset(
     | VERSIONS
 )
 
-# Ours and git's steer programs; the others lead to an agent that signs in for whoever asks.
-_KEPT = re.compile(
+# Ours and git's steer programs; the others lead to an agent that signs in for any program.
+_WITHHELD = re.compile(
     r"(?:PULLWRIGHT|GIT)_.*|SSH_AUTH_SOCK|SSH_AGENT_PID|GPG_AGENT_INFO|KRB5CCNAME", re.IGNORECASE
 )
 
@@ -65,9 +65,8 @@ _KEPT = re.compile(
 def child_variables(inherited: Mapping[str, str], policy: EnvPolicy) -> dict[str, str]:
     """What a command gets of the variables of this program.
 
-    The filter takes out secrets (`orchestrator.core.secret_names`), everything of ours and of git's, and
-    the socket of an agent that holds keys. It keeps secrets out of sight; it is no wall against a hostile
-    command.
+    The filter takes out secrets (`orchestrator.core.secret_names`), everything of ours and of git's, and the socket of
+    an agent that holds keys. It does not stop a hostile command from finding them elsewhere.
     """
     match policy:
         case EnvPolicy.ALL:
@@ -86,7 +85,7 @@ def child_variables(inherited: Mapping[str, str], policy: EnvPolicy) -> dict[str
             return {
                 name: value
                 for name, value in inherited.items()
-                if _is_core(name) or not (_KEPT.fullmatch(name) or is_secret(name, value))
+                if _is_core(name) or not (_WITHHELD.fullmatch(name) or is_secret(name, value))
             }
 
 
@@ -133,46 +132,22 @@ class KeptText:
         return "".join(self._head) + marker + tail[surplus:]
 
 
-class Decoded:
-    """Takes one pipe's bytes, decodes them, and hands the text on."""
-
-    def __init__(self, takers: tuple[Callable[[str], None], ...]) -> None:
-        self._takers = takers
-        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-
-    def take(self, data: bytes) -> None:
-        """Append a piece."""
-        self._hand_on(self._decode(data))
-
-    def finish(self) -> None:
-        """Hand on what an incomplete character left, as U+FFFD."""
-        self._hand_on(self._decode(b"", final=True))
-
-    def _hand_on(self, text: str) -> None:
-        if text:
-            for take in self._takers:
-                take(text)
-
-
 _PIECE_BYTES = 1 << 16
 _PIECES = 16
 """As many as a pipe can hold, unless root makes it larger: pipe(7)."""
 
 
-class PipeReader:
-    """Hands on a new pipe's bytes as they come.
-
-    Args:
-        take: gets each piece.
-        finish: called once, at the end.
+class _Pipe:
+    """A new pipe: decodes its bytes as they come, and hands the text on. Either side can close it.
 
     Attributes:
         writing: the descriptor to write to, which the caller closes.
-        ended: set when the pipe is closed, by whoever.
+        ended: set when the pipe is closed.
     """
 
-    def __init__(self, take: Callable[[bytes], None], finish: Callable[[], None]) -> None:
-        self._take, self._finish = take, finish
+    def __init__(self, *takers: Callable[[str], None]) -> None:
+        self._takers = takers
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self._reading, self.writing = os.pipe()
@@ -180,7 +155,7 @@ class PipeReader:
         self._loop.add_reader(self._reading, self.read)
 
     def read(self) -> bool:
-        """Take a piece of what is there now. False: nothing is, or no more will be."""
+        """Take a piece of what is there now. False where nothing is, or no more will be."""
         if self.ended.done():
             return False
         try:
@@ -188,56 +163,43 @@ class PipeReader:
         except BlockingIOError:
             return False
         if piece:
-            self._take(piece)
+            self._hand_on(self._decode(piece))
         else:
             self.close()
         return bool(piece)
 
     def drain(self) -> bool:
-        """Take what was written before now; whether that was all there will ever be."""
+        """Take what was written before now. True where no more can come."""
         for _ in range(_PIECES):
             if not self.read():
                 break
         return self.ended.done()
 
     def close(self) -> None:
-        """Let go of the reading end. Doing it again is no error."""
+        """Close the reading end; an incomplete character becomes U+FFFD. May be called again."""
         if not self.ended.done():
             self._loop.remove_reader(self._reading)
             os.close(self._reading)
-            self._finish()
+            self._hand_on(self._decode(b"", final=True))
             self.ended.set_result(None)
 
-
-def open_pipes(
-    out: tuple[Callable[[bytes], None], Callable[[], None]],
-    err: tuple[Callable[[bytes], None], Callable[[], None]],
-) -> tuple[PipeReader, PipeReader]:
-    """Two pipes, or none; see `PipeReader` for the arguments of each.
-
-    Raises:
-        OSError: too many files are open.
-    """
-    first = PipeReader(*out)
-    try:
-        return first, PipeReader(*err)
-    except OSError:
-        first.close()
-        os.close(first.writing)
-        raise
+    def _hand_on(self, text: str) -> None:
+        if text:
+            for take in self._takers:
+                take(text)
 
 
-async def readable(descriptor: int) -> None:
-    """Wait until a descriptor can be read. That of a process (`os.pidfd_open`) can be read when the process has ended."""
+async def until_readable(descriptor: int) -> None:
+    """Wait until a descriptor can be read. One of a process (`os.pidfd_open`) can be read when the process has ended."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
 
-    def come() -> None:
+    def set_ready() -> None:
         loop.remove_reader(descriptor)
         if not ready.done():  # cancelled meanwhile
             ready.set_result(None)
 
-    loop.add_reader(descriptor, come)
+    loop.add_reader(descriptor, set_ready)
     try:
         await ready
     finally:
@@ -251,10 +213,6 @@ async def start_program(*argv: str, **options: Any) -> asyncio.subprocess.Proces
     (https://github.com/python/cpython/issues/103847). Here the start is waited for, the program
     is killed with its group, and then the cancellation goes on.
 
-    Args:
-        argv: the program and its arguments.
-        options: those of `create_subprocess_exec`.
-
     Raises:
         OSError, ValueError: it cannot be started.
     """
@@ -266,32 +224,29 @@ async def start_program(*argv: str, **options: Any) -> asyncio.subprocess.Proces
             with suppress(asyncio.CancelledError):  # of a second one; the first is passed on below
                 await asyncio.wait([starting])
         if not starting.cancelled() and starting.exception() is None:
-            await _kill(starting.result())
+            process = starting.result()
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            if process.stdin is not None:
+                process.stdin.close()
+            ending = asyncio.ensure_future(process.wait())
+            while not ending.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([ending])
         raise
 
 
-async def _kill(process: asyncio.subprocess.Process) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    if process.stdin is not None:
-        process.stdin.close()
-    ending = asyncio.ensure_future(process.wait())
-    while not ending.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait([ending])
-
-
-GRACE_SECONDS = 2.0
+_GRACE_SECONDS = 2.0
 """Between SIGTERM and SIGKILL."""
 
 START_SECONDS = 20.0
-"""For the walls of a sandbox to be built; the command's own time begins after that."""
+"""For a sandbox to be built; the command's own time begins after that."""
 
 DRAIN_SECONDS = 0.5
-"""How long output is awaited after the command's end, if a process that left its group holds the pipe."""
+"""How long output is awaited after the command's end, if a process that left its group has the pipe open."""
 
-SHELLS = ("/bin/bash", "/bin/sh")
-_SHELL_SIGNAL_BASE = 128
+_SANDBOX_TERMINATED = 128 + signal.SIGTERM
+"""The exit code with which a sandbox says SIGTERM; a command may exit with it too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,11 +267,10 @@ class Command:
 
 
 class ProgramLaunch:
-    """A `Launch` of a program of this machine in a process group of its own; what leaves the group is not ended.
+    """A `Launch` of a program of this machine in a process group of its own. What leaves the group is not ended.
 
     Args:
-        argv: the program and its arguments.
-        command: its folder and variables.
+        command: the program's folder and variables.
     """
 
     start_seconds = START_SECONDS
@@ -361,7 +315,7 @@ class ProgramLaunch:
             loop.create_task(waiting).add_done_callback(lambda _: self._take_end())
 
     def _take_end(self) -> None:
-        """End its group, and take its exit code: until then its number is nobody else's."""
+        """End its group, and take its exit code. Until then its number is not given out again."""
         assert self._process is not None  # noqa: S101  for the type checker
         self._signal(signal.SIGKILL)
         self._process.wait()
@@ -397,13 +351,11 @@ class ProgramLaunch:
 
 
 class RunningCommand:
-    """One command from its start to its end. Use it once.
+    """Runs one command, once.
 
     Args:
-        command: what to run.
-        clock: measures how long it takes.
         on_output: gets the output as it comes.
-        walls: the sandbox; None runs it as this user does.
+        sandbox: None runs it as this user does.
     """
 
     def __init__(
@@ -411,13 +363,13 @@ class RunningCommand:
         command: Command,
         clock: Clock,
         on_output: Callable[[str], None] | None,
-        walls: OpenSandbox | None = None,
+        sandbox: OpenSandbox | None = None,
     ) -> None:
         self._command = command
         self._clock = clock
-        self._walls = walls
+        self._sandbox = sandbox
         self._stdout, self._stderr, self._both = KeptText(), KeptText(), KeptText()
-        self._shared = (self._both.add, on_output) if on_output else (self._both.add,)
+        self._takers = (self._both.add, on_output) if on_output else (self._both.add,)
         self._running: Launch | None = None
         self._terminated = self._stopped = False
 
@@ -427,26 +379,30 @@ class RunningCommand:
         Raises:
             ToolError: it could not be started.
         """
+        command = self._command
         try:
-            launch = self._launch()
+            launch = (
+                ProgramLaunch((shell_program(), "-c", command.line), command)
+                if self._sandbox is None
+                else self._sandbox.launch(command)
+            )
             try:
                 return await self._run(launch)
             finally:
                 await launch.close()
-        except (
-            OSError,
-            ValueError,
-        ) as error:  # too long, a NUL character, no processes left, the folder is gone
-            raise _not_started(error) from error
-
-    def _launch(self) -> Launch:
-        if self._walls is not None:
-            return self._walls.launch(self._command)
-        return ProgramLaunch((shell(), "-c", self._command.line), self._command)
+        except (OSError, ValueError) as error:  # too long, a NUL character, no processes left, no folder
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise ToolError(f"the command could not be started: {reason}") from error
 
     async def _run(self, launch: Launch) -> ExecResult:
         began = self._clock.monotonic()
-        out, err = open_pipes(self._taker(self._stdout), self._taker(self._stderr))
+        out = _Pipe(self._stdout.add, *self._takers)
+        try:
+            err = _Pipe(self._stderr.add, *self._takers)
+        except OSError:  # too many files are open
+            out.close()
+            os.close(out.writing)
+            raise
         try:
             code, timed_out = await self._to_its_end(launch, out.writing, err.writing)
             launch.kill()
@@ -460,7 +416,7 @@ class RunningCommand:
             stdout=self._stdout.text(),
             stderr=self._stderr.text(),
             output=self._both.text(),
-            exit_code=self._exit_code(code),
+            exit_code=-signal.SIGTERM if self._terminated and code == _SANDBOX_TERMINATED else code,
             timed_out=timed_out,
             duration_ms=round((self._clock.monotonic() - began) * 1_000),
             refused_hosts=launch.refused_hosts,
@@ -468,22 +424,13 @@ class RunningCommand:
         )
 
     async def stop(self) -> None:
-        """End it from outside: SIGTERM, 2 seconds, SIGKILL; at once where it is only being started."""
+        """End it: SIGTERM, 2 seconds, SIGKILL; at once where it is only being started."""
         self._stopped = True
         if self._running is not None:
             await self._end(self._running)
 
-    def _exit_code(self, code: int) -> int:
-        """A sandbox adds 128 to a signal's number, as an exit may too; what we sent ourselves is known."""
-        ours = self._terminated and code == _SHELL_SIGNAL_BASE + signal.SIGTERM
-        return -signal.SIGTERM if ours else code
-
-    def _taker(self, kept: KeptText) -> tuple[Callable[[bytes], None], Callable[[], None]]:
-        text = Decoded((kept.add, *self._shared))
-        return text.take, text.finish
-
     async def _to_its_end(self, launch: Launch, stdout: int, stderr: int) -> tuple[int, bool]:
-        """Its exit code, and whether its time was over."""
+        """Its exit code, and whether its time ran out."""
         try:
             try:
                 async with asyncio.timeout(launch.start_seconds):
@@ -506,17 +453,12 @@ class RunningCommand:
         self._terminated = True
         launch.terminate()
         with suppress(TimeoutError):
-            async with asyncio.timeout(GRACE_SECONDS):
+            async with asyncio.timeout(_GRACE_SECONDS):
                 return await launch.ended()
         launch.kill()
         return await launch.ended()
 
 
-def shell() -> str:
+def shell_program() -> str:
     """The shell that runs commands."""
-    return SHELLS[0] if os.path.exists(SHELLS[0]) else SHELLS[1]  # noqa: PTH110  one stat
-
-
-def _not_started(error: OSError | ValueError) -> ToolError:
-    reason = error.strerror if isinstance(error, OSError) else str(error)
-    return ToolError(f"the command could not be started: {reason}")
+    return "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"  # noqa: PTH110  one stat

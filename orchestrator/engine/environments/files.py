@@ -23,52 +23,50 @@ from orchestrator.core.git_names import is_git_name
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-MAX_NAME_BYTES = 255
+_MAX_NAME_BYTES = 255
 """The longest name of common file systems (ext4, APFS, NTFS in UTF-16 units)."""
 
-MAX_PATH_BYTES = 3_000
+_MAX_PATH_BYTES = 3_000
 """Leaves room for the root below Linux's limit of 4,096 for a whole path."""
 
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
 def split_path(path: str, roots: Sequence[str] = ()) -> tuple[str, ...]:
-    """Take a path apart into the names from the root down; the root itself is `()`.
+    """Split a path, by its spelling alone, into the names from the root down; the root itself is `()`.
 
     Args:
         path: relative, or absolute inside one of `roots`; `/` between folders.
         roots: absolute spellings of the root.
 
     Raises:
-        PathRefusedError: the path is empty, leaves the root, names a `.git`, or is spelled in a
-            way that means different things on different systems.
+        PathRefusedError: the path is empty, leaves the root, names a `.git`, or means different things on
+            different systems.
     """
     _check_spelling(path)
     names = _normalised(path, inside=not path.startswith("/"))
     if path.startswith("/"):
         names = _below_a_root(path, names, roots)
     if names and _DRIVE.match(names[0]):
-        raise PathRefusedError(f"{quoted(path)} is refused: it becomes a path with a drive letter")
+        raise _refused(path, "it becomes a path with a drive letter")
     if names and names[0] == "~":
-        raise PathRefusedError(
-            f"{quoted(path)} is refused: ~ is not expanded; use a path inside the repository"
-        )
+        raise _refused(path, "~ is not expanded; use a path inside the repository")
     for name in names:
         if is_git_name(name):
-            raise PathRefusedError(
-                f"{quoted(path)} is refused: tools do not enter .git, however it is spelled"
-            )
-        if len(os.fsencode(name)) > MAX_NAME_BYTES:
-            raise PathRefusedError(
-                f"{quoted(path)} is refused: a name in it is over {MAX_NAME_BYTES} bytes long"
-            )
-    if sum(len(os.fsencode(name)) + 1 for name in names) > MAX_PATH_BYTES:
-        raise PathRefusedError(f"{quoted(path)} is refused: it is over {MAX_PATH_BYTES:,} bytes long")
+            raise _refused(path, "tools do not enter .git, however it is spelled")
+        if len(os.fsencode(name)) > _MAX_NAME_BYTES:
+            raise _refused(path, f"a name in it is over {_MAX_NAME_BYTES} bytes long")
+    if sum(len(os.fsencode(name)) + 1 for name in names) > _MAX_PATH_BYTES:
+        raise _refused(path, f"it is over {_MAX_PATH_BYTES:,} bytes long")
     return names
 
 
+def _refused(path: str, why: str) -> PathRefusedError:
+    return PathRefusedError(f"{quoted(path)} is refused: {why}")
+
+
 def same_elsewhere(name: str) -> str:
-    """A key that is equal for names which a case-insensitive, normalising file system takes for one."""
+    """A key that is equal for names which some file system takes for the same: any case, any Unicode form."""
     folded = unicodedata.normalize("NFD", name).casefold()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", folded).casefold())
 
@@ -86,22 +84,18 @@ def shown(name: str) -> str:
 def quoted(path: str) -> str:
     """A model's path in a message: on one line, and not too long."""
     text = ascii(path)[1:-1] if not path.isprintable() else path
-    return text if len(text) <= MAX_NAME_BYTES else f"{text[:100]}...{text[-100:]}"
+    return text if len(text) <= _MAX_NAME_BYTES else f"{text[:100]}...{text[-100:]}"
 
 
 def _check_spelling(path: str) -> None:
     if not path.strip():
         raise PathRefusedError("the path is empty; name a file or folder, or . for the whole repository")
     if "\0" in path:
-        raise PathRefusedError(f"{quoted(path)} is refused: it has a NUL character")
+        raise _refused(path, "it has a NUL character")
     if any(unicodedata.category(char) in {"Cc", "Cs", "Zl", "Zp"} for char in path):
-        raise PathRefusedError(
-            f"{quoted(path)} is refused: it has control characters or is not valid Unicode"
-        )
+        raise _refused(path, "it has control characters or is not valid Unicode")
     if "\\" in path or _DRIVE.match(path):
-        raise PathRefusedError(
-            f"{quoted(path)} is refused: write / between folders, no backslash and no drive letter"
-        )
+        raise _refused(path, "write / between folders, no backslash and no drive letter")
 
 
 def _normalised(path: str, *, inside: bool) -> tuple[str, ...]:
@@ -114,9 +108,7 @@ def _normalised(path: str, *, inside: bool) -> tuple[str, ...]:
         elif names:
             names.pop()
         elif inside:
-            raise PathRefusedError(
-                f"{quoted(path)} is refused: it leaves the repository; use a path inside it"
-            )
+            raise _refused(path, "it leaves the repository; use a path inside it")
     return tuple(names)
 
 
@@ -125,9 +117,7 @@ def _below_a_root(path: str, names: tuple[str, ...], roots: Sequence[str]) -> tu
         above = _normalised(root, inside=False)
         if names[: len(above)] == above:
             return names[len(above) :]
-    raise PathRefusedError(
-        f"{quoted(path)} is refused: it is outside the repository; use a path relative to its root"
-    )
+    raise _refused(path, "it is outside the repository; use a path relative to its root")
 
 
 # Names: the kernel's Documentation/filesystems
@@ -138,8 +128,13 @@ _KERNEL_TYPES = frozenset(
 _KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
 
 
-def kernel_devices() -> frozenset[int]:
-    """Device numbers, as in `st_dev`, of all such file systems that are mounted, wherever they are."""
+def is_above(upper: str, lower: str) -> bool:
+    """Whether a path is the other one or a folder above it; both absolute and normal."""
+    return lower == upper or lower.startswith(upper.rstrip("/") + "/")
+
+
+def _kernel_devices() -> frozenset[int]:
+    """Device numbers (`st_dev`) of all mounted file systems that are no disks, such as `/proc`."""
     found = set()
     with suppress(OSError):
         for line in Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines():
@@ -155,11 +150,6 @@ def kernel_devices() -> frozenset[int]:
     return frozenset(found)
 
 
-def holds_kernel_files(root: str) -> bool:
-    """Whether a folder, given by its real path, is above `/proc`, `/sys` or `/dev`."""
-    return any(folder == root or folder.startswith(root.rstrip("/") + "/") for folder in _KERNEL_FOLDERS)
-
-
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -169,39 +159,31 @@ _KINDS = {
 }
 
 
-def kind_of(mode: int) -> str:
-    """What is at a path, in words."""
+def _file_kind(mode: int) -> str:
     return _KINDS.get(stat.S_IFMT(mode), "something else")
 
 
-def link_refused(label: str) -> PathRefusedError:
-    """For a symbolic link anywhere on the way."""
+def _link_refused(label: str) -> PathRefusedError:
     return PathRefusedError(f"{label} is refused: it is a symbolic link, and links are not followed")
 
 
-def other_repository(label: str) -> PathRefusedError:
-    """For a path inside a submodule or a nested clone."""
+def _other_repository(label: str) -> PathRefusedError:
     return PathRefusedError(
         f"{label} is refused: it is inside another repository (a submodule or a nested clone)"
     )
 
 
-def require_file(label: str, mode: int) -> None:
-    """Refuse everything that is not a regular file.
-
-    Raises:
-        PathRefusedError: it is a symbolic link.
-        FileUnreadableError: it is something else.
-    """
+def _require_file(label: str, mode: int) -> None:
+    """Refuse everything that is not a regular file."""
     if stat.S_ISLNK(mode):
-        raise link_refused(label)
+        raise _link_refused(label)
     if not stat.S_ISREG(mode):
-        raise FileUnreadableError(f"{label} is {kind_of(mode)}, not a regular file")
+        raise FileUnreadableError(f"{label} is {_file_kind(mode)}, not a regular file")
 
 
 @contextmanager
-def explained(label: str, verb: str) -> Iterator[None]:
-    """Turn the operating system's refusals into sentences."""
+def _os_errors(label: str, verb: str) -> Iterator[None]:
+    """Turn the operating system's errors into messages."""
     try:
         yield
     except FileNotFoundError:
@@ -209,7 +191,7 @@ def explained(label: str, verb: str) -> Iterator[None]:
     except OSError as error:
         match error.errno:
             case errno.ELOOP:
-                raise link_refused(label) from None
+                raise _link_refused(label) from None
             case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
                 raise ToolError(f"{label} was not {verb}: no space is left on the disk") from None
             case errno.EACCES | errno.EPERM:
@@ -222,19 +204,12 @@ def explained(label: str, verb: str) -> Iterator[None]:
                 ) from None
 
 
-def too_large(label: str, size: int, max_bytes: int) -> FileUnreadableError:
-    """For a file over the limit of what wants to read it."""
-    return FileUnreadableError(
-        f"{label} is {size:,} bytes, over the limit of {max_bytes:,} for this: use grep, or read a part of it"
-    )
-
-
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def enter(folder: int, name: str, label: str, *, create: bool) -> int:
-    """Open a folder in an open one, made if there is none and `create` says so; never through a link."""
-    with explained(label, "opened"):
+def enter(folder: int, name: str, label: str, *, create: bool = False) -> int:
+    """Open a folder in an open folder, never through a link. `create` makes it where there is none."""
+    with _os_errors(label, "opened"):
         try:
             return os.open(name, _FOLDER, dir_fd=folder)
         except FileNotFoundError:
@@ -258,17 +233,17 @@ def _not_a_folder(folder: int, name: str, label: str) -> ToolError:
     except FileNotFoundError:
         return ToolError(f"{label} was changed by something else at the same time; try again")
     if stat.S_ISLNK(mode):
-        return link_refused(label)
+        return _link_refused(label)
     return FileUnreadableError(f"{label} is not a folder")
 
 
-def check_neighbours(folder: int, above: tuple[str, ...], name: str) -> None:
-    """Refuse a name in another repository, and one that some file systems cannot tell from an existing one."""
+def _check_neighbours(folder: int, above: tuple[str, ...], name: str) -> None:
+    """Refuse a name in another repository, and one that some file systems take for an existing one."""
     label = shown("/".join((*above, name)))
-    with explained(shown("/".join(above)) or ".", "listed"):
+    with _os_errors(shown("/".join(above)) or ".", "listed"):
         existing = os.listdir(folder)
     if above and any(is_git_name(neighbour) for neighbour in existing):
-        raise other_repository(label)
+        raise _other_repository(label)
     if name in existing:
         return
     key = same_elsewhere(name)
@@ -280,22 +255,22 @@ def check_neighbours(folder: int, above: tuple[str, ...], name: str) -> None:
             )
 
 
-def refuse_nested_clone(folder: int, above: tuple[str, ...], label: str) -> None:
-    """Refuse a folder that is another repository; the root is none."""
+def _refuse_nested_clone(folder: int, above: tuple[str, ...], label: str) -> None:
+    """Refuse a folder that is another repository. The root is not."""
     if above and any(is_git_name(neighbour) for neighbour in os.listdir(folder)):
-        raise other_repository(label)
+        raise _other_repository(label)
 
 
-def mode_to_keep(folder: int, name: str, label: str) -> int | None:
-    """The permissions of the file that is to be replaced, or None where there is none."""
+def _mode_to_keep(folder: int, name: str, label: str) -> int | None:
+    """The permissions of the file that is replaced, or None where there is none."""
     try:
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     except FileNotFoundError:
         return None
     if stat.S_ISLNK(mode):
-        raise link_refused(label)
+        raise _link_refused(label)
     if not stat.S_ISREG(mode):
-        raise ToolError(f"{label} is {kind_of(mode)}; it is not replaced")
+        raise ToolError(f"{label} is {_file_kind(mode)}; it is not replaced")
     return stat.S_IMODE(mode) & 0o777
 
 
@@ -326,8 +301,10 @@ class Entry:
 
 
 class ConfinedTree:
-    """The files below one folder. Every method refuses a path that leaves it, enters a `.git` or
-    passes through a symbolic link, with `PathRefusedError`.
+    """The files below one folder.
+
+    Every method refuses a path that leaves the folder, enters a `.git` or passes through a symbolic link, with
+    `PathRefusedError`.
 
     Args:
         root: the folder; it is opened now and followed even when it is renamed.
@@ -336,16 +313,17 @@ class ConfinedTree:
     Raises:
         FileMissingError, FileUnreadableError: there is no folder at `root`.
         PathRefusedError: `root` is in `/proc`, `/sys` or `/dev`, or above them.
-    """  # noqa: D205  the summary needs two lines
+    """
 
     def __init__(self, root: Path, *, submodules: Collection[str] = ()) -> None:
         self._roots = (os.path.abspath(root), os.path.realpath(root))  # noqa: PTH100  lexical on purpose: links stay
-        with explained(str(root), "opened"):
+        with _os_errors(str(root), "opened"):
             self._root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._kernels = kernel_devices()
-        if holds_kernel_files(self._roots[1]) or os.fstat(self._root_fd).st_dev in self._kernels:
+        self._kernels = _kernel_devices()
+        is_above_kernel = any(is_above(self._roots[1], folder) for folder in _KERNEL_FOLDERS)
+        if is_above_kernel or os.fstat(self._root_fd).st_dev in self._kernels:
             self.close()
-            raise PathRefusedError(f"{quoted(str(root))} is refused: it shows the system, not a project")
+            raise _refused(str(root), "it shows the system, not a project")
         self._submodules = frozenset(split_path(path) for path in submodules)
         self._numbers = itertools.count()
 
@@ -356,7 +334,7 @@ class ConfinedTree:
         self.close()
 
     def close(self) -> None:
-        """Let go of the root. Closing twice is no error; any other use afterwards is."""
+        """Close the root. May be called again; any other use afterwards is an error."""
         if self._root_fd >= 0:
             descriptor, self._root_fd = self._root_fd, -1  # before another thread can be given its number
             os.close(descriptor)
@@ -367,7 +345,7 @@ class ConfinedTree:
         return self._roots[1]
 
     def split(self, path: str) -> tuple[str, ...]:
-        """The names on the way from the root to the path, by spelling alone."""
+        """See `split_path`."""
         return split_path(path, self._roots)
 
     def relative(self, path: str) -> str:
@@ -378,15 +356,14 @@ class ConfinedTree:
         """What is at the path.
 
         Raises:
-            FileMissingError: nothing.
-            PathRefusedError: a symbolic link, or see the class.
+            FileMissingError: nothing is.
         """
         *above, name = self.split(path) or (".",)
         label = quoted(path)
-        with self._folder(tuple(above)) as folder, explained(label, "looked at"):
+        with self._folder(tuple(above)) as folder, _os_errors(label, "looked at"):
             found = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISLNK(found.st_mode):
-            raise link_refused(label)
+            raise _link_refused(label)
         return Entry(name, found.st_mode, found.st_size, found.st_mtime_ns)
 
     def exists(self, path: str) -> bool:
@@ -411,12 +388,12 @@ class ConfinedTree:
     def read_names(self, names: tuple[str, ...], *, max_bytes: int) -> bytes:
         """`read`, for names as `split` or `entries` gave them."""
         label = shown("/".join(names))
-        with self._folder(names[:-1]) as folder, explained(label, "read"):
-            require_file(label, os.stat(names[-1], dir_fd=folder, follow_symlinks=False).st_mode)
+        with self._folder(names[:-1]) as folder, _os_errors(label, "read"):
+            _require_file(label, os.stat(names[-1], dir_fd=folder, follow_symlinks=False).st_mode)
             descriptor = os.open(names[-1], _READ, dir_fd=folder)
             with open(descriptor, "rb") as file:  # noqa: PTH123  a descriptor, not a path
                 found = os.fstat(descriptor)
-                require_file(label, found.st_mode)
+                _require_file(label, found.st_mode)
                 self._require_disk(label, found)
                 content = file.read(found.st_size + 1) if found.st_size <= max_bytes else b""
         size = max(found.st_size, len(content))
@@ -434,14 +411,12 @@ class ConfinedTree:
         old content. There is no fsync: a clone that a power cut takes can be cloned again.
 
         Args:
-            path: the file.
-            content: all of it.
             mode_of: a file whose mode it takes instead.
 
         Raises:
             FileMissingError: there is nothing at `mode_of`.
-            PathRefusedError: see the class; also inside another repository, and where the name
-                differs from an existing one only in case or Unicode form.
+            PathRefusedError: also inside another repository, and where the name differs from an existing
+                one only in case or Unicode form.
             ToolError: no permission, no space, a folder or something else is in the way.
         """
         names = self.split(path)
@@ -451,16 +426,16 @@ class ConfinedTree:
         self._refuse_submodules(names, label)
         taken = None if mode_of is None else stat.S_IMODE(self.stat(mode_of).mode) & 0o777
         with self._folder(names[:-1], create=True) as folder:
-            check_neighbours(folder, names[:-1], names[-1])
-            with explained(label, "written"):
-                kept = mode_to_keep(folder, names[-1], label)
+            _check_neighbours(folder, names[:-1], names[-1])
+            with _os_errors(label, "written"):
+                kept = _mode_to_keep(folder, names[-1], label)
                 self._replace(folder, names[-1], content, kept if taken is None else taken)
 
     def remove(self, path: str) -> None:
         """Remove a regular file; another name of it (a hard link) stays, and so does the folder.
 
         Raises:
-            PathRefusedError: see the class; also inside another repository.
+            PathRefusedError: also inside another repository.
             FileMissingError: nothing is there.
             FileUnreadableError: not a regular file, or no permission.
         """
@@ -469,16 +444,13 @@ class ConfinedTree:
         if not names or path.endswith("/"):
             raise FileUnreadableError(f"{label} names a folder; name a file to remove")
         self._refuse_submodules(names, label)
-        with self._folder(names[:-1], own=True) as folder, explained(label, "removed"):
-            refuse_nested_clone(folder, names[:-1], label)
-            require_file(label, os.stat(names[-1], dir_fd=folder, follow_symlinks=False).st_mode)
+        with self._folder(names[:-1], own=True) as folder, _os_errors(label, "removed"):
+            _refuse_nested_clone(folder, names[:-1], label)
+            _require_file(label, os.stat(names[-1], dir_fd=folder, follow_symlinks=False).st_mode)
             os.unlink(names[-1], dir_fd=folder)
 
     def entries(self, names: tuple[str, ...]) -> list[Entry]:
         """What is directly in a folder, sorted by name; every spelling of `.git` is left out.
-
-        Args:
-            names: the way to the folder, as `split` or earlier entries gave it.
 
         Raises:
             FileMissingError: nothing is there.
@@ -486,7 +458,7 @@ class ConfinedTree:
         """
         label = shown("/".join(names)) or "."
         found = []
-        with self._folder(names) as folder, explained(label, "listed"), os.scandir(folder) as items:
+        with self._folder(names) as folder, _os_errors(label, "listed"), os.scandir(folder) as items:
             for item in items:
                 if is_git_name(item.name):
                     continue
@@ -496,13 +468,13 @@ class ConfinedTree:
         return sorted(found, key=lambda entry: os.fsencode(entry.name))
 
     def _require_disk(self, label: str, found: os.stat_result) -> None:
-        """Refuse what another file system shows that was mounted inside: processes, devices, the kernel."""
+        """Refuse what a file system shows that is no disk and was mounted inside."""
         if found.st_dev in self._kernels:
             raise PathRefusedError(f"{label} is refused: it is on a file system of processes or devices")
 
     def _refuse_submodules(self, names: tuple[str, ...], label: str) -> None:
         if any(names[: len(inner)] == inner for inner in self._submodules):
-            raise other_repository(label)
+            raise _other_repository(label)
 
     @contextmanager
     def _folder(self, names: tuple[str, ...], *, create: bool = False, own: bool = False) -> Iterator[int]:
@@ -513,14 +485,14 @@ class ConfinedTree:
             )
         if self._root_fd < 0:
             raise ToolError("the environment was closed, so nothing is done in it any more")
-        with explained("the repository", "opened"):
+        with _os_errors("the repository", "opened"):
             folder = os.dup(self._root_fd)
         try:
             for depth, name in enumerate(names):
                 if create:
-                    check_neighbours(folder, names[:depth], name)
+                    _check_neighbours(folder, names[:depth], name)
                 if own:
-                    refuse_nested_clone(folder, names[:depth], shown("/".join(names)))
+                    _refuse_nested_clone(folder, names[:depth], shown("/".join(names)))
                 label = shown("/".join(names[: depth + 1]))
                 inner = enter(folder, name, label, create=create)
                 folder, outer = inner, folder

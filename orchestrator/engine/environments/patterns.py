@@ -10,7 +10,7 @@ import itertools
 import re
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
 
@@ -209,17 +209,8 @@ def _match(pattern: Sequence[str], names: Sequence[str]) -> bool:
     return reached[-1]
 
 
-MAX_RULES_BYTES = 1_000_000
+_MAX_RULES_BYTES = 1_000_000
 """A longer `.gitignore` does not count."""
-
-_IGNORE_FILE = ".gitignore"
-
-
-class ReadsFiles(Protocol):
-    """Where `.gitignore` files are read from."""
-
-    def read_names(self, names: tuple[str, ...], *, max_bytes: int) -> bytes:
-        """The file's content; `ToolError` where there is none."""
 
 
 class IgnoreRules:
@@ -229,7 +220,7 @@ class IgnoreRules:
     `.git/info/exclude` do not count, so that a repository gives the same answers everywhere.
     """
 
-    def __init__(self, tree: ReadsFiles) -> None:
+    def __init__(self, tree: ConfinedTree) -> None:
         self._tree = tree
         self._specs: dict[tuple[str, ...], pathspec.GitIgnoreSpec | None] = {}
         self._folders: dict[tuple[str, ...], bool] = {(): False}
@@ -261,15 +252,11 @@ class IgnoreRules:
 
     def _spec(self, folder: tuple[str, ...]) -> pathspec.GitIgnoreSpec | None:
         if folder not in self._specs:
-            self._specs[folder] = self._load(folder)
+            self._specs[folder] = None
+            with suppress(ToolError):  # none there, a link, or too large: no rules
+                content = self._tree.read_names((*folder, ".gitignore"), max_bytes=_MAX_RULES_BYTES)
+                self._specs[folder] = _spec_of(content.decode("utf-8-sig", "replace").split("\n"))
         return self._specs[folder]
-
-    def _load(self, folder: tuple[str, ...]) -> pathspec.GitIgnoreSpec | None:
-        try:
-            content = self._tree.read_names((*folder, _IGNORE_FILE), max_bytes=MAX_RULES_BYTES)
-        except ToolError:  # none there, a link, or too large: no rules
-            return None
-        return _spec_of(content.decode("utf-8-sig", "replace").split("\n"))
 
 
 def _spec_of(lines: list[str]) -> pathspec.GitIgnoreSpec:
@@ -288,12 +275,10 @@ def _spec_of(lines: list[str]) -> pathspec.GitIgnoreSpec:
 def walk(
     tree: ConfinedTree, base: tuple[str, ...], rules: IgnoreRules | None
 ) -> Iterator[tuple[tuple[str, ...], Entry]]:
-    """Regular files below a folder, in the order of their paths; links and `.git` are left out.
+    """Regular files below the folder `base`, in the order of their paths; links and `.git` are left out.
 
     Args:
-        tree: where to walk.
-        base: the folder to begin in.
-        rules: leaves files out; None walks over all.
+        rules: leave files out; None walks over all.
 
     Raises:
         ToolError: the folder to begin in cannot be read.

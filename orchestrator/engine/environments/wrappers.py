@@ -12,7 +12,7 @@ from orchestrator.engine.environments.files import quoted, shown, split_path
 from orchestrator.engine.environments.host_view import HasHostView
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from orchestrator.core.clock import Clock
     from orchestrator.engine.environments.base import (
@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 
 
 class Wrapper:
-    """Hands everything on to `inner`. Derive from it and override what is to be different.
+    """Hands everything on to `inner`. A subclass overrides what it changes.
 
     Raises:
         ConfigurationError: `inner` is no environment.
@@ -66,33 +66,38 @@ class Wrapper:
         """See `ExecutionEnvironment`."""
         return self.inner.relative(path)
 
+    def inner_path(self, path: str) -> str:
+        """The path as `inner` is given it."""
+        return path
+
     async def read_file(self, path: str, *, max_bytes: int) -> bytes:
         """See `ExecutionEnvironment`."""
-        return await self.inner.read_file(path, max_bytes=max_bytes)
+        return await self.inner.read_file(self.inner_path(path), max_bytes=max_bytes)
 
     async def write_file(self, path: str, content: bytes, *, mode_of: str | None = None) -> None:
         """See `ExecutionEnvironment`."""
-        await self.inner.write_file(path, content, mode_of=mode_of)
+        taken = None if mode_of is None else self.inner_path(mode_of)
+        await self.inner.write_file(self.inner_path(path), content, mode_of=taken)
 
     async def remove_file(self, path: str) -> None:
         """See `ExecutionEnvironment`."""
-        await self.inner.remove_file(path)
+        await self.inner.remove_file(self.inner_path(path))
 
     async def file_exists(self, path: str) -> bool:
         """See `ExecutionEnvironment`."""
-        return await self.inner.file_exists(path)
+        return await self.inner.file_exists(self.inner_path(path))
 
     async def list_directory(self, path: str, *, depth: int) -> list[DirEntry]:
         """See `ExecutionEnvironment`."""
-        return await self.inner.list_directory(path, depth=depth)
+        return await self.inner.list_directory(self.inner_path(path), depth=depth)
 
     async def grep(self, pattern: str, path: str, options: GrepOptions) -> list[GrepMatch]:
         """See `ExecutionEnvironment`."""
-        return await self.inner.grep(pattern, path, options)
+        return await self.inner.grep(pattern, self.inner_path(path), options)
 
     async def glob(self, pattern: str, path: str) -> list[str]:
         """See `ExecutionEnvironment`."""
-        return await self.inner.glob(pattern, path)
+        return await self.inner.glob(pattern, self.inner_path(path))
 
     async def exec_command(
         self,
@@ -104,18 +109,14 @@ class Wrapper:
         on_output: Callable[[str], None] | None = None,
     ) -> ExecResult:
         """See `ExecutionEnvironment`."""
+        folder = None if working_dir is None else self.inner_path(working_dir)
         return await self.inner.exec_command(
-            command, timeout_ms=timeout_ms, working_dir=working_dir, env=env, on_output=on_output
+            command, timeout_ms=timeout_ms, working_dir=folder, env=env, on_output=on_output
         )
 
 
 class ReadOnlyEnvironment(Wrapper):
-    """Changes no file, and runs no command unless it is allowed to; then commands can change files.
-
-    Args:
-        inner: the environment.
-        allow_commands: run them after all.
-    """
+    """Changes no file, and runs no command unless `allow_commands`; then commands can change files."""
 
     def __init__(self, inner: ExecutionEnvironment, *, allow_commands: bool = False) -> None:
         super().__init__(inner)
@@ -128,20 +129,12 @@ class ReadOnlyEnvironment(Wrapper):
         *,
         mode_of: str | None = None,  # noqa: ARG002  the protocol's
     ) -> None:
-        """Refuse.
-
-        Raises:
-            ToolError: always.
-        """
-        raise _read_only("Write operations")
+        """Raise `ToolError`."""
+        raise ToolError("Write operations are disabled in read-only mode")
 
     async def remove_file(self, path: str) -> None:  # noqa: ARG002  the protocol's
-        """Refuse.
-
-        Raises:
-            ToolError: always.
-        """
-        raise _read_only("Write operations")
+        """Raise `ToolError`."""
+        raise ToolError("Write operations are disabled in read-only mode")
 
     async def exec_command(
         self,
@@ -152,25 +145,19 @@ class ReadOnlyEnvironment(Wrapper):
         env: Mapping[str, str] | None = None,
         on_output: Callable[[str], None] | None = None,
     ) -> ExecResult:
-        """See `ExecutionEnvironment`.
-
-        Raises:
-            ToolError: commands are not allowed.
-        """
+        """Run it if commands are allowed, else raise `ToolError`."""
         if not self._allow_commands:
-            raise _read_only("Commands")
+            raise ToolError("Commands are disabled in read-only mode")
         return await super().exec_command(
             command, timeout_ms=timeout_ms, working_dir=working_dir, env=env, on_output=on_output
         )
 
 
 class LoggingEnvironment(Wrapper):
-    """Says one line for each operation: what, how it ended, and how long it took. No content, no variables.
+    """Logs one line for each operation: what, how it ended, and how long it took. No content, no variables.
 
     Args:
-        inner: the environment.
         log: takes the lines; it must not block.
-        clock: measures the time.
     """
 
     def __init__(
@@ -182,29 +169,30 @@ class LoggingEnvironment(Wrapper):
 
     async def initialize(self) -> None:
         """See `ExecutionEnvironment`."""
-        await self._logged("initialize", super().initialize(), _nothing)
+        await self._logged("initialize", super().initialize())
 
     async def cleanup(self) -> None:
         """See `ExecutionEnvironment`."""
-        await self._logged("cleanup", super().cleanup(), _nothing)
+        await self._logged("cleanup", super().cleanup())
 
     async def read_file(self, path: str, *, max_bytes: int) -> bytes:
         """See `ExecutionEnvironment`."""
         read = super().read_file(path, max_bytes=max_bytes)
-        return await self._logged(f"read_file {quoted(path)}", read, _bytes)
+        return await self._logged(f"read_file {quoted(path)}", read, lambda found: f"{len(found):,} bytes")
 
     async def write_file(self, path: str, content: bytes, *, mode_of: str | None = None) -> None:
         """See `ExecutionEnvironment`."""
         written = super().write_file(path, content, mode_of=mode_of)
-        await self._logged(f"write_file {quoted(path)}", written, lambda _: _bytes(content))
+        await self._logged(f"write_file {quoted(path)}", written, lambda _: f"{len(content):,} bytes")
 
     async def remove_file(self, path: str) -> None:
         """See `ExecutionEnvironment`."""
-        await self._logged(f"remove_file {quoted(path)}", super().remove_file(path), _nothing)
+        await self._logged(f"remove_file {quoted(path)}", super().remove_file(path))
 
     async def file_exists(self, path: str) -> bool:
         """See `ExecutionEnvironment`."""
-        return await self._logged(f"file_exists {quoted(path)}", super().file_exists(path), _yes_or_no)
+        exists = super().file_exists(path)
+        return await self._logged(f"file_exists {quoted(path)}", exists, lambda yes: "yes" if yes else "no")
 
     async def list_directory(self, path: str, *, depth: int) -> list[DirEntry]:
         """See `ExecutionEnvironment`."""
@@ -234,9 +222,15 @@ class LoggingEnvironment(Wrapper):
         ran = super().exec_command(
             command, timeout_ms=timeout_ms, working_dir=working_dir, env=env, on_output=on_output
         )
-        return await self._logged(f"exec_command {quoted(command)}", ran, _exit)
+        return await self._logged(
+            f"exec_command {quoted(command)}",
+            ran,
+            lambda result: f"exit code {result.exit_code}" + (", timed out" if result.timed_out else ""),
+        )
 
-    async def _logged(self, what: str, operation: Awaitable[_T], told: Callable[[_T], str]) -> _T:
+    async def _logged(
+        self, what: str, operation: Awaitable[_T], told: Callable[[_T], str] = lambda _: "done"
+    ) -> _T:
         began = self._clock.monotonic()
         ending = "interrupted"
         try:
@@ -250,34 +244,14 @@ class LoggingEnvironment(Wrapper):
         return answer
 
 
-def _read_only(what: str) -> ToolError:
-    return ToolError(f"{what} are disabled in read-only mode")
-
-
-def _nothing(_: object) -> str:
-    return "done"
-
-
-def _yes_or_no(answer: object) -> str:
-    return "yes" if answer else "no"
-
-
-def _bytes(content: bytes) -> str:
-    return f"{len(content):,} bytes"
-
-
-def _count(found: list[DirEntry] | list[GrepMatch] | list[str]) -> str:
+def _count(found: Sequence[object]) -> str:
     return f"{len(found):,} found"
 
 
-def _exit(result: ExecResult) -> str:
-    return f"exit code {result.exit_code}" + (", timed out" if result.timed_out else "")
-
-
 class ScopedEnvironment(Wrapper):
-    """Paths are seen from the subfolder, and none leaves it; commands begin in it, without walls.
+    """A subfolder, such as a subagent's working folder: paths are seen from it, and none leaves it.
 
-    `inner` belongs to somebody else: it is neither initialised nor cleaned up from here.
+    Commands begin in it, and may leave it. `inner` is neither initialised nor cleaned up from here.
 
     Args:
         inner: the environment, initialised.
@@ -302,7 +276,7 @@ class ScopedEnvironment(Wrapper):
         await self.inner.list_directory(self._folder, depth=1)
 
     async def cleanup(self) -> None:
-        """Nothing: what is to be let go belongs to `inner`."""
+        """Do nothing: everything belongs to `inner`."""
 
     def working_directory(self) -> str:
         """The subfolder, as commands see it."""
@@ -319,37 +293,20 @@ class ScopedEnvironment(Wrapper):
         """See `ExecutionEnvironment`; from the subfolder."""
         return "/".join(split_path(path, (self.working_directory(),))) or "."
 
-    async def read_file(self, path: str, *, max_bytes: int) -> bytes:
-        """See `ExecutionEnvironment`."""
-        return await self.inner.read_file(self._inside(path), max_bytes=max_bytes)
-
-    async def write_file(self, path: str, content: bytes, *, mode_of: str | None = None) -> None:
-        """See `ExecutionEnvironment`."""
-        taken = None if mode_of is None else self._inside(mode_of)
-        await self.inner.write_file(self._inside(path), content, mode_of=taken)
-
-    async def remove_file(self, path: str) -> None:
-        """See `ExecutionEnvironment`."""
-        await self.inner.remove_file(self._inside(path))
-
-    async def file_exists(self, path: str) -> bool:
-        """See `ExecutionEnvironment`."""
-        return await self.inner.file_exists(self._inside(path))
-
-    async def list_directory(self, path: str, *, depth: int) -> list[DirEntry]:
-        """See `ExecutionEnvironment`."""
-        return await self.inner.list_directory(self._inside(path), depth=depth)
+    def inner_path(self, path: str) -> str:
+        """The path seen from the root of `inner`; a `/` at its end still says that a folder is meant."""
+        names = split_path(path, (self.working_directory(),))
+        inside = "/".join(names if self._folder == "." else (self._folder, *names)) or "."
+        return f"{inside}/" if path.endswith("/") else inside
 
     async def grep(self, pattern: str, path: str, options: GrepOptions) -> list[GrepMatch]:
         """See `ExecutionEnvironment`."""
-        found = await self.inner.grep(pattern, self._inside(path), options)
+        found = await super().grep(pattern, path, options)
         return [replace(match, path=match.path.removeprefix(self._prefix)) for match in found]
 
     async def glob(self, pattern: str, path: str) -> list[str]:
         """See `ExecutionEnvironment`."""
-        return [
-            name.removeprefix(self._prefix) for name in await self.inner.glob(pattern, self._inside(path))
-        ]
+        return [name.removeprefix(self._prefix) for name in await super().glob(pattern, path)]
 
     async def exec_command(
         self,
@@ -360,14 +317,7 @@ class ScopedEnvironment(Wrapper):
         env: Mapping[str, str] | None = None,
         on_output: Callable[[str], None] | None = None,
     ) -> ExecResult:
-        """See `ExecutionEnvironment`."""
-        folder = self._inside(working_dir or ".")
-        return await self.inner.exec_command(
-            command, timeout_ms=timeout_ms, working_dir=folder, env=env, on_output=on_output
+        """See `ExecutionEnvironment`. Without `working_dir` it begins in the subfolder."""
+        return await super().exec_command(
+            command, timeout_ms=timeout_ms, working_dir=working_dir or ".", env=env, on_output=on_output
         )
-
-    def _inside(self, path: str) -> str:
-        """The path seen from the root of `inner`; a `/` at its end still says that a folder is meant."""
-        names = split_path(path, (self.working_directory(),))
-        inside = "/".join(names if self._folder == "." else (self._folder, *names)) or "."
-        return f"{inside}/" if path.endswith("/") else inside

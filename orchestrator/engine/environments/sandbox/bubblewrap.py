@@ -1,8 +1,8 @@
-"""The sandbox of Linux: bubblewrap, told name by name what a command sees (https://github.com/containers/bubblewrap).
+"""The sandbox of Linux: bubblewrap with a list of all that a command sees (https://github.com/containers/bubblewrap).
 
-Bubblewrap is started once for a place. In its walls `sandbox_init` starts each command in further namespaces, which
-no other command has, and from outside this program holds a handle on each command's first process. That process's
-end is the end of everything that the command started: the kernel ends a process namespace with its first process.
+Bubblewrap is started once for a folder. Inside it `sandbox_init` starts each command in namespaces of its own. This
+program keeps a handle on each command's first process: when that process ends, the kernel ends everything else in its
+process namespace, so everything that the command started.
 """
 
 from __future__ import annotations
@@ -24,26 +24,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.environments.commands import START_SECONDS, readable, shell
+from orchestrator.engine.environments.commands import START_SECONDS, shell_program, until_readable
+from orchestrator.engine.environments.files import is_above
 from orchestrator.engine.environments.sandbox import visible
-from orchestrator.engine.environments.sandbox.limits import INTERVAL_SECONDS, Watch, make_group
-from orchestrator.engine.environments.sandbox.proxy import Proxy, host_rule
-from orchestrator.engine.environments.sandbox.visible import (
-    granted,
-    is_above,
-    program_folders,
-    refuse_root,
-    toolchains,
-)
+from orchestrator.engine.environments.sandbox.limits import Watch, WatchedLaunch, make_group
+from orchestrator.engine.environments.sandbox.proxy import PROXY_PORT, Proxy, host_rule, proxy_variables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.engine.environments.base import Limits, Place, SandboxOptions
+    from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions, WritableFolder
     from orchestrator.engine.environments.commands import Command
-
-PROXY_PORT = 61_080
-"""Above the ports that Linux gives out itself; in a network of its own it is always free."""
 
 _CAPABILITIES = ("CAP_SETPCAP", "CAP_NET_ADMIN", "CAP_SYS_ADMIN")
 """What `sandbox_init` needs, over its own namespaces only: to build more, and to give up all of it."""
@@ -54,11 +45,10 @@ _INT_BYTES = 4
 _MAX_MESSAGE_BYTES = 4_096
 _SHOWN_CHARS = 300
 _LAST_SECONDS = 5.0
-_KILLED = -int(signal.SIGKILL)
 
 
 @dataclass(frozen=True, slots=True)
-class Walls:
+class BubblewrapSetup:
     """What of the sandbox is the same for every command.
 
     Attributes:
@@ -76,9 +66,7 @@ class BubblewrapSandbox:
     """A `Sandbox` of namespaces: files, processes, network, users. Made by `find_sandbox`.
 
     Args:
-        walls: see there.
-        options: what the person who runs this grants.
-        inherited: this program's variables; its path says which programs are readable.
+        inherited: this program's variables; its `PATH` says which programs are readable.
 
     Raises:
         ConfigurationError: a host or a path of the options makes no sense.
@@ -86,55 +74,51 @@ class BubblewrapSandbox:
 
     name = "bubblewrap"
 
-    def __init__(self, walls: Walls, options: SandboxOptions, inherited: Mapping[str, str]) -> None:
-        self.walls = walls
-        self.options = options
-        self._inherited = dict(inherited)
+    def __init__(self, setup: BubblewrapSetup, options: SandboxOptions, inherited: Mapping[str, str]) -> None:
+        self.setup, self.options, self._inherited = setup, options, dict(inherited)
         self._rules = [host_rule(text) for text in options.hosts]
-        more = granted(options.readable, inherited)
-        tools = toolchains(inherited, more)
-        readable = [*program_folders(inherited, tools.readable, tools.private), *more]
+        more = visible.checked_grants(options.readable, inherited)
+        tools = visible.toolchains(inherited, more)
+        readable = [*visible.program_folders(inherited, tools.readable, tools.private), *more]
         rustup = [os.path.dirname(path) for path in readable if path.endswith("/.rustup/toolchains")]  # noqa: PTH120  names
         self._tools = {**({"RUSTUP_HOME": rustup[0]} if rustup else {}), **tools.variables}
-        self._programs = visible.programs(readable)
-        self._scratch = visible.scratch(options.limits.scratch_bytes, tools.private)
+        self._programs = visible.program_mounts(readable)
+        self._scratch = visible.scratch_folders(options.limits.scratch_bytes, tools.private)
         self._covered = visible.covered_in_proc()
-        self._folders, copies = visible.etc()
-        self._copies = {**copies, **visible.accounts()}
+        self._folders, copies = visible.etc_mounts()
+        self._copies = {**copies, **visible.account_files()}
         self.made: Counter[str] = Counter()
 
     def variables(self) -> Mapping[str, str]:
-        """See `Sandbox`. What is on this machine itself needs no proxy: inside, that is the sandbox."""
+        """See `Sandbox`."""
         user = "root" if os.getuid() == 0 else "sandbox"
         fixed = {"HOME": visible.HOME, "TMPDIR": "/tmp", "USER": user, "LOGNAME": user}  # noqa: S108  private
-        return {**fixed, **proxy_variables(PROXY_PORT)}
+        return {**fixed, **proxy_variables()}
 
     def tools(self) -> Mapping[str, str]:
         """See `Sandbox`."""
         return self._tools
 
-    def open(self, place: Place) -> OpenBubblewrap:
+    def open(self, folder: WritableFolder) -> OpenBubblewrap:
         """See `Sandbox`."""
-        problem = refuse_root(place.root, self._inherited)
-        if problem:
-            raise ToolError(problem)
-        return OpenBubblewrap(self, place)
+        visible.check_root(folder.root, self._inherited)
+        return OpenBubblewrap(self, folder)
 
     def proxy(self) -> Proxy:
-        """A way to the network for one command."""
+        """The proxy of one command."""
         return Proxy(self._rules, self.options.connect)
 
     def words(self, root: str, files: list[int]) -> list[str]:
-        """The program and its mounts for a place, without what it is to start; `files` gets what it reads."""
+        """The program and its mounts for a folder, without what it is to start; `files` gets what it reads."""
         outside = [(path, words) for path, words in self._programs if not is_above(root, path)]
         inside = [(path, words) for path, words in self._programs if is_above(root, path)]
         words = [
-            *_namespaces(self.walls),
+            *_namespaces(self.setup.program),
             "--proc",
             "/proc",
             "--dev",
             "/dev",
-            *visible.system(self._inherited),
+            *visible.system_mounts(self._inherited),
         ]
         words += [*self._folders, "--dir", "/run"]
         for path, (_, mode) in self._scratch.items():
@@ -148,12 +132,12 @@ class BubblewrapSandbox:
         return [*words, "--remount-ro", "/dev", "--remount-ro", "/", "--"]
 
     def common_steps(self, root: str) -> list[visible.Step]:
-        """What is mounted for each command in a place, whatever it is."""
+        """What is mounted for each command in a folder."""
         programs = [path for path, _ in self._programs if os.path.exists(path)]  # noqa: PTH110  names
         return visible.own_mounts(self._covered, self._scratch, [*programs, root])
 
-    def take_away(self, made: Sequence[str]) -> None:
-        """Remove the empty folders that were made to be covered, with the last command that has them."""
+    def remove_made(self, made: Sequence[str]) -> None:
+        """Remove the empty folders that were made to be covered, if no other command still has them."""
         self.made.subtract(made)
         for path in made:
             if self.made[path] <= 0:
@@ -169,8 +153,8 @@ class OpenBubblewrap:
     closed. Nothing that a command does reaches either of them, for they are in process namespaces above its own.
     """
 
-    def __init__(self, sandbox: BubblewrapSandbox, place: Place) -> None:
-        self._sandbox, self._place = sandbox, place
+    def __init__(self, sandbox: BubblewrapSandbox, folder: WritableFolder) -> None:
+        self._sandbox, self._folder = sandbox, folder
         self._starting = asyncio.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -180,7 +164,7 @@ class OpenBubblewrap:
 
     def launch(self, command: Command) -> BubblewrapLaunch:
         """See `OpenSandbox`."""
-        root, found = self._place.root, visible.protections(self._place)
+        root, found = self._folder.root, visible.protections(self._folder)
         made = [one.path for one in found if one.is_missing or self._sandbox.made[one.path]]
         steps = [step for one in found for step in one.steps(root)]
         request = _request(command, self._sandbox.options.limits, steps)
@@ -188,7 +172,7 @@ class OpenBubblewrap:
         return BubblewrapLaunch(self, self._sandbox, root, request, made)
 
     async def send(self, descriptors: Sequence[int]) -> None:
-        """Send a request to `sandbox_init`, started before if it does not run.
+        """Send a request to `sandbox_init`, which is started first if it does not run.
 
         Raises:
             ToolError, OSError: it does not start.
@@ -202,8 +186,8 @@ class OpenBubblewrap:
                 self._abandoned = weakref.finalize(self, _abandon, self._process, self._control)
             assert self._control is not None  # noqa: S101  for the type checker
             if self._first < 0:
-                await readable(self._control.fileno())
-                _, handed = receive(self._control)
+                await until_readable(self._control.fileno())
+                _, handed = _receive(self._control)
                 if len(handed) != 1:
                     raise ToolError(f"the sandbox did not start: {self.complaint()}")
                 self._first = handed[0]
@@ -213,17 +197,14 @@ class OpenBubblewrap:
     def _start(self) -> subprocess.Popen[bytes]:
         self._control, theirs = socket.socketpair()
         self._control.setblocking(False)
-        walls = self._sandbox.walls
-        common = {
-            "filter": walls.filter,
-            "port": PROXY_PORT,
-            "steps": self._sandbox.common_steps(self._place.root),
-        }
-        script, same = _memory(walls.init.read_bytes()), _memory(marshal.dumps(common))
+        setup = self._sandbox.setup
+        steps = self._sandbox.common_steps(self._folder.root)
+        common = {"filter": setup.filter, "port": PROXY_PORT, "steps": steps}
+        script, same = _memory(setup.init.read_bytes()), _memory(marshal.dumps(common))
         files = [script, same]
         self._said = _memory(b"")
         try:
-            words = self._sandbox.words(self._place.root, files)
+            words = self._sandbox.words(self._folder.root, files)
             python = [os.path.realpath(sys.executable), "-I", "-S", "-B", "-X", "utf8"]
             return subprocess.Popen(  # noqa: S603  our own words
                 [*words, *python, f"/proc/self/fd/{script}", str(theirs.fileno()), str(same)],
@@ -241,7 +222,7 @@ class OpenBubblewrap:
                 os.close(descriptor)
 
     def complaint(self) -> str:
-        """The last line of what it wrote to its standard error."""
+        """The last line that it wrote to its standard error."""
         if self._said < 0:
             return "it was closed"
         lines = os.pread(self._said, _MAX_MESSAGE_BYTES, 0).decode("utf-8", "replace").splitlines()
@@ -275,7 +256,7 @@ class OpenBubblewrap:
 
 
 def _abandon(process: subprocess.Popen[bytes], control: socket.socket | None) -> None:
-    """End a sandbox that nobody closed, as of an environment that nobody cleaned up."""
+    """End a sandbox that was never closed, as that of an environment without clean-up."""
     if control is not None:
         control.close()  # with which `sandbox_init` ends, and bubblewrap with that
     try:
@@ -285,7 +266,7 @@ def _abandon(process: subprocess.Popen[bytes], control: socket.socket | None) ->
         process.wait()
 
 
-class BubblewrapLaunch:
+class BubblewrapLaunch(WatchedLaunch):
     """A `Launch`: a request to `sandbox_init`, its answers, and the handle on the command's first process."""
 
     start_seconds = START_SECONDS
@@ -298,30 +279,15 @@ class BubblewrapLaunch:
         request: bytes,
         made: Sequence[str],
     ) -> None:
+        super().__init__(sandbox.proxy())
         self._opened, self._sandbox = opened, sandbox
         self._root, self._request, self._made = root, request, made
-        self._proxy = sandbox.proxy()
         self._channel: socket.socket | None = None
-        self._sent = self._killed = False
+        self._sent = False
         self._first = -1
         self._listener: socket.socket | None = None
         limits = sandbox.options.limits
         self._group = make_group(limits.memory()) if limits.grouped else None
-        self._watch: Watch | None = None
-        self._watching: asyncio.Task[None] | None = None
-        self._problem = ""
-        self._code = _KILLED
-        self._begun, self._gone = asyncio.Event(), asyncio.Event()
-
-    @property
-    def killed_for(self) -> str:
-        """See `Launch`."""
-        return self._watch.reason if self._watch else ""
-
-    @property
-    def refused_hosts(self) -> tuple[str, ...]:
-        """See `Launch`."""
-        return self._proxy.refused
 
     async def start(self, stdout: int, stderr: int) -> None:
         """See `Launch`."""
@@ -339,15 +305,15 @@ class BubblewrapLaunch:
         loop = asyncio.get_running_loop()
         loop.add_reader(self._channel.fileno(), self._receive)
         await self._begun.wait()
-        if self._listener is not None:
+        if self._listener is not None and self._watch is not None:
             await self._proxy.serve(self._listener)
             self._listener = None
-            self._watching = loop.create_task(self._watch_on())
+            self._watching = loop.create_task(self._watch.run(self.kill))
 
     def _receive(self) -> None:
         """Take one answer."""
         assert self._channel is not None  # noqa: S101  for the type checker
-        said, handed = receive(self._channel)
+        said, handed = _receive(self._channel)
         if said == b"S":
             self._close_group()
             return
@@ -367,11 +333,6 @@ class BubblewrapLaunch:
                 self._problem = f"its sandbox has ended: {self._opened.complaint()}"
         self._begun.set()
 
-    async def _watch_on(self) -> None:
-        await asyncio.sleep(INTERVAL_SECONDS)  # there is nothing to see before
-        assert self._watch is not None  # noqa: S101  for the type checker
-        await self._watch.run(self.kill)
-
     async def ended(self) -> int:
         """See `Launch`."""
         if self._sent:
@@ -380,13 +341,8 @@ class BubblewrapLaunch:
             raise ToolError(f"the command could not be started: {self._problem}")
         return self._code
 
-    def terminate(self) -> None:
-        """See `Launch`."""
-        if self._watch is None or not self._watch.terminate():
-            self.kill()
-
     def kill(self) -> None:
-        """See `Launch`. By the handle, whatever was said of its end; and by the channel, while there is no handle."""
+        """See `Launch`. Both by the handle and by the channel, for the handle comes later."""
         self._killed = self._killed or not self._gone.is_set()
         with suppress(OSError):
             if self._first >= 0:
@@ -402,9 +358,9 @@ class BubblewrapLaunch:
             if self._sent:
                 await self._gone.wait()
             if self._first >= 0:
-                await readable(self._first)  # which the kernel says of it when all is gone
+                await until_readable(self._first)  # which the kernel says of it when all is gone
         finally:
-            self._let_go()
+            self._release()
         if self._watching is not None:
             await asyncio.gather(self._watching, return_exceptions=True)
         await self._proxy.close()
@@ -414,7 +370,7 @@ class BubblewrapLaunch:
         if group is not None:
             group.close()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self._watching is not None:
             self._watching.cancel()
         self._close_group()
@@ -431,19 +387,11 @@ class BubblewrapLaunch:
         if first >= 0:
             os.close(first)
         made, self._made = self._made, ()
-        self._sandbox.take_away(made)
+        self._sandbox.remove_made(made)
 
 
-def proxy_variables(port: int) -> dict[str, str]:
-    """What makes programs use the proxy; both spellings are in use."""
-    address = f"http://127.0.0.1:{port}"
-    names = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), address)
-    names["NO_PROXY"] = "localhost,127.0.0.1,::1"
-    return {spelled: value for name, value in names.items() for spelled in (name, name.lower())}
-
-
-def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
-    """A message and its descriptors; an empty one where the other side is gone."""
+def _receive(channel: socket.socket) -> tuple[bytes, list[int]]:
+    """A message and its descriptors; an empty message if the other side is gone."""
     try:
         said, ancillary, _, _ = channel.recvmsg(
             _MAX_MESSAGE_BYTES, socket.CMSG_SPACE(_MAX_DESCRIPTORS * _INT_BYTES), socket.MSG_CMSG_CLOEXEC
@@ -456,18 +404,23 @@ def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
     return said, handed
 
 
-def _request(command: Command, limits: Limits, steps: Sequence[visible.Step]) -> bytes:
-    """What `sandbox_init` is to do. Both ends are the same Python, so this is the form that it has built in."""
+def _request(command: Command, limits: SandboxLimits, steps: Sequence[visible.Step]) -> bytes:
+    """What `sandbox_init` is to do. Both ends are the same Python, so its own format serves."""
     values = {
         resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_DATA: limits.memory(),  # not RLIMIT_AS: reserved addresses cost nothing, and many programs reserve
+        resource.RLIMIT_DATA: limits.memory(),  # not RLIMIT_AS: many programs reserve addresses, which cost nothing
         resource.RLIMIT_FSIZE: limits.file_bytes,
         resource.RLIMIT_NOFILE: limits.open_files,
     }
-    if _counts_by_namespace():
+    major, minor = os.uname().release.split(".")[:2]
+    digits = "".join(char for char in minor if char.isdigit())
+    if (int(major), int(digits or 0)) >= (
+        5,
+        14,
+    ):  # before, a user's processes on the whole machine are counted
         values[resource.RLIMIT_NPROC] = limits.processes
     variables = {os.fsencode(name): os.fsencode(value) for name, value in command.variables.items()}
-    words = [os.fsencode(word) for word in (shell(), "-c", command.line)]
+    words = [os.fsencode(word) for word in (shell_program(), "-c", command.line)]
     folder = os.fsencode(command.folder)
     if any(b"\0" in text for text in (*words, folder, *variables, *variables.values())):
         raise ValueError("embedded null byte")
@@ -475,22 +428,8 @@ def _request(command: Command, limits: Limits, steps: Sequence[visible.Step]) ->
     return marshal.dumps(asked)
 
 
-def _counts_by_namespace() -> bool:
-    """Since Linux 5.14 a user's processes are counted for each user namespace, before for the whole machine."""
-    major, minor = os.uname().release.split(".")[:2]
-    digits = "".join(char for char in minor if char.isdigit())
-    return (int(major), int(digits or 0)) >= (5, 14)
-
-
-def _namespaces(walls: Walls) -> list[str]:
-    words = [
-        walls.program,
-        "--unshare-user",
-        "--unshare-all",
-        "--as-pid-1",
-        "--die-with-parent",
-        "--new-session",
-    ]
+def _namespaces(program: str) -> list[str]:
+    words = [program, "--unshare-user", "--unshare-all", "--as-pid-1", "--die-with-parent", "--new-session"]
     words += ["--uid", str(os.getuid()), "--gid", str(os.getgid())]  # else git takes the clone for another's
     words += ["--cap-drop", "ALL", *(word for name in _CAPABILITIES for word in ("--cap-add", name))]
     return [*words, "--clearenv", "--hostname", visible.HOST_NAME, "--chdir", "/"]

@@ -2,8 +2,8 @@
 
 An image need not have any program but a shell, and a shell can neither listen at a port nor hand over a descriptor.
 The program sends three descriptors through a socket: a handle on itself, its `/proc`, and a listening socket for the
-proxy. Then it waits until its standard input is closed and ends, and with it everything in the container. Nobody in
-the container can trace it, and what is left to it by dead parents is never a zombie.
+proxy. Then it waits until its standard input is closed and ends, and with it everything in the container. Nothing in
+the container can trace it, and the children of dead processes that it inherits never stay as zombies.
 
 Sources: elf(5), syscalls(2), the kernel's `arch/x86/entry/syscalls/syscall_64.tbl` and
 `include/uapi/asm-generic/unistd.h`.

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import SandboxMissingError, ToolError
-from orchestrator.engine.environments.base import Place, SandboxOptions
-from orchestrator.engine.environments.sandbox.bubblewrap import BubblewrapSandbox, Walls
+from orchestrator.engine.environments.base import SandboxOptions, WritableFolder
+from orchestrator.engine.environments.commands import Command, RunningCommand
+from orchestrator.engine.environments.sandbox.bubblewrap import BubblewrapSandbox, BubblewrapSetup
 from orchestrator.engine.environments.sandbox.container import find_container
 from orchestrator.engine.environments.sandbox.container_engine import OTHER
 from orchestrator.engine.environments.sandbox.seatbelt import SeatbeltSandbox
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from orchestrator.engine.environments.base import Sandbox
 
-PROBE_MS = 20_000
+_PROBE_MS = 20_000
 _OFF = "or type --sandbox off to run commands without one"
 _SETTINGS = (
     ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"),
@@ -45,10 +46,8 @@ def find_sandbox(
     """The sandbox of this machine. It has run a program before it is returned.
 
     Args:
-        options: what the person who runs this grants.
         inherited: this program's variables; None reads them.
         programs: bubblewraps to try; None takes the system's and then the one that was installed along.
-        platform: as in `sys.platform`.
 
     Raises:
         SandboxMissingError: there is none; the message says what to install.
@@ -74,7 +73,7 @@ def find_sandbox(
         )
     complaint = ""
     for program in _programs(variables) if programs is None else programs:
-        sandbox = BubblewrapSandbox(Walls(program, calls), options, variables)
+        sandbox = BubblewrapSandbox(BubblewrapSetup(program, calls), options, variables)
         said = _try(sandbox)
         if not said:
             return sandbox
@@ -86,7 +85,7 @@ def _container(options: SandboxOptions, inherited: Mapping[str, str]) -> Sandbox
     sandbox = find_container(options.container, options, inherited)
     said = _try(sandbox)
     if 'exec: "sh"' in said or "executable file `sh`" in said:
-        said = f"the image {sandbox.image.name} has no sh, which starts commands; use one that has it"
+        said = f"the image {sandbox.plan.image.name} has no sh, which starts commands; use one that has it"
     if said:
         raise SandboxMissingError(f"no sandbox for commands: {' '.join(said.split())}, {OTHER}")
     return sandbox
@@ -106,18 +105,14 @@ def _programs(inherited: Mapping[str, str]) -> Iterator[str]:
 def _try(sandbox: Sandbox) -> str:
     """Run a command in the sandbox; what went wrong, or nothing."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as thread:
-        root = os.path.realpath(folder)
-        return thread.submit(
-            lambda: asyncio.run(_run(sandbox, root))
-        ).result()  # in a thread: a loop may run here
+        # in a thread: a loop may run here
+        return thread.submit(asyncio.run, _run(sandbox, os.path.realpath(folder))).result()
 
 
 async def _run(sandbox: Sandbox, root: str) -> str:
-    from orchestrator.engine.environments.commands import Command, RunningCommand
-
-    opened = sandbox.open(Place(root))
+    opened = sandbox.open(WritableFolder(root))
     try:
-        ran = await RunningCommand(Command("true", root, {}, PROBE_MS), SystemClock(), None, opened).run()
+        ran = await RunningCommand(Command("true", root, {}, _PROBE_MS), SystemClock(), None, opened).run()
     except ToolError as error:
         return str(error)
     finally:

@@ -11,17 +11,20 @@ import errno
 import itertools
 import os
 import signal
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from orchestrator.engine.environments.base import Limits
+    from orchestrator.engine.environments.base import SandboxLimits
+    from orchestrator.engine.environments.sandbox.proxy import Proxy
 
 _PREFIX = "pullwright"
+_GROUPS = "/sys/fs/cgroup"
 _numbers = itertools.count()
 
 
@@ -49,19 +52,9 @@ _V2 = _Version(("memory.max",), {"memory.swap.max": "0", "memory.oom.group": "1"
 
 
 _known: dict[tuple[str, str], tuple[Path, _Version]] = {}
-"""Where groups can be made, which is found by trying; that takes longer than all the rest."""
+"""Where groups can be made. This is found by trying, which takes longer than all the rest."""
 _left: set[Path] = set()
 """Groups of this program in which a process was still ending when they were closed."""
-
-
-class MemoryGroup(Protocol):
-    """Counts the memory of all processes of a command, and limits it."""
-
-    def was_full(self) -> bool:
-        """Whether the kernel ended a process because the limit was reached."""
-
-    def close(self) -> None:
-        """Let go of it."""
 
 
 class ControlGroup:
@@ -98,16 +91,14 @@ class ControlGroup:
         _remove_left()
 
 
-def make_group(
-    limit: int, *, own: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup"
-) -> ControlGroup | None:
+def make_group(limit: int, *, own: str = "/proc/self/cgroup", root: str = _GROUPS) -> ControlGroup | None:
     """A new group below this program's own, or below one above that; None where this user may make none.
 
-    In version 2 only a group without processes can limit the groups in it, so it is one above, such as
-    that of a user's own services; none is where this program itself has a limit there.
+    In version 2 only a group without processes can limit the groups in it, so it is made in one above, such as that of
+    a user's own services. None is made where this program itself has a limit.
 
     Args:
-        limit: bytes.
+        limit: in bytes.
         own: where the kernel says in which groups this program is.
         root: where groups are mounted.
     """
@@ -125,28 +116,22 @@ def make_group(
 
 
 class ContainerGroup:
-    """The group that an engine made for a container. What was ended before this object was made does not count."""
+    """The group that an engine made for a container. Processes that the kernel ended before do not count."""
 
     def __init__(self, events: Path) -> None:
         self._events, self._before = events, _ended_by_kernel(events)
 
     def was_full(self) -> bool:
-        """See `MemoryGroup`."""
+        """See `ControlGroup`."""
         return _ended_by_kernel(self._events) > self._before
 
     def close(self) -> None:
-        """See `MemoryGroup`. The engine removes it."""
+        """Do nothing: the engine removes it."""
 
 
-def group_of(process: int, limit: int, *, root: str = "/sys/fs/cgroup") -> ContainerGroup | None:
-    """The group of a process, where it holds the limit; None where it does not, or cannot be seen.
-
-    Args:
-        process: its number.
-        limit: bytes.
-        root: where groups are mounted.
-    """
-    for folder, version in _parents(Path(f"/proc/{process}/cgroup"), Path(root))[:1]:
+def group_of(process: int, limit: int) -> ContainerGroup | None:
+    """The group of a process; None where it cannot be seen, or has no such limit (in bytes)."""
+    for folder, version in _parents(Path(f"/proc/{process}/cgroup"), Path(_GROUPS))[:1]:
         with suppress(OSError, ValueError):
             if int((folder / version.limits[0]).read_text("ascii")) <= limit:
                 return ContainerGroup(folder / version.events)
@@ -176,7 +161,7 @@ def _parents(own: Path, root: Path) -> list[tuple[Path, _Version]]:
         elif not controllers and (root / "cgroup.controllers").exists():
             for above in (inner, *inner.parents):
                 found.append((root / above, _V2))
-                if _is_limited(root / above):  # what a person set for this program holds for its commands too
+                if _is_limited(root / above):  # a limit of this program is one of its commands too
                     break
     return found
 
@@ -217,23 +202,39 @@ def _remove_left() -> None:
         _left.discard(folder)
 
 
+NICENESS = 10
+"""Of commands: what watches from outside must get its turn among thousands."""
 INTERVAL_SECONDS = 0.1
 _KIB = 1_024
 _SHOWN_BYTES = 1_000_000
 
 
-def free_bytes(root: str) -> int:
+def limits_as_shell(limits: SandboxLimits) -> str:
+    """Shell text that sets limits of one process, where they are not lower already.
+
+    Units of `ulimit`: POSIX for `-f`, and what all shells agree on.
+    """
+    values = {
+        "-c": 0,
+        "-d": limits.memory() // 1_024,
+        "-f": limits.file_bytes // 512,
+        "-n": limits.open_files,
+    }
+    return "; ".join(f"ulimit {option} {value} 2>/dev/null || :" for option, value in values.items())
+
+
+def _free_bytes(root: str) -> int:
     """What is left for this user."""
     with suppress(OSError):
         found = os.statvfs(root)
         return found.f_bavail * found.f_frsize
-    return 1 << 62  # not to be known: no reason to stop
+    return 1 << 62  # unknown: no reason to stop
 
 
-def held_bytes() -> int:
-    """What is in use on the whole machine and is no process's own: shared memory, temporary files, and what the
-    kernel holds in sockets, pipes and tables. It is what `/proc/meminfo` does not name as free, as a copy of a disk,
-    as reclaimable, or as private memory."""  # noqa: D205, D209  the summary needs two lines
+def _shared_bytes() -> int:
+    """Memory in use on the whole machine that is private to no process: shared memory, temporary files, and what the
+    kernel holds in sockets, pipes and tables."""  # noqa: D205, D209  the summary needs two lines
+    # all that `/proc/meminfo` does not name as free, as a copy of a disk, as reclaimable, or as private
     with suppress(OSError):
         folder = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -249,19 +250,18 @@ def held_bytes() -> int:
 
 
 class Watch:
-    """What no limit of the kernel covers: all processes together, as root too, their memory, and the clone's disk.
+    """Watches what the kernel does not limit: the processes of a command together, their memory, and the clone's disk.
 
-    With a control group the kernel itself counts and limits memory. Without one it is the sum of what is
-    private to the processes and of what the whole machine holds beside that since the command began: what
-    other programs take of it in that time counts too, and what a command takes and gives back within
+    With a control group the kernel itself counts and limits memory. Without one it is the sum of what is private to
+    the processes and of what the memory shared on the whole machine has grown by since the command began. So what
+    other programs take of that in the meantime counts too, and what a command takes and gives back within
     `INTERVAL_SECONDS` is not seen.
 
     Args:
         proc: an open folder, the sandbox's `/proc`; this object closes it.
         root: the clone.
-        limits: see there.
         free: how many bytes are left on the disk of a folder.
-        held: see `held_bytes`.
+        held: see `_shared_bytes`.
         group: has all processes of the sandbox in it; this object closes it.
     """
 
@@ -269,11 +269,11 @@ class Watch:
         self,
         proc: int,
         root: str,
-        limits: Limits,
-        free: Callable[[str], int] = free_bytes,
+        limits: SandboxLimits,
+        free: Callable[[str], int] = _free_bytes,
         *,
-        held: Callable[[], int] = held_bytes,
-        group: MemoryGroup | None = None,
+        held: Callable[[], int] = _shared_bytes,
+        group: ControlGroup | ContainerGroup | None = None,
     ) -> None:
         self._proc = proc
         self._root = root
@@ -294,13 +294,11 @@ class Watch:
         return self._reason
 
     async def run(self, kill: Callable[[], None]) -> None:
-        """Look again and again until a limit is passed; then kill."""
-        while True:
+        """Look every `INTERVAL_SECONDS` until a limit is passed; then kill."""
+        while not self._reason:
+            await asyncio.sleep(INTERVAL_SECONDS)  # there is nothing to see before
             self._reason = self.passed()
-            if self._reason:
-                kill()
-                return
-            await asyncio.sleep(INTERVAL_SECONDS)
+        kill()
 
     def passed(self) -> str:
         """The limit that is passed now, or nothing."""
@@ -334,7 +332,7 @@ class Watch:
         return asked
 
     def close(self) -> None:
-        """Let go of the folder and of the group."""
+        """Close the folder and the group."""
         if self._group is not None:
             self._reason = self.reason
             self._group.close()
@@ -375,7 +373,7 @@ class Watch:
         return threads, private * _KIB
 
     def _exactly(self) -> int:
-        """Bytes of private memory, where what processes share since a fork counts once. This takes longer."""
+        """Bytes of private memory. What processes share since a fork counts once. This takes longer."""
         private = 0
         for number in self._numbers():
             fields = _fields(self._proc, f"{number}/smaps_rollup")
@@ -396,3 +394,35 @@ def _fields(folder: int, path: str) -> dict[str, int]:
         return {}
     pairs = (line.decode("ascii", "replace").split()[:2] for line in lines)
     return {pair[0].rstrip(":"): int(pair[1]) for pair in pairs if len(pair) > 1 and pair[1].isdigit()}
+
+
+class WatchedLaunch(ABC):
+    """What each `Launch` has that is watched from outside: a proxy, a watch, and how the command ended."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+        self._watch: Watch | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._killed = False
+        self._problem = ""
+        self._code = -int(signal.SIGKILL)
+        self._begun, self._gone = asyncio.Event(), asyncio.Event()
+
+    @property
+    def killed_for(self) -> str:
+        """See `Launch`."""
+        return self._watch.reason if self._watch else ""
+
+    @property
+    def refused_hosts(self) -> tuple[str, ...]:
+        """See `Launch`."""
+        return self._proxy.refused
+
+    @abstractmethod
+    def kill(self) -> None:
+        """See `Launch`."""
+
+    def terminate(self) -> None:
+        """See `Launch`."""
+        if self._watch is None or not self._watch.terminate():
+            self.kill()

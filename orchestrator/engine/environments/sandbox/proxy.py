@@ -2,7 +2,7 @@
 
 An address serves many names, so the name that was allowed is checked on the way too: in a TLS connection the client's
 first message must ask for it, and a plain request is built anew for it, one in each connection. What is said inside
-of TLS nobody here can read.
+of TLS cannot be read here.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from orchestrator.engine.environments.base import Connect
 
+PROXY_PORT = 61_080
+"""Above the ports that Linux gives out itself. In a network of its own it is always free."""
 WEB_PORTS = frozenset({80, 443})
 CONNECT_SECONDS = 20.0
 _MAX_PORT = 65_535
@@ -66,7 +68,7 @@ def host_rule(text: str) -> HostRule:
 
 
 def host_name(text: str) -> str:
-    """The name in the form in which names are compared, or nothing where it is no name."""
+    """The name in lower case and without a final dot, or nothing where it is no name."""
     name = text.lower().removesuffix(".")
     return name if _NAME.match(name) else ""
 
@@ -77,19 +79,14 @@ def port_number(text: str) -> int | None:
     return number if 0 < number <= _MAX_PORT else None
 
 
-def flag_for(refused: str) -> str:
-    """The flag that allows a `host:port`."""
-    host, _, port = refused.rpartition(":")
-    return f"--allow-host {host if int(port) in WEB_PORTS else refused}"
-
-
-def refusal(refused: str) -> str:
-    """What is said of an entry of `refused_hosts`: `host:port`, or that and, after a blank, why it is refused."""
+def explain_refused(refused: str) -> str:
+    """The message for an entry of `refused_hosts`: `host:port`, or that and, after a blank, why it is refused."""
     place, _, why = refused.partition(" ")
-    told = f"refused connection to {place}"
-    return (
-        f"{told}: {why}" if why else f"{told}; the person who runs this can allow it with {flag_for(place)}"
-    )
+    if why:
+        return f"refused connection to {place}: {why}"
+    host, _, port = place.rpartition(":")
+    flag = f"--allow-host {host if int(port) in WEB_PORTS else place}"
+    return f"refused connection to {place}; the person who runs this can allow it with {flag}"
 
 
 async def connect_public(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -133,7 +130,7 @@ class ClientHello:
     """What it says of the server.
 
     Attributes:
-        name: the server's name in the form in which names are compared; empty where it has none.
+        name: see `host_name`.
         encrypted: whether it has a second, encrypted hello, in which another name may stand.
     """
 
@@ -251,12 +248,20 @@ _ALERT = bytes([21, 3, 3, 0, 2, 2, 112])
 """The fatal TLS alert `unrecognized_name` (RFC 8446 6.2), which a client shows."""
 
 
+def proxy_variables(port: int = PROXY_PORT) -> dict[str, str]:
+    """The variables that make programs use the proxy, in both spellings in use."""
+    address = f"http://127.0.0.1:{port}"
+    names = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), address)
+    names["NO_PROXY"] = "localhost,127.0.0.1,::1"
+    return {spelled: value for name, value in names.items() for spelled in (name, name.lower())}
+
+
 class Proxy:
     """Serves one command. Closing it ends all its connections.
 
     Args:
-        rules: what is allowed; nothing where it is empty.
-        connect: the way out.
+        rules: what is allowed.
+        connect: opens a connection to an allowed host; None refuses all but public addresses.
     """
 
     def __init__(self, rules: Sequence[HostRule], connect: Connect | None = None) -> None:
@@ -272,7 +277,7 @@ class Proxy:
         return tuple(self._refused)
 
     async def serve(self, listener: socket.socket) -> None:
-        """Answer at a listening socket, which is this object's from now on."""
+        """Answer at a listening socket, and close it at the end."""
         listener.setblocking(False)
         self._server = await asyncio.start_server(self._accept, sock=listener, limit=MAX_HEAD_BYTES)
 
@@ -401,7 +406,7 @@ class Proxy:
     def _refuse(self, place: str) -> str:
         if len(self._refused) < MAX_REFUSED:
             self._refused[place] = None
-        return refusal(place)
+        return explain_refused(place)
 
 
 class _Request:
@@ -511,7 +516,7 @@ async def _head(reader: asyncio.StreamReader) -> bytes:
 async def _copy(
     source: asyncio.StreamReader, target: asyncio.StreamWriter, begun: asyncio.Future[bytes] | None = None
 ) -> None:
-    """Hand on to the end, and say how it begins."""
+    """Hand on to the end. `begun` becomes the first bytes."""
     seen = b""
     while True:
         async with asyncio.timeout(IDLE_SECONDS):

@@ -1,4 +1,4 @@
-"""The first process of a sandbox: starts each command in namespaces of its own, and says how it ended.
+"""The first process of a bubblewrap sandbox: starts each command in namespaces of its own, and says how it ended.
 
 It is a script for `python -I -S`, and no command can see it. Its arguments are the numbers of a socket and of a file
 with what is the same for all commands. Each message on the socket is a request with five descriptors: a file with
@@ -47,15 +47,15 @@ libc = ctypes.CDLL(None, use_errno=True)
 python = ctypes.PyDLL(None, use_errno=True)  # a call that keeps the interpreter's lock, as a fork must
 
 
-class First:
+class FirstProcess:
     """A command's first process, made before there is a command: its number here and handle, and the ways to it."""
 
-    def __init__(self, walls: dict[str, Any]) -> None:
+    def __init__(self, common: dict[str, Any]) -> None:
         self.orders, theirs = socket.socketpair()
         self.channel = self.orders  # until there is one
         self.process = fork()
         if self.process == 0:
-            be_first(walls, theirs)
+            be_first(common, theirs)
         theirs.close()
         self.handle = os.pidfd_open(self.process)
 
@@ -64,23 +64,23 @@ def main() -> None:
     """Serve until the socket is closed."""
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
-    walls = load(int(sys.argv[2]))
+    common = read_values(int(sys.argv[2]))
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # which the kernel does not deliver to a first process
-    waiting: First | None = First(walls)
-    send(control, b"R", os.pidfd_open(os.getpid()))
+    waiting: FirstProcess | None = FirstProcess(common)
+    send_message(control, b"R", os.pidfd_open(os.getpid()))
     poll = select.poll()
     poll.register(control, select.POLLIN)
-    running: dict[int, First] = {}
+    running: dict[int, FirstProcess] = {}
     while True:
         descriptor = poll.poll()[0][0]  # one at a time: the numbers of closed ones are given out again
         known = running.get(descriptor)
         if known is None:
-            known, waiting = start(receive(control), waiting or First(walls)), None
+            known, waiting = start_command(receive_request(control), waiting or FirstProcess(common)), None
             for number in (known.handle, known.channel.fileno()):
                 running[number] = known
                 poll.register(number, select.POLLIN)
             try:  # noqa: SIM105  the same
-                waiting = First(walls)
+                waiting = FirstProcess(common)
             except OSError:  # then it is tried again when it is needed
                 pass
         elif descriptor == known.handle:
@@ -89,7 +89,7 @@ def main() -> None:
                 poll.unregister(number)
             os.close(descriptor)
             _, status = os.waitpid(known.process, 0)
-            send(known.channel, b"X%d" % os.waitstatus_to_exitcode(status))
+            send_message(known.channel, b"X%d" % os.waitstatus_to_exitcode(status))
             known.channel.close()
         else:  # nothing is ever said on a channel: it was shut down
             del running[descriptor]
@@ -97,10 +97,10 @@ def main() -> None:
             signal.pidfd_send_signal(known.handle, signal.SIGKILL)
 
 
-def start(handed: tuple[int, ...], first: First) -> First:
+def start_command(handed: tuple[int, ...], first: FirstProcess) -> FirstProcess:
     """Hand a request over to a first process; where that is dead, its end says so."""
     *rest, channel = handed
-    send(first.orders, b"C", *rest, os.dup(channel))
+    send_message(first.orders, b"C", *rest, os.dup(channel))
     first.orders.close()
     first.channel = socket.socket(fileno=channel)
     return first
@@ -117,33 +117,35 @@ def fork() -> int:
     return process
 
 
-def be_first(walls: dict[str, Any], orders: socket.socket) -> NoReturn:
+def be_first(common: dict[str, Any], orders: socket.socket) -> NoReturn:
     """Be the first process of a command, and end as the command does."""
     problem, code = b"", 126
     handed: tuple[int, ...] = ()
     try:
         close_all_but(0, 1, 2, orders.fileno())
         try:
-            handed = prepare(walls)
-        except Exception as error:  # noqa: BLE001  it is told when somebody asks
+            handed = build_namespaces(common)
+        except Exception as error:  # noqa: BLE001  it is sent with the first request
             problem = reason(error)
-        request, out, err, group, number = receive(orders)
+        request, out, err, group, number = receive_request(orders)
         orders.close()
         channel = socket.socket(fileno=number)
-        if not come_in(group):
-            send(channel, b"S")
+        if not enter_group(group):
+            send_message(channel, b"S")
         try:
-            code = 126 if problem else first_process(walls, load(request), (out, err), channel, handed)
+            code = (
+                126 if problem else first_process(common, read_values(request), (out, err), channel, handed)
+            )
         except Exception as error:  # noqa: BLE001  the same
             problem = reason(error)
         if problem:
-            send(channel, b"E" + problem)
+            send_message(channel, b"E" + problem)
     finally:
-        os._exit(code)  # whatever it is, nothing runs on without walls
+        os._exit(code)  # whatever it is, nothing runs on unconfined
 
 
-def come_in(group: int) -> bool:
-    """Come into the control group whose file this is, with all that is started from here on."""
+def enter_group(group: int) -> bool:
+    """Enter the control group whose file this is, with all that is started from here on."""
     try:
         os.write(group, b"0")
     except OSError:
@@ -153,25 +155,25 @@ def come_in(group: int) -> bool:
     return True
 
 
-def prepare(walls: dict[str, Any]) -> tuple[int, ...]:
-    """Build the walls that are the same for all commands; the descriptors for who watches from outside."""
+def build_namespaces(common: dict[str, Any]) -> tuple[int, ...]:
+    """Build what is the same for all commands. Returns the descriptors for who watches from outside."""
     call(libc.unshare, NEW_MOUNTS | NEW_NETWORK | NEW_IPC)
-    take(walls["steps"])
+    take_steps(common["steps"])
     proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
-    return os.pidfd_open(os.getpid()), proc, listener(walls["port"])
+    return os.pidfd_open(os.getpid()), proc, listener(common["port"])
 
 
 def first_process(
-    walls: dict[str, Any],
+    common: dict[str, Any],
     asked: dict[str, Any],
     outputs: tuple[int, int],
     channel: socket.socket,
     handed: tuple[int, ...],
 ) -> int:
     """Start the command and wait for its end. What is left of it ends with this process."""
-    take(asked["steps"])
-    drop_powers(walls["filter"])
-    send(channel, b"R", *handed)
+    take_steps(asked["steps"])
+    drop_powers(common["filter"])
+    send_message(channel, b"R", *handed)
     command = spawn(asked, outputs, channel)
     os.closerange(0, MAX_DESCRIPTORS)
     while True:
@@ -180,8 +182,8 @@ def first_process(
             return os.WEXITSTATUS(status) if os.WIFEXITED(status) else SIGNALLED + os.WTERMSIG(status)
 
 
-def take(steps: list[tuple[Any, ...]]) -> None:
-    """Do one thing after another."""
+def take_steps(steps: list[tuple[Any, ...]]) -> None:
+    """Do what `STEPS` names, one after another."""
     for name, *arguments in steps:
         STEPS[name](*arguments)
 
@@ -203,7 +205,7 @@ def spawn(asked: dict[str, Any], outputs: tuple[int, int], channel: socket.socke
     return os.posix_spawn(path, words, asked["variables"], setpgroup=0, setsigdef=IGNORED)
 
 
-def write(path: bytes, content: bytes) -> None:
+def create_file(path: bytes, content: bytes) -> None:
     """Write a file, and make it where it is not there."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o444)
     os.write(descriptor, content)
@@ -211,7 +213,7 @@ def write(path: bytes, content: bytes) -> None:
 
 
 def open_as(path: bytes, number: int) -> None:
-    """Hold on to a folder or a file, to mount it or on it. A link is held itself: nothing can be mounted on it."""
+    """Open a folder or a file under this number, to mount it or on it. A link is not followed."""
     os.dup2(os.open(path, os.O_PATH | os.O_NOFOLLOW), number, inheritable=False)
 
 
@@ -224,7 +226,7 @@ STEPS: dict[str, Callable[..., object]] = {
     "mount": mount,
     "open": open_as,
     "folder": lambda path: os.makedirs(path, exist_ok=True),  # noqa: PTH103  bytes
-    "file": write,
+    "file": create_file,
     "remove": os.unlink,
 }
 
@@ -241,7 +243,7 @@ def listener(port: int) -> int:
 
 
 def drop_powers(program: bytes) -> None:
-    """Give up every capability for ever, be traced by nobody, and let the kernel filter calls."""
+    """Give up every capability for ever, refuse to be traced, and let the kernel filter calls."""
     prctl(SET_DUMPABLE, 0)
     for capability in CAPABILITIES:
         prctl(DROP_BOUND, capability)
@@ -269,7 +271,7 @@ def call(function: Any, *arguments: object) -> None:
         raise OSError(number, f"{function.__name__}: {os.strerror(number)}")
 
 
-def load(descriptor: int) -> dict[str, Any]:
+def read_values(descriptor: int) -> dict[str, Any]:
     """Read a file of this program's."""
     with open(descriptor, "rb") as file:
         return dict(marshal.load(file))  # noqa: S302  the same program wrote it
@@ -280,7 +282,7 @@ def reason(error: BaseException) -> bytes:
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__).encode("utf-8", "replace")
 
 
-def send(channel: socket.socket, text: bytes, *descriptors: int) -> None:
+def send_message(channel: socket.socket, text: bytes, *descriptors: int) -> None:
     """Send a message and descriptors, which are closed here. The other side may be gone."""
     rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(descriptors)}i", *descriptors))
     try:  # noqa: SIM105  contextlib takes long to load
@@ -291,7 +293,7 @@ def send(channel: socket.socket, text: bytes, *descriptors: int) -> None:
         os.close(descriptor)
 
 
-def receive(control: socket.socket) -> tuple[int, int, int, int, int]:
+def receive_request(control: socket.socket) -> tuple[int, int, int, int, int]:
     """The five descriptors of the next request. Ends everything where none comes any more."""
     text, ancillary, _, _ = control.recvmsg(1, socket.CMSG_SPACE(20), socket.MSG_CMSG_CLOEXEC)
     if not text:

@@ -9,22 +9,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.environments.base import NICENESS, limits_as_shell
-from orchestrator.engine.environments.commands import ProgramLaunch, shell
-from orchestrator.engine.environments.sandbox.bubblewrap import proxy_variables
-from orchestrator.engine.environments.sandbox.proxy import Proxy, host_rule
+from orchestrator.engine.environments.commands import ProgramLaunch, shell_program
+from orchestrator.engine.environments.sandbox.limits import NICENESS, limits_as_shell
+from orchestrator.engine.environments.sandbox.proxy import Proxy, host_rule, proxy_variables
 from orchestrator.engine.environments.sandbox.visible import (
     Scratch,
-    granted,
+    check_root,
+    checked_grants,
     program_folders,
-    refuse_root,
     toolchains,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.engine.environments.base import Limits, Place, SandboxOptions
+    from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions, WritableFolder
     from orchestrator.engine.environments.commands import Command
 
 _SYSTEM = (
@@ -35,7 +34,9 @@ _SYSTEM = (
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/dtracehelper")
 
 
-def profile(*, root: str, protected: Sequence[str], readable: Sequence[str], scratch: str, port: int) -> str:
+def seatbelt_profile(
+    *, root: str, protected: Sequence[str], readable: Sequence[str], scratch: str, port: int
+) -> str:
     """The rules for one command; of rules that match the last one counts.
 
     Raises:
@@ -65,8 +66,7 @@ class SeatbeltSandbox:
     """A `Sandbox` of rules in the kernel. Commands share the machine's processes and its loopback addresses.
 
     Args:
-        options: what the person who runs this grants.
-        inherited: this program's variables; its path says which programs are readable.
+        inherited: this program's variables; its `PATH` says which programs are readable.
 
     Raises:
         ConfigurationError: a host or a path of the options makes no sense.
@@ -75,10 +75,9 @@ class SeatbeltSandbox:
     name = "sandbox-exec"
 
     def __init__(self, options: SandboxOptions, inherited: Mapping[str, str]) -> None:
-        self.options = options
-        self._inherited = dict(inherited)
+        self.options, self._inherited = options, dict(inherited)
         self._rules = [host_rule(text) for text in options.hosts]
-        more = granted(options.readable, inherited)
+        more = checked_grants(options.readable, inherited)
         tools = toolchains(inherited, more)
         self._readable = [*program_folders(inherited, tools.readable), *more]
         # Nothing can be put in the place of a folder here: what its tool writes to is in the private home instead.
@@ -92,36 +91,34 @@ class SeatbeltSandbox:
         """See `Sandbox`."""
         return self._tools
 
-    def open(self, place: Place) -> OpenSeatbelt:
+    def open(self, folder: WritableFolder) -> OpenSeatbelt:
         """See `Sandbox`."""
-        problem = refuse_root(place.root, self._inherited)
-        if problem:
-            raise ToolError(problem)
-        return OpenSeatbelt(self, place)
+        check_root(folder.root, self._inherited)
+        return OpenSeatbelt(self, folder)
 
-    def launch(self, command: Command, place: Place) -> SeatbeltLaunch:
-        """Make ready to run a command in a place; see `OpenSandbox`."""
+    def launch(self, command: Command, folder: WritableFolder) -> SeatbeltLaunch:
+        """Make ready to run a command in a folder; see `OpenSandbox`."""
         with ExitStack() as undo:
             scratch = Scratch()
             undo.callback(scratch.remove)
             listener = undo.enter_context(socket.create_server(("127.0.0.1", 0)))
             port = listener.getsockname()[1]
             home = {"HOME": scratch.path, "TMPDIR": scratch.path, **proxy_variables(port)}
-            rules = profile(
-                root=place.root,
-                protected=place.protected,
+            rules = seatbelt_profile(
+                root=folder.root,
+                protected=folder.protected,
                 readable=self._readable,
                 scratch=scratch.path,
                 port=port,
             )
-            undo.pop_all()  # from here on the launch lets go of them
+            undo.pop_all()  # from here on the launch closes them
         confined = replace(command, variables={**command.variables, **home})
         words = [
             "/usr/bin/sandbox-exec",
             "-p",
             rules,
             *limited(self.options.limits),
-            shell(),
+            shell_program(),
             "-c",
             command.line,
         ]
@@ -131,12 +128,12 @@ class SeatbeltSandbox:
 class OpenSeatbelt:
     """An `OpenSandbox`: every command has its own rules, so nothing is kept between them."""
 
-    def __init__(self, sandbox: SeatbeltSandbox, place: Place) -> None:
-        self._sandbox, self._place = sandbox, place
+    def __init__(self, sandbox: SeatbeltSandbox, folder: WritableFolder) -> None:
+        self._sandbox, self._folder = sandbox, folder
 
     def launch(self, command: Command) -> SeatbeltLaunch:
         """See `OpenSandbox`."""
-        return self._sandbox.launch(command, self._place)
+        return self._sandbox.launch(command, self._folder)
 
     async def close(self) -> None:
         """See `OpenSandbox`."""
@@ -171,7 +168,7 @@ class SeatbeltLaunch(ProgramLaunch):
             self._scratch.remove()
 
 
-def limited(limits: Limits) -> list[str]:
+def limited(limits: SandboxLimits) -> list[str]:
     """The words before a program and its arguments that start it with limits."""
     return ["/bin/sh", "-c", f'{limits_as_shell(limits)}; exec nice -n {NICENESS} "$@"', "sh"]
 

@@ -32,7 +32,7 @@ _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 """AUDIT_ARCH_X86_64 and AUDIT_ARCH_AARCH64 of linux/audit.h, by the machine as `os.uname` names it."""
 
 
-class Verdict(StrEnum):
+class CallVerdict(StrEnum):
     """What becomes of a call; each is a section of `syscalls.txt`."""
 
     ALLOWED = "allowed"
@@ -44,17 +44,17 @@ class Verdict(StrEnum):
     """ENOSYS, as on a kernel without the call, so that programs do what they did before it came."""
 
 
-def verdicts(machine: str) -> dict[str, tuple[int, Verdict]]:
+def verdicts(machine: str) -> dict[str, tuple[int, CallVerdict]]:
     """Number and verdict of each call of a machine, by the call's name; nothing for an unknown machine."""
     if machine not in _ARCHITECTURES:
         return {}
     column = 1 + list(_ARCHITECTURES).index(machine)
-    found: dict[str, tuple[int, Verdict]] = {}
-    section = Verdict.MISSING
+    found: dict[str, tuple[int, CallVerdict]] = {}
+    section = CallVerdict.MISSING
     for line in Path(__file__).with_name("syscalls.txt").read_text("ascii").splitlines():
         words = line.partition("#")[0].split()
         if len(words) == 1:
-            section = Verdict(words[0].strip("[]"))
+            section = CallVerdict(words[0].strip("[]"))
         elif words and words[column] != "-":
             found[words[0]] = (int(words[column]), section)
     return found
@@ -66,7 +66,7 @@ def syscall_filter(machine: str) -> bytes | None:
     if not calls:
         return None
     leaves = {number: _leaf(name, verdict) for name, (number, verdict) in calls.items()}
-    missing = _leaf("", Verdict.MISSING)
+    missing = _leaf("", CallVerdict.MISSING)
     ends = [leaves.get(number, missing) for number in range(max(leaves) + 1)]
     ranges = [
         (first, leaf)
@@ -89,15 +89,17 @@ def engine_profile(architecture: str) -> str:
     """
     machine, named = _ENGINE_NAMES[architecture]
     rules: list[dict[str, object]] = []
-    by_verdict: dict[Verdict, list[str]] = {}
+    by_verdict: dict[CallVerdict, list[str]] = {}
     for name, (_, verdict) in verdicts(machine).items():
         by_verdict.setdefault(verdict, []).append(name)
     free = [
-        *by_verdict[Verdict.ALLOWED],
-        *(name for name in by_verdict[Verdict.CHECKED] if name not in _VALUES),
+        *by_verdict[CallVerdict.ALLOWED],
+        *(name for name in by_verdict[CallVerdict.CHECKED] if name not in _VALUES),
     ]
     rules.append({"names": free, "action": "SCMP_ACT_ALLOW"})
-    rules.append({"names": by_verdict[Verdict.REFUSED], "action": "SCMP_ACT_ERRNO", "errnoRet": errno.EPERM})
+    rules.append(
+        {"names": by_verdict[CallVerdict.REFUSED], "action": "SCMP_ACT_ERRNO", "errnoRet": errno.EPERM}
+    )
     for name, tests in _VALUES.items():
         rules += [{"names": [name], "action": "SCMP_ACT_ALLOW", "args": [dict(test)]} for test in tests]
     return json.dumps(
@@ -119,15 +121,15 @@ def _search(ranges: list[tuple[int, tuple[bytes, ...]]]) -> list[bytes]:
     return [_op(_AT_LEAST, ranges[middle][0], len(below), 0), *below, *above]
 
 
-def _leaf(name: str, verdict: Verdict) -> tuple[bytes, ...]:
+def _leaf(name: str, verdict: CallVerdict) -> tuple[bytes, ...]:
     match verdict:
-        case Verdict.ALLOWED:
+        case CallVerdict.ALLOWED:
             return (_op(_RETURN, _ALLOW),)
-        case Verdict.REFUSED:
+        case CallVerdict.REFUSED:
             return (_refuse(errno.EPERM),)
-        case Verdict.MISSING:
+        case CallVerdict.MISSING:
             return (_refuse(errno.ENOSYS),)
-        case Verdict.CHECKED:
+        case CallVerdict.CHECKED:
             return _CHECKS[name]
 
 

@@ -10,19 +10,19 @@ import pwd
 import shutil
 import stat
 import sys
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.core.errors import ConfigurationError, ToolError
-from orchestrator.core.locks import try_lock
+from orchestrator.core.locks import lock_new_folder
+from orchestrator.engine.environments.files import is_above
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.engine.environments.base import Place
+    from orchestrator.engine.environments.base import WritableFolder
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
 _ETC = (
@@ -35,6 +35,7 @@ _OF_GO = ("VERSION", "go.env", "lib", "misc", "pkg", "src")
 _OF_PYENV = ("bin", "libexec", "pyenv.d", "shims", "version", "versions")
 _OF_RUSTUP = ("settings.toml", "toolchains", "update-hashes")
 _NEVER = ("/", "/boot", "/dev", "/etc", "/home", "/proc", "/root", "/run", "/srv", "/sys", "/tmp", "/var")  # noqa: S108  refused
+_NO_FILES = ("/proc", "/sys", "/dev")
 _BESIDE_PROGRAMS = ("/usr/etc", "/usr/home", "/usr/local/etc", "/usr/local/home")
 """Configuration with keys of package registries, such as npm's, and homes."""
 _OF_A_VERSION = ("*/etc", "*/*/etc", "*/pip.conf", "*/.npmrc", "*/*/.npmrc")
@@ -42,36 +43,12 @@ _DEPTH_BELOW_HOME = 2
 """A prefix directly below the home, such as `~/.local`, holds keys and caches beside programs."""
 
 
-def homes(inherited: Mapping[str, str]) -> tuple[str, ...]:
+def _homes(inherited: Mapping[str, str]) -> tuple[str, ...]:
     """The real paths of this user's home."""
     found = [inherited.get("HOME", "")]
     with suppress(KeyError):  # a user without a name
         found.append(pwd.getpwuid(os.getuid()).pw_dir)
     return tuple(dict.fromkeys(os.path.realpath(home) for home in found if home not in {"", "/"}))
-
-
-def is_above(upper: str, lower: str) -> bool:
-    """Whether a path is the other one or a folder above it; both absolute and normal."""
-    return lower == upper or lower.startswith(upper.rstrip("/") + "/")
-
-
-def system_files() -> list[str]:
-    """What is readable below `/etc`."""
-    etc = Path("/etc")
-    return [str(path) for pattern in _ETC for path in sorted(etc.glob(pattern)) if path.exists()]
-
-
-def hidden_in_system(inherited: Mapping[str, str]) -> list[str]:
-    """Folders in those of the system that are no programs."""
-    homes_there = [home for home in homes(inherited) if _is_covered(home) and home not in SYSTEM]
-    return [path for path in dict.fromkeys([*_BESIDE_PROGRAMS, *homes_there]) if Path(path).is_dir()]
-
-
-def hidden_in_versions(folder: str) -> list[str]:
-    """Configuration with keys in a folder that has a whole installation in each subfolder."""
-    if Path(folder).name != "versions":
-        return []
-    return sorted(str(path) for pattern in _OF_A_VERSION for path in Path(folder).glob(pattern))
 
 
 def program_folders(
@@ -80,11 +57,10 @@ def program_folders(
     """What the programs on the path and the running Python need, beside the system's folders.
 
     Args:
-        inherited: this program's variables.
-        tools: programs in the folders of languages (`toolchains`).
-        replaced: folders that are empty inside but for programs, those of the system too.
+        tools: programs in the folders of toolchains.
+        replaced: folders that commands see empty but for programs, those of the system too.
     """
-    own = homes(inherited)
+    own = _homes(inherited)
     found: list[str] = []
     for folder in inherited.get("PATH", "").split(":"):
         if folder.startswith("/") and os.path.isdir(folder):  # noqa: PTH112  names stay as they are written
@@ -101,13 +77,13 @@ def program_folders(
     ]
 
 
-def granted(paths: Sequence[str], inherited: Mapping[str, str]) -> list[str]:
-    """What the person who runs this lets commands read, checked.
+def checked_grants(paths: Sequence[str], inherited: Mapping[str, str]) -> list[str]:
+    """The paths that the person who runs this lets commands read, checked.
 
     Raises:
         ConfigurationError: a path is relative, is not there, or is a whole home or system.
     """
-    own = homes(inherited)
+    own = _homes(inherited)
     for path in paths:
         if not os.path.isabs(path) or not os.path.exists(path):  # noqa: PTH110, PTH117  names stay as written
             raise ConfigurationError(f"--sandbox-read {path}: name an absolute path that exists")
@@ -122,14 +98,19 @@ def granted(paths: Sequence[str], inherited: Mapping[str, str]) -> list[str]:
     return [os.path.normpath(path) for path in paths]
 
 
-def refuse_root(root: str, inherited: Mapping[str, str]) -> str:
-    """Why a folder cannot be the one that commands may change, or nothing."""
-    taken = (*SYSTEM[:1], *_NEVER, *homes(inherited))
+def check_root(root: str, inherited: Mapping[str, str]) -> None:
+    """Check the folder that commands may change.
+
+    Raises:
+        ToolError: it has more in it than a project, or belongs to the system.
+    """
+    taken = (*SYSTEM[:1], *_NEVER, *_homes(inherited))
     if any(is_above(root, other) for other in taken) or any(
-        is_above(place, root) for place in ("/proc", "/sys", "/dev", *SYSTEM[:1], "/etc")
+        is_above(place, root) for place in (*_NO_FILES, *SYSTEM[:1], "/etc")
     ):
-        return f"the sandbox would open {root} to commands, which is no project's folder; use a folder further down"
-    return ""
+        raise ToolError(
+            f"the sandbox would open {root} to commands, which is no project's folder; use a folder further down"
+        )
 
 
 def _of_folder(folder: Path, own: Sequence[str]) -> list[str]:
@@ -166,7 +147,7 @@ def _is_covered(path: str) -> bool:
 def _may_be_read(path: str, own: Sequence[str]) -> bool:
     real = os.path.realpath(path)
     return not any(is_above(real, other) for other in (*_NEVER, *own)) and not any(
-        is_above(place, real) for place in ("/proc", "/sys", "/dev", "/etc")
+        is_above(place, real) for place in (*_NO_FILES, "/etc")
     )
 
 
@@ -174,8 +155,8 @@ _OF_A_KIT = ("bin", "conf", "include", "lib", "lib64", "libexec", "share")
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
-    """What a variable names.
+class _Toolchain:
+    """What a variable of a toolchain names. The variables are those of section 4.2 of the coding agent loop specification.
 
     Attributes:
         programs: what in the folder is read: no configuration, no key, no cache.
@@ -190,29 +171,30 @@ class _Kind:
     several: bool = False
 
 
-_KINDS: dict[str, _Kind] = {
-    "ANDROID_HOME": _Kind(("build-tools", "cmdline-tools", "licenses", "ndk", "platform-tools", "platforms")),
-    "CARGO_HOME": _Kind(("bin",), ".cargo", written=True),
-    "DOTNET_ROOT": _Kind(("dotnet", "host", "packs", "sdk", "shared", "templates")),
-    "GEM_HOME": _Kind(("bin", "extensions", "gems", "specifications"), written=True),
-    "GOMODCACHE": _Kind((), "go/pkg/mod", written=True),
-    "GOPATH": _Kind(("bin",), "go", written=True, several=True),
-    "GOROOT": _Kind(("bin", "VERSION", "go.env", "lib", "misc", "pkg", "src")),
-    "JAVA_HOME": _Kind((*_OF_A_KIT, "jmods", "jre", "release")),
-    "NVM_DIR": _Kind(("alias", "nvm-exec", "nvm.sh", "versions"), ".nvm"),
-    "PYENV_ROOT": _Kind(("bin", "libexec", "pyenv.d", "shims", "version", "versions"), ".pyenv"),
-    "RBENV_ROOT": _Kind(("bin", "libexec", "rbenv.d", "shims", "version", "versions"), ".rbenv"),
-    "RUSTUP_HOME": _Kind(("settings.toml", "toolchains", "update-hashes"), ".rustup"),
-    "VIRTUAL_ENV": _Kind((*_OF_A_KIT, "pyvenv.cfg")),
+_TOOLCHAINS: dict[str, _Toolchain] = {
+    "ANDROID_HOME": _Toolchain(
+        ("build-tools", "cmdline-tools", "licenses", "ndk", "platform-tools", "platforms")
+    ),
+    "CARGO_HOME": _Toolchain(("bin",), ".cargo", written=True),
+    "DOTNET_ROOT": _Toolchain(("dotnet", "host", "packs", "sdk", "shared", "templates")),
+    "GEM_HOME": _Toolchain(("bin", "extensions", "gems", "specifications"), written=True),
+    "GOMODCACHE": _Toolchain((), "go/pkg/mod", written=True),
+    "GOPATH": _Toolchain(("bin",), "go", written=True, several=True),
+    "GOROOT": _Toolchain(("bin", *_OF_GO)),
+    "JAVA_HOME": _Toolchain((*_OF_A_KIT, "jmods", "jre", "release")),
+    "NVM_DIR": _Toolchain(("alias", "nvm-exec", "nvm.sh", "versions"), ".nvm"),
+    "PYENV_ROOT": _Toolchain(_OF_PYENV, ".pyenv"),
+    "RBENV_ROOT": _Toolchain(("bin", "libexec", "rbenv.d", "shims", "version", "versions"), ".rbenv"),
+    "RUSTUP_HOME": _Toolchain(_OF_RUSTUP, ".rustup"),
+    "VIRTUAL_ENV": _Toolchain((*_OF_A_KIT, "pyvenv.cfg")),
 }
 
 _KEPT_CLEAR = (*SYSTEM, "/dev", "/etc", "/proc", "/run", "/sys", "/tmp", "/var")  # noqa: S108  not covered
-_NEVER_IN = ("/dev", "/etc", "/proc", "/run", "/sys")
 
 
 @dataclass(frozen=True, slots=True)
 class Toolchains:
-    """What commands get of these folders.
+    """What commands get of the folders of toolchains.
 
     Attributes:
         variables: by name; the paths are the host's.
@@ -226,16 +208,18 @@ class Toolchains:
 
 
 def toolchains(inherited: Mapping[str, str], granted: Sequence[str] = ()) -> Toolchains:
-    """The folders that are named by this program's variables, or granted where they usually are.
+    """The folders of toolchains that this program's variables name, or that are granted where they usually are.
+
+    A tool writes into some of these folders, and they hold keys beside programs (`~/.cargo/credentials.toml`). So a
+    command sees an empty folder of its own in their place, with the host's programs in it.
 
     Args:
-        inherited: this program's variables.
         granted: paths that the person who runs this lets commands read, such as `~/go/pkg/mod`.
     """
     variables: dict[str, str] = {}
     readable: list[str] = []
     private: list[str] = []
-    for name, kind in _KINDS.items():
+    for name, kind in _TOOLCHAINS.items():
         folders = _folders(name, kind, inherited, granted)
         if not folders:
             continue
@@ -248,20 +232,20 @@ def toolchains(inherited: Mapping[str, str], granted: Sequence[str] = ()) -> Too
 
 
 def private_folders(variables: Mapping[str, str], home: str) -> dict[str, str]:
-    """The variables among these whose folders tools write to, with folders below a home in their place."""
+    """Those of the variables whose folders tools write to, with folders below `home` as values."""
     return {
         name: f"{home}/{kind.default or name.lower()}"
-        for name, kind in _KINDS.items()
+        for name, kind in _TOOLCHAINS.items()
         if kind.written and variables.get(name)
     }
 
 
-def _folders(name: str, kind: _Kind, inherited: Mapping[str, str], granted: Sequence[str]) -> list[str]:
+def _folders(name: str, kind: _Toolchain, inherited: Mapping[str, str], granted: Sequence[str]) -> list[str]:
     value = inherited.get(name, "")
     if value:
         parts = value.split(":") if kind.several else [value]
         return [os.path.normpath(part) for part in parts if _can_be_had(part, written=kind.written)]
-    usual = [f"{home}/{kind.default}" for home in homes(inherited) if kind.default]
+    usual = [f"{home}/{kind.default}" for home in _homes(inherited) if kind.default]
     shown = [folder for folder in usual if any(is_above(folder, path) for path in granted)]
     return [folder for folder in shown if _can_be_had(folder, written=kind.written)][:1]
 
@@ -273,7 +257,9 @@ def _can_be_had(path: str, *, written: bool) -> bool:
     folder = os.path.normpath(path)
     if not written:
         return os.path.isdir(folder)  # noqa: PTH112  a name
-    if any(is_above(folder, other) for other in _KEPT_CLEAR) or any(is_above(up, folder) for up in _NEVER_IN):
+    if any(is_above(folder, other) for other in _KEPT_CLEAR) or any(
+        is_above(up, folder) for up in (*_NO_FILES, "/etc", "/run")
+    ):
         return False
     in_system = any(is_above(outer, folder) for outer in SYSTEM)
     return not in_system or (os.path.isdir(folder) and os.path.realpath(folder) == folder)  # noqa: PTH112  a name
@@ -296,11 +282,11 @@ _FIRST_NUMBER = 100
 # mount(2) and the kernel's include/uapi/linux/mount.h
 _READ_ONLY, _PLAIN, _NO_PROGRAMS, _BIND, _RECURSIVE, _PRIVATE = 1, 2 | 4, 8, 4096, 16384, 1 << 18
 _CHANGE = 32 | _BIND
-_TELLING = frozenset({"kallsyms", "kcore", "key-users", "keys", "kmsg", "sched_debug", "timer_list"})
-"""Files of `/proc` that speak of the machine and are readable by everybody or by root."""
+_DESCRIBING = frozenset({"kallsyms", "kcore", "key-users", "keys", "kmsg", "sched_debug", "timer_list"})
+"""Files of `/proc` that describe the machine and are readable by everybody or by root."""
 
 
-def system(inherited: Mapping[str, str]) -> list[str]:
+def system_mounts(inherited: Mapping[str, str]) -> list[str]:
     """The system's programs and libraries, without what people put beside them."""
     words: list[str] = []
     for folder in SYSTEM:
@@ -308,16 +294,19 @@ def system(inherited: Mapping[str, str]) -> list[str]:
             words += ["--symlink", os.readlink(folder), folder]  # noqa: PTH115  a name
         elif os.path.isdir(folder):  # noqa: PTH112  a name
             words += ["--ro-bind", folder, folder]
-    for folder in hidden_in_system(inherited):
-        words += ["--tmpfs", folder, "--remount-ro", folder]
+    own_homes = [home for home in _homes(inherited) if _is_covered(home) and home not in SYSTEM]
+    for folder in dict.fromkeys([*_BESIDE_PROGRAMS, *own_homes]):
+        if os.path.isdir(folder):  # noqa: PTH112  a name
+            words += ["--tmpfs", folder, "--remount-ro", folder]
     return words
 
 
-def etc() -> tuple[list[str], dict[str, bytes]]:
-    """What is readable below `/etc`: mounts of folders, and small files by path, which are copied."""
+def etc_mounts() -> tuple[list[str], dict[str, bytes]]:
+    """What is readable below `/etc`: mounts of folders, and the content of small files by path."""
     words: list[str] = []
     copies: dict[str, bytes] = {}
-    for path in system_files():
+    found = (path for pattern in _ETC for path in sorted(Path("/etc").glob(pattern)) if path.exists())
+    for path in map(str, found):
         target = os.path.realpath(path)
         if os.path.islink(path) and any(is_above(folder, target) for folder in SYSTEM):  # noqa: PTH114  a name
             words += ["--symlink", target, path]
@@ -329,25 +318,20 @@ def etc() -> tuple[list[str], dict[str, bytes]]:
 
 
 def covered_in_proc() -> list[str]:
-    """Files of `/proc` that no command may read: what speaks of the machine, and what only root may where this is root."""
+    """Files of `/proc` that no command may read: what describes the machine, and what only root may read if this is root."""
     root = os.getuid() == 0
     found = []
     for entry in sorted(Path("/proc").iterdir()):
         if entry.name.isdigit():  # a process, maybe gone by now
             continue
         mode = entry.lstat().st_mode
-        if stat.S_ISREG(mode) and (entry.name in _TELLING or (root and stat.S_IMODE(mode) != _PLAIN_MODE)):
+        if stat.S_ISREG(mode) and (entry.name in _DESCRIBING or (root and stat.S_IMODE(mode) != _PLAIN_MODE)):
             found.append(str(entry))
     return found
 
 
-def scratch(size: int, more: Sequence[str] = ()) -> dict[str, tuple[int, str]]:
-    """Private folders in memory that may be written to, outer ones first: their bytes and mode.
-
-    Args:
-        size: in bytes, of each.
-        more: those of tools.
-    """
+def scratch_folders(size: int, more: Sequence[str] = ()) -> dict[str, tuple[int, str]]:
+    """Private folders in memory that may be written to, outer ones first: size in bytes and mode of each."""
     own = {HOME: (size, "0700"), **dict.fromkeys(sorted(more), (size, "0700"))}
     return {"/dev/shm": (SHARED_BYTES, "1777"), "/tmp": (size, "1777"), "/var/tmp": (size, "1777"), **own}  # noqa: S108  private
 
@@ -357,12 +341,12 @@ def own_mounts(
 ) -> list[Step]:
     """A `/proc` and scratch folders of the command's own.
 
-    That `/proc` is read-only: root may write to it without any capability, as it asks for the user. Before that
-    the command is made the first to end where the machine is out of memory.
+    That `/proc` is read-only, for root may write to it without any capability. Before that the command is made the
+    first to be killed where the machine runs out of memory.
 
     Args:
         covered: files of `/proc`.
-        folders: see `scratch`.
+        folders: see `scratch_folders`.
         kept: mounts that are there already; those below a scratch folder are put into the new one.
     """
     inside = [path for path in kept if any(is_above(folder, path) for folder in folders)]
@@ -388,14 +372,15 @@ def own_mounts(
     return steps
 
 
-def programs(readable: Sequence[str]) -> list[tuple[str, list[str]]]:
+def program_mounts(readable: Sequence[str]) -> list[tuple[str, list[str]]]:
     """Each folder of programs with its mounts, outer ones first, none that another one brings along."""
     found: list[tuple[str, list[str]]] = []
     for path in sorted(set(readable)):
         if any(is_above(outer, path) for outer, _ in found):
             continue
         words = ["--ro-bind-try", path, path]
-        for secret in hidden_in_versions(path):
+        in_versions = _OF_A_VERSION if os.path.basename(path) == "versions" else ()  # noqa: PTH119  a name
+        for secret in sorted(str(one) for pattern in in_versions for one in Path(path).glob(pattern)):
             words += (
                 ["--tmpfs", secret, "--remount-ro", secret]
                 if os.path.isdir(secret)  # noqa: PTH112  a name
@@ -405,8 +390,8 @@ def programs(readable: Sequence[str]) -> list[tuple[str, list[str]]]:
     return found
 
 
-def accounts() -> dict[str, bytes]:
-    """Files of `/etc` that say who is there: this user without a name of the host, and nobody."""
+def account_files() -> dict[str, bytes]:
+    """Files of `/etc` with accounts and names: this user and `nobody`, without the host's own names."""
     user, group = os.getuid(), os.getgid()
     name = "root" if user == 0 else "sandbox"
     people = [f"{name}:x:{user}:{group}::{HOME}:/bin/bash", "nobody:x:65534:65534::/nonexistent:/bin/false"]
@@ -422,7 +407,7 @@ def accounts() -> dict[str, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Protection:
-    """How a `.git` of the clone stays as it is.
+    """How a `.git` of the clone is kept from changes.
 
     Attributes:
         path: the `.git`, absolute.
@@ -439,25 +424,25 @@ class Protection:
     def steps(self, root: str) -> list[Step]:
         """What `sandbox_init` does. Nothing is mounted on what is a link by then."""
         place, target = os.fsencode(self.path), _handle(_FIRST_NUMBER)
-        hold: Step = ("open", place, _FIRST_NUMBER)
+        opened: Step = ("open", place, _FIRST_NUMBER)
         fixed: Step = ("mount", None, place, None, _CHANGE | _READ_ONLY | _PLAIN | _no_programs(root), None)
         if self.content is None:
-            return [hold, ("mount", target, target, None, _BIND, None), fixed]
+            return [opened, ("mount", target, target, None, _BIND, None), fixed]
         if self.is_folder:
             made: list[Step] = [("folder", place)] if self.is_missing else []
-            return [*made, hold, ("mount", b"tmpfs", target, b"tmpfs", _PLAIN | _READ_ONLY, b"mode=555")]
+            return [*made, opened, ("mount", b"tmpfs", target, b"tmpfs", _PLAIN | _READ_ONLY, b"mode=555")]
         copy = b"/dev/shm/copy"
         return [
             ("file", copy, self.content),
-            hold,
+            opened,
             ("mount", copy, target, None, _BIND, None),
             fixed,
             ("remove", copy),
         ]
 
 
-def protections(place: Place) -> list[Protection]:
-    """How the protected paths of a place stay as they are.
+def protections(folder: WritableFolder) -> list[Protection]:
+    """How the protected paths of a folder are kept from changes.
 
     That of the root is made read-only. Further down a command may have put a link in the place of
     a folder, so nothing is mounted there but an empty folder, or a copy of the file that leads to the
@@ -466,7 +451,7 @@ def protections(place: Place) -> list[Protection]:
     Raises:
         ToolError: one is a link.
     """
-    found = (_protection(place.root, name) for name in place.protected)
+    found = (_protection(folder.root, name) for name in folder.protected)
     return [one for one in found if one is not None]
 
 
@@ -509,16 +494,10 @@ def _pointer(path: str, name: str) -> bytes:
         return file.read(_POINTER_BYTES) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
 
 
-# As `bot/git/folders.py` names and marks its folders.
-_FOLDER_PREFIX = "pullwright-"
-_OWNER = "owner"
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
 class Scratch:
-    """A folder, marked as clones are: what a dead process leaves of it is swept like them.
+    """A folder of this machine for one command or container. Where this process dies, it is swept as clones are.
 
-    The mark is a file beside `path` that this process keeps locked. No command can write there.
+    The file that marks it is beside `path`, where no command can write.
 
     Attributes:
         path: the folder.
@@ -529,9 +508,8 @@ class Scratch:
 
     def __init__(self) -> None:
         try:
-            self._folder = os.path.realpath(tempfile.mkdtemp(prefix=_FOLDER_PREFIX))
-            self._owner = os.open(os.path.join(self._folder, _OWNER), _NEW, 0o600)  # noqa: PTH118  names
-            try_lock(self._owner)
+            folder, self._owner = lock_new_folder()
+            self._folder = os.path.realpath(folder)
             self.path = os.path.join(self._folder, "home")  # noqa: PTH118  names
             Path(self.path).mkdir(mode=0o700)
         except OSError as error:
@@ -540,7 +518,7 @@ class Scratch:
             ) from error
 
     def remove(self) -> None:
-        """Remove it. What a command made so that it cannot be removed here is left to the sweep."""
+        """Remove it. What a command made unremovable is left to the sweep."""
         shutil.rmtree(self.path, ignore_errors=True)
         if not os.path.lexists(self.path):
             shutil.rmtree(self._folder, ignore_errors=True)

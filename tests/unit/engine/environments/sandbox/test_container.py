@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import ConfigurationError, SandboxMissingError, ToolError
-from orchestrator.engine.environments.base import Limits, Place, SandboxOptions
+from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions, WritableFolder
 from orchestrator.engine.environments.commands import Command
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.environments.sandbox.container import ContainerSandbox, find_container
-from orchestrator.engine.environments.sandbox.container_engine import Engine, Image
+from orchestrator.engine.environments.sandbox.container_engine import ContainerEngine, ContainerImage
 from orchestrator.engine.environments.sandbox.container_init import HANDED_OVER, init_program
 from orchestrator.engine.environments.sandbox.find import find_sandbox
-from orchestrator.engine.environments.sandbox.seccomp import Verdict, engine_profile, verdicts
+from orchestrator.engine.environments.sandbox.seccomp import CallVerdict, engine_profile, verdicts
 from orchestrator.engine.environments.sandbox.visible import protections
 from tests.doubles import engines
 from tests.unit.engine.environments.sandbox.test_sandbox import ATTACKS, Field, field
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["field"]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="containers are of Linux")
 MS = 60_000
-IMAGE = Image("python:3", "sha256:0123456789abcdef", "amd64", {"PATH": "/opt/bin:/bin"}, ())
-ENGINE = Engine("docker", "/usr/bin/docker", {}, ("--user", "7:8"))
+IMAGE = ContainerImage("python:3", "sha256:0123456789abcdef", "amd64", {"PATH": "/opt/bin:/bin"}, ())
+ENGINE = ContainerEngine("docker", "/usr/bin/docker", {}, ("--user", "7:8"))
 OF_ENGINES = {
     "reads the kernel's tables": "engines show /sys, which nobody can write to",
     "reads keyrings and the kernel's names": "/proc/kallsyms is shown, without addresses",
@@ -50,13 +50,13 @@ OF_ENGINES = {
 GITHUB_TOKEN = "ghp_" + "a1B2" * 9
 
 
-def without_engine(image: Image = IMAGE, **options: object) -> ContainerSandbox:
+def without_engine(image: ContainerImage = IMAGE, **options: object) -> ContainerSandbox:
     return ContainerSandbox(ENGINE, image, SandboxOptions(**options), {})  # type: ignore[arg-type]
 
 
 def words(root: Path, sandbox: ContainerSandbox) -> list[str]:
-    place = Place(str(root))
-    return sandbox.run_words("name", place, Path("/way"), protections(place))
+    place = WritableFolder(str(root))
+    return sandbox.plan.run_words("name", place, Path("/way"), protections(place))
 
 
 def mounted(line: list[str]) -> list[str]:
@@ -66,7 +66,7 @@ def mounted(line: list[str]) -> list[str]:
 class TestWhatStartsIt:
     """The words for the engine. What is not granted is not among them."""
 
-    def test_the_walls(self, tmp_path: Path) -> None:
+    def test_what_confines_it(self, tmp_path: Path) -> None:
         line = " ".join(words(tmp_path, without_engine()))
         for wall in (
             "--network none",
@@ -78,7 +78,7 @@ class TestWhatStartsIt:
             "--pull never",
             "--rm",
             "--interactive",
-            f"--memory {Limits().memory()} --memory-swap {Limits().memory()}",
+            f"--memory {SandboxLimits().memory()} --memory-swap {SandboxLimits().memory()}",
             "--pids-limit 1026",
         ):
             assert f" {wall} " in f" {line} "
@@ -109,8 +109,8 @@ class TestWhatStartsIt:
         own = f"type=bind,source={tmp_path}/.git,target={tmp_path}/.git,readonly"
         assert own in mounted(words(tmp_path, without_engine()))
         assert own not in mounted(
-            ContainerSandbox(ENGINE, IMAGE, SandboxOptions(), {}).run_words(
-                "n", Place(str(tmp_path), ()), Path("/way"), ()
+            ContainerSandbox(ENGINE, IMAGE, SandboxOptions(), {}).plan.run_words(
+                "n", WritableFolder(str(tmp_path), ()), Path("/way"), ()
             )
         )
 
@@ -122,8 +122,8 @@ class TestWhatStartsIt:
         ):
             (tmp_path / inner).mkdir()
             made(tmp_path / inner / ".git")
-        place = Place(str(tmp_path), (".git", "a/.git", "b/.git"))
-        line = without_engine().run_words("name", place, Path("/way"), protections(place))
+        place = WritableFolder(str(tmp_path), (".git", "a/.git", "b/.git"))
+        line = without_engine().plan.run_words("name", place, Path("/way"), protections(place))
         sources = [one.split(",")[1] for one in mounted(line)]
         assert [one for one in sources if one.startswith(f"source={tmp_path}/")] == []
 
@@ -172,11 +172,11 @@ class TestVariables:
                     action.setdefault(name, []).append((rule["action"], rule.get("args")))
             assert profile["defaultAction"] == "SCMP_ACT_ERRNO"
             for name, (_, verdict) in verdicts(machine).items():
-                if verdict is Verdict.MISSING:
+                if verdict is CallVerdict.MISSING:
                     assert name not in action
-                elif verdict is Verdict.REFUSED:
+                elif verdict is CallVerdict.REFUSED:
                     assert action[name] == [("SCMP_ACT_ERRNO", None)]
-                elif verdict is Verdict.ALLOWED:
+                elif verdict is CallVerdict.ALLOWED:
                     assert action[name] == [("SCMP_ACT_ALLOW", None)]
                 else:
                     assert name == "ioctl" or all(args for _, args in action[name])
@@ -279,7 +279,7 @@ class TestInside:
             await here.cleanup()
 
     async def test_attacks_fail(self, field: Field) -> None:
-        """Those of `test_sandbox.py`, which also shows that they succeed without walls."""
+        """Those of `test_sandbox.py`, which also shows that they succeed without a sandbox."""
         tried = [attack for attack in ATTACKS if attack.name not in OF_ENGINES]
         results = await self.run(field.root, *(field.line(attack.line) for attack in tried))
         won = [attack.name for attack, result in zip(tried, results, strict=True) if "WON" in result.stdout]
@@ -307,15 +307,15 @@ class TestInside:
             "--rm",
             "--network",
             "none",
-            found.image.number,
+            found.plan.image.number,
             "env",
         ]
         seen = await asyncio.to_thread(subprocess.run, bare, capture_output=True, check=True)
         assert b"hidden-password" in seen.stdout
         engine = dataclasses.replace(
-            found.engine, variables={**found.engine.variables, "DOCKER_CONFIG": str(tmp_path)}
+            found.plan.engine, variables={**found.plan.engine.variables, "DOCKER_CONFIG": str(tmp_path)}
         )
-        sandbox = ContainerSandbox(engine, found.image, found.options, os.environ)
+        sandbox = ContainerSandbox(engine, found.plan.image, found.options, os.environ)
         root = tmp_path / "root"
         root.mkdir()
         line = "env; cat /proc/[0-9]*/environ | tr '\\0' '\\n'"
@@ -335,9 +335,9 @@ class TestInside:
         assert (tmp_path / "made").stat().st_uid == os.getuid()
 
     async def test_limits_are_said(self, tmp_path: Path) -> None:
-        options = engines.with_python(limits=Limits(memory_bytes=128 << 20, processes=60))
+        options = engines.with_python(limits=SandboxLimits(memory_bytes=128 << 20, processes=60))
         found = engines.container_sandbox()
-        sandbox = ContainerSandbox(found.engine, found.image, options, os.environ)
+        sandbox = ContainerSandbox(found.plan.engine, found.plan.image, options, os.environ)
         fill = f"{sys.executable} -c 'held = [bytearray(1 << 20) for _ in range(1 << 10)]'"
         shared = "dd if=/dev/zero of=/dev/shm/x bs=1M count=200; tail -f /dev/null"
         many = "for i in $(seq 100); do sleep 100 & done; wait"
@@ -363,7 +363,7 @@ class TestInside:
     async def test_nothing_is_left_at_the_end(self, tmp_path: Path) -> None:
         await self.run(tmp_path, "true")
         assert list(tmp_path.iterdir()) == []
-        opened = engines.container_sandbox().open(Place(str(tmp_path)))
+        opened = engines.container_sandbox().open(WritableFolder(str(tmp_path)))
         await opened.close()
         with pytest.raises(ToolError, match="the sandbox was closed"):
             await opened.launch(Command("true", str(tmp_path), {}, MS)).start(1, 2)
@@ -386,7 +386,7 @@ asyncio.run(main())
             assert running.stdout is not None
             assert running.stdout.readline() == b"on\n"
             asked = [
-                found.engine.program,
+                found.plan.engine.program,
                 "ps",
                 "--all",
                 "--quiet",

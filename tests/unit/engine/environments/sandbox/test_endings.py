@@ -18,7 +18,7 @@ import pytest
 from orchestrator.core.errors import ToolError
 from orchestrator.engine.environments.base import SandboxOptions
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.environments.sandbox.bubblewrap import BubblewrapSandbox, Walls
+from orchestrator.engine.environments.sandbox.bubblewrap import BubblewrapSandbox, BubblewrapSetup
 from orchestrator.engine.environments.sandbox.find import _programs
 from orchestrator.engine.environments.sandbox.seccomp import syscall_filter
 from tests.conformance.environments import this_machines_sandbox
@@ -144,7 +144,7 @@ async def test_nothing_lives_when_its_time_is_over(mark: str, tmp_path: Path) ->
 
 async def test_a_first_process_that_lies_is_killed_by_its_handle(mark: str, tmp_path: Path) -> None:
     """As if an attack on it had succeeded: it says that the command has ended well, and everything lives on."""
-    honest = Walls("", b"").init.read_text(encoding="utf-8")
+    honest = BubblewrapSetup("", b"").init.read_text(encoding="utf-8")
     lying = tmp_path / "init.py"
     lying.write_text(
         honest.replace('send(channel, b"R", *handed)', 'send(channel, b"R", *handed); send(channel, b"X0")')
@@ -153,8 +153,8 @@ async def test_a_first_process_that_lies_is_killed_by_its_handle(mark: str, tmp_
     assert calls is not None
     root = tmp_path / "clone"
     root.mkdir()
-    walls = Walls(next(_programs(os.environ)), calls, lying)
-    environment = LocalEnvironment(root, sandbox=BubblewrapSandbox(walls, SandboxOptions(), os.environ))
+    setup = BubblewrapSetup(next(_programs(os.environ)), calls, lying)
+    environment = LocalEnvironment(root, sandbox=BubblewrapSandbox(setup, SandboxOptions(), os.environ))
     result = await environment.exec_command(f"exec -a {mark} sleep 600", timeout_ms=MS)
     assert alive(mark) == []
     assert result.exit_code == 0

@@ -23,9 +23,8 @@ from orchestrator.engine.environments.sandbox.proxy import (
     MAX_HEAD_BYTES,
     Proxy,
     connect_public,
-    flag_for,
+    explain_refused,
     host_rule,
-    refusal,
 )
 from tests.doubles.certificates import client_context, server_context
 from tests.tables import table
@@ -69,15 +68,10 @@ def test_what_is_no_host(text: str) -> None:
 
 
 def test_what_is_said_of_a_refusal() -> None:
-    assert refusal("a.b:80") == (
-        "refused connection to a.b:80; the person who runs this can allow it with --allow-host a.b"
-    )
-    assert refusal("a.b:443 it is late") == "refused connection to a.b:443: it is late"
-
-
-def test_flags() -> None:
-    assert flag_for("pypi.org:443") == "--allow-host pypi.org"
-    assert flag_for("pypi.org:8443") == "--allow-host pypi.org:8443"
+    told = "refused connection to {}; the person who runs this can allow it with --allow-host {}"
+    for place, host in (("a.b:80", "a.b"), ("pypi.org:443", "pypi.org"), ("pypi.org:8443", "pypi.org:8443")):
+        assert explain_refused(place) == told.format(place, host)
+    assert explain_refused("a.b:443 it is late") == "refused connection to a.b:443: it is late"
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ import pytest
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, SandboxMissingError, ToolError
-from orchestrator.engine.environments.base import Limits, SandboxOptions
+from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions
 from orchestrator.engine.environments.commands import EnvPolicy, child_variables
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.environments.sandbox.find import find_sandbox
 from orchestrator.engine.environments.sandbox.limits import Watch
 from orchestrator.engine.environments.sandbox.seccomp import syscall_filter
-from orchestrator.engine.environments.sandbox.visible import program_folders, refuse_root
+from orchestrator.engine.environments.sandbox.visible import check_root, program_folders
 from orchestrator.engine.profiles.system_prompt import orient
 from tests.conformance.environments import this_machines_sandbox
 from tests.tables import table
@@ -36,7 +36,7 @@ MS = 600_000
 SHORT_MS = 1_500
 """Enough for a shell to begin on a busy machine."""
 MIB = 1 << 20
-LIMITS = Limits(
+LIMITS = SandboxLimits(
     memory_bytes=300 * MIB, processes=60, file_bytes=2 * MIB, open_files=50, scratch_bytes=4 * MIB
 )
 PYTHON = shlex.quote(sys.executable)
@@ -98,7 +98,7 @@ async def test_a_bomb_is_put_out(bomb: str, tmp_path: Path) -> None:
 
 
 async def test_shared_memory_without_a_process_counts_too(tmp_path: Path) -> None:
-    limits = Limits(memory_bytes=300 * MIB, file_bytes=2 * MIB, open_files=1_000)
+    limits = SandboxLimits(memory_bytes=300 * MIB, file_bytes=2 * MIB, open_files=1_000)
     result = await run(tmp_path, SHARED, SandboxOptions(limits=limits))
     assert "memory" in result.killed_for
     # The shell around it may still tell of the kill, where the kernel or the watch killed the program first.
@@ -121,14 +121,19 @@ async def test_files_and_descriptors_and_scratch_have_an_end(tmp_path: Path) -> 
 
 async def test_more_disk_than_there_is_is_not_asked_for(tmp_path: Path) -> None:
     floor = shutil.disk_usage(tmp_path).free * 3
-    result = await run(tmp_path, "sleep 30", SandboxOptions(limits=Limits(disk_floor_bytes=floor)), 400)
+    result = await run(
+        tmp_path, "sleep 30", SandboxOptions(limits=SandboxLimits(disk_floor_bytes=floor)), 400
+    )
     assert result.killed_for == ""
 
 
 def test_a_disk_that_fills_up_ends_the_command(tmp_path: Path) -> None:
     left = [10 * MIB]
     watch = Watch(
-        os.open("/proc/self", os.O_RDONLY), str(tmp_path), Limits(disk_floor_bytes=MIB), lambda _root: left[0]
+        os.open("/proc/self", os.O_RDONLY),
+        str(tmp_path),
+        SandboxLimits(disk_floor_bytes=MIB),
+        lambda _root: left[0],
     )
     assert watch.passed() == ""
     left[0] = MIB - 1
@@ -138,7 +143,7 @@ def test_a_disk_that_fills_up_ends_the_command(tmp_path: Path) -> None:
 
 async def test_names_without_content_count_too(tmp_path: Path) -> None:
     names = f"{PYTHON} -c 'import os\nfor n in range(2_000_000): os.mkdir(\"/tmp/%d\" % n)'"
-    result = await run(tmp_path, names, SandboxOptions(limits=Limits(memory_bytes=150 * MIB)))
+    result = await run(tmp_path, names, SandboxOptions(limits=SandboxLimits(memory_bytes=150 * MIB)))
     assert "memory" in result.killed_for
 
 
@@ -287,8 +292,9 @@ def test_too_much_is_not_granted(path: str) -> None:
 
 def test_which_folders_are_no_project() -> None:
     for root in ("/", "/usr", "/usr/lib", "/etc/ssl", "/home", "/tmp", "/proc/1", "/sys/kernel", "/home/me"):  # noqa: S108  refused
-        assert refuse_root(root, {"HOME": "/home/me"}), root
-    assert not refuse_root("/home/me/project", {"HOME": "/home/me"})
+        with pytest.raises(ToolError, match="no project's folder"):
+            check_root(root, {"HOME": "/home/me"})
+    check_root("/home/me/project", {"HOME": "/home/me"})
 
 
 async def test_nothing_runs_in_a_home(tmp_path: Path) -> None:

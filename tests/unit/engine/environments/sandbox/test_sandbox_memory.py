@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.environments.base import Limits, SandboxOptions
+from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions
 from orchestrator.engine.environments.local import LocalEnvironment
 from orchestrator.engine.environments.sandbox import limits as sandbox_limits
 from orchestrator.engine.environments.sandbox.find import find_sandbox
@@ -167,7 +167,7 @@ ATTACKS = {
 }
 
 
-async def run(folder: Path, program: str, limits: Limits, *, ms: int = MS) -> tuple[str, str]:
+async def run(folder: Path, program: str, limits: SandboxLimits, *, ms: int = MS) -> tuple[str, str]:
     """The limit that it passed, and its output."""
     (folder / "program.py").write_text(HEAD + textwrap.dedent(program))
     environment = LocalEnvironment(folder, sandbox=find_sandbox(SandboxOptions(limits=limits)))
@@ -184,7 +184,7 @@ async def test_what_the_kernel_holds_counts(attack: str, grouped: bool, tmp_path
         pytest.skip("version 1 gives sockets of the network a limit of their own, at which they wait")
     settled = "" if grouped else "time.sleep(1)  # the kernel gives back what the last test's command held\n"
     program = settled + textwrap.dedent(ATTACKS[attack]) + "\ntime.sleep(600)\n"
-    limits = Limits(memory_bytes=256 * MIB, grouped=grouped)
+    limits = SandboxLimits(memory_bytes=256 * MIB, grouped=grouped)
     killed_for, output = await run(tmp_path, program, limits, ms=MS if grouped else MS // 4)
     for _ in range(2):
         if killed_for == FULL or grouped:
@@ -218,7 +218,7 @@ print("built")
 @slow
 @MODES
 async def test_an_ordinary_build_is_left_alone(grouped: bool, tmp_path: Path) -> None:  # noqa: FBT001  a column
-    limits = Limits(memory_bytes=(256 if grouped else 4_096) * MIB, grouped=grouped)
+    limits = SandboxLimits(memory_bytes=(256 if grouped else 4_096) * MIB, grouped=grouped)
     killed_for, output = await run(
         tmp_path, f"if __name__ == '__main__':\n{textwrap.indent(ORDINARY, '    ')}", limits
     )
@@ -232,7 +232,9 @@ def watch(folder: Path, proc: Path, held: list[int]) -> Watch:
         (proc / number).mkdir(parents=True)
         (proc / number / "status").write_text(fields)
     descriptor = os.open(proc, os.O_RDONLY)
-    return Watch(descriptor, str(folder), Limits(memory_bytes=256 * MIB), held=lambda: held.pop(0) * MIB)
+    return Watch(
+        descriptor, str(folder), SandboxLimits(memory_bytes=256 * MIB), held=lambda: held.pop(0) * MIB
+    )
 
 
 def test_private_memory_and_what_the_kernel_holds_are_one_sum(tmp_path: Path) -> None:
@@ -292,7 +294,9 @@ def test_a_group_of_version_2(tmp_path: Path) -> None:
     }  # fmt: skip
     assert not group.was_full()
     (tmp_path / "memory.events").write_text("low 0\noom 1\noom_kill 3\n")
-    seen = Watch(os.open(tmp_path, os.O_RDONLY), str(tmp_path), Limits(memory_bytes=256 * MIB), group=group)
+    seen = Watch(
+        os.open(tmp_path, os.O_RDONLY), str(tmp_path), SandboxLimits(memory_bytes=256 * MIB), group=group
+    )
     assert seen.reason == FULL
     seen.close()
     assert seen.reason == FULL

@@ -13,15 +13,17 @@ import pytest
 
 from orchestrator.bot.git.folders import sweep
 from orchestrator.core.errors import SandboxMissingError, ToolError
-from orchestrator.engine.environments.base import Limits, Place, SandboxOptions
+from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions, WritableFolder
 from orchestrator.engine.environments.commands import Command
 from orchestrator.engine.environments.sandbox.find import find_sandbox
-from orchestrator.engine.environments.sandbox.seatbelt import SeatbeltSandbox, limited, profile
+from orchestrator.engine.environments.sandbox.seatbelt import SeatbeltSandbox, limited, seatbelt_profile
 from orchestrator.engine.environments.sandbox.visible import Scratch
 
 
 def rules(root: str = "/Users/me/project") -> list[str]:
-    text = profile(root=root, protected=(".git",), readable=("/opt/x",), scratch="/private/tmp/s", port=4321)
+    text = seatbelt_profile(
+        root=root, protected=(".git",), readable=("/opt/x",), scratch="/private/tmp/s", port=4321
+    )
     return text.splitlines()
 
 
@@ -111,7 +113,9 @@ def test_a_command_leaves_nothing_and_what_it_locks_is_left_to_the_sweep(tempora
 async def test_a_command_may_write_beside_its_mark_only(temporary: Path, tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
-    launch = SeatbeltSandbox(SandboxOptions(), {}).launch(Command("true", str(root), {}, 1), Place(str(root)))
+    launch = SeatbeltSandbox(SandboxOptions(), {}).launch(
+        Command("true", str(root), {}, 1), WritableFolder(str(root))
+    )
     (folder,) = temporary.iterdir()
     rules = launch.argv[2].splitlines()
     assert f'(allow file-write* (subpath "{root}") (subpath "{folder}/home"))' in rules
@@ -125,7 +129,7 @@ def test_a_command_that_cannot_be_confined_leaves_nothing(temporary: Path, tmp_p
     root.mkdir()
     sandbox = SeatbeltSandbox(SandboxOptions(), {})
     with pytest.raises(ToolError):
-        sandbox.launch(Command("true", str(root), {}, 1), Place(str(root)))
+        sandbox.launch(Command("true", str(root), {}, 1), WritableFolder(str(root)))
     assert list(temporary.iterdir()) == []
 
 
@@ -136,7 +140,7 @@ def test_no_place_for_temporary_files_is_said(temporary: Path) -> None:
 
 
 def test_what_stands_before_a_command_limits_it_and_is_gone_then() -> None:
-    limits = Limits(memory_bytes=1 << 30, file_bytes=1 << 20, open_files=50)
+    limits = SandboxLimits(memory_bytes=1 << 30, file_bytes=1 << 20, open_files=50)
     line = "ulimit -c; ulimit -d; ulimit -f; ulimit -n; nice; ps -o comm= -p $$; exit 7"
     words = [*limited(limits), "/bin/bash", "-c", line]
     ran = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -145,7 +149,7 @@ def test_what_stands_before_a_command_limits_it_and_is_gone_then() -> None:
 
 
 def test_a_limit_that_is_lower_already_stays() -> None:
-    words = [*limited(Limits(open_files=1 << 20)), "/bin/bash", "-c", "ulimit -n"]
+    words = [*limited(SandboxLimits(open_files=1 << 20)), "/bin/bash", "-c", "ulimit -n"]
     ran = subprocess.run(
         ["/bin/bash", "-c", 'ulimit -n 60; exec "$@"', "bash", *words], capture_output=True, check=True
     )

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.environments.local import LocalEnvironment
-from orchestrator.engine.environments.sandbox.seccomp import Verdict, syscall_filter, verdicts
+from orchestrator.engine.environments.sandbox.seccomp import CallVerdict, syscall_filter, verdicts
 from tests.conformance.environments import this_machines_sandbox
 from tests.tables import table
 
@@ -57,7 +57,7 @@ def answer(machine: str, number: int, *arguments: int, arch: int | None = None) 
                 raise AssertionError(code)
 
 
-EXPECTED = {Verdict.ALLOWED: 0, Verdict.REFUSED: errno.EPERM, Verdict.MISSING: errno.ENOSYS}
+EXPECTED = {CallVerdict.ALLOWED: 0, CallVerdict.REFUSED: errno.EPERM, CallVerdict.MISSING: errno.ENOSYS}
 
 
 @pytest.mark.parametrize("machine", [X86, ARM])
@@ -65,8 +65,8 @@ def test_each_number_gets_the_verdict_of_the_table_and_no_other_number_exists(ma
     by_number = dict(verdicts(machine).values())
     assert len(by_number) == len(verdicts(machine)), "a number stands twice"
     for number in range(700):
-        verdict = by_number.get(number, Verdict.MISSING)
-        if verdict is not Verdict.CHECKED:
+        verdict = by_number.get(number, CallVerdict.MISSING)
+        if verdict is not CallVerdict.CHECKED:
             assert answer(machine, number) == EXPECTED[verdict], number
 
 
@@ -99,7 +99,7 @@ def test_calls_of_another_architecture_are_refused(number: int, arch: int) -> No
 def test_arguments_that_decide(name: str, arguments: tuple[int, ...], error: int) -> None:
     for machine in (X86, ARM):
         number, verdict = verdicts(machine)[name]
-        assert verdict is Verdict.CHECKED
+        assert verdict is CallVerdict.CHECKED
         assert answer(machine, number, *arguments) == error
 
 
@@ -166,7 +166,9 @@ LOOSER = {
 
 def test_where_it_differs_from_docker_and_systemd_has_a_reason() -> None:
     table = {**verdicts(ARM), **verdicts(X86)}
-    ours = {name for name, (_, verdict) in table.items() if verdict in {Verdict.REFUSED, Verdict.MISSING}}
+    ours = {
+        name for name, (_, verdict) in table.items() if verdict in {CallVerdict.REFUSED, CallVerdict.MISSING}
+    }
     docker = set(DOCKER_REFUSES.split())
     assert docker <= table.keys()
     systemd = set(SYSTEMD_REFUSES.split()) | {
@@ -181,7 +183,7 @@ def test_where_it_differs_from_docker_and_systemd_has_a_reason() -> None:
 PROBES = {
     name: verdicts(os.uname().machine)[name][0]
     for name, (_, verdict) in verdicts(os.uname().machine).items()
-    if verdict in {Verdict.REFUSED, Verdict.MISSING}
+    if verdict in {CallVerdict.REFUSED, CallVerdict.MISSING}
 }
 ASK = """
 import ctypes, sys

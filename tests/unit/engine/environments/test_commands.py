@@ -1,10 +1,12 @@
-"""Commands on this machine: output, time and what they leave behind."""
+"""Commands: their variables, their start, their output and their end."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,11 +16,116 @@ from hypothesis import strategies as st
 
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import FileMissingError, FileUnreadableError, PathRefusedError, ToolError
-from orchestrator.engine.environments.commands import KeptText
-from orchestrator.engine.environments.local import LocalEnvironment
+from orchestrator.engine.environments.base import SandboxLimits, SandboxOptions
+from orchestrator.engine.environments.commands import EnvPolicy, KeptText, child_variables, start_program
+from orchestrator.engine.environments.local import LocalEnvironment, conditions
+from orchestrator.engine.environments.sandbox.seatbelt import SeatbeltSandbox
+from tests.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+KEPT = [
+    "PULLWRIGHT_HOME",
+    "PULLWRIGHT_API_URL",
+    "GIT_ASKPASS",
+    "GIT_CONFIG_COUNT",
+    "SSH_AUTH_SOCK",
+    "GPG_AGENT_INFO",
+]
+
+
+@table("name", KEPT)
+def test_what_steers_git_or_signs_in_is_kept_from_commands_too(name: str) -> None:
+    assert child_variables({name: "value"}, EnvPolicy.FILTERED) == {}
+    assert child_variables({name: "value"}, EnvPolicy.CORE) == {}
+
+
+@table("name", ["PATH", "PWD", "LC_ALL", "EDITOR", "CI", "PYTHONPATH", "KEYBOARD", "GITHUB_SHA"])
+def test_other_variables_are_inherited(name: str) -> None:
+    assert child_variables({name: "value"}, EnvPolicy.FILTERED) == {name: "value"}
+
+
+def test_a_url_with_a_user_in_it_is_a_secret() -> None:
+    variables = {
+        "INDEX": "https://user:pass@host/simple",
+        "DSN": "https://abc@host/1",
+        "SITE": "https://host/a@b",
+    }
+    assert child_variables(variables, EnvPolicy.FILTERED) == {"SITE": "https://host/a@b"}
+
+
+def test_the_other_policies() -> None:
+    variables = {"PATH": "/bin", "CARGO_HOME": "/c", "LC_ALL": "C", "CI": "1", "GH_TOKEN": "t"}
+    assert child_variables(variables, EnvPolicy.ALL) == variables
+    assert child_variables(variables, EnvPolicy.NONE) == {}
+    assert child_variables(variables, EnvPolicy.CORE) == {"PATH": "/bin", "CARGO_HOME": "/c", "LC_ALL": "C"}
+
+
+INSIDE = SandboxOptions(("pypi.org",), (), SandboxLimits(processes=64))
+HERE = {"PATH": "/bin", "LANG": "C", "EDITOR": "vi"}
+CONDITIONS: dict[str, tuple[SandboxOptions | None, dict[str, str]]] = {
+    "as they are": (INSIDE, HERE),
+    "another limit": (replace(INSIDE, limits=SandboxLimits(processes=65)), HERE),
+    "another host": (replace(INSIDE, hosts=("pypi.org:8080",)), HERE),
+    "another folder": (replace(INSIDE, readable=("/opt",)), HERE),
+    "another variable": (INSIDE, {**HERE, "LANG": "de"}),
+    "one variable more": (INSIDE, {**HERE, "CI": "1"}),
+    "no sandbox": (None, HERE),
+    "another variable without a sandbox": (None, {**HERE, "EDITOR": "ed"}),
+}
+
+
+def _conditions(options: SandboxOptions | None, inherited: dict[str, str]) -> str:
+    return conditions(SeatbeltSandbox(options, {}) if options else None, inherited)
+
+
+def test_whatever_commands_find_otherwise_is_another_condition() -> None:
+    assert len({_conditions(*given) for given in CONDITIONS.values()}) == len(CONDITIONS)
+
+
+@pytest.mark.parametrize("options", [INSIDE, None])
+def test_what_commands_are_not_given_or_their_shell_sets_is_none(options: SandboxOptions | None) -> None:
+    elsewhere = {**HERE, "PWD": "/x", "OLDPWD": "/y", "SHLVL": "3", "_": "/bin/z", "GITHUB_TOKEN": "ghp_1"}
+    assert _conditions(options, elsewhere) == _conditions(options, HERE)
+
+
+QUIET = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.DEVNULL}
+
+
+async def test_a_program_runs_in_a_group_of_its_own() -> None:
+    process = await start_program(sys.executable, "-c", "import os; os._exit(os.getpid() != os.getpgid(0))")
+    assert await process.wait() == 0
+
+
+async def test_what_is_not_there_says_so() -> None:
+    with pytest.raises(FileNotFoundError):
+        await start_program("/nowhere/program")
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/task").is_dir(), reason="this system does not list a process's children"
+)
+async def test_a_start_that_is_cancelled_at_any_time_leaves_no_program() -> None:
+    loop = asyncio.get_running_loop()
+    for steps in range(12):
+        for again in (False, True):
+            starting = loop.create_task(start_program("sleep", "99", **QUIET))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            starting.cancel()
+            if again:
+                await asyncio.sleep(0)
+                starting.cancel()
+            await asyncio.wait([starting])
+            if not starting.cancelled():  # it was there before
+                process = starting.result()
+                process.kill()
+                await process.wait()
+    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text(encoding="ascii").split()
+    names = [Path(f"/proc/{child}/comm").read_text(encoding="utf-8").strip() for child in children]
+    assert "sleep" not in names
+
 
 LONG_MS = 600_000
 """No command has that long: a test that waits for one fails by its own time limit."""
