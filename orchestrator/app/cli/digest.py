@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, FAILED
-from orchestrator.app.cli.words import as_json_text, clean, counted, money, shortened, tests_in_words
+from orchestrator.app.cli.words import (
+    as_json_text,
+    clean,
+    counted,
+    environment_redactor,
+    money,
+    shortened,
+    tests_in_words,
+)
 from orchestrator.bot.journal.digest import make_digest
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.reader import find_run
@@ -52,7 +60,7 @@ def digest(options: argparse.Namespace) -> int:
         ForgeError: the issue's comment was not taken.
     """
     home, clock = Home.of(os.environ), SystemClock()
-    redactor = _redactor()
+    redactor = environment_redactor()
     words = Words(redactor.redact)
     if options.run is not None:
         if options.post is not None or options.since is not None:
@@ -122,13 +130,6 @@ def _send(text: str, clock: Clock) -> int:
         print(f"pullwright: {error}", file=sys.stderr)
         return FAILED
     return DONE
-
-
-def _redactor() -> Redactor:
-    from orchestrator.app.config import secret_values
-    from orchestrator.engine.policy.secrets import Redactor
-
-    return Redactor(secret_values(os.environ))
 
 
 def _print(text: str) -> None:

@@ -17,6 +17,7 @@ from orchestrator.app.cli.words import (
     clean,
     counted,
     duration,
+    environment_redactor,
     money,
     one_line,
     telling,
@@ -137,11 +138,10 @@ class LiveView:
         """
         from rich.console import Console
 
-        from orchestrator.app.config import secret_values
-        from orchestrator.engine.policy.secrets import RedactedStream, Redactor
+        from orchestrator.engine.policy.secrets import RedactedStream
 
         console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-        redactor = Redactor(secret_values(os.environ))
+        redactor = environment_redactor()
         return cls(
             console,
             plain=plain,

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.arguments import INTERRUPTED, for_error, for_outcome, for_run, given_settings
-from orchestrator.app.cli.words import as_json_text, clean, counted, money, tests_in_words
+from orchestrator.app.cli.words import (
+    as_json_text,
+    clean,
+    counted,
+    environment_redactor,
+    money,
+    tests_in_words,
+)
 from orchestrator.bot.cycle.held_claim import outcome_words
 from orchestrator.core.cycle_events import Paused
 from orchestrator.core.errors import BadReplyError, PullwrightError
@@ -162,10 +169,7 @@ def _report(program: Program, result: CycleResult, *, as_json: bool) -> None:
 
 def _refuse(error: PullwrightError, *, as_json: bool) -> int:
     """One line for what cannot even begin; with `--json` a result as well."""
-    from orchestrator.app.config import secret_values
-    from orchestrator.engine.policy.secrets import Redactor
-
-    said = Redactor(secret_values(os.environ)).redact(str(error))
+    said = environment_redactor().redact(str(error))
     print(f"pullwright: {said}", file=sys.stderr)
     if as_json:
         from orchestrator.bot.cycle.result import CycleResult

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, NOTHING, given_settings
-from orchestrator.app.cli.words import as_json_text, clean, one_line
+from orchestrator.app.cli.words import as_json_text, clean, environment_redactor, one_line
 from orchestrator.bot.worker.task_states import Kind
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ForgeError
@@ -243,10 +243,7 @@ def _decide(options: argparse.Namespace, decide: Callable[[TaskDesk], Decided]) 
 
 def write(decided: Decided, command: str, out: TextIO, *, as_json: bool) -> None:
     """One line, without anything that a terminal obeys or that is secret."""
-    from orchestrator.app.config import secret_values
-    from orchestrator.engine.policy.secrets import Redactor
-
-    redactor, after = Redactor(secret_values(os.environ)), decided.after
+    redactor, after = environment_redactor(), decided.after
     if not as_json:
         print(redactor.redact(clean(decided.words)), file=out)
         return

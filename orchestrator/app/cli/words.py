@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from orchestrator.core.messages import JsonObject
+    from orchestrator.engine.policy.secrets import Redactor
 
 
 # ECMA-48: control sequences, and strings such as a window's title or a link.
@@ -101,6 +103,14 @@ def shortened(text: str, most_lines: int, most_chars_a_line: int = 400) -> list[
     return [*shown, f"… {rest:,} more lines"] if rest else shown
 
 
+def environment_redactor() -> Redactor:
+    """Takes the secrets of the environment out of texts."""
+    from orchestrator.app.config import secret_values
+    from orchestrator.engine.policy.secrets import Redactor
+
+    return Redactor(secret_values(os.environ))
+
+
 def as_json_text(value: Any, *, indent: int | None = None) -> str:
     """JSON in ASCII, which no terminal obeys and no CI system takes for a command (see `clean`)."""
     import json
@@ -108,9 +118,9 @@ def as_json_text(value: Any, *, indent: int | None = None) -> str:
     return json.dumps(value, indent=indent).replace("##", "#\\u0023")
 
 
-def counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str, plural: str = "") -> str:
     """A number with what it counts: `1 file`, `2 files`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def tests_in_words(tests: Mapping[str, Any]) -> str:
@@ -246,7 +256,7 @@ class Narrator:
             self._arguments[event.call_id] = telling(event.arguments)
         if isinstance(event, ReplyReceived):
             self.said = event.message.text
-        return _work_line(event, self)
+        return _event_line(event, self)
 
     def sign(self, name: str) -> str:
         """A sign that the output can show."""
@@ -288,9 +298,39 @@ _UNICODE = {
 _ASCII = {"info": "-", "ok": "+", "failed": "x", "skipped": "-", "warning": "!", "question": "?", "plan": ">"}
 
 
-def _work_line(event: Event, narrator: Narrator) -> Line | None:
-    """What the model does; the rest is told by `_story_line`."""
+_Silent: TypeAlias = (
+    ToolCallStarted
+    | TextStarted
+    | TextDelta
+    | ReasoningDelta
+    | ToolOutputDelta
+    | InputReceived
+    | MessageAdded
+    | SessionStarted
+    | ProcessingEnded
+    | SessionEnded
+    | TestRunStarted
+    | Proposing
+)
+_Trouble: TypeAlias = (
+    WaitStarted
+    | SteeringInjected
+    | LoopDetected
+    | ErrorOccurred
+    | LimitReached
+    | Guarded
+    | TestRunEnded
+    | Verified
+)
+
+
+def _event_line(event: Event, narrator: Narrator) -> Line | None:
+    """What the model does; the rest is told by the functions below."""
     sign, style = "info", "dim"
+    if isinstance(event, _Silent):
+        return None
+    if isinstance(event, _Trouble):
+        return _trouble_line(event, narrator)
     match event:
         case TurnStarted():
             text = f"round {event.round}"
@@ -302,53 +342,17 @@ def _work_line(event: Event, narrator: Narrator) -> Line | None:
             text = f"reply {event.attempt} not usable: {problems}; {said}"
             sign, style = "warning", "yellow"
         case PlanAccepted():
-            sign, text, style = "plan", f"{intention(event)}{mending(event)}", "bold"
+            sign, text, style = "plan", f"{_intention(event)}{mending(event)}", "bold"
         case ToolCallEnded():
             return narrator.call(event)
         case SubagentEvent():
             return narrator.of_subagent(event)
-        case (
-            WaitStarted()
-            | SteeringInjected()
-            | LoopDetected()
-            | ErrorOccurred()
-            | LimitReached()
-            | Guarded()
-            | TestRunEnded()
-            | Verified()
-        ):
-            return _trouble_line(event, narrator)
-        case (
-            ToolCallStarted()
-            | TextStarted()
-            | TextDelta()
-            | ReasoningDelta()
-            | ToolOutputDelta()
-            | InputReceived()
-            | MessageAdded()
-            | SessionStarted()
-            | ProcessingEnded()
-            | SessionEnded()
-            | TestRunStarted()
-            | Proposing()
-        ):
-            return None
         case _:
             return _story_line(event, narrator)
     return Line(narrator.sign(sign), text, style)
 
 
-def _trouble_line(
-    event: WaitStarted
-    | SteeringInjected
-    | LoopDetected
-    | ErrorOccurred
-    | LimitReached
-    | Guarded
-    | TestRunEnded
-    | Verified,
-    narrator: Narrator,
-) -> Line:
+def _trouble_line(event: _Trouble, narrator: Narrator) -> Line:
     """What comes between the rounds."""
     sign, style = "warning", "yellow"
     match event:
@@ -443,7 +447,7 @@ def _tests_line(event: TestRunEnded | Verified, narrator: Narrator) -> Line:
             assert_never(event)
 
 
-def intention(event: PlanAccepted) -> str:
+def _intention(event: PlanAccepted) -> str:
     """What the model says that it is going to do; how many calls it makes if it says nothing."""
     if event.plan.strip():
         return f"plan: {one_line(event.plan, _MAX_TEXT_CHARS)}"
