@@ -90,13 +90,7 @@ class LiveView:
     end. Elsewhere, on a dumb terminal, or if asked for, each event of interest is a line.
 
     Args:
-        console: where to; it decides about colours and width.
-        plain: lines even on a terminal.
-        clock: for the time elapsed.
         summary: the end of each cycle is told below, in the same place: what that will say is not said here.
-        redact: takes the secrets out of what is shown.
-        stream: makes what takes the secrets out of a text that comes in pieces.
-        updates_a_second: how often the status is drawn anew while nothing happens.
     """
 
     def __init__(  # noqa: PLR0913  how it looks, given by name

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
 
 from orchestrator.app.cli.arguments import DONE
+from orchestrator.app.cli.tasks import close
 from orchestrator.app.cli.words import as_json_text, clean, one_line
+from orchestrator.app.wiring.repository import local_forges, states_on_disk
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.worker.task_states import Kind
 from orchestrator.core.clock import SystemClock
@@ -77,10 +79,7 @@ def pulls(options: argparse.Namespace) -> int:
         ConfigurationError: `--repo` names no local repository.
     """
     if options.action == "close":
-        from orchestrator.app.cli.tasks import close
-
         return close(options)
-    from orchestrator.app.wiring.repository import local_forges, states_on_disk
 
     home = Home.of(os.environ)
     forges = local_forges(home, options.repo, SystemClock())

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.arguments import INTERRUPTED, for_error, for_outcome, for_run, given_settings
+from orchestrator.app.cli.live import LiveView
 from orchestrator.app.cli.words import (
     as_json_text,
     clean,
@@ -21,7 +22,15 @@ from orchestrator.app.cli.words import (
     money,
     tests_in_words,
 )
+from orchestrator.app.wiring.program import Errand, build_program
 from orchestrator.bot.cycle.held_claim import outcome_words
+from orchestrator.bot.cycle.result import CycleResult
+from orchestrator.bot.journal.pauses import last_pause
+from orchestrator.bot.worker.pace import Pace
+from orchestrator.bot.worker.pause_notes import note_pause
+from orchestrator.bot.worker.schedule import Alarms, make_schedule
+from orchestrator.bot.worker.waiting import Waiting
+from orchestrator.bot.worker.worker import Bell, Rhythm, work
 from orchestrator.core.cycle_events import Paused
 from orchestrator.core.errors import BadReplyError, PullwrightError
 from orchestrator.core.events import Warned
@@ -31,13 +40,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
-    from orchestrator.app.cli.live import LiveView
     from orchestrator.app.wiring.program import Program
-    from orchestrator.bot.cycle.result import CycleResult
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.journal.pauses import Pause
-    from orchestrator.bot.worker.waiting import Waiting
-    from orchestrator.bot.worker.worker import Rhythm
     from orchestrator.core.commands import Commands
 
 
@@ -46,9 +51,6 @@ _ENDING = "ending after this round; press Ctrl+C again to end at once"
 
 def run(options: argparse.Namespace) -> int:
     """Run one cycle, or one after another, and return the exit status of the whole run."""
-    from orchestrator.app.cli.live import LiveView
-    from orchestrator.app.wiring.program import Errand, build_program
-
     view = LiveView.on_stderr(plain=options.plain, summary=not options.json)
     errand = Errand(
         *(options.repo, options.issue, options.task, options.answer),
@@ -64,7 +66,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _run(program: Program, options: argparse.Namespace, view: LiveView) -> int:
-    from orchestrator.bot.worker.waiting import Waiting
 
     waiting, whole = Waiting(program.shared.context.clock), WholeRun()
     task = asyncio.ensure_future(_work(program, options, view, waiting, whole))
@@ -86,8 +87,6 @@ async def _work(
     program: Program, options: argparse.Namespace, view: LiveView, waiting: Waiting, whole: WholeRun
 ) -> CycleResult | None:
     """One cycle, or as many as `--continuous` and the schedule ask for."""
-    from orchestrator.bot.worker.schedule import Alarms, make_schedule
-    from orchestrator.bot.worker.worker import Bell, work
 
     def report(result: CycleResult) -> None:
         view.pause()
@@ -115,11 +114,6 @@ async def _work(
 
 def _rhythm(program: Program, view: LiveView, waiting: Waiting) -> Rhythm:
     """When cycles begin, with the pause that an earlier run with this model on this repository left."""
-    from orchestrator.bot.journal.pauses import last_pause
-    from orchestrator.bot.worker.pace import Pace
-    from orchestrator.bot.worker.pause_notes import note_pause
-    from orchestrator.bot.worker.worker import Rhythm
-
     shared, context = program.shared, program.shared.context
     clock, model = context.clock, shared.chosen.model.name
 
@@ -172,8 +166,6 @@ def _refuse(error: PullwrightError, *, as_json: bool) -> int:
     said = environment_redactor().redact(str(error))
     print(f"pullwright: {said}", file=sys.stderr)
     if as_json:
-        from orchestrator.bot.cycle.result import CycleResult
-
         print(as_json_text(CycleResult(None, error=said).to_json()))
     return for_error(error)
 

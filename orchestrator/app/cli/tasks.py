@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, NOTHING, given_settings
 from orchestrator.app.cli.words import as_json_text, clean, environment_redactor, one_line
+from orchestrator.app.wiring.repository import open_tasks
 from orchestrator.bot.worker.task_states import Kind
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ForgeError
@@ -43,8 +44,6 @@ def claims(options: argparse.Namespace) -> int:
         ForgeError: the forge does not say where the repository is.
         WorkspaceError: the remote cannot be reached, or did not take the release.
     """
-    from orchestrator.app.wiring.repository import open_tasks
-
     if not options.repo:
         raise ConfigurationError("no repository is named: pass --repo owner/name or --repo PATH")
     writes = options.action == "release"
@@ -229,8 +228,6 @@ def _agreed(question: str) -> bool:
 
 
 def _decide(options: argparse.Namespace, decide: Callable[[TaskDesk], Decided]) -> int:
-    from orchestrator.app.wiring.repository import open_tasks
-
     if not options.repo:
         raise ConfigurationError("no repository is named: pass --repo owner/name or --repo PATH")
     with open_tasks(options.repo, given_settings(options), os.environ, Path.cwd(), writes=True) as desk:

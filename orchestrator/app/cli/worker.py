@@ -14,13 +14,28 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, NOTHING, given_settings
 from orchestrator.app.cli.words import as_json_text, clean, money, one_line
-from orchestrator.bot.journal.pauses import Pause
-from orchestrator.bot.worker.pace import Ended
+from orchestrator.app.config import load, secret_values
+from orchestrator.app.config.fleet import load_fleet
+from orchestrator.app.wiring.model import name_in_journals
+from orchestrator.app.wiring.program import Errand, build_program
+from orchestrator.app.wiring.repository import label_of
+from orchestrator.bot.cycle.parts import Stop
+from orchestrator.bot.journal.folders import Home
+from orchestrator.bot.journal.pauses import Pause, newest_run, pause_of
+from orchestrator.bot.worker.census import Tally
+from orchestrator.bot.worker.fleet import Fleet, Member
+from orchestrator.bot.worker.health import Health, serving
+from orchestrator.bot.worker.pace import Ended, Pace
+from orchestrator.bot.worker.pause_notes import note_pause
 from orchestrator.bot.worker.pauses import Halt
+from orchestrator.bot.worker.schedule import Alarms, make_schedule
+from orchestrator.bot.worker.waiting import Waiting
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import ConfigurationError
 from orchestrator.core.repositories import repository_key
+from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider
+from orchestrator.engine.policy.secrets import Redactor
 
 if TYPE_CHECKING:
     import argparse
@@ -31,15 +46,10 @@ if TYPE_CHECKING:
     from orchestrator.app.config.fleet import Address, FleetFile, FleetRepository
     from orchestrator.app.wiring.program import Program
     from orchestrator.bot.cycle.result import CycleResult
-    from orchestrator.bot.journal.folders import Home
-    from orchestrator.bot.worker.fleet import Fleet, Member
-    from orchestrator.bot.worker.health import Health
     from orchestrator.bot.worker.pace import Onward
     from orchestrator.bot.worker.schedule import Schedule
-    from orchestrator.bot.worker.waiting import Waiting
     from orchestrator.core.clock import Clock
     from orchestrator.core.events import Event
-    from orchestrator.engine.policy.secrets import Redactor
 
 
 _ENDING = "ending after the rounds that are running; press Ctrl+C again to end at once"
@@ -51,10 +61,6 @@ def worker(options: argparse.Namespace) -> int:
     Raises:
         ConfigurationError: the file, or an option in it, is wrong.
     """
-    from orchestrator.app.config import secret_values
-    from orchestrator.app.config.fleet import load_fleet
-    from orchestrator.engine.policy.secrets import Redactor
-
     file = load_fleet(Path(options.config).expanduser(), os.environ)
     secrets = [value for one in file.repositories for value in secret_values(one.environ)]
     redactor = Redactor(dict.fromkeys([*secret_values(os.environ), *secrets]))
@@ -65,36 +71,28 @@ class _Work:
     """The parts of one run of the worker."""
 
     def __init__(self, file: FleetFile, options: argparse.Namespace, redactor: Redactor) -> None:
-        from orchestrator.bot.cycle.parts import Stop
-        from orchestrator.bot.journal.folders import Home
-        from orchestrator.bot.worker.fleet import Fleet
-        from orchestrator.bot.worker.health import Health
-        from orchestrator.bot.worker.waiting import Waiting
-
         self._file = file
         self._options = options
         self._redactor = redactor
-        self._clock: Clock = SystemClock()
-        self._home: Home = Home.of(os.environ)
+        self._clock = SystemClock()
+        self._home = Home.of(os.environ)
         self._stop = Stop()
         self._outcomes: set[str] = set()
-        self._waiting: Waiting = Waiting(self._clock, self._turned)
+        waiting = Waiting(self._clock, lambda: self._health.turned())
         make = Members(options, self._home, self._clock)
-        self._fleet: Fleet = Fleet(
+        self._fleet = Fleet(
             [make.member(one) for one in file.repositories],
             self._clock,
-            self._waiting,
+            waiting,
             self._stop,
             self._report,
             parallel=file.parallel,
             once=options.once,
         )
-        self._health: Health = Health(self._fleet, self._clock, redactor.redact)
+        self._health = Health(self._fleet, self._clock, redactor.redact)
 
     async def run(self) -> int:
         """Until the end; the exit status."""
-        from orchestrator.bot.worker.schedule import Alarms
-
         self._listen_to_signals()
         async with AsyncExitStack() as stack:
             if self._file.health is not None:
@@ -120,20 +118,12 @@ class _Work:
             why = f" ({one_line(first.pause.reason)})" if first.pause else ""
             self._say(f"nothing to do before {at:%Y-%m-%d %H:%M} UTC, then {first.name}{why}")
 
-    def _turned(self) -> None:
-        self._health.turned()
-
     async def _serve(self, stack: AsyncExitStack, address: Address) -> None:
-        from orchestrator.bot.worker.health import serving
-
         port = await stack.enter_async_context(serving(self._health, address.host, address.port))
         host = f"[{address.host}]" if ":" in address.host else address.host
         self._say(f"health at http://{host}:{port}/healthz and /metrics")
 
     def _report(self, member: Member, result: CycleResult, onward: Onward) -> None:
-        from orchestrator.bot.journal.pauses import Pause
-        from orchestrator.bot.worker.pause_notes import note_pause
-
         self._outcomes.add(str(result.outcome))
         redact, now = self._redactor.redact, self._clock.now()
         if isinstance(onward, Pause):
@@ -167,13 +157,7 @@ class _Work:
 
 
 class Members:
-    """Makes the members of one fleet.
-
-    Args:
-        options: what was typed.
-        home: where the runs are.
-        clock: the time.
-    """
+    """Makes the members of one fleet."""
 
     def __init__(self, options: argparse.Namespace, home: Home, clock: Clock) -> None:
         self._options = options
@@ -188,11 +172,6 @@ class Members:
         Raises:
             ConfigurationError: an option is wrong, or the repository was made a member before.
         """
-        from orchestrator.app.config import load
-        from orchestrator.bot.worker.census import Tally
-        from orchestrator.bot.worker.fleet import Member
-        from orchestrator.bot.worker.pace import Pace
-
         flags = self._flags(repository)
         settings = load(flags, repository.environ, Path.cwd()).settings
         self._only_once(repository.name, settings.github_url)
@@ -210,8 +189,6 @@ class Members:
 
     def _only_once(self, name: str, github_url: str) -> None:
         """Refuse a repository that is named twice, in whatever spellings."""
-        from orchestrator.app.wiring.repository import label_of
-
         place = repository_key(label_of(name, github_url))
         if (other := self._names.get(place)) is not None:
             spelled = "" if other == name else f", once as {other}"
@@ -219,8 +196,6 @@ class Members:
         self._names[place] = name
 
     def _schedule(self, name: str, settings: Settings) -> Schedule:
-        from orchestrator.bot.worker.schedule import make_schedule
-
         place, now = f"{name} in {self._options.config}", self._clock.now()
         try:
             schedule = make_schedule(settings.every, settings.cron, settings.timezone, now)
@@ -232,10 +207,6 @@ class Members:
 
     def _left(self, name: str, settings: Settings) -> tuple[Pause | None, str | None]:
         """The pause that an earlier worker with this model left, and its last run."""
-        from orchestrator.app.wiring.model import name_in_journals
-        from orchestrator.app.wiring.repository import label_of
-        from orchestrator.bot.journal.pauses import newest_run, pause_of
-
         with suppress(ConfigurationError):  # said when the repository has its turn
             model = name_in_journals(settings)
             label = label_of(name, settings.github_url)
@@ -252,8 +223,6 @@ class Members:
         return {**own, **self._typed}
 
     def _build(self, member: Member, repository: FleetRepository, flags: Mapping[str, object]) -> Program:
-        from orchestrator.app.wiring.program import Errand, build_program
-
         def heard(event: Event) -> None:
             del event
             member.heard_at = self._clock.monotonic()
@@ -267,9 +236,6 @@ def quota_of(settings: Settings) -> str:
 
     The key follows from them, because all repositories of a fleet have the same keys, and is not told.
     """
-    from orchestrator.app.wiring.model import name_in_journals
-    from orchestrator.engine.models.catalog import OFFICIAL_URLS, Provider
-
     name, address = settings.model or "", settings.api_url or ""
     with suppress(ConfigurationError):  # said when the repository has its turn
         name = name_in_journals(settings) or name

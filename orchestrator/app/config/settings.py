@@ -82,7 +82,6 @@ def tightened(settings: Settings, text: str, place: str) -> tuple[Settings, list
     Where the person chose `test_command = "auto"`, the file may also name how the tests are run.
 
     Args:
-        settings: what the person who runs the program chose.
         text: the file, TOML, as it is on the default branch.
         place: names the file in messages.
 
@@ -229,7 +228,6 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Loa
     Args:
         flags: the flags that were given, by key; text is read as in the environment.
         environ: the environment. An empty variable counts as not set.
-        cwd: the current folder.
 
     Raises:
         ConfigurationError: an unknown key, a value that is not allowed, or a file that cannot be read.
@@ -421,10 +419,8 @@ def _within_reach(key: str, value: Any, present: Any, origin: Origin) -> Any:
     """The value, if this place may give it; a repository may bring the folder's file along.
 
     Args:
-        key: the option.
         value: what the place says.
         present: what weaker places say.
-        origin: the place.
     """
     match OPTIONS[key].reach, origin.kind:
         case Reach.TYPED, Kind.ENVIRONMENT | Kind.LOCAL_FILE | Kind.USER_FILE if value != present:

@@ -54,9 +54,6 @@ def diagnose(  # noqa: PLR0913  what a person typed, and the world around
     """Try everything, one after another; each result comes as soon as it is known.
 
     Args:
-        repository: what the person typed, if anything.
-        flags: options that were typed, by key.
-        cwd: the current folder, which may hold a configuration.
         writes: whether probes may write: a hidden ref that is removed again, requests that GitHub refuses,
             and one short request to each model.
         runs: run the tests of the repository's default branch once.

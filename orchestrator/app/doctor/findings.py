@@ -127,12 +127,7 @@ class Result:
 
 
 def run(group: Group, redact: Callable[[str], str]) -> Iterator[Result]:
-    """Try the probes of a group, one after another. An error of one does not stop the next.
-
-    Args:
-        group: the probes.
-        redact: a text without secrets.
-    """
+    """Try the probes of a group, one after another. An error of one does not stop the next."""
     late = ""
     for probe in group.probes:
         finding = skipped(f"not tried, because {late} did not end") if late else None

@@ -50,7 +50,6 @@ def grant(kind: TokenKind, permission: str, web: str, *, is_private: bool = True
     """The one line that says how to give it.
 
     Args:
-        kind: the token's.
         permission: one of `PERMISSIONS`.
         web: the server's web address.
         is_private: whether the repository is: public ones need less of a classic token.
@@ -120,11 +119,7 @@ class GitHubProbes:
     """What is to be known of one repository and one token.
 
     Args:
-        forge: the repository.
-        context: settings and clock.
-        web: the server's web address.
         writes: whether requests may be made that would write, if GitHub did not refuse them.
-        known: who we are there.
     """
 
     def __init__(

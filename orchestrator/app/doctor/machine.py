@@ -207,7 +207,6 @@ def models(context: BuildContext, *, writes: bool) -> list[Group]:
     """A group for the first model and for each that stands in for it.
 
     Args:
-        context: the configuration and the keys.
         writes: whether a request may be made that costs something.
     """
     first = _Model(context, None, None)

@@ -123,8 +123,6 @@ class RemoteProbes:
     """What git says of a remote.
 
     Args:
-        site: the repository.
-        context: settings and clock.
         push_fix: what to do where pushing is refused.
         writes: whether a hidden ref may be made and removed.
     """
@@ -285,8 +283,6 @@ class TestProbes:
     """What is to be known of a repository's tests.
 
     Args:
-        site: the repository.
-        context: settings and clock.
         runs: run the tests of the default branch once.
     """
 

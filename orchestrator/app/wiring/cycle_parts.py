@@ -160,7 +160,6 @@ def make_parts(
 
     Args:
         records: the hidden refs of the remote; None in a dry run.
-        folder: the run's.
         settings: the person's, or stricter ones.
     """
     context, site, chosen = shared.context, shared.site, shared.chosen

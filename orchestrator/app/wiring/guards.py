@@ -146,7 +146,6 @@ def choose_sandbox(settings: Settings, connect: Connect | None = None) -> Sandbo
     """The sandbox for commands; None where none can run, or where a person typed that there is to be none.
 
     Args:
-        settings: see there.
         connect: opens connections to allowed hosts, in the place of those to public addresses.
 
     Raises:
@@ -214,7 +213,6 @@ def make_verifier(
 
     Args:
         settings: those of `context`, and what the repository's own file adds.
-        clone: of the cycle; `auto` looks at what was cloned.
 
     Raises:
         WorkspaceError: git failed.
@@ -234,12 +232,7 @@ def make_verifier(
 def host_runs(
     site: Site, context: BuildContext, sandbox: Sandbox | None, options: RunOptions, clone: Clone
 ) -> HostRuns:
-    """Runs tests of a clone on this machine.
-
-    Args:
-        sandbox: where they run; None for without one.
-        clone: holds their base.
-    """
+    """Runs tests of a clone on this machine."""
 
     def environment(tree: Path) -> LocalEnvironment:
         return LocalEnvironment(
@@ -278,7 +271,6 @@ def run_options(settings: Settings, found: Proposal | None, sandbox: Sandbox | N
     Args:
         settings: what they name stands before what was proposed.
         found: what `auto` stands for.
-        sandbox: where it runs; None for without one.
     """
     command, setup, report = settings.test_command, settings.setup_command, settings.test_report
     if command in {None, AUTO}:

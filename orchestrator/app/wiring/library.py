@@ -104,15 +104,7 @@ def anthropic_profile(  # noqa: PLR0913  all but the first by name
 
     Args:
         model: see `openai_profile`, as are all others but `beta_headers`.
-        api_url: an address.
-        api_key: its key.
-        on_wait: is told of waits.
-        web: the web.
-        custom: tools of the host.
-        dangerous: whether dangerous tools are shown.
         beta_headers: names of beta features, sent with each request; one name may be given as it is.
-        context_window_size: in tokens.
-        knowledge_cutoff: such as `2025-07`.
 
     Raises:
         ConfigurationError, TypeError: see `openai_profile`.
@@ -144,16 +136,8 @@ def gemini_profile(  # noqa: PLR0913  all but the first by name
 
     Args:
         model: see `openai_profile`, as are all others but these two.
-        api_url: an address.
-        api_key: its key.
-        on_wait: is told of waits.
-        web: the web.
-        custom: tools of the host.
-        dangerous: whether dangerous tools are shown.
         safety_settings: the vendor's list of categories and thresholds; None leaves its defaults.
         grounding: the model may search the web by itself.
-        context_window_size: in tokens.
-        knowledge_cutoff: such as `2025-01`.
 
     Raises:
         ConfigurationError, TypeError: see `openai_profile`.
@@ -185,15 +169,7 @@ def minimal_profile(  # noqa: PLR0913  all but the first by name
 
     Args:
         model: see `openai_profile`, as are all others but `submit`.
-        api_url: an address.
-        api_key: its key.
-        on_wait: is told of waits.
-        web: the web.
-        custom: tools of the host.
-        dangerous: whether dangerous tools are shown.
         submit: only a call of `submit` ends the session.
-        context_window_size: in tokens.
-        knowledge_cutoff: such as `2024-09`.
 
     Raises:
         ConfigurationError, TypeError: see `openai_profile`.

@@ -215,9 +215,6 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     """Read the configuration and build everything that a run needs.
 
     Args:
-        flags: the settings that were given on the command line.
-        cwd: the folder with the configuration file.
-        view: is told of everything that happens.
         stop: how a person asks for the end, and how long is waited for others; None is a new one that waits.
 
     Raises:

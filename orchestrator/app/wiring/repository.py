@@ -94,8 +94,6 @@ def choose_site(repository: str, context: BuildContext, *, writes: bool) -> Site
     """Build the forge that `--repo` names.
 
     Args:
-        repository: what the person typed.
-        context: the surroundings of the run.
         writes: whether the run will push and open pull requests.
 
     Raises:
@@ -182,7 +180,6 @@ def credential_for(server: str, context: BuildContext) -> HostCredential:
 
     Args:
         server: its web address, from the configuration or from `--repo`.
-        context: settings and keys.
 
     Raises:
         ConfigurationError: an address is none, or the App has no key.
@@ -327,10 +324,6 @@ def parse_place(text: str, github_url: str) -> OnGitHub | OnDisk:
     This is the one answer to "which repository is this?": `label` goes into journals, and
     `core.repositories.repository_key` of it is what pauses, failures and pull requests are kept by.
 
-    Args:
-        text: what the person typed.
-        github_url: the configured server, for `owner/name`.
-
     Raises:
         ConfigurationError: it is none of the three.
     """
@@ -354,12 +347,7 @@ def parse_place(text: str, github_url: str) -> OnGitHub | OnDisk:
 
 
 def label_of(text: str, github_url: str) -> str:
-    """What journals call the repository that `--repo` names; what is none, or is gone, keeps the name it was given.
-
-    Args:
-        text: what the person typed.
-        github_url: the configured server, for `owner/name`.
-    """
+    """What journals call the repository that `--repo` names; what is none, or is gone, keeps the name it was given."""
     try:
         return parse_place(text, github_url).label
     except PullwrightError:
@@ -444,10 +432,6 @@ def open_tasks(
     """The tasks of a repository, until the block ends.
 
     Args:
-        repository: what the person typed.
-        flags: the settings that were typed, by key.
-        environ: the environment.
-        cwd: the current folder, which may hold a configuration.
         writes: whether something may be changed.
 
     Raises:
@@ -487,12 +471,6 @@ def states_on_disk(
     forge: ListedRepository, *, home: Home, environ: Mapping[str, str], cwd: Path
 ) -> list[TaskState] | None:
     """What has become of the tasks of a local repository; None where it is gone or empty.
-
-    Args:
-        forge: the folder that plays GitHub for it.
-        home: where the runs are.
-        environ: the environment.
-        cwd: the current folder, which may hold a configuration.
 
     Raises:
         WorkspaceError: the repository cannot be read.
