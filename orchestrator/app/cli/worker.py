@@ -78,7 +78,7 @@ class _Work:
         self._home = Home.of(os.environ)
         self._stop = Stop()
         self._outcomes: set[str] = set()
-        waiting = Waiting(self._clock, lambda: self._health.turned())
+        waiting = Waiting(self._clock, self._turned)
         make = Members(options, self._home, self._clock)
         self._fleet = Fleet(
             [make.member(one) for one in file.repositories],
@@ -117,6 +117,9 @@ class _Work:
         if at > now:
             why = f" ({one_line(first.pause.reason)})" if first.pause else ""
             self._say(f"nothing to do before {at:%Y-%m-%d %H:%M} UTC, then {first.name}{why}")
+
+    def _turned(self) -> None:
+        self._health.turned()
 
     async def _serve(self, stack: AsyncExitStack, address: Address) -> None:
         port = await stack.enter_async_context(serving(self._health, address.host, address.port))
