@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.wiring.program import Errand, build_program
+from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.bot.worker.pace import Pace
 from orchestrator.bot.worker.waiting import Waiting
 from orchestrator.bot.worker.worker import Rhythm, work
@@ -236,7 +236,7 @@ def make_program(post: Post, note: Notebook) -> Program:
         "stream": False,
     }
     clock = SkewedClock(post.clock_minutes) if post.clock_minutes else None
-    program = build_program(Errand(REPOSITORY), flags, dict(os.environ), post.machine, view, clock=clock)
+    program = build_program(RunRequest(REPOSITORY), flags, dict(os.environ), post.machine, view, clock=clock)
     chosen = replace(program.shared.chosen, model=PaidModel(note))
     program.shared = replace(program.shared, chosen=chosen)
     return program

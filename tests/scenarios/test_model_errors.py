@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.app.wiring.program import Errand, build_program
+from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.bot.journal.pauses import last_pause
 from orchestrator.bot.worker.pace import Pace
 from orchestrator.bot.worker.pause_notes import note_pause
@@ -79,7 +79,7 @@ def make(stage: Stage, repository: Path, folder: Path) -> Worker:
     settings = {"model": "openai-chat:scripted-1", "api_url": stage.model.url}
     clock = ManualClock()
     program = build_program(
-        Errand(str(repository)), settings, os.environ, folder, lambda _event: None, clock=clock
+        RunRequest(str(repository)), settings, os.environ, folder, lambda _event: None, clock=clock
     )
     return Worker(stage, program, clock)
 

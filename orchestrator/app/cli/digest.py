@@ -18,8 +18,8 @@ from orchestrator.app.cli.words import (
     clean,
     counted,
     environment_redactor,
+    first_lines,
     money,
-    shortened,
     tests_in_words,
 )
 from orchestrator.bot.journal.digest import make_digest
@@ -77,7 +77,9 @@ def digest(options: argparse.Namespace) -> int:
     text = clean(as_markdown(found, words))
     _print(as_json_text(_fields(found, redactor)) if options.json else text)
     if number is not None:
-        print(f"pullwright: the digest is at {comment(options.repo, number, text, clock)}", file=sys.stderr)
+        print(
+            f"pullwright: the digest is at {post_comment(options.repo, number, text, clock)}", file=sys.stderr
+        )
     return _send(text, clock)
 
 
@@ -85,10 +87,10 @@ def _label(repository: str | None) -> str | None:
     """The repository as journals name it, from what was typed."""
     if repository is None:
         return None
-    from orchestrator.app.config import load
+    from orchestrator.app.config import load_settings
     from orchestrator.app.wiring.repository import label_of
 
-    return label_of(repository, load({}, os.environ, Path.cwd()).settings.github_url)
+    return label_of(repository, load_settings({}, os.environ, Path.cwd()).settings.github_url)
 
 
 def since_time(text: str, now: datetime) -> datetime:
@@ -125,7 +127,7 @@ def _send(text: str, clock: Clock) -> int:
     if address is None:
         return DONE
     try:
-        asyncio.run(send(address, as_message(text), clock))
+        asyncio.run(send_webhook(address, as_message(text), clock))
     except ConnectionFailedError as error:
         print(f"pullwright: {error}", file=sys.stderr)
         return FAILED
@@ -242,7 +244,7 @@ def as_message(markdown: str) -> str:
     return f"{kept[: kept.rfind(chr(10))] if chr(10) in kept else kept}\n…"
 
 
-async def send(address: str, text: str, clock: Clock) -> None:
+async def send_webhook(address: str, text: str, clock: Clock) -> None:
     """Post a message; Slack, Teams and Discord (with `/slack` behind its address) take `{"text": ...}`.
 
     Raises:
@@ -270,7 +272,7 @@ async def send(address: str, text: str, clock: Clock) -> None:
     raise ConnectionFailedError(f"the webhook {problem}; the digest was not sent to it")
 
 
-def comment(repository: str, number: int, body: str, clock: Clock) -> str:
+def post_comment(repository: str, number: int, body: str, clock: Clock) -> str:
     """Put the digest on an issue, in place of the one before, and say where.
 
     Raises:
@@ -314,7 +316,7 @@ class Words:
 
     def block(self, text: str, most_lines: int) -> str:
         """Several lines, in a block that nothing in them ends."""
-        lines = [self.redact(line) for line in shortened(self.redact(text), most_lines)]
+        lines = [self.redact(line) for line in first_lines(self.redact(text), most_lines)]
         longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
         fence = "`" * max(longest + 1, 3)
         return "\n".join([f"{fence}text", *lines, fence])

@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.text import Text
 
 from orchestrator.app.cli.words import (
-    Line,
+    EventLine,
     Narrator,
     amounts,
     clean,
@@ -19,9 +19,9 @@ from orchestrator.app.cli.words import (
     duration,
     environment_redactor,
     money,
-    one_line,
-    telling,
-    waited,
+    seconds_in_words,
+    short_line,
+    telling_argument,
 )
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.cycle_events import (
@@ -113,7 +113,7 @@ class LiveView:
         self._plain = plain or not console.is_terminal or console.is_dumb_terminal
         self._stream = _Everything if self._plain else stream  # without a status nobody sees the pieces
         self._status = _Status(self._clock.monotonic(), self._stream)
-        self._once = _Once(summary=summary)
+        self._once = _ReasonFilter(summary=summary)
         self._lock = threading.Lock()
         # rich computes where the cursor goes before it writes: two threads that print at once spoil the lines.
         self._screen = threading.Lock()
@@ -207,15 +207,15 @@ class LiveView:
             spent = (
                 f" ({self._status.summary(self._clock.monotonic())})" if isinstance(event, CycleEnded) else ""
             )
-            self._print(Line(one.sign, f"{one.text}{spent}", one.style))
+            self._print(EventLine(one.sign, f"{one.text}{spent}", one.style))
 
-    def _print(self, line: Line) -> None:
+    def _print(self, line: EventLine) -> None:
         text = self._redact(line.text)
         with self._screen:
             if self._plain:
                 self._console.print(Text(f"{line.sign} {text}", style=line.style), soft_wrap=True)
             else:
-                self._console.print(_hanging(Line(line.sign, text, line.style)))
+                self._console.print(_hanging(EventLine(line.sign, text, line.style)))
 
     def _render(self) -> Group:
         """The status as it is now. Called by the refreshing thread."""
@@ -234,24 +234,28 @@ def _is_one_place(one: TextIO, other: TextIO) -> bool:
         return False
 
 
-class _Once:
+class _ReasonFilter:
     """Says a reason once: what was said is not repeated, and what the summary tells is left to it."""
 
     def __init__(self, *, summary: bool) -> None:
         self._summary = summary
         self._reason = ""
-        self._held: list[tuple[str, Line]] = []
+        self._held: list[tuple[str, EventLine]] = []
 
-    def lines(self, event: Event, line: Line) -> list[Line]:
+    def lines(self, event: Event, line: EventLine) -> list[EventLine]:
         """What to print for an event whose line this is."""
         match event:
             case CycleStarted():
                 self._reason = ""
             case WaitStarted():
                 again, self._reason = event.reason == self._reason, event.reason
-                return [Line(line.sign, f"waiting {waited(event.seconds)}", line.style) if again else line]
+                return [
+                    EventLine(line.sign, f"waiting {seconds_in_words(event.seconds)}", line.style)
+                    if again
+                    else line
+                ]
             case Paused() if event.reason == self._reason:
-                return [Line(line.sign, line.text.partition(": ")[0], line.style)]
+                return [EventLine(line.sign, line.text.partition(": ")[0], line.style)]
             case ErrorOccurred(message=reason) | LimitReached(detail=reason):
                 return self._said(reason, line)
             case QuestionAsked() if self._summary:
@@ -262,25 +266,25 @@ class _Once:
                 pass
         return [line]
 
-    def held(self) -> list[Line]:
+    def held(self) -> list[EventLine]:
         """What was left to a summary that did not come."""
         lines, self._held = [line for _, line in self._held], []
         return lines
 
-    def _said(self, reason: str, line: Line) -> list[Line]:
+    def _said(self, reason: str, line: EventLine) -> list[EventLine]:
         if self._summary:
             self._held.append((reason, line))
             return []
         again, self._reason = reason == self._reason, reason
         return [] if again else [line]
 
-    def _end(self, result: JsonObject, line: Line) -> list[Line]:
+    def _end(self, result: JsonObject, line: EventLine) -> list[EventLine]:
         why, question = str(result.get("error") or result.get("reason") or ""), result.get("question")
         outcome = str(result.get("outcome", ""))
         left = [held for reason, held in self._held if reason not in {why, question}]
         known = (self._summary and outcome in _TOLD_BELOW) or (why and why == self._reason)
         self._held, self._reason = [], why
-        ending = Line(line.sign, line.text.partition(": ")[0], line.style) if known else line
+        ending = EventLine(line.sign, line.text.partition(": ")[0], line.style) if known else line
         return [*left, ending]
 
 
@@ -312,13 +316,13 @@ class _Status:
                 self.round = event.round
                 self._does("asking the model")
             case WaitStarted():
-                self._does(f"waiting {waited(event.seconds)}")
+                self._does(f"waiting {seconds_in_words(event.seconds)}")
             case ReplyReceived():
                 self.usage += event.usage
                 self.usd = None if self.usd is None or event.usd is None else self.usd + event.usd
                 self._does("")
             case ToolCallStarted():
-                self._does(f"{event.name} {telling(event.arguments)}")
+                self._does(f"{event.name} {telling_argument(event.arguments)}")
             case TestRunStarted():
                 self._does(f"running the tests ({event.kind}): {event.command}")
             case ToolCallEnded() | TestRunEnded():
@@ -337,10 +341,12 @@ class _Status:
         if self.doing:
             shown.append(
                 Text(
-                    f"  {one_line(redact(self.doing), max(width - 3, 1))}", no_wrap=True, overflow="ellipsis"
+                    f"  {short_line(redact(self.doing), max(width - 3, 1))}",
+                    no_wrap=True,
+                    overflow="ellipsis",
                 )
             )
-        flat = one_line(redact(self.tail).replace("\\n", " "), _KEPT_CHARS)
+        flat = short_line(redact(self.tail).replace("\\n", " "), _KEPT_CHARS)
         room = max(width - 5, 1)
         tail = flat[-room * _TAIL_LINES :]
         shown += [
@@ -366,7 +372,7 @@ def _fitting(frame: str, parts: list[str], width: int) -> str:
     return text
 
 
-def _hanging(line: Line) -> Table:
+def _hanging(line: EventLine) -> Table:
     """The sign, and the text beside it, also where the text takes several lines."""
     from rich.table import Table
 

@@ -22,7 +22,7 @@ from orchestrator.app.cli.words import (
     money,
     tests_in_words,
 )
-from orchestrator.app.wiring.program import Errand, build_program
+from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.bot.cycle.held_claim import outcome_words
 from orchestrator.bot.cycle.result import CycleResult
 from orchestrator.bot.journal.pauses import last_pause
@@ -52,13 +52,13 @@ _ENDING = "ending after this round; press Ctrl+C again to end at once"
 def run(options: argparse.Namespace) -> int:
     """Run one cycle, or one after another, and return the exit status of the whole run."""
     view = LiveView.on_stderr(plain=options.plain, summary=not options.json)
-    errand = Errand(
+    request = RunRequest(
         *(options.repo, options.issue, options.task, options.answer),
         demo=options.demo,
         dry_run=options.dry_run,
     )
     try:
-        program = build_program(errand, given_settings(options), os.environ, Path.cwd(), view)
+        program = build_program(request, given_settings(options), os.environ, Path.cwd(), view)
     except PullwrightError as error:
         return _refuse(error, as_json=options.json)
     with view:
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
 async def _run(program: Program, options: argparse.Namespace, view: LiveView) -> int:
 
-    waiting, whole = Waiting(program.shared.context.clock), WholeRun()
+    waiting, whole = Waiting(program.shared.context.clock), RunTotals()
     task = asyncio.ensure_future(_work(program, options, view, waiting, whole))
     _listen_to_signals(program, task, waiting, view)
     try:
@@ -84,7 +84,7 @@ async def _run(program: Program, options: argparse.Namespace, view: LiveView) ->
 
 
 async def _work(
-    program: Program, options: argparse.Namespace, view: LiveView, waiting: Waiting, whole: WholeRun
+    program: Program, options: argparse.Namespace, view: LiveView, waiting: Waiting, whole: RunTotals
 ) -> CycleResult | None:
     """One cycle, or as many as `--continuous` and the schedule ask for."""
 
@@ -179,7 +179,7 @@ _UNCOUNTED = (
 
 
 @dataclass(slots=True)
-class WholeRun:
+class RunTotals:
     """What the cycles of a run came to together. Of each task its last cycle counts."""
 
     cycles: int = 0

@@ -14,10 +14,10 @@ from orchestrator.app.cli.words import (
     counted,
     duration,
     environment_redactor,
-    mending,
+    first_lines,
     money,
-    one_line,
-    shortened,
+    repair_note,
+    short_line,
 )
 from orchestrator.bot.journal.codec import UnknownRecord
 from orchestrator.bot.journal.costs import cost_of_all
@@ -98,7 +98,9 @@ class _Printer:
         self._console.print(Text(self._redact(text), style=style), soft_wrap=True)
 
     def _block(self, text: str, most_lines: int, style: str) -> None:
-        lines = shortened(text, sys.maxsize, sys.maxsize) if self._verbose else shortened(text, most_lines)
+        lines = (
+            first_lines(text, sys.maxsize, sys.maxsize) if self._verbose else first_lines(text, most_lines)
+        )
         for line in lines:
             self.line(f"    {line}", style)
 
@@ -109,7 +111,7 @@ class _Printer:
         if isinstance(event, TurnStarted):
             self.line("")
         if isinstance(event, PlanAccepted) and event.plan.strip():
-            self.line(f"{line.sign} plan{mending(event)}:", line.style)
+            self.line(f"{line.sign} plan{repair_note(event)}:", line.style)
             self._block(event.plan, _OUTPUT_LINES, "")
             return
         self.line(str(line), line.style)
@@ -131,5 +133,5 @@ def _write_list(home: Home, *, as_json: bool) -> None:
         else:
             when = found.started.strftime("%Y-%m-%d %H:%M") if found.started else "-" * 16
             cost = "unknown" if found.usd is None else money(found.usd)
-            text = f"{one_line(found.id)}  {when}  {one_line(found.outcome):11}  {cost:>8}"
-            sys.stdout.write(f"{text}  {one_line(found.task, 80)}".rstrip() + "\n")
+            text = f"{short_line(found.id)}  {when}  {short_line(found.outcome):11}  {cost:>8}"
+            sys.stdout.write(f"{text}  {short_line(found.task, 80)}".rstrip() + "\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, NOTHING, given_settings
-from orchestrator.app.cli.words import as_json_text, clean, environment_redactor, one_line
+from orchestrator.app.cli.words import as_json_text, clean, environment_redactor, short_line
 from orchestrator.app.wiring.repository import open_tasks
 from orchestrator.bot.worker.task_states import Kind
 from orchestrator.core.clock import SystemClock
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from typing import TextIO
 
-    from orchestrator.app.wiring.repository import TaskDesk
+    from orchestrator.app.wiring.repository import OpenTasks
     from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.worker.by_hand import ByHand, Decided
@@ -55,11 +55,11 @@ def claims(options: argparse.Namespace) -> int:
         states = _claimed(by_hand, wanted)
         now = SystemClock().now()
         if options.json:
-            write_json(states, now, by_hand.times, sys.stdout)
+            write_claims_json(states, now, by_hand.times, sys.stdout)
         elif wanted is not None and not states:
-            print(f"nobody ever claimed {one_line(wanted)}")
+            print(f"nobody ever claimed {short_line(wanted)}")
         else:
-            write_text(states, now, by_hand.times, by_hand.commands, sys.stdout)
+            write_claims(states, now, by_hand.times, by_hand.commands, sys.stdout)
         return DONE
 
 
@@ -89,13 +89,13 @@ def release(found: Claims, key: str, out: TextIO, *, as_json: bool) -> int:
     if as_json:
         print(as_json_text({"kind": "release", "task": key, "released": released is not None}), file=out)
     elif released is None:
-        print(f"nobody holds {one_line(key)}", file=out)
+        print(f"nobody holds {short_line(key)}", file=out)
     else:
-        print(f"released {one_line(key)}, held by {_who(released)}; its next push is refused", file=out)
+        print(f"released {short_line(key)}, held by {_who(released)}; its next push is refused", file=out)
     return DONE if released is not None else NOTHING
 
 
-def write_text(
+def write_claims(
     states: Sequence[TaskState], now: datetime, times: LeaseTimes, commands: Commands, out: TextIO
 ) -> None:
     """A table, and below it what a person may type next; or one line where there is nothing to tell."""
@@ -111,10 +111,10 @@ def write_text(
         faulty = state.claim is not None and state.claim.fault is not None
         step = commands.release(state.key) if faulty else state.next_step(commands)
         if step and state.kind is not Kind.PROPOSED:
-            print(f"{one_line(state.key)}: {one_line(step, _MOST_STATE_CHARS * 2)}", file=out)
+            print(f"{short_line(state.key)}: {short_line(step, _MOST_STATE_CHARS * 2)}", file=out)
 
 
-def write_json(states: Sequence[TaskState], now: datetime, times: LeaseTimes, out: TextIO) -> None:
+def write_claims_json(states: Sequence[TaskState], now: datetime, times: LeaseTimes, out: TextIO) -> None:
     """A line for each claim."""
     for state in states:
         if state.claim is not None:
@@ -124,17 +124,17 @@ def write_json(states: Sequence[TaskState], now: datetime, times: LeaseTimes, ou
 
 def _row(state: TaskState, record: ClaimRecord, now: datetime, times: LeaseTimes) -> tuple[str, ...]:
     if record.fault is not None:
-        said = one_line(f"cannot be read: {record.fault}", _MOST_STATE_CHARS)
+        said = short_line(f"cannot be read: {record.fault}", _MOST_STATE_CHARS)
         return (record.task, record.owner, "-", "-", said)
     since = f"{record.taken_at:%Y-%m-%d %H:%M}"
-    said = one_line(state.words(), _MOST_STATE_CHARS)
+    said = short_line(state.words(), _MOST_STATE_CHARS)
     if state.kind is Kind.WORKING:
         said = f"{said}, {_expiry(record, now, times)}"
     return (record.task, _who(record), str(record.number), since, said)
 
 
 def _who(record: ClaimRecord) -> str:
-    return one_line(f"{record.owner}/{record.run}" if record.run else record.owner, _MOST_CELL_CHARS)
+    return short_line(f"{record.owner}/{record.run}" if record.run else record.owner, _MOST_CELL_CHARS)
 
 
 def _expiry(record: ClaimRecord, now: datetime, times: LeaseTimes) -> str:
@@ -206,7 +206,7 @@ def forget(options: argparse.Namespace) -> int:
     return _decide(options, lambda desk: _forget(desk, options))
 
 
-def _forget(desk: TaskDesk, options: argparse.Namespace) -> Decided:
+def _forget(desk: OpenTasks, options: argparse.Namespace) -> Decided:
     by_hand = desk.by_hand
     state = by_hand.find(options.task)
     lost = by_hand.would_lose(state)
@@ -227,18 +227,18 @@ def _agreed(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in _YES
 
 
-def _decide(options: argparse.Namespace, decide: Callable[[TaskDesk], Decided]) -> int:
+def _decide(options: argparse.Namespace, decide: Callable[[OpenTasks], Decided]) -> int:
     if not options.repo:
         raise ConfigurationError("no repository is named: pass --repo owner/name or --repo PATH")
     with open_tasks(options.repo, given_settings(options), os.environ, Path.cwd(), writes=True) as desk:
         decided = decide(desk)
         if decided.changed:
             desk.note(decided)
-    write(decided, options.command, sys.stdout, as_json=options.json)
+    write_decision(decided, options.command, sys.stdout, as_json=options.json)
     return DONE if decided.changed else NOTHING
 
 
-def write(decided: Decided, command: str, out: TextIO, *, as_json: bool) -> None:
+def write_decision(decided: Decided, command: str, out: TextIO, *, as_json: bool) -> None:
     """One line, without anything that a terminal obeys or that is secret."""
     redactor, after = environment_redactor(), decided.after
     if not as_json:

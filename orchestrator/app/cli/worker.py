@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, FAILED, INTERRUPTED, NOTHING, given_settings
-from orchestrator.app.cli.words import as_json_text, clean, money, one_line
-from orchestrator.app.config import load, secret_values
+from orchestrator.app.cli.words import as_json_text, clean, money, short_line
+from orchestrator.app.config import load_settings, secret_values
 from orchestrator.app.config.fleet import load_fleet
 from orchestrator.app.wiring.model import name_in_journals
-from orchestrator.app.wiring.program import Errand, build_program
+from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.app.wiring.repository import label_of
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home
@@ -64,10 +64,10 @@ def worker(options: argparse.Namespace) -> int:
     file = load_fleet(Path(options.config).expanduser(), os.environ)
     secrets = [value for one in file.repositories for value in secret_values(one.environ)]
     redactor = Redactor(dict.fromkeys([*secret_values(os.environ), *secrets]))
-    return asyncio.run(_Work(file, options, redactor).run())
+    return asyncio.run(_WorkerRun(file, options, redactor).run())
 
 
-class _Work:
+class _WorkerRun:
     """The parts of one run of the worker."""
 
     def __init__(self, file: FleetFile, options: argparse.Namespace, redactor: Redactor) -> None:
@@ -115,7 +115,7 @@ class _Work:
         times = [(at, one) for one in self._fleet.members if (at := one.next_at(now)) is not None]
         at, first = min(times, key=itemgetter(0))
         if at > now:
-            why = f" ({one_line(first.pause.reason)})" if first.pause else ""
+            why = f" ({short_line(first.pause.reason)})" if first.pause else ""
             self._say(f"nothing to do before {at:%Y-%m-%d %H:%M} UTC, then {first.name}{why}")
 
     def _turned(self) -> None:
@@ -134,11 +134,13 @@ class _Work:
                 if one.pause == onward and one.tally.last_run is not None:  # else it waits longer already
                     note_pause(self._home, one.tally.last_run, onward, redact, self._clock)
         if self._options.json:
-            shown = self._redactor.redact_value(as_json(member, result, onward, now, once=self._options.once))
+            shown = self._redactor.redact_value(
+                cycle_json(member, result, onward, now, once=self._options.once)
+            )
             print(as_json_text(shown), flush=True)
         else:
-            line = as_line(member, result, onward, now, once=self._options.once)
-            print(redact(one_line(line, most_chars=1_000)), flush=True)
+            line = cycle_line(member, result, onward, now, once=self._options.once)
+            print(redact(short_line(line, most_chars=1_000)), flush=True)
 
     def _listen_to_signals(self) -> None:
         """First Ctrl+C: end after the rounds that run. Second, or SIGTERM: end now; cycles still keep their work."""
@@ -176,9 +178,9 @@ class Members:
             ConfigurationError: an option is wrong, or the repository was made a member before.
         """
         flags = self._flags(repository)
-        settings = load(flags, repository.environ, Path.cwd()).settings
+        settings = load_settings(flags, repository.environ, Path.cwd()).settings
         self._only_once(repository.name, settings.github_url)
-        left, last_run = self._left(repository.name, settings)
+        left, last_run = self._earlier_pause(repository.name, settings)
         member = Member(
             repository.name,
             lambda: self._build(member, repository, flags),
@@ -208,7 +210,7 @@ class Members:
             raise ConfigurationError(f"{place} has no schedule")
         return schedule
 
-    def _left(self, name: str, settings: Settings) -> tuple[Pause | None, str | None]:
+    def _earlier_pause(self, name: str, settings: Settings) -> tuple[Pause | None, str | None]:
         """The pause that an earlier worker with this model left, and its last run."""
         with suppress(ConfigurationError):  # said when the repository has its turn
             model = name_in_journals(settings)
@@ -230,8 +232,8 @@ class Members:
             del event
             member.heard_at = self._clock.monotonic()
 
-        errand = Errand(repository.name, dry_run=self._options.dry_run)
-        return build_program(errand, flags, repository.environ, Path.cwd(), heard)
+        request = RunRequest(repository.name, dry_run=self._options.dry_run)
+        return build_program(request, flags, repository.environ, Path.cwd(), heard)
 
 
 def quota_of(settings: Settings) -> str:
@@ -252,7 +254,7 @@ def quota_of(settings: Settings) -> str:
 _MOST_REASON_CHARS = 160
 
 
-def as_line(member: Member, result: CycleResult, onward: Onward, now: datetime, *, once: bool) -> str:
+def cycle_line(member: Member, result: CycleResult, onward: Onward, now: datetime, *, once: bool) -> str:
     """The line for people."""
     parts = [f"{now:%Y-%m-%d %H:%M} UTC", member.name, str(result.outcome), *_what(member, result, onward)]
     if result.rounds:
@@ -261,7 +263,7 @@ def as_line(member: Member, result: CycleResult, onward: Onward, now: datetime, 
         parts.append("no further cycle until the worker is started again")
     elif (next_at := _next_at(member, onward, now, once=once)) is not None:
         parts.append(f"next {next_at:%Y-%m-%d %H:%M} UTC")
-    return " | ".join(one_line(part) for part in parts)
+    return " | ".join(short_line(part) for part in parts)
 
 
 def _next_at(member: Member, onward: Onward, now: datetime, *, once: bool) -> datetime | None:
@@ -281,10 +283,10 @@ def _what(member: Member, result: CycleResult, onward: Onward) -> Iterator[str]:
             yield f"answer with: {Commands(member.name).answer(result.task.key)}"
     reason = onward.reason if isinstance(onward, Pause | Halt) else result.error or result.reason
     if reason and result.pull_request is None and result.question is None:
-        yield one_line(reason, _MOST_REASON_CHARS)
+        yield short_line(reason, _MOST_REASON_CHARS)
 
 
-def as_json(
+def cycle_json(
     member: Member, result: CycleResult, onward: Onward, now: datetime, *, once: bool
 ) -> dict[str, Any]:
     """The same for programs, with the cycle's whole result."""

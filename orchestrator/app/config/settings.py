@@ -189,7 +189,7 @@ _SERVER_VARIABLE = "GITHUB_SERVER_URL"
 """docs.github.com/actions/reference/workflows-and-actions/variables"""
 
 
-class Kind(StrEnum):
+class SourceKind(StrEnum):
     """Where a value may come from, strongest first."""
 
     FLAG = "flag"
@@ -203,12 +203,12 @@ class Kind(StrEnum):
 class Origin:
     """Where a value came from. `place` is the flag, the variable or the file's path; empty for a default."""
 
-    kind: Kind
+    kind: SourceKind
     place: str
 
     def names(self, key: str) -> str:
         """How a message names this key at this place."""
-        if self.kind in (Kind.FLAG, Kind.ENVIRONMENT):
+        if self.kind in (SourceKind.FLAG, SourceKind.ENVIRONMENT):
             return self.place
         return f"{key} in {self.place}"
 
@@ -222,7 +222,7 @@ class Loaded:
     notices: tuple[str, ...] = ()
 
 
-def load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Loaded:
+def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Loaded:
     """Read all sources: flags over environment over `./pullwright.toml` over the user's file.
 
     Args:
@@ -250,21 +250,21 @@ def user_file(environ: Mapping[str, str]) -> Path:
 
 def _load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Loaded:
     values: dict[str, Any] = {}
-    origin = dict.fromkeys(KEYS, Origin(Kind.DEFAULT, ""))
+    origin = dict.fromkeys(KEYS, Origin(SourceKind.DEFAULT, ""))
     users, local = user_file(environ), cwd / LOCAL_FILE
     sources = [
         _from_server(environ),
-        _from_file(Kind.USER_FILE, users, required=bool(environ.get(CONFIG_VARIABLE))),
+        _from_file(SourceKind.USER_FILE, users, required=bool(environ.get(CONFIG_VARIABLE))),
     ]
     if not (local.exists() and users.exists() and local.samefile(users)):
-        sources.append(_from_file(Kind.LOCAL_FILE, local))
+        sources.append(_from_file(SourceKind.LOCAL_FILE, local))
     sources += [_from_environment(environ), _from_flags(flags)]
     notices: list[str] = []
     proposed: list[str] = []
     for source in sources:
         for key, (value, place) in _as_named_now(source, notices).items():
             check_value(key, value, place)
-            if OPTIONS[key].reach is Reach.PROPOSE and place.kind is Kind.LOCAL_FILE:
+            if OPTIONS[key].reach is Reach.PROPOSE and place.kind is SourceKind.LOCAL_FILE:
                 proposed.append(place.names(key))
                 continue
             present = values.get(key, OPTIONS[key].default)
@@ -295,14 +295,14 @@ def _from_flags(flags: Mapping[str, Any]) -> _Source:
     for key, value in flags.items():
         if key not in _NAMES:
             raise ConfigurationError(f"there is no option {key!r}; {_nearest(key)}")
-        source[key] = _typed(key, value), Origin(Kind.FLAG, flag_of(key))
+        source[key] = _typed(key, value), Origin(SourceKind.FLAG, flag_of(key))
     return source
 
 
 def _from_server(environ: Mapping[str, str]) -> _Source:
     """The server that GitHub Actions runs on, or that a person set for all of GitHub's tools."""
     server = environ.get(_SERVER_VARIABLE, "").strip()
-    return {"github_url": (server, Origin(Kind.ENVIRONMENT, _SERVER_VARIABLE))} if server else {}
+    return {"github_url": (server, Origin(SourceKind.ENVIRONMENT, _SERVER_VARIABLE))} if server else {}
 
 
 def _from_environment(environ: Mapping[str, str]) -> _Source:
@@ -317,7 +317,7 @@ def _from_environment(environ: Mapping[str, str]) -> _Source:
                 f"the environment variable {variable} names no option; the nearest is {near}"
             )
         if environ[variable]:
-            source[key] = _typed(key, environ[variable]), Origin(Kind.ENVIRONMENT, variable)
+            source[key] = _typed(key, environ[variable]), Origin(SourceKind.ENVIRONMENT, variable)
     return source
 
 
@@ -341,7 +341,7 @@ def read_toml(path: Path) -> dict[str, Any] | None:
         raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
 
 
-def _from_file(kind: Kind, path: Path, *, required: bool = False) -> _Source:
+def _from_file(kind: SourceKind, path: Path, *, required: bool = False) -> _Source:
     values = read_toml(path)
     if values is None:
         if required:
@@ -423,11 +423,13 @@ def _within_reach(key: str, value: Any, present: Any, origin: Origin) -> Any:
         present: what weaker places say.
     """
     match OPTIONS[key].reach, origin.kind:
-        case Reach.TYPED, Kind.ENVIRONMENT | Kind.LOCAL_FILE | Kind.USER_FILE if value != present:
+        case Reach.TYPED, SourceKind.ENVIRONMENT | SourceKind.LOCAL_FILE | SourceKind.USER_FILE if (
+            value != present
+        ):
             raise ConfigurationError(f"{origin.names(key)} has no effect there: type {flag_of(key)}")
-        case Reach.NEVER, Kind.LOCAL_FILE:
+        case Reach.NEVER, SourceKind.LOCAL_FILE:
             raise ConfigurationError(f"{origin.names(key)} has no effect there{_BROUGHT}{_elsewhere(key)}")
-        case Reach.TIGHTEN, Kind.LOCAL_FILE:
+        case Reach.TIGHTEN, SourceKind.LOCAL_FILE:
             if loosens(key, present, value):
                 raise ConfigurationError(
                     f"{origin.names(key)} may only be stricter there{_BROUGHT}{_elsewhere(key)}"
@@ -447,9 +449,9 @@ def _elsewhere(key: str) -> str:
 def _named_as(place: Origin, key: str) -> str:
     """An option's name as it is written at a place of this kind."""
     match place.kind:
-        case Kind.FLAG:
+        case SourceKind.FLAG:
             return flag_of(key)
-        case Kind.ENVIRONMENT:
+        case SourceKind.ENVIRONMENT:
             return f"{PREFIX}{key.upper()}"
         case _:
             return key

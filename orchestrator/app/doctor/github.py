@@ -6,15 +6,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from orchestrator.app.doctor.findings import (
-    Finding,
     Group,
     Impatient,
     Probe,
+    ProbeFinding,
     Unmet,
     failed,
     ok,
     skipped,
-    warning,
+    warned,
 )
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.forge.refusals import TOKEN_VARIABLE
@@ -135,7 +135,7 @@ class GitHubProbes:
         """The probes, in order."""
         network = "check the network and --github-url; https://www.githubstatus.com tells of outages"
         label = self._context.settings.label
-        looks: tuple[tuple[str, Callable[[], Finding], str], ...] = (
+        looks: tuple[tuple[str, Callable[[], ProbeFinding], str], ...] = (
             (
                 "token",
                 self._token,
@@ -173,7 +173,7 @@ class GitHubProbes:
             raise Unmet("not tried: see token")
         return self._known_token
 
-    def _token(self) -> Finding:
+    def _token(self) -> ProbeFinding:
         about = self._known_token = self._forge.about_token()
         if self.kind is TokenKind.NONE:
             return failed("none is set: nothing can be pushed", self.no_token)
@@ -188,7 +188,7 @@ class GitHubProbes:
             return ok(words)
         return ok(f"{words}, scopes: {', '.join(about.scopes) or 'none'}")
 
-    def _expiry(self) -> Finding:
+    def _expiry(self) -> ProbeFinding:
         expires, now = self._answered().expires_at, self._context.clock.now()
         if self.kind is TokenKind.NONE:
             return skipped("there is no token")
@@ -201,10 +201,10 @@ class GitHubProbes:
         when = f"{expires:%Y-%m-%d %H:%M} UTC, in {_days(expires - now)}"
         if days < _FEW_DAYS:
             page = token_page(self.kind, self._web)
-            return warning(when, f"make a new one before ({page}) and set {self._variable}")
+            return warned(when, f"make a new one before ({page}) and set {self._variable}")
         return ok(when)
 
-    def _limits(self) -> Finding:
+    def _limits(self) -> ProbeFinding:
         self._answered()
         quotas = self._forge.quotas()
         if not quotas:
@@ -214,16 +214,16 @@ class GitHubProbes:
         if small:
             until = max(quota.reset for quota in small)
             fix = f"wait until {until:%H:%M} UTC, or give Pullwright a token that nothing else uses"
-            return warning("; ".join(told), fix)
+            return warned("; ".join(told), fix)
         return ok("; ".join(told))
 
-    def _clock(self) -> Finding:
+    def _clock(self) -> ProbeFinding:
         server = self._answered().server_date
         if server is None:
             return skipped("the server does not tell its time")
         return judge_clock(self._context.clock.now(), server)
 
-    def _repository(self) -> Finding:
+    def _repository(self) -> ProbeFinding:
         facts = self.known_facts = self._forge.facts()
         words = "private" if facts.is_private else "public"
         if facts.is_archived:
@@ -236,11 +236,11 @@ class GitHubProbes:
         roles = f", your roles: {', '.join(sorted(facts.roles or ()))}" if shows else ""
         return ok(f"{words}, default branch {facts.default_branch}{roles}")
 
-    def _reads(self, part: str, permission: str) -> Finding:
+    def _reads(self, part: str, permission: str) -> ProbeFinding:
         facts = self._needed()
         if part == "issues" and not facts.has_issues:
             page = f"{facts.url}/settings"
-            return warning(
+            return warned(
                 "issues are switched off: there is no backlog but TODO.md", f"switch Issues on: {page}"
             )
         try:
@@ -252,7 +252,7 @@ class GitHubProbes:
     def _grant(self, permission: str) -> str:
         return grant(self.kind, permission, self._web, is_private=self._needed().is_private)
 
-    def _writes_part(self, permission: str) -> Finding:
+    def _writes_part(self, permission: str) -> ProbeFinding:
         facts = self._needed()
         if self.kind is TokenKind.NONE:
             return failed("not without a token", self.no_token)
@@ -265,7 +265,7 @@ class GitHubProbes:
                 return failed("the token may not even read them", self._grant(permission))
         return self._by_scope(permission, facts) or self._by_trial(permission, facts)
 
-    def _by_trial(self, permission: str, facts: RepositoryFacts) -> Finding:
+    def _by_trial(self, permission: str, facts: RepositoryFacts) -> ProbeFinding:
         if not self._writes:
             return skipped(_TRY)
         try:
@@ -277,7 +277,7 @@ class GitHubProbes:
             return failed("the token may not write them", self._grant(permission))
         return ok("yes: GitHub refused a request for its content only")
 
-    def _by_scope(self, permission: str, facts: RepositoryFacts) -> Finding | None:
+    def _by_scope(self, permission: str, facts: RepositoryFacts) -> ProbeFinding | None:
         """What the scopes of a token and its owner's role tell; None for one that has permissions instead."""
         scopes = self._answered().scopes
         if scopes is None or self.kind not in BY_ROLE:
@@ -289,7 +289,7 @@ class GitHubProbes:
             return ok(f"yes, by the scope {'repo' if 'repo' in scopes else 'public_repo'}")
         return failed("the token has no scope for it", self._grant("contents"))
 
-    def _label(self) -> Finding:
+    def _label(self) -> ProbeFinding:
         facts, label = self._needed(), self._context.settings.label
         if not facts.has_issues:
             return skipped("issues are switched off")
@@ -299,11 +299,11 @@ class GitHubProbes:
             raise Unmet("not tried: see read issues") from None
         if there:
             return ok(f"{label!r} is there")
-        return warning(
+        return warned(
             f"there is no label {label!r}: no issue is in the backlog", f"make it: {facts.url}/labels"
         )
 
-    def _rules(self) -> Finding:
+    def _rules(self) -> ProbeFinding:
         facts = self._needed()
         try:
             rules = [rule for rule in self._forge.rules(_BRANCH) if rule.kind in _HARD | _SOFT]
@@ -318,9 +318,9 @@ class GitHubProbes:
         email = self._context.settings.author_email
         if any(rule.kind in _HARD or rule.refuses(_BRANCH, email) for rule in stopping):
             return failed(f"branches below pullwright/ are refused by: {kinds}", fix)
-        return warning(f"some pushes may be refused by: {kinds}", fix)
+        return warned(f"some pushes may be refused by: {kinds}", fix)
 
-    def _workflow_files(self) -> Finding:
+    def _workflow_files(self) -> ProbeFinding:
         self._needed()
         policy = PathPolicy(self._context.settings.allow_path, self._context.settings.protect_path)
         change = FileChange(_WORKFLOW_FILE, None, FileVersion("100644", b"", 0))
@@ -333,18 +333,18 @@ class GitHubProbes:
             return ok("may be changed, by the scope workflow")
         return failed("--allow-path lets workflows change, the token does not", self._grant("workflows"))
 
-    def _checks(self) -> Finding:
+    def _checks(self) -> ProbeFinding:
         branch = self._needed().default_branch
         try:
             lacking = self._forge.unreadable_checks(branch) if branch is not None else []
         except ForgeNotFoundError as error:
-            return warning(f"failed ones are never seen: {error}", self._grant("checks"))
+            return warned(f"failed ones are never seen: {error}", self._grant("checks"))
         if lacking:
             found = f"the token may not read {' and '.join(lacking)}: failed ones are never seen"
-            return warning(found, "; and ".join(map(self._grant, lacking)))
+            return warned(found, "; and ".join(map(self._grant, lacking)))
         match self.kind:
             case TokenKind.WORKFLOW:
-                return warning("what a workflow's token pushes starts no checks", other_token())
+                return warned("what a workflow's token pushes starts no checks", other_token())
             case TokenKind.NONE:
                 return skipped("there is no token")
             case _:
@@ -355,7 +355,7 @@ def _days(rest: timedelta) -> str:
     return f"{rest.days} days" if rest.days != 1 else "1 day"
 
 
-def judge_clock(now: datetime, server: datetime) -> Finding:
+def judge_clock(now: datetime, server: datetime) -> ProbeFinding:
     """How far our clock is from the server's."""
     seconds = (now - server).total_seconds()
     words = f"{_minutes(abs(seconds))} {'ahead of' if seconds > 0 else 'behind'} GitHub's"
@@ -363,7 +363,7 @@ def judge_clock(now: datetime, server: datetime) -> Finding:
     if abs(seconds) > _SKEW_FAILS_SECONDS:
         return failed(f"{words}: claims allow for 10 minutes", fix)
     if abs(seconds) > _SKEW_WARNS_SECONDS:
-        return warning(words, fix)
+        return warned(words, fix)
     return ok("agrees with GitHub's" if abs(seconds) < _SAME_SECONDS else words)
 
 

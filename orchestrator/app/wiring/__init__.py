@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.app.config import ApiKeys, load
+from orchestrator.app.config import ApiKeys, load_settings
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.clock import SystemClock
@@ -56,7 +56,7 @@ class BuildContext:
         Raises:
             ConfigurationError: an option or a key is wrong.
         """
-        loaded, keys, home = load(flags, environ, cwd), ApiKeys.of(environ), Home.of(environ)
+        loaded, keys, home = load_settings(flags, environ, cwd), ApiKeys.of(environ), Home.of(environ)
         return cls(loaded, keys, home, clock or SystemClock(), emit, stop or Stop(), environ)
 
     @property

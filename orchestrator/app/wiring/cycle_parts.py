@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.app.wiring.guards import (
     as_lines,
     make_verifier,
+    report_refusals,
     rules_in_words,
     runs_commands,
-    told_of_refusals,
 )
 from orchestrator.app.wiring.library import tools_for
 from orchestrator.app.wiring.repository import kept_work, make_claims, new_nonce
@@ -371,7 +371,7 @@ def _environment(
         clock=context.clock,
         submodules=submodules,
         sandbox=sandbox or ("off" if context.settings.sandbox == "off" else "auto"),
-        on_refused=told_of_refusals(context.emit),
+        on_refused=report_refusals(context.emit),
         own_repository=True,
     )
 

@@ -178,7 +178,7 @@ def sandbox_options(settings: Settings) -> SandboxOptions:
     return SandboxOptions(settings.allow_host, settings.sandbox_read, container=container)
 
 
-def told_of_refusals(emit: Emit) -> Callable[[str, str], None]:
+def report_refusals(emit: Emit) -> Callable[[str, str], None]:
     """Reports connections that were refused."""
     from orchestrator.engine.environments.hosts import refusal
 
@@ -239,7 +239,7 @@ def host_runs(
             tree,
             clock=context.clock,
             sandbox=sandbox or "off",
-            on_refused=told_of_refusals(context.emit),
+            on_refused=report_refusals(context.emit),
             own_repository=True,
         )
 

@@ -77,13 +77,13 @@ def first_named(context: BuildContext) -> Addressed:
     return Addressed(ref, "", None) if ref.provider is Provider.REPLAY else _addressed(context, ref)
 
 
-def stand_in_named(context: BuildContext, text: str, first: Addressed) -> Addressed:
+def fallback_named(context: BuildContext, text: str, first: Addressed) -> Addressed:
     """The model that a `--fallback-model` names.
 
     Raises:
         ConfigurationError: it names none, or a key is missing.
     """
-    ref, api_url = _stand_in(text, first.ref, first.api_url, context.settings.api_url)
+    ref, api_url = _fallback_address(text, first.ref, first.api_url, context.settings.api_url)
     return Addressed(ref, api_url, _key(context, ref, api_url))
 
 
@@ -107,7 +107,7 @@ def _addressed(context: BuildContext, ref: ModelRef) -> Addressed:
     return Addressed(ref, api_url, key)
 
 
-def _stand_in(text: str, first: ModelRef, at: str, api_url: str | None) -> tuple[ModelRef, str]:
+def _fallback_address(text: str, first: ModelRef, at: str, api_url: str | None) -> tuple[ModelRef, str]:
     """Which model a fallback is, and where it is asked: of the same provider where the first one is."""
     ref = model_at(first.provider, text, official=is_official(at)) if api_url else parse_model(text)
     if ref.provider is Provider.REPLAY:
@@ -259,13 +259,13 @@ def _fallbacks(context: BuildContext, first: ChosenModel, at: Addressed) -> list
     found: list[ChosenModel] = []
     for text in context.settings.fallback_model:
         try:
-            found.append(_stand_in_for(context, stand_in_named(context, text, at), [first, *found]))
+            found.append(_checked_fallback(context, fallback_named(context, text, at), [first, *found]))
         except ConfigurationError as error:
             raise ConfigurationError(f"--fallback-model {text}: {error}") from None
     return found
 
 
-def _stand_in_for(context: BuildContext, named: Addressed, before: list[ChosenModel]) -> ChosenModel:
+def _checked_fallback(context: BuildContext, named: Addressed, before: list[ChosenModel]) -> ChosenModel:
     if any((named.ref, named.api_url) == (one.ref, one.api_url) for one in before):
         raise ConfigurationError("the same model is named before it")
     chosen = _ask(context, named)

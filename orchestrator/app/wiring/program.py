@@ -191,7 +191,7 @@ _KEY = re.compile(r"issue-[1-9][0-9]{0,9}|(?:item|text)-[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class RunRequest:
     """What a person asks of `run`, beside the settings."""
 
     repository: str | None = None
@@ -203,7 +203,7 @@ class Errand:
 
 
 def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
-    errand: Errand,
+    request: RunRequest,
     flags: Mapping[str, Any],
     environ: Mapping[str, str],
     cwd: Path,
@@ -224,14 +224,14 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     """
     bus = EventBus(view)
     context = BuildContext.of(flags, environ, cwd, emit=bus, stop=stop, clock=clock)
-    if errand.demo:
+    if request.demo:
         repository, chosen = make_demo(context)
-        errand = Errand(repository, dry_run=errand.dry_run, demo=True)
+        request = RunRequest(repository, dry_run=request.dry_run, demo=True)
         context = replace(context, loaded=as_demo(context.loaded))
     else:
-        errand = _as_recorded(errand, context)
+        request = _as_recorded(request, context)
         chosen = choose_model(context)
-    if not errand.repository:
+    if not request.repository:
         raise ConfigurationError(
             "no repository is named: pass --repo owner/name or --repo PATH, or try --demo"
         )
@@ -240,14 +240,14 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     guards(settings)  # a rule that makes no sense is said now
     _tell(context)
     refuse_tracing(settings)
-    site = choose_site(errand.repository, context, writes=not errand.dry_run)
+    site = choose_site(request.repository, context, writes=not request.dry_run)
     shared = RunParts(
         context,
         site,
         chosen,
         Safeguards(redactor, guards, choose_sandbox(settings)),
-        _request(errand, site, context),
-        web=None if errand.demo else choose_web(context),
+        _request(request, site, context),
+        web=None if request.demo else choose_web(context),
     )
     return Program(shared, bus)
 
@@ -260,18 +260,18 @@ def _tell(context: BuildContext) -> None:
         context.emit(Warned(f"{found}: {NAME_COMMANDS}"))
 
 
-def _request(errand: Errand, site: Site, context: BuildContext) -> TaskRequest:
-    wanted = _wanted(errand, context.home, site.label)
-    return TaskRequest(wanted, errand.answer, errand.dry_run, commands_for(site, context.loaded))
+def _request(request: RunRequest, site: Site, context: BuildContext) -> TaskRequest:
+    wanted = _wanted(request, context.home, site.label)
+    return TaskRequest(wanted, request.answer, request.dry_run, commands_for(site, context.loaded))
 
 
-def _wanted(errand: Errand, home: Home, label: str) -> Wanted:
+def _wanted(request: RunRequest, home: Home, label: str) -> Wanted:
     """The task that the person named; `--task` takes its key as well, as messages name it.
 
     Raises:
         ConfigurationError: this machine does not know the text with that key.
     """
-    key = (errand.text or "").strip()
+    key = (request.text or "").strip()
     kind, _, rest = key.partition("-") if _KEY.fullmatch(key) else ("", "", "")
     match kind:
         case "issue":
@@ -286,22 +286,22 @@ def _wanted(errand: Errand, home: Home, label: str) -> Wanted:
                 )
             return Wanted(text=known.body or known.title)
         case _:
-            return Wanted(errand.issue, errand.text)
+            return Wanted(request.issue, request.text)
 
 
-def _as_recorded(errand: Errand, context: BuildContext) -> Errand:
+def _as_recorded(request: RunRequest, context: BuildContext) -> RunRequest:
     """For `replay:RUN`, take from the run what the person did not name: repository and task."""
     model = context.settings.model or ""
-    if not model.startswith(_REPLAY) or (errand.repository and (errand.issue or errand.text)):
-        return errand
+    if not model.startswith(_REPLAY) or (request.repository and (request.issue or request.text)):
+        return request
     events = read_run(find_run(context.home, model.removeprefix(_REPLAY))).events
     started = next((event for event in events if isinstance(event, CycleStarted)), None)
     task = next((event for event in events if isinstance(event, TaskTaken)), None)
-    repository = errand.repository or (_as_typed(started.repository) if started else None)
-    issue, text = errand.issue, errand.text
+    repository = request.repository or (_as_typed(started.repository) if started else None)
+    issue, text = request.issue, request.text
     if task and not issue and not text:
         issue, text = task.number, task.body or task.title if task.source == "text" else None
-    return replace(errand, repository=repository, issue=issue, text=text)
+    return replace(request, repository=repository, issue=issue, text=text)
 
 
 def _as_typed(label: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from orchestrator.app.config.settings import Kind
+from orchestrator.app.config.settings import SourceKind
 from orchestrator.app.wiring import BuildContext
 from orchestrator.bot.coordination.claim_record import LeaseTimes
 from orchestrator.bot.coordination.claims import Claims
@@ -113,7 +113,7 @@ def choose_site(repository: str, context: BuildContext, *, writes: bool) -> Site
 
 def commands_for(site: Site, loaded: Loaded) -> Commands:
     """The commands about a site's tasks, as a person can type them from any folder."""
-    typed = loaded.origin["github_url"].kind is Kind.FLAG and "://" in site.label
+    typed = loaded.origin["github_url"].kind is SourceKind.FLAG and "://" in site.label
     return Commands(site.label, loaded.settings.github_url if typed else "")
 
 
@@ -390,7 +390,7 @@ _OWNER_CHARACTERS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class TaskDesk:
+class OpenTasks:
     """The tasks of one repository, and where decisions about them are written down on this machine."""
 
     by_hand: ByHand
@@ -428,7 +428,7 @@ class TaskDesk:
 @contextmanager
 def open_tasks(
     repository: str, flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path, *, writes: bool
-) -> Iterator[TaskDesk]:
+) -> Iterator[OpenTasks]:
     """The tasks of a repository, until the block ends.
 
     Args:
@@ -442,7 +442,7 @@ def open_tasks(
     context = BuildContext.of(flags, environ, cwd)
     site = choose_site(repository, context, writes=writes)
     with open_hidden_refs(site, context.clock, context.stop) as records:
-        yield TaskDesk(make_by_hand(site, records, context), context.home, site.label, context.clock)
+        yield OpenTasks(make_by_hand(site, records, context), context.home, site.label, context.clock)
 
 
 def make_by_hand(site: Site, records: Records, context: BuildContext) -> ByHand:
