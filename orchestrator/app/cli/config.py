@@ -41,7 +41,7 @@ def config(options: argparse.Namespace) -> int:
 
 
 def key_states(environ: Mapping[str, str]) -> dict[str, str]:
-    """For each variable that may hold a key: whether it does, without showing it."""
+    """Say for each variable that may hold a key whether it does. The key is not shown."""
     states = {}
     for variables in VARIABLES.values():
         for variable in variables:

@@ -59,7 +59,7 @@ def doctor(options: argparse.Namespace) -> int:
 
 
 def _summary(results: list[Result]) -> str:
-    """The last line: how many of each."""
+    """Count the findings of each state."""
     counts = {state: sum(result.finding.state is state for result in results) for state in ProbeState}
     words = {
         ProbeState.OK: "ok",
@@ -74,7 +74,7 @@ def _summary(results: list[Result]) -> str:
 
 
 def lines(result: Result, columns: int, signs: dict[ProbeState, str]) -> Iterator[tuple[str, str]]:
-    """The lines of a result, each with a style of `rich`; what is found is wrapped, and the fix comes below."""
+    """Yield the lines of a result, each with a style of `rich`. The fix comes below the finding."""
     finding = result.finding
     indent = " " * (4 + _NAME_CHARS + 1)
     first = f"  {signs[finding.state]} {result.probe:{_NAME_CHARS}} "
@@ -101,7 +101,7 @@ def _wrapped(text: str, first: str, later: str, columns: int) -> list[str]:
 
 
 def _writer() -> Callable[[Result, str], None]:
-    """Shows a result as soon as it is known, in colour on a terminal."""
+    """Make the function that shows a result, in colour on a terminal."""
     columns = min(max(shutil.get_terminal_size((_USUAL_CHARS, 24)).columns, _LEAST_CHARS), _MOST_CHARS)
     encoding = (sys.stdout.encoding or "ascii").lower()
     signs = _SIGNS if encoding.startswith("utf") else _PLAIN_SIGNS

@@ -75,7 +75,7 @@ _PASSING = (PhaseEntered, TurnStarted, ReplyReceived)
 
 class _Stream(Protocol):
     def add(self, piece: str) -> str:
-        """What may be shown now that this piece has come."""
+        """Take a piece, and return what may be shown now."""
 
 
 class _Everything:
@@ -124,7 +124,7 @@ class LiveView:
 
     @classmethod
     def on_stderr(cls, *, plain: bool = False, summary: bool = False) -> Self:
-        """The view of a command: on standard error, without the secrets that the environment holds.
+        """Make the view of a command: on standard error, without the secrets of the environment.
 
         Args:
             plain: lines even on a terminal.
@@ -145,7 +145,7 @@ class LiveView:
         )
 
     def __enter__(self) -> Self:
-        """Begin to show a status, if there is a terminal."""
+        """Start to show a status, if there is a terminal."""
         self._entered = True
         self._resume()
         return self
@@ -153,14 +153,14 @@ class LiveView:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take the status away; what scrolled by stays."""
+        """Remove the status. The lines above it stay."""
         self._entered = False
         for line in self._once.held():
             self._print(line)
         self.pause()
 
     def pause(self) -> None:
-        """Take the status away until the next event, so that others can print."""
+        """Remove the status until the next event, so that other code can print."""
         if self._refresher is not None:
             self._paused.set()
             self._refresher.join()
@@ -218,7 +218,7 @@ class LiveView:
                 self._console.print(_hanging(EventLine(line.sign, text, line.style)))
 
     def _render(self) -> Group:
-        """The status as it is now. Called by the refreshing thread."""
+        """Draw the status. The refreshing thread calls this."""
         with self._lock:
             now = self._clock.monotonic()
             frames = _PLAIN_SPINNER if self._ascii else _SPINNER
@@ -227,7 +227,7 @@ class LiveView:
 
 
 def _is_one_place(one: TextIO, other: TextIO) -> bool:
-    """Whether two streams end at the same terminal, pipe or file."""
+    """Say whether two streams write to the same terminal, pipe or file."""
     try:
         return os.path.samestat(os.fstat(one.fileno()), os.fstat(other.fileno()))
     except (OSError, ValueError, AttributeError):  # a stream that is no file
@@ -235,7 +235,7 @@ def _is_one_place(one: TextIO, other: TextIO) -> bool:
 
 
 class _ReasonFilter:
-    """Says a reason once: what was said is not repeated, and what the summary tells is left to it."""
+    """Shows each reason once. What the summary will tell is left to the summary."""
 
     def __init__(self, *, summary: bool) -> None:
         self._summary = summary
@@ -243,7 +243,7 @@ class _ReasonFilter:
         self._held: list[tuple[str, EventLine]] = []
 
     def lines(self, event: Event, line: EventLine) -> list[EventLine]:
-        """What to print for an event whose line this is."""
+        """Return what to print for an event, given its line."""
         match event:
             case CycleStarted():
                 self._reason = ""
@@ -267,7 +267,7 @@ class _ReasonFilter:
         return [line]
 
     def held(self) -> list[EventLine]:
-        """What was left to a summary that did not come."""
+        """Return the lines that were left to a summary that did not come."""
         lines, self._held = [line for _, line in self._held], []
         return lines
 
@@ -305,7 +305,7 @@ class _Status:
         self.doing, self.tail, self._stream = what, "", self._new_stream()
 
     def take(self, event: Event) -> None:
-        """Bring the status up to date."""
+        """Update the status."""
         while isinstance(event, SubagentEvent):
             event = event.event
         match event:
@@ -334,7 +334,7 @@ class _Status:
                 pass
 
     def lines(self, now: float, frame: str, width: int, redact: Callable[[str], str]) -> list[Text]:
-        """At most four lines, none wider than the terminal."""
+        """Return at most four lines, none wider than the terminal."""
         parts = [self.phase, f"round {self.round}" if self.round else "", duration(now - self.started)]
         parts += [money(self.usd), f"{self.usage.total_tokens:,} tokens"] if self.round else []
         shown: list[Text] = [Text(_fitting(frame, parts, width), style="bold cyan", no_wrap=True)]
@@ -356,13 +356,13 @@ class _Status:
         return shown
 
     def summary(self, now: float) -> str:
-        """What the cycle took."""
+        """Return the rounds, cost and time of the cycle."""
         spent = amounts(self.usage.total_tokens, self.usd)
         return f"{counted(self.round, 'round')}, {spent}, {duration(now - self.started)}"
 
 
 def _fitting(frame: str, parts: list[str], width: int) -> str:
-    """The parts that fit, the first ones first."""
+    """Join as many parts as fit on the line."""
     text = frame
     for number, part in enumerate(filter(None, parts)):
         longer = f"{text} {'· ' if number else ''}{part}"
@@ -373,7 +373,7 @@ def _fitting(frame: str, parts: list[str], width: int) -> str:
 
 
 def _hanging(line: EventLine) -> Table:
-    """The sign, and the text beside it, also where the text takes several lines."""
+    """Lay out the sign, and the text beside it on one or more lines."""
     from rich.table import Table
 
     grid = Table.grid(padding=(0, 1, 0, 0))

@@ -72,7 +72,7 @@ def _unknown(_forge: ListedForge) -> None:
 
 
 def pulls(options: argparse.Namespace) -> int:
-    """List, or close one.
+    """List the pull requests, or close one.
 
     Raises:
         ForgeError: the state cannot be read, or there is no such pull request.
@@ -89,14 +89,14 @@ def pulls(options: argparse.Namespace) -> int:
 
 
 def write_pulls(forges: Sequence[ListedForge], out: TextIO, states: States = _unknown) -> None:
-    """A block for each repository that has something to show, or that cannot be read."""
+    """Write a block for each repository that has something to show, or that cannot be read."""
     blocks = [lines for forge in forges if (lines := _block(forge, states))]
     text = "\n\n".join("\n".join(lines) for lines in blocks)
     print(text or "no pull requests and no questions", file=out)
 
 
 def asked(body: str) -> str:
-    """The question itself, without what the program says above it. Before it was quoted, all of it was one text."""
+    """Return the question without what the program says above it. Older versions did not quote it."""
     quoted = [line.removeprefix(">") for line in body.splitlines() if line.startswith(">")]
     return "\n".join(quoted) or body
 
@@ -128,12 +128,12 @@ def _block(forge: ListedForge, states: States) -> list[str]:
 
 
 def _by_pull(known: Sequence[TaskState] | None) -> dict[int | None, TaskState]:
-    """The tasks by the number of their newest pull request."""
+    """Map the number of each newest pull request to its task."""
     return {state.pull.number: state for state in known or () if state.pull is not None}
 
 
 def _task_lines(state: TaskState, repository: str, indent: str) -> list[str]:
-    """A task's state, and what a person may type next."""
+    """Tell a task's state, and what a person may type next."""
     step = state.next_step(Commands(repository))
     lines = [f"{indent}{short_line(state.key)}: {short_line(state.words(), _MAX_LINE_CHARS)}"]
     return [*lines, f"{indent}    {short_line(step, _MAX_LINE_CHARS)}"] if step else lines
@@ -142,7 +142,7 @@ def _task_lines(state: TaskState, repository: str, indent: str) -> list[str]:
 def _waiting(
     questions: Sequence[ListedQuestion], known: Sequence[TaskState] | None
 ) -> Sequence[ListedQuestion]:
-    """The questions that still wait, where that is known."""
+    """Return the questions that still wait. All of them, if the states are not known."""
     if known is None:
         return questions
     asked = {state.left.question_url for state in known if state.kind is Kind.ASKED and state.left}
@@ -150,7 +150,7 @@ def _waiting(
 
 
 def write_pulls_json(forges: Sequence[ListedForge], out: TextIO, states: States = _unknown) -> None:
-    """A line for each pull request with its task's state, each open question, and each other task that is known."""
+    """Write a JSON line for each pull request with its task's state, each open question, and each other task."""
     for forge in forges:
         for record in _records(forge, states):
             print(as_json_text(record), file=out)

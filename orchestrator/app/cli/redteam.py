@@ -41,7 +41,7 @@ def redteam(options: argparse.Namespace) -> int:
 
 
 def configured(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Configured:
-    """The user's configuration, and how it would be read elsewhere.
+    """Read the user's configuration, with a function that reads it for another folder.
 
     Raises:
         ConfigurationError: it is not valid.
@@ -74,7 +74,7 @@ def _run(attacks: list[Attack], make_user: MakeUser, *, as_json: bool, with_proo
 
 
 def _writer(*, as_json: bool) -> Callable[[Verdict, Proof | None], None]:
-    """Shows an attack as soon as it is over: a line, in colour on a terminal."""
+    """Make the function that shows an attack as one line, in colour on a terminal."""
     if not as_json and sys.stdout.isatty():
         from rich.console import Console
         from rich.text import Text
@@ -100,7 +100,7 @@ def _writer(*, as_json: bool) -> Callable[[Verdict, Proof | None], None]:
 
 
 def _summary(verdicts: list[Verdict], proofs: list[Proof]) -> list[str]:
-    """The last lines: how many were stopped, and what to change about the others."""
+    """Tell how many attacks were stopped, and what to change about the others."""
     stopped = sum(verdict.stopped for verdict in verdicts)
     lines = ["", f"{len(verdicts)} attack{'s' if len(verdicts) != 1 else ''}, {stopped} stopped"]
     if proofs:
@@ -114,7 +114,7 @@ def _summary(verdicts: list[Verdict], proofs: list[Proof]) -> list[str]:
 
 
 def advice(attack: Attack) -> str:
-    """What to change where an attack succeeds."""
+    """Say what to change if the attack succeeds."""
     names = ", ".join(attack.defence)
     return attack.advice or f"your configuration takes away what stops it ({names}): see pullwright config"
 

@@ -86,7 +86,7 @@ async def _run(program: Program, options: argparse.Namespace, view: LiveView) ->
 async def _work(
     program: Program, options: argparse.Namespace, view: LiveView, waiting: Waiting, whole: RunTotals
 ) -> CycleResult | None:
-    """One cycle, or as many as `--continuous` and the schedule ask for."""
+    """Run one cycle, or as many as `--continuous` and the schedule ask for."""
 
     def report(result: CycleResult) -> None:
         view.pause()
@@ -113,7 +113,7 @@ async def _work(
 
 
 def _rhythm(program: Program, view: LiveView, waiting: Waiting) -> Rhythm:
-    """When cycles begin, with the pause that an earlier run with this model on this repository left."""
+    """Decide when cycles begin. A pause that an earlier run on this repository with this model left still counts."""
     shared, context = program.shared, program.shared.context
     clock, model = context.clock, shared.chosen.model.name
 
@@ -162,7 +162,7 @@ def _report(program: Program, result: CycleResult, *, as_json: bool) -> None:
 
 
 def _refuse(error: PullwrightError, *, as_json: bool) -> int:
-    """One line for what cannot even begin; with `--json` a result as well."""
+    """Report in one line what cannot begin; with `--json` print a result as well."""
     said = environment_redactor().redact(str(error))
     print(f"pullwright: {said}", file=sys.stderr)
     if as_json:
@@ -180,7 +180,7 @@ _UNCOUNTED = (
 
 @dataclass(slots=True)
 class RunTotals:
-    """What the cycles of a run came to together. Of each task its last cycle counts."""
+    """Counts what the cycles of a run did. Of each task the last cycle counts."""
 
     cycles: int = 0
     spent: Spent = field(default_factory=Spent)
@@ -219,7 +219,7 @@ class RunTotals:
 def print_result(
     result: CycleResult, redact: Callable[[str], str], commands: Commands, *, dry_run: bool
 ) -> None:
-    """Print a result on standard output: the headline, then what there is to look at and to type."""
+    """Print a result on standard output: the headline, then what to look at and what to type."""
     for line in (*_headline(result), *_details(result, commands, dry_run=dry_run)):
         # What a terminal obeys may stand between the letters of a secret.
         print(redact(clean(line)), flush=True)
@@ -276,7 +276,7 @@ def _details(result: CycleResult, commands: Commands, *, dry_run: bool) -> Itera
 
 
 def _where_to_answer(task: Task, url: str, commands: Commands) -> str:
-    """The comment to answer below, or the command to answer by."""
+    """Say below which comment, or with which command, a person answers."""
     if url.startswith(("https://", "http://")):
         return f"below {url}"
     if not url:

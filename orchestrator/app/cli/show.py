@@ -85,7 +85,7 @@ def tell(run: Run, console: Console, *, verbose: bool = False) -> None:
 
 
 class _Printer:
-    """Prints the events of a run. What a line leaves out may have kept a secret from being seen."""
+    """Prints the events of a run. Each line is redacted again: cleaning can join the parts of a secret."""
 
     def __init__(self, console: Console, *, verbose: bool) -> None:
         self._console, self._verbose = console, verbose

@@ -64,7 +64,7 @@ def claims(options: argparse.Namespace) -> int:
 
 
 def _claimed(by_hand: ByHand, wanted: str | None) -> list[TaskState]:
-    """The tasks that were ever claimed; where the forge does not answer, as their claims alone tell them.
+    """Return the tasks that were ever claimed. If the forge does not answer, only their claims are read.
 
     Raises:
         WorkspaceError: the remote cannot be reached, or the key that is wanted is none.
@@ -79,7 +79,7 @@ def _claimed(by_hand: ByHand, wanted: str | None) -> list[TaskState]:
 
 
 def release(found: Claims, key: str, out: TextIO, *, as_json: bool) -> int:
-    """Take a task away from whoever holds it, and say who that was.
+    """Take a task away from its worker, and say who that was.
 
     Raises:
         WorkspaceError: the remote cannot be reached, or did not take it; or the key is none.
@@ -98,7 +98,7 @@ def release(found: Claims, key: str, out: TextIO, *, as_json: bool) -> int:
 def write_claims(
     states: Sequence[TaskState], now: datetime, times: LeaseTimes, commands: Commands, out: TextIO
 ) -> None:
-    """A table, and below it what a person may type next; or one line where there is nothing to tell."""
+    """Write a table, and below it what a person may type next."""
     if not states:
         print("no claims", file=out)
         return
@@ -115,7 +115,7 @@ def write_claims(
 
 
 def write_claims_json(states: Sequence[TaskState], now: datetime, times: LeaseTimes, out: TextIO) -> None:
-    """A line for each claim."""
+    """Write a JSON line for each claim."""
     for state in states:
         if state.claim is not None:
             fields = _fields(state.claim, now, times) | {"task_state": str(state.kind)}
@@ -220,7 +220,7 @@ def _forget(desk: OpenTasks, options: argparse.Namespace) -> Decided:
 
 
 def _agreed(question: str) -> bool:
-    """Ask the person, where there is one."""
+    """Ask the person at the terminal. Without a terminal the answer is no."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     print(f"{clean(question)}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
@@ -239,7 +239,7 @@ def _decide(options: argparse.Namespace, decide: Callable[[OpenTasks], Decided])
 
 
 def write_decision(decided: Decided, command: str, out: TextIO, *, as_json: bool) -> None:
-    """One line, without anything that a terminal obeys or that is secret."""
+    """Write the decision as one line, without secrets or terminal commands."""
     redactor, after = environment_redactor(), decided.after
     if not as_json:
         print(redactor.redact(clean(decided.words)), file=out)

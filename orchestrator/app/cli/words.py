@@ -75,7 +75,7 @@ _LOG_COMMAND = re.compile(r"^([ \t]*:)(?=:)|(##)(?=[A-Za-z]*\[)", re.MULTILINE)
 
 
 def clean(text: str) -> str:
-    """The text without anything that a terminal, or a CI system that keeps its output, would obey.
+    """Remove everything that a terminal, or a CI system that keeps the output, would obey.
 
     Newlines and tabs stay. Of all else only printable characters do.
     """
@@ -84,7 +84,7 @@ def clean(text: str) -> str:
 
 
 def short_line(text: str, most_chars: int = 200) -> str:
-    """The text on one line, cut with an ellipsis where it is longer."""
+    """Return the text as one line, cut with an ellipsis if it is longer."""
     # What cannot be shown is not cleaned either: tool output may be large.
     flat = " ".join(clean(text[: most_chars * 8]).split())
     if len(flat) <= most_chars and len(text) <= most_chars * 8:
@@ -93,7 +93,7 @@ def short_line(text: str, most_chars: int = 200) -> str:
 
 
 def first_lines(text: str, most_lines: int, most_chars_a_line: int = 400) -> list[str]:
-    """The first lines of the text, and how many there are more."""
+    """Return the first lines of the text, and a line that counts the others."""
     lines = clean(text).strip("\n").split("\n")
     shown = [
         line[:most_chars_a_line] + ("…" if len(line) > most_chars_a_line else "")
@@ -104,7 +104,7 @@ def first_lines(text: str, most_lines: int, most_chars_a_line: int = 400) -> lis
 
 
 def environment_redactor() -> Redactor:
-    """Takes the secrets of the environment out of texts."""
+    """Make the redactor for the secrets that the environment holds."""
     from orchestrator.app.config import secret_values
     from orchestrator.engine.policy.secrets import Redactor
 
@@ -112,19 +112,19 @@ def environment_redactor() -> Redactor:
 
 
 def as_json_text(value: Any, *, indent: int | None = None) -> str:
-    """JSON in ASCII, which no terminal obeys and no CI system takes for a command (see `clean`)."""
+    """Return JSON in ASCII. No terminal or CI system takes it for a command (see `clean`)."""
     import json
 
     return json.dumps(value, indent=indent).replace("##", "#\\u0023")
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """A number with what it counts: `1 file`, `2 files`."""
+    """Return a number with what it counts: `1 file`, `2 files`."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def tests_in_words(tests: Mapping[str, Any]) -> str:
-    """The runs of the repository's tests on one line, as far as they were made.
+    """Return the runs of the repository's tests as one line.
 
     Args:
         tests: as `CycleResult.tests` has them; from a journal, so that anything may be in it.
@@ -148,7 +148,7 @@ _MOST_NAMED = 5
 
 
 def _worker_line(event: WorkerEvent) -> str:
-    """One line of text."""
+    """What concerns claims, budgets and pauses."""
     match event:
         case Claimed():
             taken = (
@@ -173,12 +173,12 @@ def _worker_line(event: WorkerEvent) -> str:
 
 
 def is_news(event: WorkerEvent) -> bool:
-    """Whether a person should notice it; the wait for the next time of a schedule is as ordered."""
+    """Say whether a person should notice the event. The planned wait of a schedule is no news."""
     return isinstance(event, WorkSaved) or (isinstance(event, Paused) and not event.is_planned)
 
 
 def _minute(text: str) -> str:
-    """A time in ISO 8601 (UTC) as people read it."""
+    """Shorten an ISO 8601 time (UTC) to the minute."""
     return f"{text[:16].replace('T', ' ')} UTC" if len(text) >= 16 else short_line(text)  # noqa: PLR2004  up to the minute
 
 
@@ -253,7 +253,7 @@ class Narrator:
         self.said = ""
 
     def line(self, event: Event) -> EventLine | None:
-        """The line for an event, or None where there is nothing to tell."""
+        """Return the line for an event, or None if there is nothing to tell."""
         if isinstance(event, ToolCallStarted):
             self._arguments[event.call_id] = telling_argument(event.arguments)
         if isinstance(event, ReplyReceived):
@@ -261,17 +261,17 @@ class Narrator:
         return _event_line(event, self)
 
     def sign(self, name: str) -> str:
-        """A sign that the output can show."""
+        """Return the sign with this name, in characters that the output can show."""
         return self._signs[name]
 
     def of_subagent(self, event: SubagentEvent) -> EventLine | None:
-        """The line for what a subagent does, marked with the beginning of its id."""
+        """Return the line for a subagent's event, marked with the start of the subagent's id."""
         own = self._agents.setdefault(event.agent, Narrator(plain_signs=self._plain_signs))
         line = own.line(event.event)
         return EventLine(line.sign, f"[{event.agent[:_SHORT_ID]}] {line.text}", line.style) if line else None
 
     def call(self, event: ToolCallEnded) -> EventLine:
-        """The end of a call, with why it did not go well."""
+        """Return the line for the end of a call, with the reason if it failed."""
         text = f"{short_line(event.name, 40)} {self._arguments.get(event.call_id, '')}".rstrip()
         match event.status:
             case CallStatus.OK:
@@ -450,14 +450,14 @@ def _tests_line(event: TestRunEnded | Verified, narrator: Narrator) -> EventLine
 
 
 def _intention(event: PlanAccepted) -> str:
-    """What the model says that it is going to do; how many calls it makes if it says nothing."""
+    """The model's plan, or the number of its calls."""
     if event.plan.strip():
         return f"plan: {short_line(event.plan, _MAX_TEXT_CHARS)}"
     return "1 call" if event.calls == 1 else f"{event.calls} calls"
 
 
 def repair_note(event: PlanAccepted) -> str:
-    """What had to be done before the reply could be read, in brackets."""
+    """Say in brackets what was repaired before the reply could be read."""
     if event.cut_off:
         return " (the reply was cut off)"
     return " (the reply was mended)" if event.repaired else ""
@@ -472,18 +472,18 @@ def _ending(result: JsonObject, narrator: Narrator) -> EventLine:
 
 
 def telling_argument(arguments: JsonObject) -> str:
-    """The one argument of a call that says most, on one line."""
+    """Return the argument of a call that says most, as one line."""
     names = [name for name in _TELLING if name in arguments] or list(arguments)
     return short_line(str(arguments[names[0]]), _MAX_ARGUMENT_CHARS) if names else ""
 
 
 def amounts(tokens: int, usd: float | None) -> str:
-    """Tokens and money in words; an unknown price is said to be unknown."""
+    """Return tokens and cost in words."""
     return f"{tokens:,} tokens, {money(usd)}"
 
 
 def money(usd: float | None) -> str:
-    """US dollars, finely enough that a small amount is not shown as nothing."""
+    """Return US dollars. A small amount gets four digits, so that it is not shown as zero."""
     if usd is None:
         return "cost unknown"
     digits = 2 if usd == 0 or usd >= 1 else 4
@@ -491,12 +491,12 @@ def money(usd: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Minutes and seconds, hours if there are any."""
+    """Return a time as `M:SS` or `H:MM:SS`."""
     minutes, rest = divmod(int(max(seconds, 0)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def seconds_in_words(seconds: float) -> str:
-    """A length of time in seconds; a short one with a tenth, so that it is not shown as nothing."""
+    """Return seconds in words. Short times get a tenth, so that they are not shown as zero."""
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"  # noqa: PLR2004  two digits are enough

@@ -56,7 +56,7 @@ _ENDING = "ending after the rounds that are running; press Ctrl+C again to end a
 
 
 def worker(options: argparse.Namespace) -> int:
-    """Look after the repositories of a fleet's file until somebody asks for the end.
+    """Run cycles for the repositories of a fleet's file until a person stops the worker.
 
     Raises:
         ConfigurationError: the file, or an option in it, is wrong.
@@ -92,7 +92,7 @@ class _WorkerRun:
         self._health = Health(self._fleet, self._clock, redactor.redact)
 
     async def run(self) -> int:
-        """Until the end; the exit status."""
+        """Work until the end, and return the exit status."""
         self._listen_to_signals()
         async with AsyncExitStack() as stack:
             if self._file.health is not None:
@@ -110,7 +110,7 @@ class _WorkerRun:
         return NOTHING if self._outcomes <= {"no_task"} else DONE
 
     def _tell_first(self) -> None:
-        """Say what the worker waits for, where nothing can begin now."""
+        """Say what the worker waits for, if nothing can begin now."""
         now = self._clock.now()
         times = [(at, one) for one in self._fleet.members if (at := one.next_at(now)) is not None]
         at, first = min(times, key=itemgetter(0))
@@ -172,7 +172,7 @@ class Members:
         self._names: dict[str, str] = {}
 
     def member(self, repository: FleetRepository) -> Member:
-        """One repository; its options are read now, so that a mistake is said at the start.
+        """Make the member for one repository. Its options are read now, so that mistakes show at the start.
 
         Raises:
             ConfigurationError: an option is wrong, or the repository was made a member before.
@@ -193,7 +193,7 @@ class Members:
         return member
 
     def _only_once(self, name: str, github_url: str) -> None:
-        """Refuse a repository that is named twice, in whatever spellings."""
+        """Refuse a repository that is named twice, also in two spellings."""
         place = repository_key(label_of(name, github_url))
         if (other := self._names.get(place)) is not None:
             spelled = "" if other == name else f", once as {other}"
@@ -211,7 +211,7 @@ class Members:
         return schedule
 
     def _earlier_pause(self, name: str, settings: Settings) -> tuple[Pause | None, str | None]:
-        """The pause that an earlier worker with this model left, and its last run."""
+        """Return the pause that an earlier worker with this model left, and its last run."""
         with suppress(ConfigurationError):  # said when the repository has its turn
             model = name_in_journals(settings)
             label = label_of(name, settings.github_url)
@@ -221,7 +221,7 @@ class Members:
         return None, None
 
     def _flags(self, repository: FleetRepository) -> Mapping[str, object]:
-        """The file's options with what was typed over them; of two schedules the one that was typed."""
+        """Return the file's options, replaced by those that were typed. A typed schedule replaces the file's."""
         when = {"every", "cron"}
         typed_when = bool(when & self._typed.keys())
         own = {key: value for key, value in repository.settings.items() if not (typed_when and key in when)}
@@ -237,7 +237,7 @@ class Members:
 
 
 def quota_of(settings: Settings) -> str:
-    """By what a provider counts: model and address, in one spelling.
+    """Return what a provider's quota counts by: model and address, in one spelling.
 
     The key follows from them, because all repositories of a fleet have the same keys, and is not told.
     """
@@ -255,7 +255,7 @@ _MOST_REASON_CHARS = 160
 
 
 def cycle_line(member: Member, result: CycleResult, onward: Onward, now: datetime, *, once: bool) -> str:
-    """The line for people."""
+    """Return one line about a cycle: when, where, what came of it, its cost, and when the next one begins."""
     parts = [f"{now:%Y-%m-%d %H:%M} UTC", member.name, str(result.outcome), *_what(member, result, onward)]
     if result.rounds:
         parts.append(money(result.usd))
@@ -267,7 +267,7 @@ def cycle_line(member: Member, result: CycleResult, onward: Onward, now: datetim
 
 
 def _next_at(member: Member, onward: Onward, now: datetime, *, once: bool) -> datetime | None:
-    """When the member's next cycle begins; there is none after the end that somebody asked for."""
+    """Return when the member's next cycle begins; None if there is no next one."""
     return None if once or isinstance(onward, Ended) else member.next_at(now)
 
 
@@ -289,7 +289,7 @@ def _what(member: Member, result: CycleResult, onward: Onward) -> Iterator[str]:
 def cycle_json(
     member: Member, result: CycleResult, onward: Onward, now: datetime, *, once: bool
 ) -> dict[str, Any]:
-    """The same for programs, with the cycle's whole result."""
+    """Return the same for programs, with the cycle's whole result."""
     next_at = _next_at(member, onward, now, once=once)
     return {
         "at": now.isoformat(timespec="seconds"),

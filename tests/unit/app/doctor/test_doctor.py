@@ -17,7 +17,7 @@ from orchestrator.app.doctor.findings import (
     ProbeState,
     Unmet,
     ok,
-    run,
+    run_probes,
 )
 from orchestrator.app.doctor.machine import writable
 from orchestrator.bot.coordination.claim_record import LeaseTimes
@@ -212,7 +212,7 @@ def test_what_workers_left_on_the_remote(tmp_path: Path) -> None:
 
 def results(*probes: Probe, stop: Impatient | None = None) -> list[ProbeFinding]:
     group = Group("title", probes, stop or Impatient())
-    return [result.finding for result in run(group, lambda text: text.replace("secret", "***"))]
+    return [result.finding for result in run_probes(group, lambda text: text.replace("secret", "***"))]
 
 
 def test_an_error_of_one_probe_does_not_stop_the_next() -> None:
