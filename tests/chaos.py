@@ -188,7 +188,7 @@ async def _until(over: Path, seconds: float) -> None:
 
 
 async def _work(program: Program, post: Post, note: Notebook) -> None:
-    clock, stop = program.shared.context.clock, program.shared.context.stop
+    clock, stop = program.shared.context.clock, program.stop
     waiting = Waiting(clock)
 
     def report(result: CycleResult) -> None:

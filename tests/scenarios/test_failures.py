@@ -286,7 +286,7 @@ async def test_github_is_down_for_an_hour(stage: Stage, github: GitHub, repo: Re
             github.faults.clear()
 
     rhythm = Rhythm(clock, Waiting(clock), Pace(clock, random.SystemRandom()), tell)
-    await work(program.cycle, results.append, program.shared.context.stop, rhythm, max_cycles=MOST_CYCLES)
+    await work(program.cycle, results.append, program.stop, rhythm, max_cycles=MOST_CYCLES)
     await program.close()
     outcomes = [str(result.outcome) for result in results]
     assert outcomes[-2:] == ["proposed", "no_task"]

@@ -58,12 +58,12 @@ class Worker:
         if after is not None and after.run is not None:
             note_pause(self.program.shared.context.home, after.run, pause, str, self.clock)
         if self.ends_at_a_pause:
-            self.program.shared.context.stop.request()
+            self.program.stop.request()
 
     async def work(self, left: Pause | None = None) -> list[str]:
         pace = Pace(self.clock, random.Random(1))  # noqa: S311  no secret
         rhythm = Rhythm(self.clock, Waiting(self.clock), pace, self.tell, left=left)
-        stop = self.program.shared.context.stop
+        stop = self.program.stop
         await work(self.program.cycle, self.results.append, stop, rhythm, max_cycles=9)
         await self.program.close()
         return [str(result.outcome) for result in self.results]

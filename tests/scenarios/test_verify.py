@@ -350,7 +350,7 @@ async def test_a_cycle_that_is_cancelled_in_a_run_keeps_its_work(bench: Bench) -
     program = bench.program(TASK)
     cycle = asyncio.create_task(program.cycle())
     await running.wait()
-    program.shared.context.stop.at_once()
+    program.stop.at_once()
     cycle.cancel()
     result = await cycle
     await program.close()

@@ -93,7 +93,7 @@ async def _work(
         whole.add(result)
         _report(program, result, as_json=options.json)
 
-    settings, clock, stop = program.shared.settings, program.shared.context.clock, program.shared.context.stop
+    settings, clock, stop = program.shared.settings, program.shared.context.clock, program.stop
     schedule = make_schedule(settings.every, settings.cron, settings.timezone, clock.now())
     if schedule is None and not options.continuous:
         return await work(program.cycle, report, stop)
@@ -132,7 +132,7 @@ def _listen_to_signals(
     program: Program, task: asyncio.Future[CycleResult | None], waiting: Waiting, view: LiveView
 ) -> None:
     """First Ctrl+C: end after this round. Second, or SIGTERM: end now; the cycle still keeps its work."""
-    stop = program.shared.context.stop
+    stop = program.stop
 
     def at_once() -> None:
         stop.at_once()

@@ -139,8 +139,17 @@ class Program:
             except WorkspaceError as error:
                 self.bus.view(Warned(f"the folder of the hidden refs could not be removed: {error}"))
 
+    @property
+    def stop(self) -> Stop:
+        """How a person asks for the end."""
+        return self.shared.context.stop
+
+    def forget(self) -> None:
+        """Let the next cycle try again what this process has tried before."""
+        self.shared.memory.forget()
+
     async def close(self) -> None:
-        """Let go of connections and folders."""
+        """Close connections, and remove folders."""
         await self.shared.chosen.model.aclose()
         if self._records is not None:
             await asyncio.to_thread(self._records.close)

@@ -31,7 +31,7 @@ class Place:
         self.user.write_text("")
         self.environ = {"PULLWRIGHT_CONFIG": str(self.user)}
 
-    def load_settings(self, flags: dict[str, Any] | None = None, /, **environ: str) -> Any:
+    def load(self, flags: dict[str, Any] | None = None, /, **environ: str) -> Any:
         return load_settings(flags or {}, {**self.environ, **environ}, self.cwd)
 
 
