@@ -6,7 +6,7 @@ import asyncio
 import random
 import re
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -104,13 +104,17 @@ class Recorder:
 
 @dataclass(slots=True)
 class Program:
-    """Runs one cycle of a run after the other."""
+    """Runs one cycle of a run after the other. `stop` is how a person asks for the end."""
 
     shared: RunParts
     bus: EventBus
+    stop: Stop = field(init=False)
     _records: Records | None = None
     _cycles: int = 0
     _rules_file: RulesFile | None = None
+
+    def __post_init__(self) -> None:
+        self.stop = self.shared.context.stop
 
     async def cycle(self) -> CycleResult:
         """Run one cycle with a journal of its own, on a clone of its own."""
@@ -122,7 +126,7 @@ class Program:
             hold(folder, seconds=_HOLD_SECONDS),
             JournalWriter(folder, redact, context.clock) as journal,
         ):
-            recorder = Recorder(journal, self.bus.view, context.stop)
+            recorder = Recorder(journal, self.bus.view, self.stop)
             self.bus.listen(recorder)
             result = await run_cycle(self.start(run, folder))
         await self._tidy()
@@ -138,11 +142,6 @@ class Program:
                 await asyncio.to_thread(self._records.close)
             except WorkspaceError as error:
                 self.bus.view(Warned(f"the folder of the hidden refs could not be removed: {error}"))
-
-    @property
-    def stop(self) -> Stop:
-        """How a person asks for the end."""
-        return self.shared.context.stop
 
     def forget(self) -> None:
         """Let the next cycle try again what this process has tried before."""
@@ -162,7 +161,7 @@ class Program:
         """
         if self._records is None and not self.shared.request.dry_run:
             context = self.shared.context
-            self._records = open_hidden_refs(self.shared.site, context.clock, context.stop)
+            self._records = open_hidden_refs(self.shared.site, context.clock, self.stop)
         return self._records
 
     def start(self, run: str, folder: Path) -> CycleStart:
@@ -174,7 +173,7 @@ class Program:
             run,
             forge,
             self.bus,
-            self.shared.context.stop,
+            self.stop,
             first_event(self.shared, run),
             self._rules_file,
             partial(self._parts_under, run, folder),
