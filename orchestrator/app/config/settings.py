@@ -63,7 +63,7 @@ _OF_THE_WHOLE_RUN = frozenset({"max_cycles"})
 
 
 def stricter(key: str, one: Any, other: Any) -> Any:
-    """The stricter of two values of an option that may be tightened."""
+    """Return the stricter of two values of an option that may be tightened."""
     if isinstance(one, tuple):
         return (*one, *(item for item in other if item not in one))
     if ranks := choices(key):
@@ -72,12 +72,12 @@ def stricter(key: str, one: Any, other: Any) -> Any:
 
 
 def loosens(key: str, present: Any, wanted: Any) -> bool:
-    """Whether a wanted value is looser than the present one."""
+    """Say whether a wanted value is looser than the present one."""
     return not isinstance(present, tuple) and bool(stricter(key, present, wanted) != wanted)
 
 
 def tightened(settings: Settings, text: str, place: str) -> tuple[Settings, list[str]]:
-    """The settings as a repository's own file makes them stricter.
+    """Make the settings stricter, as a repository's own file says.
 
     Where the person chose `test_command = "auto"`, the file may also name how the tests are run.
 
@@ -119,7 +119,7 @@ def tightened(settings: Settings, text: str, place: str) -> tuple[Settings, list
 
 
 def _values(text: str, place: str) -> tuple[dict[str, Any], list[str]]:
-    """What the file says, under the names that options have now, and a line for each other name."""
+    """Read the file. Old names of options become the new ones, with a note for each."""
     try:
         values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a plain ValueError: more digits than Python reads
@@ -207,7 +207,7 @@ class Origin:
     place: str
 
     def names(self, key: str) -> str:
-        """How a message names this key at this place."""
+        """Say how a message names this key at this place."""
         if self.kind in (SourceKind.FLAG, SourceKind.ENVIRONMENT):
             return self.place
         return f"{key} in {self.place}"
@@ -239,7 +239,7 @@ def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Pat
 
 
 def user_file(environ: Mapping[str, str]) -> Path:
-    """The user's file: what `PULLWRIGHT_CONFIG` names, else `config.toml` in the platform's config folder."""
+    """Return the user's file: what `PULLWRIGHT_CONFIG` names, else `config.toml` in the platform's config folder."""
     named = environ.get(CONFIG_VARIABLE)
     if named:
         return Path(named).expanduser()
@@ -281,7 +281,7 @@ _Source: TypeAlias = dict[str, tuple[Any, Origin]]
 
 
 def _as_named_now(source: _Source, notices: list[str]) -> _Source:
-    """What a source says, under the names that options have now. A value under the new name counts first."""
+    """Replace old names of options. A value under the new name counts first."""
     for old, new in RENAMED.items():
         if old in source:
             value, place = source.pop(old)
@@ -300,7 +300,7 @@ def _from_flags(flags: Mapping[str, Any]) -> _Source:
 
 
 def _from_server(environ: Mapping[str, str]) -> _Source:
-    """The server that GitHub Actions runs on, or that a person set for all of GitHub's tools."""
+    """Read the server that GitHub Actions runs on, or that a person set for all GitHub tools."""
     server = environ.get(_SERVER_VARIABLE, "").strip()
     return {"github_url": (server, Origin(SourceKind.ENVIRONMENT, _SERVER_VARIABLE))} if server else {}
 
@@ -322,7 +322,7 @@ def _from_environment(environ: Mapping[str, str]) -> _Source:
 
 
 def read_toml(path: Path) -> dict[str, Any] | None:
-    """A file's values; None if there is no such file.
+    """Read a TOML file; None if there is no such file.
 
     Raises:
         ConfigurationError: it cannot be read, or is no TOML.
@@ -354,7 +354,7 @@ def _from_file(kind: SourceKind, path: Path, *, required: bool = False) -> _Sour
 
 
 def unknown_key(key: str, path: Path) -> str:
-    """One line for a key of a file that names no option: the nearest one, or where a secret belongs."""
+    """Say in one line which option is nearest to an unknown key of a file, or where a secret belongs."""
     plain = key.lower().replace("-", "_")
     similar = difflib.get_close_matches(plain, KEYS, n=1, cutoff=_CLOSE)
     if not similar and is_secret_name(plain):
@@ -370,13 +370,13 @@ def _nearest(key: str) -> str:
 
 
 def nearest_to(name: str, known: Iterable[str]) -> str:
-    """The known name that is most like this one."""
+    """Return the known name that is most like this one."""
     choices = sorted(known)
     return next(iter(difflib.get_close_matches(name, choices, n=1, cutoff=_FAR)), choices[0])
 
 
 def _typed(key: str, value: Any) -> Any:
-    """Text from a flag or the environment as the option's type; what cannot be read stays text, and is refused."""
+    """Turn text from a flag or the environment into the option's type. What cannot be read stays text, and is refused."""
     if not isinstance(value, str):
         return value
     wanted, text = kind(RENAMED.get(key, key)), value.strip()
@@ -416,7 +416,7 @@ def _shown(value: Any) -> str:
 
 
 def _within_reach(key: str, value: Any, present: Any, origin: Origin) -> Any:
-    """The value, if this place may give it; a repository may bring the folder's file along.
+    """Return the value, if this place may set it: a repository may bring the folder's file along.
 
     Args:
         value: what the place says.
@@ -447,7 +447,7 @@ def _elsewhere(key: str) -> str:
 
 
 def _named_as(place: Origin, key: str) -> str:
-    """An option's name as it is written at a place of this kind."""
+    """Return an option's name as it is written at a place of this kind."""
     match place.kind:
         case SourceKind.FLAG:
             return flag_of(key)

@@ -80,7 +80,7 @@ def diagnose(  # noqa: PLR0913  what a person typed, and the world around
 def _configured(
     repository: str | None, context: BuildContext, stop: Impatient, *, writes: bool, runs: bool
 ) -> Iterator[Group]:
-    """What can be tried with a valid configuration."""
+    """Try what needs a valid configuration."""
     yield _only("Configuration", "options", _options(context.loaded))
     yield commands(context.settings)
     yield from models(context, writes=writes)
@@ -151,7 +151,7 @@ class _RepositoryGroups:
 
 
 def _only(title: str, name: str, finding: ProbeFinding) -> Group:
-    """A group with something that is known already."""
+    """Make a group with one finding that is known already."""
     return Group(title, (Probe(name, lambda: finding, ""),))
 
 

@@ -47,7 +47,7 @@ def ok(found: str) -> ProbeFinding:
 
 
 def warned(found: str, fix: str, typed: str = "") -> ProbeFinding:
-    """It works, but not as well or not for as long as it should."""
+    """It works, but not as well or not as long as it should."""
     return ProbeFinding(ProbeState.WARNING, found, fix, typed)
 
 
@@ -67,13 +67,13 @@ class Unmet(Exception):  # noqa: N818  it is no error: something before it did n
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A look at one thing.
+    """A test of one thing.
 
     Attributes:
         name: a word or two.
         look: finds out; may raise `Unmet`, an error of ours, or an error of the operating system.
         fix: what to do where it raises an error.
-        away: what to do where nobody answers; empty if that is the same.
+        away: what to do if nobody answers; empty if that is the same.
     """
 
     name: str
@@ -84,11 +84,11 @@ class Probe:
 
 
 class NoTimeError(ForgeUnavailableError):
-    """Somebody wants to wait longer than a probe may; the error that he waits for is the context."""
+    """A wait is longer than a probe may take. The error that caused it is the context."""
 
 
 class Impatient(Stop):
-    """Does not wait for limits and outages: they are what is to be found."""
+    """Does not wait for limits and outages: `doctor` reports them."""
 
     def sleep(self, seconds: float) -> None:
         """Wait if it is short.
@@ -103,7 +103,7 @@ class Impatient(Stop):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Probes of one thing, in order. Where one does not end, the others are not tried.
+    """Probes of one thing, in order. If one does not end, the others are not tried.
 
     Attributes:
         title: what they are about.
@@ -152,7 +152,7 @@ def run_probes(group: Group, redact: Callable[[str], str]) -> Iterator[Result]:
 
 
 def _within(probe: Probe) -> ProbeFinding | None:
-    """What the probe found, or None if it does not end in its time."""
+    """Return what the probe found; None if it did not end in time."""
     box: list[ProbeFinding] = []
     # A daemon: what hangs must not keep the program from ending.
     thread = threading.Thread(target=lambda: box.append(_look(probe)), daemon=True)

@@ -47,7 +47,7 @@ NO_TOKEN = "set GITHUB_TOKEN, or github_app_id and PULLWRIGHT_GITHUB_APP_KEY_FIL
 
 
 def grant(kind: TokenKind, permission: str, web: str, *, is_private: bool = True) -> str:
-    """The one line that says how to give it.
+    """Say in one line how to give a token a permission.
 
     Args:
         permission: one of `PERMISSIONS`.
@@ -73,19 +73,19 @@ def grant(kind: TokenKind, permission: str, web: str, *, is_private: bool = True
 
 
 def other_token() -> str:
-    """The two ways out for who has a workflow's token."""
+    """Name the two kinds of token that a workflow can use instead of its own."""
     return "use a GitHub App (github_app_id, PULLWRIGHT_GITHUB_APP_KEY_FILE) or a personal access token"
 
 
 def token_page(kind: TokenKind, web: str) -> str:
-    """Where tokens of this kind are made and changed."""
+    """Return the page where tokens of this kind are made and changed."""
     if kind is TokenKind.FINE_GRAINED:
         return f"{web}/settings/personal-access-tokens"
     return f"{web}/settings/tokens"
 
 
 def role_fix(facts: RepositoryFacts) -> str:
-    """Where the owner of a token gets more rights."""
+    """Say where the owner of a token gets more rights."""
     return f"give the token's owner the role Write: {facts.url}/settings/access"
 
 
@@ -116,7 +116,7 @@ _TRY = "cannot be told without trying: --write asks for one that GitHub refuses"
 
 
 class GitHubProbes:
-    """What is to be known of one repository and one token.
+    """Probes of one repository and one token.
 
     Args:
         writes: whether requests may be made that would write, if GitHub did not refuse them.
@@ -162,13 +162,13 @@ class GitHubProbes:
         return self._forge.token_kind()
 
     def _needed(self) -> RepositoryFacts:
-        """The repository; what depends on it is not tried where it could not be read."""
+        """Return the repository, or skip the probe if it could not be read."""
         if self.known_facts is None:
             raise Unmet("not tried: see repository")
         return self.known_facts
 
     def _answered(self) -> TokenFacts:
-        """What GitHub says of the token; not tried where it did not answer."""
+        """Return what GitHub says of the token, or skip the probe if GitHub did not answer."""
         if self._known_token is None:
             raise Unmet("not tried: see token")
         return self._known_token
@@ -278,7 +278,7 @@ class GitHubProbes:
         return ok("yes: GitHub refused a request for its content only")
 
     def _by_scope(self, permission: str, facts: RepositoryFacts) -> ProbeFinding | None:
-        """What the scopes of a token and its owner's role tell; None for one that has permissions instead."""
+        """Judge by the token's scopes and its owner's role; None for a token that has permissions instead."""
         scopes = self._answered().scopes
         if scopes is None or self.kind not in BY_ROLE:
             return None
@@ -356,7 +356,7 @@ def _days(rest: timedelta) -> str:
 
 
 def judge_clock(now: datetime, server: datetime) -> ProbeFinding:
-    """How far our clock is from the server's."""
+    """Compare our clock with the server's."""
     seconds = (now - server).total_seconds()
     words = f"{_minutes(abs(seconds))} {'ahead of' if seconds > 0 else 'behind'} GitHub's"
     fix = "set the clock: sudo timedatectl set-ntp true (macOS: sudo sntp -sS time.apple.com)"

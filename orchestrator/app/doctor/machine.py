@@ -71,7 +71,7 @@ _SANDBOX_SECONDS = 60.0
 
 
 def machine(home: Home) -> Group:
-    """Probes that need no configuration."""
+    """Make the probes that need no configuration."""
     probes = (
         Probe("Python", _python, "install Python 3.11 or newer"),
         Probe("home", lambda: writable(home.root), _home_fix()),
@@ -83,7 +83,7 @@ def machine(home: Home) -> Group:
 
 
 def commands(settings: Settings) -> Group:
-    """Whether commands can run as the settings want it."""
+    """Make the probes of whether commands can run as the settings say."""
     probes = (
         Probe("sandbox", lambda: _sandbox(settings), "see above", _SANDBOX_SECONDS),
         Probe("rules", lambda: _rules(settings), "mend the rule in allow_command or deny_command"),
@@ -92,7 +92,7 @@ def commands(settings: Settings) -> Group:
 
 
 def earlier_runs(context: BuildContext, repository: str | None) -> Group:
-    """What runs on this machine left."""
+    """Make the probes of what earlier runs on this machine left."""
     probes = (
         Probe("dead runs", lambda: _dead_runs(context.home, repository), "look with pullwright show --list"),
         Probe("pause", lambda: _pause(context.home, context.clock, repository), "look with pullwright show"),
@@ -101,7 +101,7 @@ def earlier_runs(context: BuildContext, repository: str | None) -> Group:
 
 
 def writable(folder: Path) -> ProbeFinding:
-    """Whether a file can be made in a folder, or in the one in which it would be made; and how much fits."""
+    """Check that a folder, or the nearest one above it, can be written to, and how much space is free."""
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
     fix = _temporary_fix() if folder == Path(tempfile.gettempdir()) else _home_fix()
     if not there.is_dir():
@@ -204,7 +204,7 @@ _NAMED = 5
 
 
 def models(context: BuildContext, *, writes: bool) -> list[Group]:
-    """A group for the first model and for each that stands in for it.
+    """Make a group for the first model and for each fallback.
 
     Args:
         writes: whether a request may be made that costs something.
@@ -249,7 +249,7 @@ class _Model:
 
     @cached_property
     def presence(self) -> Presence:
-        """What its server says of it."""
+        """What the server says of the model."""
         from orchestrator.engine.models.listing import look_for
 
         named = self.named
@@ -257,7 +257,7 @@ class _Model:
         return look_for(named.ref, named.api_url, named.wire, named.key, now=now, seconds=_LIST_SECONDS)
 
     def _need(self) -> Addressed:
-        """The model, where there is something to ask."""
+        """Return the model, or skip the probe if there is nothing to ask."""
         try:
             named = self.named
         except ConfigurationError:
@@ -280,7 +280,7 @@ class _Model:
         return ok(f"{variable}, for {host_of(named.wire.url)}")
 
     def _variable(self, named: Addressed) -> str:
-        """The variable whose key goes to the model's server; empty for none."""
+        """Return the variable whose key goes to the model's server; empty for none."""
         if named.key is None:
             return ""
         names = (*VARIABLES[KEY_OF[named.ref.provider]], OTHER_KEY)
@@ -310,7 +310,7 @@ class _Model:
         return judge(f"{where} does not list {name}", fix)
 
     def _refused(self, named: Addressed, error: ModelError) -> ProbeFinding:
-        """What a server's refusal means to a person."""
+        """Say what to do about a server's refusal."""
         where, variable = host_of(named.wire.url), self._variable(named) or OTHER_KEY
         match error:
             case AuthenticationError() | PermissionDeniedError():

@@ -110,7 +110,7 @@ _REFUSED = tuple(
 
 
 def fix_for(said: str, otherwise: str) -> str:
-    """What to do about a refusal of a git server.
+    """Say what to do about a refusal of a git server.
 
     Args:
         said: the error, with the server's words.
@@ -120,7 +120,7 @@ def fix_for(said: str, otherwise: str) -> str:
 
 
 class RemoteProbes:
-    """What git says of a remote.
+    """Probes of the git remote.
 
     Args:
         push_fix: what to do where pushing is refused.
@@ -235,7 +235,7 @@ class RemoteProbes:
         return ok(f"{_some(waiting)}; the next cycle on it goes on" if waiting else "none")
 
     def _tasks(self) -> ProbeFinding:
-        """What has become of the tasks, in the words of every other command; the first that waits for a person."""
+        """Tell the states of the tasks, and the next step of the first one that waits for a person."""
         by_hand = make_by_hand(self._site, self._records(), self._context)
         states = by_hand.states()
         told = [
@@ -252,7 +252,7 @@ class RemoteProbes:
 
 
 def local_folder(place: OnDisk, site: Site, base: str | None) -> ProbeFinding:
-    """A repository on this disk, as git sees it."""
+    """Check a repository on this disk."""
     from orchestrator.bot.git.local import LocalRepository
 
     repository = LocalRepository(place.path)
@@ -280,7 +280,7 @@ _MOST_OTHERS = 2
 
 
 class TestProbes:
-    """What is to be known of a repository's tests.
+    """Probes of a repository's tests.
 
     Args:
         runs: run the tests of the default branch once.
@@ -309,7 +309,7 @@ class TestProbes:
 
     @cached_property
     def _settings(self) -> Settings:
-        """With what the repository's own file on its default branch says, which a run reads too."""
+        """The settings with those of the repository's own file on its default branch."""
         text = self._site.forge.read_file(LOCAL_FILE)
         return (
             self._context.settings if text is None else tightened(self._context.settings, text, LOCAL_FILE)[0]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def ignore_event(_event: Event) -> None:
-    """Nobody listens: this is no run."""
+    """Ignore an event: this is no run, and nobody listens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class BuildContext:
         stop: Stop | None = None,
         clock: Clock | None = None,
     ) -> BuildContext:
-        """Read the configuration; where no `stop` is given, nobody asks for an end.
+        """Read the configuration. Without a `stop` nobody asks for an end.
 
         Raises:
             ConfigurationError: an option or a key is wrong.

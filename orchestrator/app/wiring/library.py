@@ -207,7 +207,7 @@ class _Named:
             check_kind("knowledge_cutoff", self.knowledge_cutoff, str, "a text")
 
     def known(self, profile: Profile) -> Profile:
-        """The profile with what the host knows of the model, which counts more than what the catalog does."""
+        """Put what the host knows of the model above what the catalog knows."""
         size, cutoff = self.context_window_size, self.knowledge_cutoff
         return replace(
             profile,
@@ -248,7 +248,7 @@ def _chosen(provider: Provider, model: str, named: _Named) -> ChosenModel:
 
 
 def _key(ref: ModelRef, *, official: bool) -> str | None:
-    """The vendor's key for the vendor's address; no key of a vendor's for any other."""
+    """Return the vendor's key for the vendor's address. No other address gets it."""
     keys = ApiKeys.of(os.environ)
     if not official:
         return keys.other
@@ -272,7 +272,7 @@ def _others(chosen: ChosenModel) -> Callable[[str], tuple[Model, Callable[[Any],
 
 
 def choose_web(context: BuildContext) -> WebAccess | None:
-    """The way to the web, if the settings open it.
+    """Make the access to the web, if the settings allow it.
 
     Raises:
         ConfigurationError: the engine's key is missing.

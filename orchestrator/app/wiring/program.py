@@ -64,42 +64,34 @@ _CYCLES_A_SCRATCH = 100
 
 
 class EventBus:
-    """An `Emit` that passes events to the journal of the cycle that runs, and to the view of the whole run."""
+    """An `Emit` that passes events to the journal of the cycle that runs, and then to the view of the whole run.
 
-    def __init__(self, view: Emit) -> None:
-        self.view = view
-        self._journal: Emit | None = None
-
-    def listen(self, journal: Emit) -> None:
-        """Pass events to this journal from now on."""
-        self._journal = journal
-
-    def __call__(self, event: Event) -> None:
-        """Pass an event on, to the journal first."""
-        if self._journal is not None:
-            self._journal(event)
-        self.view(event)
-
-
-class Recorder:
-    """Writes events to a journal. Where that fails, the round that is paid for is still carried out.
+    Where the journal cannot be written, the round that is paid for is still carried out.
 
     Attributes:
         error: why the journal could not be written any further, if it could not.
     """
 
-    def __init__(self, journal: Emit, view: Emit, stop: Stop) -> None:
-        self._journal, self._view, self._stop = journal, view, stop
+    def __init__(self, view: Emit) -> None:
+        self.view = view
         self.error: DiskFullError | JournalError | None = None
+        self._journal: Emit | None = None
+        self._stop: Stop | None = None
+
+    def record(self, journal: Emit, stop: Stop) -> None:
+        """Write events to this journal from now on. The first failure asks for an end after the round."""
+        self._journal, self._stop, self.error = journal, stop, None
 
     def __call__(self, event: Event) -> None:
-        """Record an event; the first failure asks for an end after the round that is running."""
-        try:
-            self._journal(event)
-        except (DiskFullError, JournalError) as error:
-            self.error = error
-            self._stop.request()
-            self._view(Warned(str(error)))
+        """Pass an event on, to the journal first."""
+        if self._journal is not None and self._stop is not None:
+            try:
+                self._journal(event)
+            except (DiskFullError, JournalError) as error:
+                self.error = error
+                self._stop.request()
+                self.view(Warned(str(error)))
+        self.view(event)
 
 
 @dataclass(slots=True)
@@ -126,16 +118,15 @@ class Program:
             hold(folder, seconds=_HOLD_SECONDS),
             JournalWriter(folder, redact, context.clock) as journal,
         ):
-            recorder = Recorder(journal, self.bus.view, self.stop)
-            self.bus.listen(recorder)
+            self.bus.record(journal, self.stop)
             result = await run_cycle(self.start(run, folder))
         await self._tidy()
-        if recorder.error and result.outcome is Outcome.INTERRUPTED:
-            result.outcome, result.error, result.cause = Outcome.FAILED, str(recorder.error), recorder.error
+        if (error := self.bus.error) and result.outcome is Outcome.INTERRUPTED:
+            result.outcome, result.error, result.cause = Outcome.FAILED, str(error), error
         return result
 
     async def _tidy(self) -> None:
-        """Let go of what grows with every cycle, now that no claim is held."""
+        """Remove what grows with every cycle, now that no claim is held."""
         self._cycles += 1
         if self._records is not None and self._cycles % _CYCLES_A_SCRATCH == 0:
             try:
@@ -154,7 +145,7 @@ class Program:
             await asyncio.to_thread(self._records.close)
 
     def hidden_refs(self) -> Records | None:
-        """The hidden refs of the remote, opened once; None in a dry run, which writes nothing.
+        """Open the hidden refs of the remote once; None in a dry run, which writes nothing.
 
         Raises:
             ForgeError: the address of the repository could not be asked.
@@ -165,7 +156,7 @@ class Program:
         return self._records
 
     def start(self, run: str, folder: Path) -> CycleStart:
-        """What the cycle `run` begins with. Nothing is contacted."""
+        """Return what the cycle `run` begins with. Nothing is contacted."""
         forge = self.shared.site.forge
         if self._rules_file is None:
             self._rules_file = RulesFile(forge, LOCAL_FILE)
@@ -184,13 +175,13 @@ class Program:
         return self.parts(run, folder, settings), notes
 
     def tightened(self, text: str | None) -> tuple[Settings, list[str]]:
-        """The settings, as strict as the text of the repository's own file says, and notes on it."""
+        """Return the settings, as strict as the repository's own file makes them, and notes on that file."""
         if text is None:
             return self.shared.settings, []
         return tightened(self.shared.settings, text, f"{LOCAL_FILE} of {self.shared.site.label}")
 
     def parts(self, run: str, folder: Path, settings: Settings) -> CycleParts:
-        """What the cycle `run` works with, under these settings."""
+        """Return what the cycle `run` works with, under these settings."""
         return make_parts(self.shared, self.hidden_refs(), run, folder, settings)
 
 
@@ -274,7 +265,7 @@ def _request(request: RunRequest, site: Site, context: BuildContext) -> TaskRequ
 
 
 def _wanted(request: RunRequest, home: Home, label: str) -> Wanted:
-    """The task that the person named; `--task` takes its key as well, as messages name it.
+    """Find the task that the person named. `--task` takes its key as well.
 
     Raises:
         ConfigurationError: this machine does not know the text with that key.
@@ -298,7 +289,7 @@ def _wanted(request: RunRequest, home: Home, label: str) -> Wanted:
 
 
 def _as_recorded(request: RunRequest, context: BuildContext) -> RunRequest:
-    """For `replay:RUN`, take from the run what the person did not name: repository and task."""
+    """For `replay:RUN`, take the repository and the task from that run if the person named none."""
     model = context.settings.model or ""
     if not model.startswith(_REPLAY) or (request.repository and (request.issue or request.text)):
         return request
@@ -313,7 +304,7 @@ def _as_recorded(request: RunRequest, context: BuildContext) -> RunRequest:
 
 
 def _as_typed(label: str) -> str:
-    """A repository's name in a journal as a `--repo` that means it everywhere, also beside a folder of that name."""
+    """Turn a repository's name in a journal into a `--repo` that no folder of the same name can hide."""
     return f"https://{GITHUB}/{label}" if OWNER_AND_NAME.fullmatch(label) else label
 
 
@@ -322,7 +313,7 @@ _DEMO_AUTHOR = Identity("Ada", "ada@example.com")
 
 
 def as_demo(loaded: Loaded) -> Loaded:
-    """The settings with the contract and the profile for which the replies were prepared."""
+    """Replace the options for which the demo's replies were not prepared."""
     update = {
         "contract": "json-plan",
         "profile": None,

@@ -112,7 +112,7 @@ def choose_site(repository: str, context: BuildContext, *, writes: bool) -> Site
 
 
 def commands_for(site: Site, loaded: Loaded) -> Commands:
-    """The commands about a site's tasks, as a person can type them from any folder."""
+    """Return the commands about a site's tasks, as a person can type them in any folder."""
     typed = loaded.origin["github_url"].kind is SourceKind.FLAG and "://" in site.label
     return Commands(site.label, loaded.settings.github_url if typed else "")
 
@@ -152,10 +152,10 @@ def _on_github(place: OnGitHub, known: HostCredential, context: BuildContext) ->
 
 @dataclass(frozen=True, slots=True)
 class HostCredential:
-    """Who we are at one server.
+    """The credential for one server.
 
     Attributes:
-        auth: None for nobody.
+        auth: None without a credential.
         variable: where a token for it is set.
         missing: what to do where a token is needed and there is none.
     """
@@ -166,7 +166,7 @@ class HostCredential:
 
 
 def credential_for(server: str, context: BuildContext) -> HostCredential:
-    """The credential that a server may see. There is no other place that decides this.
+    """Decide which credential a server may see. Nothing else decides this.
 
     ===============================================  ===============================================
     credential                                       goes to
@@ -236,7 +236,7 @@ def _named(branch: str | None, repository: str) -> str:
 
 
 class _Gone:
-    """What git says of a repository that is not there any more."""
+    """Stands for git where the repository is gone."""
 
     def heads(self) -> tuple[str | None, dict[str, str]]:
         return None, {}
@@ -249,7 +249,7 @@ class _Gone:
 
 
 def local_forges(home: Home, repository: str | None, clock: Clock) -> list[LocalForge]:
-    """The local forges that have something to list; only that of one repository if it is named.
+    """Return the local forges that have something to list, or only the one of a named repository.
 
     A repository that is gone keeps its pull requests and questions; none of them is merged then.
 
@@ -347,7 +347,7 @@ def parse_place(text: str, github_url: str) -> OnGitHub | OnDisk:
 
 
 def label_of(text: str, github_url: str) -> str:
-    """What journals call the repository that `--repo` names; what is none, or is gone, keeps the name it was given."""
+    """Return what journals call the repository that `--repo` names; a repository that is gone keeps its typed name."""
     try:
         return parse_place(text, github_url).label
     except PullwrightError:
@@ -362,7 +362,7 @@ def _named_folder(path: str, text: str) -> OnDisk:
 
 
 def _on_disk(folder: Path) -> OnDisk:
-    """The repository that a folder is, or lies in. What is none is told by whoever opens it."""
+    """Find the repository that a folder is, or lies in. Whoever opens it says if there is none."""
     from orchestrator.bot.git.local import locate
 
     found = locate(folder)
@@ -391,7 +391,7 @@ _OWNER_CHARACTERS = 60
 
 @dataclass(frozen=True, slots=True)
 class OpenTasks:
-    """The tasks of one repository, and where decisions about them are written down on this machine."""
+    """The tasks of one repository, with the journal of decisions on this machine."""
 
     by_hand: ByHand
     home: Home
@@ -399,7 +399,7 @@ class OpenTasks:
     clock: Clock
 
     def note(self, decided: Decided) -> None:
-        """Write a decision down for the digest.
+        """Record a decision for the digest.
 
         Raises:
             JournalError: it cannot be written.
@@ -412,7 +412,7 @@ class OpenTasks:
         )
 
     def close_dead_runs(self, key: str) -> None:
-        """Let the next start leave alone what a run that was killed here left of a task."""
+        """Close the journals of killed runs of a task, so that the next start does not save their work."""
         for run in open_runs(self.home):
             ours = run.start is not None and same_repository(run.start.repository, self.label)
             if ours and run.task is not None and run.task.key == key:
@@ -429,7 +429,7 @@ class OpenTasks:
 def open_tasks(
     repository: str, flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path, *, writes: bool
 ) -> Iterator[OpenTasks]:
-    """The tasks of a repository, until the block ends.
+    """Open the tasks of a repository, until the block ends.
 
     Args:
         writes: whether something may be changed.
@@ -446,7 +446,7 @@ def open_tasks(
 
 
 def make_by_hand(site: Site, records: Records, context: BuildContext) -> ByHand:
-    """What a person sees of the tasks of a site, and may decide about them."""
+    """Make what a person sees of a site's tasks, and decides about them."""
     words = {key: task.body or task.title for key, task in tasks_taken(context.home, site.label).items()}
     dead = ended_runs(context.home)
     dead += [
@@ -470,7 +470,7 @@ def make_by_hand(site: Site, records: Records, context: BuildContext) -> ByHand:
 def states_on_disk(
     forge: ListedRepository, *, home: Home, environ: Mapping[str, str], cwd: Path
 ) -> list[TaskState] | None:
-    """What has become of the tasks of a local repository; None where it is gone or empty.
+    """Return the states of the tasks of a local repository; None if it is gone or empty.
 
     Raises:
         WorkspaceError: the repository cannot be read.
@@ -484,20 +484,20 @@ def states_on_disk(
 
 
 def lease_times(settings: Settings) -> LeaseTimes:
-    """How long claims hold. Clocks may differ by ten minutes, or by half of a lease that is shorter."""
+    """Return how long claims hold. Clocks may differ by ten minutes, or by half of a shorter lease."""
     lease = settings.claim_minutes * _SECONDS_A_MINUTE
     return LeaseTimes(lease, lease / _BEATS_A_LEASE, min(_SKEW_SECONDS, lease / 2))
 
 
 def owner_name(environ: Mapping[str, str]) -> str:
-    """One word for people who look at claims: the job of a workflow, or this machine."""
+    """Return one word for people who look at claims: the workflow's job, or this machine."""
     job = environ.get("GITHUB_RUN_ID", "")
     name = f"actions-{job}" if environ.get("GITHUB_ACTIONS") == "true" and job else socket.gethostname()
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:_OWNER_CHARACTERS].strip("-.") or "worker"
 
 
 def open_hidden_refs(site: Site, clock: Clock, stop: Stop) -> Records:
-    """The hidden refs of a site's repository. Nothing is contacted before the first use."""
+    """Open the hidden refs of a site's repository. Nothing is contacted before the first use."""
 
     def sleep(seconds: float) -> None:
         try:
@@ -516,16 +516,16 @@ def open_hidden_refs(site: Site, clock: Clock, stop: Stop) -> Records:
 
 
 def kept_work(home: Home, records: Records) -> KeptWork:
-    """What this machine has of the repository's unfinished work, by the address that the remote has."""
+    """Return the repository's unfinished work on this machine."""
     return KeptWork(home.unfinished / address_key(records.remote.url))
 
 
 def new_nonce() -> str:
-    """A text that was never made before, on any machine."""
+    """Return a text that is unique on all machines."""
     return secrets.token_hex(_NONCE_BYTES)
 
 
 def make_claims(records: Records, context: BuildContext) -> Claims:
-    """The claims on the tasks of a repository."""
+    """Make the claims on the tasks of a repository."""
     owner = owner_name(context.environ)
     return Claims(records, owner, context.clock, lease_times(context.settings), new_nonce)
