@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.app.wiring.program import Errand, build_program
+from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.bot.worker.worker import Pace, Rhythm, Waiting, work
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.cycle_events import Claimed
@@ -186,7 +186,7 @@ async def _until(over: Path, seconds: float) -> None:
 
 
 async def _work(program: Program, post: Post, note: Notebook) -> None:
-    clock, stop = program.shared.context.clock, program.shared.context.stop
+    clock, stop = program.shared.context.clock, program.stop
     waiting = Waiting(clock)
 
     def report(result: CycleResult) -> None:
@@ -234,7 +234,7 @@ def make_program(post: Post, note: Notebook) -> Program:
         "stream": False,
     }
     clock = SkewedClock(post.clock_minutes) if post.clock_minutes else None
-    program = build_program(Errand(REPOSITORY), flags, dict(os.environ), post.machine, view, clock=clock)
+    program = build_program(RunRequest(REPOSITORY), flags, dict(os.environ), post.machine, view, clock=clock)
     chosen = replace(program.shared.chosen, model=PaidModel(note))
     program.shared = replace(program.shared, chosen=chosen)
     return program

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.app.wiring.program import Errand, build_program
+from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.app.wiring.repository import Site, Source
 from orchestrator.bot.forge.github.address import api_url_for
 from orchestrator.bot.forge.github.calls import Patience
@@ -224,7 +224,7 @@ def _program(folder: Path, web_url: str, model_url: str, token: str) -> Program:
     }
     environ = {"PULLWRIGHT_HOME": str(folder / "home"), "GITHUB_TOKEN": token, "PATH": os.environ["PATH"]}
     environ["PULLWRIGHT_CONFIG"] = str(folder / "config.toml")
-    program = build_program(Errand(REPOSITORY), flags, environ, folder, view)
+    program = build_program(RunRequest(REPOSITORY), flags, environ, folder, view)
     site = make_site(web_url, token, program.shared.context.clock)
     program.shared = replace(program.shared, site=site)
     return program

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.app.wiring.program import Errand, build_program
+from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.bot.cycle.parts import Stop, no_wait
 from orchestrator.bot.journal.folders import JOURNAL_FILE, Home
 from orchestrator.bot.journal.open_runs import is_open
@@ -261,15 +261,17 @@ def test_a_torn_last_line_is_as_if_it_had_not_been_begun(bare: Path, tmp_path: P
 # Time.
 
 
-def built(stage: Stage, tmp_path: Path, errand: Errand, clock: Clock | None = None, **flags: str) -> Program:
+def built(
+    stage: Stage, tmp_path: Path, request: RunRequest, clock: Clock | None = None, **flags: str
+) -> Program:
     settings = {"model": "openai-chat:scripted-1", "api_url": stage.model.url, **flags}
     return build_program(
-        errand, settings, os.environ, tmp_path, lambda _event: None, stop=Stop(no_wait), clock=clock
+        request, settings, os.environ, tmp_path, lambda _event: None, stop=Stop(no_wait), clock=clock
     )
 
 
 async def test_github_is_down_for_an_hour(stage: Stage, github: GitHub, repo: Repo, tmp_path: Path) -> None:
-    program = built(stage, tmp_path, Errand("octo/calc"), github_url=github.web_url)
+    program = built(stage, tmp_path, RunRequest("octo/calc"), github_url=github.web_url)
     github.faults.append(server_error("*", r".*", times=1_000_000))
     stage.script(FIX_IT)
     clock, results = ManualClock(), list[Any]()
@@ -282,7 +284,7 @@ async def test_github_is_down_for_an_hour(stage: Stage, github: GitHub, repo: Re
             github.faults.clear()
 
     rhythm = Rhythm(clock, Waiting(clock), Pace(clock, random.SystemRandom()), tell)
-    await work(program.cycle, results.append, program.shared.context.stop, rhythm, max_cycles=MOST_CYCLES)
+    await work(program.cycle, results.append, program.stop, rhythm, max_cycles=MOST_CYCLES)
     await program.close()
     outcomes = [str(result.outcome) for result in results]
     assert outcomes[-2:] == ["proposed", "no_task"]
@@ -327,7 +329,7 @@ async def test_a_clock_that_jumps_between_two_beats_does_no_harm(
     git(bare.parent / "work", "commit", "--quiet", "-m", "Plan")
     git(bare.parent / "work", "push", "--quiet", str(bare), "main")
     clock = Jumping()
-    program = built(stage, tmp_path, Errand(str(bare)), clock)
+    program = built(stage, tmp_path, RunRequest(str(bare)), clock)
 
     def jumped(_request: RecordedRequest) -> Step:
         before = claims(bare)[0]["renewed_at"]
@@ -351,7 +353,7 @@ async def test_a_clock_that_jumps_between_two_cycles_does_no_harm(
     stage: Stage, bare: Path, tmp_path: Path, seconds: float
 ) -> None:
     clock = Jumping()
-    program = built(stage, tmp_path, Errand(str(bare), text=TASK[1]), clock)
+    program = built(stage, tmp_path, RunRequest(str(bare), text=TASK[1]), clock)
     stage.script(FIX_IT)
     first = await program.cycle()
     clock.jump(seconds)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.app.wiring.program import Errand, build_program
+from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.bot.journal.index import last_pause, note_pause
 from orchestrator.bot.worker.worker import Pace, Rhythm, Waiting, work
 from orchestrator.core.clock import ManualClock
@@ -55,12 +55,12 @@ class Worker:
         if after is not None and after.run is not None:
             note_pause(self.program.shared.context.home, after.run, pause, str, self.clock)
         if self.ends_at_a_pause:
-            self.program.shared.context.stop.request()
+            self.program.stop.request()
 
     async def work(self, left: Pause | None = None) -> list[str]:
         pace = Pace(self.clock, random.Random(1))  # noqa: S311  no secret
         rhythm = Rhythm(self.clock, Waiting(self.clock), pace, self.tell, left=left)
-        stop = self.program.shared.context.stop
+        stop = self.program.stop
         await work(self.program.cycle, self.results.append, stop, rhythm, max_cycles=9)
         await self.program.close()
         return [str(result.outcome) for result in self.results]
@@ -76,7 +76,7 @@ def make(stage: Stage, repository: Path, folder: Path) -> Worker:
     settings = {"model": "openai-chat:scripted-1", "api_url": stage.model.url}
     clock = ManualClock()
     program = build_program(
-        Errand(str(repository)), settings, os.environ, folder, lambda _event: None, clock=clock
+        RunRequest(str(repository)), settings, os.environ, folder, lambda _event: None, clock=clock
     )
     return Worker(stage, program, clock)
 

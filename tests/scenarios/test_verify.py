@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.app.wiring.program import Errand, Program, build_program
+from orchestrator.app.wiring.program import Program, RunRequest, build_program
 from orchestrator.bot.cycle.parts import Stop, no_wait
 from orchestrator.bot.cycle.tasks import REBASE_LABEL
 from orchestrator.bot.cycle.verify import tell_runs
@@ -103,10 +103,12 @@ class Bench:
             **self.flags,
             **flags,
         }
-        errand = Errand(self.repo or str(self.repository), text=text, dry_run=flags.pop("dry_run", False))
+        request = RunRequest(
+            self.repo or str(self.repository), text=text, dry_run=flags.pop("dry_run", False)
+        )
         settings.pop("dry_run", None)
         stop = Stop(no_wait)
-        built = build_program(errand, settings, os.environ, self.folder, lambda _: None, stop=stop)
+        built = build_program(request, settings, os.environ, self.folder, lambda _: None, stop=stop)
         return _Tested(built.shared, built.bus, change=self._with)
 
     def _with(self, parts: CycleParts) -> CycleParts:
@@ -348,7 +350,7 @@ async def test_a_cycle_that_is_cancelled_in_a_run_keeps_its_work(bench: Bench) -
     program = bench.program(TASK)
     cycle = asyncio.create_task(program.cycle())
     await running.wait()
-    program.shared.context.stop.at_once()
+    program.stop.at_once()
     cycle.cancel()
     result = await cycle
     await program.close()

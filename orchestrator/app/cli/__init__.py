@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(options: argparse.Namespace) -> int:
-    """Only the module of the command that was named is imported: start-up is a feature."""
+    """Run the command. Only its own module is imported, so that each command starts fast."""
     command = options.command
     module = importlib.import_module(f"{__name__}.{_MODULES.get(command, command)}")
     status: int = getattr(module, command)(options)

@@ -49,12 +49,12 @@ _OUTCOMES = {
 
 
 def for_outcome(outcome: str) -> int:
-    """The status for a cycle's outcome; one without a status of its own is a failure."""
+    """Return the exit status for a cycle's outcome; an unknown outcome is a failure."""
     return _OUTCOMES.get(outcome, FAILED)
 
 
 def for_run(ends: Collection[int], last: int) -> int:
-    """The status of a run of several cycles.
+    """Return the exit status of a run of several cycles.
 
     Args:
         ends: the status with which the last cycle on each task ended.
@@ -67,7 +67,7 @@ def for_run(ends: Collection[int], last: int) -> int:
 
 
 def for_error(error: BaseException) -> int:
-    """The status for an error that ended the program."""
+    """Return the exit status for an error that ended the program."""
     if isinstance(error, ConfigurationError):
         return USAGE
     if isinstance(error, KeyboardInterrupt):
@@ -185,7 +185,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def given_settings(options: argparse.Namespace) -> dict[str, Any]:
-    """The flags of `run` that are options of the configuration and were given, by key."""
+    """Return the flags that were typed and are options of the configuration, by key."""
     return {key: value for key, value in vars(options).items() if key in SETTING_KEYS}
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE
 from orchestrator.app.cli.words import as_json_text, clean
-from orchestrator.app.config import load
+from orchestrator.app.config import load_settings
 from orchestrator.app.config.keys import VARIABLES
-from orchestrator.app.config.settings import Kind
+from orchestrator.app.config.settings import SourceKind
 from orchestrator.app.options import KEYS, OPTIONS
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.masking import masked
@@ -31,9 +31,9 @@ def config(options: argparse.Namespace) -> int:
     """Print the configuration as a run would see it here and now.
 
     Raises:
-        ConfigurationError: see `orchestrator.app.config.load`.
+        ConfigurationError: see `orchestrator.app.config.load_settings`.
     """
-    loaded = load({}, os.environ, Path.cwd())
+    loaded = load_settings({}, os.environ, Path.cwd())
     home = Home.of(os.environ)
     shown = _as_json if options.json else _as_text
     sys.stdout.write(f"{shown(loaded, home, os.environ)}\n")
@@ -41,7 +41,7 @@ def config(options: argparse.Namespace) -> int:
 
 
 def key_states(environ: Mapping[str, str]) -> dict[str, str]:
-    """For each variable that may hold a key: whether it does, without showing it."""
+    """Say for each variable that may hold a key whether it does. The key is not shown."""
     states = {}
     for variables in VARIABLES.values():
         for variable in variables:
@@ -89,7 +89,7 @@ def _as_text(loaded: Loaded, home: Home, environ: Mapping[str, str]) -> str:
 
 def _origin(loaded: Loaded, key: str) -> str:
     origin = loaded.origin[key]
-    return "default" if origin.kind is Kind.DEFAULT else f"{origin.kind}: {origin.place}"
+    return "default" if origin.kind is SourceKind.DEFAULT else f"{origin.kind}: {origin.place}"
 
 
 def _shown(value: object) -> str:

@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, FAILED
-from orchestrator.app.cli.words import as_json_text, clean, counted, money, shortened, tests_in_words
+from orchestrator.app.cli.words import (
+    as_json_text,
+    clean,
+    counted,
+    environment_redactor,
+    first_lines,
+    money,
+    tests_in_words,
+)
 from orchestrator.bot.journal.digest import make_digest
 from orchestrator.bot.journal.folders import Home
 from orchestrator.bot.journal.index import summarise
@@ -44,7 +52,7 @@ _POST = re.compile(r"issue:([1-9]\d{0,17})")
 
 
 def digest(options: argparse.Namespace) -> int:
-    """Print the digest of a time, or of one run, and send the first where it is wanted.
+    """Print the digest of a period, or of one run. A period's digest is also sent where a webhook is set.
 
     Raises:
         ConfigurationError: a time, a place to post to, or the webhook is none.
@@ -52,7 +60,7 @@ def digest(options: argparse.Namespace) -> int:
         ForgeError: the issue's comment was not taken.
     """
     home, clock = Home.of(os.environ), SystemClock()
-    redactor = _redactor()
+    redactor = environment_redactor()
     words = Words(redactor.redact)
     if options.run is not None:
         if options.post is not None or options.since is not None:
@@ -69,22 +77,24 @@ def digest(options: argparse.Namespace) -> int:
     text = clean(as_markdown(found, words))
     _print(as_json_text(_fields(found, redactor)) if options.json else text)
     if number is not None:
-        print(f"pullwright: the digest is at {comment(options.repo, number, text, clock)}", file=sys.stderr)
+        print(
+            f"pullwright: the digest is at {post_comment(options.repo, number, text, clock)}", file=sys.stderr
+        )
     return _send(text, clock)
 
 
 def _label(repository: str | None) -> str | None:
-    """The repository as journals name it, from what was typed."""
+    """Return the repository's name in journals."""
     if repository is None:
         return None
-    from orchestrator.app.config import load
+    from orchestrator.app.config import load_settings
     from orchestrator.app.wiring.repository import label_of
 
-    return label_of(repository, load({}, os.environ, Path.cwd()).settings.github_url)
+    return label_of(repository, load_settings({}, os.environ, Path.cwd()).settings.github_url)
 
 
 def since_time(text: str, now: datetime) -> datetime:
-    """The time that `24h`, `7d` or `2026-11-20` (UTC) names.
+    """Return the time that `24h`, `7d` or `2026-11-20` (UTC) names.
 
     Raises:
         ConfigurationError: it names none, or one that is still to come.
@@ -117,18 +127,11 @@ def _send(text: str, clock: Clock) -> int:
     if address is None:
         return DONE
     try:
-        asyncio.run(send(address, as_message(text), clock))
+        asyncio.run(send_webhook(address, as_message(text), clock))
     except ConnectionFailedError as error:
         print(f"pullwright: {error}", file=sys.stderr)
         return FAILED
     return DONE
-
-
-def _redactor() -> Redactor:
-    from orchestrator.app.config import secret_values
-    from orchestrator.engine.policy.secrets import Redactor
-
-    return Redactor(secret_values(os.environ))
 
 
 def _print(text: str) -> None:
@@ -210,7 +213,7 @@ _NO_TAGS = str.maketrans({"<": "\u2039", ">": "\u203a"})
 
 
 def webhook_of(environ: Mapping[str, str]) -> str | None:
-    """The webhook's address, if there is one.
+    """Return the webhook's address, if one is set.
 
     Raises:
         ConfigurationError: it is no https address; the message does not hold it.
@@ -233,7 +236,7 @@ def webhook_of(environ: Mapping[str, str]) -> str | None:
 
 
 def as_message(markdown: str) -> str:
-    """The text for a chat: nobody is called, nothing is a tag, cut at the end of a line."""
+    """Make the text for a chat: no mentions, no tags, cut at the end of a line."""
     text = markdown.translate(_NO_TAGS)
     if len(text) <= MOST_CHARS:
         return text
@@ -241,7 +244,7 @@ def as_message(markdown: str) -> str:
     return f"{kept[: kept.rfind(chr(10))] if chr(10) in kept else kept}\n…"
 
 
-async def send(address: str, text: str, clock: Clock) -> None:
+async def send_webhook(address: str, text: str, clock: Clock) -> None:
     """Post a message; Slack, Teams and Discord (with `/slack` behind its address) take `{"text": ...}`.
 
     Raises:
@@ -269,8 +272,8 @@ async def send(address: str, text: str, clock: Clock) -> None:
     raise ConnectionFailedError(f"the webhook {problem}; the digest was not sent to it")
 
 
-def comment(repository: str, number: int, body: str, clock: Clock) -> str:
-    """Put the digest on an issue, in place of the one before, and say where.
+def post_comment(repository: str, number: int, body: str, clock: Clock) -> str:
+    """Write the digest as one comment on an issue, in place of the last one, and return its address.
 
     Raises:
         ConfigurationError: the repository cannot be what was named, or there is no token to write with.
@@ -293,34 +296,34 @@ _LINK = re.compile(r"(?:https?|file)://[A-Za-z0-9._~:/?#@!$&'*+,;=%-]+")
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Makes text harmless: without secrets, and without what a forge, a chat or a browser would act on."""
+    """Makes other people's text safe: without secrets, and without what a forge, a chat or a browser acts on."""
 
     redact: Callable[[str], str]
 
     def line(self, text: str, most_chars: int = _MOST_CHARS) -> str:
-        """One line, to stand behind a word of ours."""
+        """Return a text as one line."""
         # Redacted again: what is taken away may have stood between the letters of a secret.
         return self.redact(in_markdown(self.redact(clean(text)), most_chars))
 
     def code(self, text: str) -> str:
-        """A name or path as code."""
+        """Return a name or path as code."""
         return f"`{self.redact(one_line(self.redact(text), limit=_MOST_CHARS))}`"
 
     def link(self, url: str) -> str:
-        """An address of ours, or nothing if it is none."""
+        """Return an address, or nothing if the text is none."""
         plain = self.redact(url)
         return plain if _LINK.fullmatch(plain) else ""
 
     def block(self, text: str, most_lines: int) -> str:
-        """Several lines, in a block that nothing in them ends."""
-        lines = [self.redact(line) for line in shortened(self.redact(text), most_lines)]
+        """Return several lines as a fenced block. Nothing in the text can end it."""
+        lines = [self.redact(line) for line in first_lines(self.redact(text), most_lines)]
         longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
         fence = "`" * max(longest + 1, 3)
         return "\n".join([f"{fence}text", *lines, fence])
 
 
 def as_markdown(digest: Digest, words: Words) -> str:
-    """The digest of a time."""
+    """Return the digest of a period."""
     if not digest.runs:
         return f"Pullwright: no runs since {_time(digest.since)}."
     counts = (
@@ -349,7 +352,7 @@ def as_markdown(digest: Digest, words: Words) -> str:
 
 
 def run_as_markdown(run: RunSummary, words: Words) -> str:
-    """One run, for the summary of a job."""
+    """Return one run, for the summary of a workflow job."""
     lines = [f"### Pullwright: {_outcome(run)}", ""]
     if run.repository:
         lines.append(f"- repository {words.code(run.repository)}, run {words.code(run.id)}")
@@ -419,7 +422,7 @@ def _pull(run: RunSummary, words: Words) -> str:
 
 
 def _tests(run: RunSummary, words: Words) -> Iterator[str]:
-    """The runs of the repository's tests, and why a person should look at them."""
+    """Tell the runs of the repository's tests, and why a person should look at them."""
     if run.verified is None:
         return
     if told := tests_in_words(run.verified.tests):
@@ -457,7 +460,7 @@ def _places(run: RunSummary, words: Words) -> str:
 
 
 def _changes(run: RunSummary, words: Words) -> Iterator[str]:
-    """Files and lines of the pull request; where there is none, the files that tools wrote."""
+    """Tell the files and lines of the pull request, or the files that tools wrote."""
     listed = run.changed.files or tuple(dict.fromkeys(run.touched))
     if not listed:
         return

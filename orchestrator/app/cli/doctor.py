@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.arguments import DONE, FAILED, given_settings
-from orchestrator.app.cli.words import as_json_text, clean, one_line
+from orchestrator.app.cli.words import as_json_text, clean, short_line
 from orchestrator.app.doctor import diagnose
-from orchestrator.app.doctor.findings import State
+from orchestrator.app.doctor.findings import ProbeState
 
 if TYPE_CHECKING:
     import argparse
@@ -21,9 +21,14 @@ if TYPE_CHECKING:
     from orchestrator.app.doctor.findings import Result
 
 
-_SIGNS = {State.OK: "✔", State.WARNING: "!", State.FAILED: "✘", State.SKIPPED: "·"}
-_PLAIN_SIGNS = {State.OK: "+", State.WARNING: "!", State.FAILED: "x", State.SKIPPED: "-"}
-_STYLES = {State.OK: "green", State.WARNING: "yellow", State.FAILED: "bold red", State.SKIPPED: "dim"}
+_SIGNS = {ProbeState.OK: "✔", ProbeState.WARNING: "!", ProbeState.FAILED: "✘", ProbeState.SKIPPED: "·"}
+_PLAIN_SIGNS = {ProbeState.OK: "+", ProbeState.WARNING: "!", ProbeState.FAILED: "x", ProbeState.SKIPPED: "-"}
+_STYLES = {
+    ProbeState.OK: "green",
+    ProbeState.WARNING: "yellow",
+    ProbeState.FAILED: "bold red",
+    ProbeState.SKIPPED: "dim",
+}
 _TITLE = "bold"
 _NAME_CHARS = 15
 _STYLED_CHARS = 4 + _NAME_CHARS
@@ -49,19 +54,27 @@ def doctor(options: argparse.Namespace) -> int:
         show(result, results[-1].group if results else "")
         results.append(result)
     if not options.json:
-        sys.stdout.write(f"\n{summary(results)}\n")
-    return FAILED if any(result.finding.state is State.FAILED for result in results) else DONE
+        sys.stdout.write(f"\n{_summary(results)}\n")
+    return FAILED if any(result.finding.state is ProbeState.FAILED for result in results) else DONE
 
 
-def summary(results: list[Result]) -> str:
-    """The last line: how many of each."""
-    counts = {state: sum(result.finding.state is state for result in results) for state in State}
-    words = {State.OK: "ok", State.WARNING: "to look at", State.FAILED: "failed", State.SKIPPED: "not tried"}
-    return ", ".join(f"{counts[state]} {words[state]}" for state in State if counts[state]) or "nothing tried"
+def _summary(results: list[Result]) -> str:
+    """Count the findings of each state."""
+    counts = {state: sum(result.finding.state is state for result in results) for state in ProbeState}
+    words = {
+        ProbeState.OK: "ok",
+        ProbeState.WARNING: "to look at",
+        ProbeState.FAILED: "failed",
+        ProbeState.SKIPPED: "not tried",
+    }
+    return (
+        ", ".join(f"{counts[state]} {words[state]}" for state in ProbeState if counts[state])
+        or "nothing tried"
+    )
 
 
-def lines(result: Result, columns: int, signs: dict[State, str]) -> Iterator[tuple[str, str]]:
-    """The lines of a result, each with a style of `rich`; what is found is wrapped, and the fix comes below."""
+def lines(result: Result, columns: int, signs: dict[ProbeState, str]) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a result, each with a style of `rich`. The fix comes below the finding."""
     finding = result.finding
     indent = " " * (4 + _NAME_CHARS + 1)
     first = f"  {signs[finding.state]} {result.probe:{_NAME_CHARS}} "
@@ -71,12 +84,12 @@ def lines(result: Result, columns: int, signs: dict[State, str]) -> Iterator[tup
     if finding.fix:
         yield from ((line, "") for line in _wrapped(finding.fix, f"{indent}fix: ", f"{indent}     ", columns))
     if finding.typed:
-        yield f"{indent}{clean(one_line(finding.typed, _MOST_TYPED_CHARS))}", ""
+        yield f"{indent}{clean(short_line(finding.typed, _MOST_TYPED_CHARS))}", ""
 
 
 def _wrapped(text: str, first: str, later: str, columns: int) -> list[str]:
     wrapped = textwrap.wrap(
-        one_line(text, _MOST_TEXT_CHARS),
+        short_line(text, _MOST_TEXT_CHARS),
         columns,
         initial_indent=first,
         subsequent_indent=later,
@@ -88,7 +101,7 @@ def _wrapped(text: str, first: str, later: str, columns: int) -> list[str]:
 
 
 def _writer() -> Callable[[Result, str], None]:
-    """Shows a result as soon as it is known, in colour on a terminal."""
+    """Make the function that shows a result, in colour on a terminal."""
     columns = min(max(shutil.get_terminal_size((_USUAL_CHARS, 24)).columns, _LEAST_CHARS), _MOST_CHARS)
     encoding = (sys.stdout.encoding or "ascii").lower()
     signs = _SIGNS if encoding.startswith("utf") else _PLAIN_SIGNS
@@ -98,7 +111,7 @@ def _writer() -> Callable[[Result, str], None]:
         if result.group != before:
             if before:
                 write("", "")
-            write(one_line(result.group), _TITLE)
+            write(short_line(result.group), _TITLE)
         for line, style in lines(result, columns, signs):
             write(line, style)
 

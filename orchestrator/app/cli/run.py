@@ -13,8 +13,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.arguments import INTERRUPTED, for_error, for_outcome, for_run, given_settings
-from orchestrator.app.cli.words import as_json_text, clean, counted, money, tests_in_words
+from orchestrator.app.cli.live import LiveView
+from orchestrator.app.cli.words import (
+    as_json_text,
+    clean,
+    counted,
+    environment_redactor,
+    money,
+    tests_in_words,
+)
+from orchestrator.app.wiring.program import RunRequest, build_program
 from orchestrator.bot.cycle.held_claim import outcome_words
+from orchestrator.bot.cycle.result import CycleResult
+from orchestrator.bot.journal.index import last_pause, note_pause
+from orchestrator.bot.worker.schedule import Alarms, make_schedule
+from orchestrator.bot.worker.worker import Bell, Pace, Rhythm, Waiting, work
 from orchestrator.core.cycle_events import Paused
 from orchestrator.core.errors import BadReplyError, PullwrightError
 from orchestrator.core.events import Warned
@@ -24,12 +37,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
-    from orchestrator.app.cli.live import LiveView
     from orchestrator.app.wiring.program import Program
-    from orchestrator.bot.cycle.result import CycleResult
     from orchestrator.bot.cycle.tasks import Task
     from orchestrator.bot.journal.index import Pause
-    from orchestrator.bot.worker.worker import Rhythm, Waiting
     from orchestrator.core.commands import Commands
 
 
@@ -38,17 +48,14 @@ _ENDING = "ending after this round; press Ctrl+C again to end at once"
 
 def run(options: argparse.Namespace) -> int:
     """Run one cycle, or one after another, and return the exit status of the whole run."""
-    from orchestrator.app.cli.live import LiveView
-    from orchestrator.app.wiring.program import Errand, build_program
-
     view = LiveView.on_stderr(plain=options.plain, summary=not options.json)
-    errand = Errand(
+    request = RunRequest(
         *(options.repo, options.issue, options.task, options.answer),
         demo=options.demo,
         dry_run=options.dry_run,
     )
     try:
-        program = build_program(errand, given_settings(options), os.environ, Path.cwd(), view)
+        program = build_program(request, given_settings(options), os.environ, Path.cwd(), view)
     except PullwrightError as error:
         return _refuse(error, as_json=options.json)
     with view:
@@ -56,9 +63,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _run(program: Program, options: argparse.Namespace, view: LiveView) -> int:
-    from orchestrator.bot.worker.worker import Waiting
 
-    waiting, whole = Waiting(program.shared.context.clock), WholeRun()
+    waiting, whole = Waiting(program.shared.context.clock), RunTotals()
     task = asyncio.ensure_future(_work(program, options, view, waiting, whole))
     _listen_to_signals(program, task, waiting, view)
     try:
@@ -75,18 +81,16 @@ async def _run(program: Program, options: argparse.Namespace, view: LiveView) ->
 
 
 async def _work(
-    program: Program, options: argparse.Namespace, view: LiveView, waiting: Waiting, whole: WholeRun
+    program: Program, options: argparse.Namespace, view: LiveView, waiting: Waiting, whole: RunTotals
 ) -> CycleResult | None:
-    """One cycle, or as many as `--continuous` and the schedule ask for."""
-    from orchestrator.bot.worker.schedule import Alarms, make_schedule
-    from orchestrator.bot.worker.worker import Bell, work
+    """Run one cycle, or as many as `--continuous` and the schedule ask for."""
 
     def report(result: CycleResult) -> None:
         view.pause()
         whole.add(result)
         _report(program, result, as_json=options.json)
 
-    settings, clock, stop = program.shared.settings, program.shared.context.clock, program.shared.context.stop
+    settings, clock, stop = program.shared.settings, program.shared.context.clock, program.stop
     schedule = make_schedule(settings.every, settings.cron, settings.timezone, clock.now())
     if schedule is None and not options.continuous:
         return await work(program.cycle, report, stop)
@@ -106,10 +110,7 @@ async def _work(
 
 
 def _rhythm(program: Program, view: LiveView, waiting: Waiting) -> Rhythm:
-    """When cycles begin, with the pause that an earlier run with this model on this repository left."""
-    from orchestrator.bot.journal.index import last_pause, note_pause
-    from orchestrator.bot.worker.worker import Pace, Rhythm
-
+    """Decide when cycles begin. A pause that an earlier run on this repository with this model left still counts."""
     shared, context = program.shared, program.shared.context
     clock, model = context.clock, shared.chosen.model.name
 
@@ -128,7 +129,7 @@ def _listen_to_signals(
     program: Program, task: asyncio.Future[CycleResult | None], waiting: Waiting, view: LiveView
 ) -> None:
     """First Ctrl+C: end after this round. Second, or SIGTERM: end now; the cycle still keeps its work."""
-    stop = program.shared.context.stop
+    stop = program.stop
 
     def at_once() -> None:
         stop.at_once()
@@ -158,15 +159,10 @@ def _report(program: Program, result: CycleResult, *, as_json: bool) -> None:
 
 
 def _refuse(error: PullwrightError, *, as_json: bool) -> int:
-    """One line for what cannot even begin; with `--json` a result as well."""
-    from orchestrator.app.config import secret_values
-    from orchestrator.engine.policy.secrets import Redactor
-
-    said = Redactor(secret_values(os.environ)).redact(str(error))
+    """Report in one line what cannot begin; with `--json` print a result as well."""
+    said = environment_redactor().redact(str(error))
     print(f"pullwright: {said}", file=sys.stderr)
     if as_json:
-        from orchestrator.bot.cycle.result import CycleResult
-
         print(as_json_text(CycleResult(None, error=said).to_json()))
     return for_error(error)
 
@@ -180,8 +176,8 @@ _UNCOUNTED = (
 
 
 @dataclass(slots=True)
-class WholeRun:
-    """What the cycles of a run came to together. Of each task its last cycle counts."""
+class RunTotals:
+    """Counts what the cycles of a run did. Of each task the last cycle counts."""
 
     cycles: int = 0
     spent: Spent = field(default_factory=Spent)
@@ -220,7 +216,7 @@ class WholeRun:
 def print_result(
     result: CycleResult, redact: Callable[[str], str], commands: Commands, *, dry_run: bool
 ) -> None:
-    """Print a result on standard output: the headline, then what there is to look at and to type."""
+    """Print a result on standard output: the headline, then what to look at and what to type."""
     for line in (*_headline(result), *_details(result, commands, dry_run=dry_run)):
         # What a terminal obeys may stand between the letters of a secret.
         print(redact(clean(line)), flush=True)
@@ -277,7 +273,7 @@ def _details(result: CycleResult, commands: Commands, *, dry_run: bool) -> Itera
 
 
 def _where_to_answer(task: Task, url: str, commands: Commands) -> str:
-    """The comment to answer below, or the command to answer by."""
+    """Say below which comment, or with which command, a person answers."""
     if url.startswith(("https://", "http://")):
         return f"below {url}"
     if not url:

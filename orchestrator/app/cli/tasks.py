@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.app.cli.arguments import DONE, NOTHING, given_settings
-from orchestrator.app.cli.words import as_json_text, clean, one_line
+from orchestrator.app.cli.words import as_json_text, clean, environment_redactor, short_line
+from orchestrator.app.wiring.repository import open_tasks
 from orchestrator.bot.worker.task_states import Kind
 from orchestrator.core.clock import SystemClock
 from orchestrator.core.errors import ConfigurationError, ForgeError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from typing import TextIO
 
-    from orchestrator.app.wiring.repository import TaskDesk
+    from orchestrator.app.wiring.repository import OpenTasks
     from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.worker.task_states import ByHand, Decided, TaskState
@@ -42,8 +43,6 @@ def claims(options: argparse.Namespace) -> int:
         ForgeError: the forge does not say where the repository is.
         WorkspaceError: the remote cannot be reached, or did not take the release.
     """
-    from orchestrator.app.wiring.repository import open_tasks
-
     if not options.repo:
         raise ConfigurationError("no repository is named: pass --repo owner/name or --repo PATH")
     writes = options.action == "release"
@@ -55,16 +54,16 @@ def claims(options: argparse.Namespace) -> int:
         states = _claimed(by_hand, wanted)
         now = SystemClock().now()
         if options.json:
-            write_json(states, now, by_hand.times, sys.stdout)
+            write_claims_json(states, now, by_hand.times, sys.stdout)
         elif wanted is not None and not states:
-            print(f"nobody ever claimed {one_line(wanted)}")
+            print(f"nobody ever claimed {short_line(wanted)}")
         else:
-            write_text(states, now, by_hand.times, by_hand.commands, sys.stdout)
+            write_claims(states, now, by_hand.times, by_hand.commands, sys.stdout)
         return DONE
 
 
 def _claimed(by_hand: ByHand, wanted: str | None) -> list[TaskState]:
-    """The tasks that were ever claimed; where the forge does not answer, as their claims alone tell them.
+    """Return the tasks that were ever claimed. If the forge does not answer, only their claims are read.
 
     Raises:
         WorkspaceError: the remote cannot be reached, or the key that is wanted is none.
@@ -79,7 +78,7 @@ def _claimed(by_hand: ByHand, wanted: str | None) -> list[TaskState]:
 
 
 def release(found: Claims, key: str, out: TextIO, *, as_json: bool) -> int:
-    """Take a task away from whoever holds it, and say who that was.
+    """Take a task away from its worker, and say who that was.
 
     Raises:
         WorkspaceError: the remote cannot be reached, or did not take it; or the key is none.
@@ -89,16 +88,16 @@ def release(found: Claims, key: str, out: TextIO, *, as_json: bool) -> int:
     if as_json:
         print(as_json_text({"kind": "release", "task": key, "released": released is not None}), file=out)
     elif released is None:
-        print(f"nobody holds {one_line(key)}", file=out)
+        print(f"nobody holds {short_line(key)}", file=out)
     else:
-        print(f"released {one_line(key)}, held by {_who(released)}; its next push is refused", file=out)
+        print(f"released {short_line(key)}, held by {_who(released)}; its next push is refused", file=out)
     return DONE if released is not None else NOTHING
 
 
-def write_text(
+def write_claims(
     states: Sequence[TaskState], now: datetime, times: LeaseTimes, commands: Commands, out: TextIO
 ) -> None:
-    """A table, and below it what a person may type next; or one line where there is nothing to tell."""
+    """Write a table, and below it what a person may type next."""
     if not states:
         print("no claims", file=out)
         return
@@ -111,11 +110,11 @@ def write_text(
         faulty = state.claim is not None and state.claim.fault is not None
         step = commands.release(state.key) if faulty else state.next_step(commands)
         if step and state.kind is not Kind.PROPOSED:
-            print(f"{one_line(state.key)}: {one_line(step, _MOST_STATE_CHARS * 2)}", file=out)
+            print(f"{short_line(state.key)}: {short_line(step, _MOST_STATE_CHARS * 2)}", file=out)
 
 
-def write_json(states: Sequence[TaskState], now: datetime, times: LeaseTimes, out: TextIO) -> None:
-    """A line for each claim."""
+def write_claims_json(states: Sequence[TaskState], now: datetime, times: LeaseTimes, out: TextIO) -> None:
+    """Write a JSON line for each claim."""
     for state in states:
         if state.claim is not None:
             fields = _fields(state.claim, now, times) | {"task_state": str(state.kind)}
@@ -124,17 +123,17 @@ def write_json(states: Sequence[TaskState], now: datetime, times: LeaseTimes, ou
 
 def _row(state: TaskState, record: ClaimRecord, now: datetime, times: LeaseTimes) -> tuple[str, ...]:
     if record.fault is not None:
-        said = one_line(f"cannot be read: {record.fault}", _MOST_STATE_CHARS)
+        said = short_line(f"cannot be read: {record.fault}", _MOST_STATE_CHARS)
         return (record.task, record.owner, "-", "-", said)
     since = f"{record.taken_at:%Y-%m-%d %H:%M}"
-    said = one_line(state.words(), _MOST_STATE_CHARS)
+    said = short_line(state.words(), _MOST_STATE_CHARS)
     if state.kind is Kind.WORKING:
         said = f"{said}, {_expiry(record, now, times)}"
     return (record.task, _who(record), str(record.number), since, said)
 
 
 def _who(record: ClaimRecord) -> str:
-    return one_line(f"{record.owner}/{record.run}" if record.run else record.owner, _MOST_CELL_CHARS)
+    return short_line(f"{record.owner}/{record.run}" if record.run else record.owner, _MOST_CELL_CHARS)
 
 
 def _expiry(record: ClaimRecord, now: datetime, times: LeaseTimes) -> str:
@@ -206,7 +205,7 @@ def forget(options: argparse.Namespace) -> int:
     return _decide(options, lambda desk: _forget(desk, options))
 
 
-def _forget(desk: TaskDesk, options: argparse.Namespace) -> Decided:
+def _forget(desk: OpenTasks, options: argparse.Namespace) -> Decided:
     by_hand = desk.by_hand
     state = by_hand.find(options.task)
     lost = by_hand.would_lose(state)
@@ -220,32 +219,27 @@ def _forget(desk: TaskDesk, options: argparse.Namespace) -> Decided:
 
 
 def _agreed(question: str) -> bool:
-    """Ask the person, where there is one."""
+    """Ask the person at the terminal. Without a terminal the answer is no."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     print(f"{clean(question)}. Go on? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in _YES
 
 
-def _decide(options: argparse.Namespace, decide: Callable[[TaskDesk], Decided]) -> int:
-    from orchestrator.app.wiring.repository import open_tasks
-
+def _decide(options: argparse.Namespace, decide: Callable[[OpenTasks], Decided]) -> int:
     if not options.repo:
         raise ConfigurationError("no repository is named: pass --repo owner/name or --repo PATH")
     with open_tasks(options.repo, given_settings(options), os.environ, Path.cwd(), writes=True) as desk:
         decided = decide(desk)
         if decided.changed:
             desk.note(decided)
-    write(decided, options.command, sys.stdout, as_json=options.json)
+    write_decision(decided, options.command, sys.stdout, as_json=options.json)
     return DONE if decided.changed else NOTHING
 
 
-def write(decided: Decided, command: str, out: TextIO, *, as_json: bool) -> None:
-    """One line, without anything that a terminal obeys or that is secret."""
-    from orchestrator.app.config import secret_values
-    from orchestrator.engine.policy.secrets import Redactor
-
-    redactor, after = Redactor(secret_values(os.environ)), decided.after
+def write_decision(decided: Decided, command: str, out: TextIO, *, as_json: bool) -> None:
+    """Write the decision as one line, without secrets or terminal commands."""
+    redactor, after = environment_redactor(), decided.after
     if not as_json:
         print(redactor.redact(clean(decided.words)), file=out)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from orchestrator.core.messages import JsonObject
+    from orchestrator.engine.policy.secrets import Redactor
 
 
 # ECMA-48: control sequences, and strings such as a window's title or a link.
@@ -73,7 +75,7 @@ _LOG_COMMAND = re.compile(r"^([ \t]*:)(?=:)|(##)(?=[A-Za-z]*\[)", re.MULTILINE)
 
 
 def clean(text: str) -> str:
-    """The text without anything that a terminal, or a CI system that keeps its output, would obey.
+    """Remove everything that a terminal, or a CI system that keeps the output, would obey.
 
     Newlines and tabs stay. Of all else only printable characters do.
     """
@@ -81,8 +83,8 @@ def clean(text: str) -> str:
     return _LOG_COMMAND.sub(r"\g<0> ", plain)
 
 
-def one_line(text: str, most_chars: int = 200) -> str:
-    """The text on one line, cut with an ellipsis where it is longer."""
+def short_line(text: str, most_chars: int = 200) -> str:
+    """Return the text as one line, cut with an ellipsis if it is longer."""
     # What cannot be shown is not cleaned either: tool output may be large.
     flat = " ".join(clean(text[: most_chars * 8]).split())
     if len(flat) <= most_chars and len(text) <= most_chars * 8:
@@ -90,8 +92,8 @@ def one_line(text: str, most_chars: int = 200) -> str:
     return f"{flat[: max(most_chars - 1, 0)]}…"
 
 
-def shortened(text: str, most_lines: int, most_chars_a_line: int = 400) -> list[str]:
-    """The first lines of the text, and how many there are more."""
+def first_lines(text: str, most_lines: int, most_chars_a_line: int = 400) -> list[str]:
+    """Return the first lines of the text, and a line that counts the others."""
     lines = clean(text).strip("\n").split("\n")
     shown = [
         line[:most_chars_a_line] + ("…" if len(line) > most_chars_a_line else "")
@@ -101,20 +103,28 @@ def shortened(text: str, most_lines: int, most_chars_a_line: int = 400) -> list[
     return [*shown, f"… {rest:,} more lines"] if rest else shown
 
 
+def environment_redactor() -> Redactor:
+    """Make the redactor for the secrets that the environment holds."""
+    from orchestrator.app.config import secret_values
+    from orchestrator.engine.policy.secrets import Redactor
+
+    return Redactor(secret_values(os.environ))
+
+
 def as_json_text(value: Any, *, indent: int | None = None) -> str:
-    """JSON in ASCII, which no terminal obeys and no CI system takes for a command (see `clean`)."""
+    """Return JSON in ASCII. No terminal or CI system takes it for a command (see `clean`)."""
     import json
 
     return json.dumps(value, indent=indent).replace("##", "#\\u0023")
 
 
-def counted(count: int, noun: str) -> str:
-    """A number with what it counts: `1 file`, `2 files`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a number with what it counts: `1 file`, `2 files`."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def tests_in_words(tests: Mapping[str, Any]) -> str:
-    """The runs of the repository's tests on one line, as far as they were made.
+    """Return the runs of the repository's tests as one line.
 
     Args:
         tests: as `CycleResult.tests` has them; from a journal, so that anything may be in it.
@@ -127,7 +137,7 @@ def tests_in_words(tests: Mapping[str, Any]) -> str:
         counts = [(run.get(name), name) for name in ("passed", "failed", "skipped")]
         told = [f"{number:,} {name}" for number, name in counts if type(number) is int]
         parts.append(
-            f"{kind} {', '.join(told) or 'without counts'}, exit code {one_line(str(run.get('exit')), 20)}"
+            f"{kind} {', '.join(told) or 'without counts'}, exit code {short_line(str(run.get('exit')), 20)}"
         )
     return "; ".join(parts)
 
@@ -137,23 +147,25 @@ WorkerEvent: TypeAlias = Claimed | Resumed | Reserved | ForgeUsed | Paused | Wor
 _MOST_NAMED = 5
 
 
-def words(event: WorkerEvent) -> str:
-    """One line of text."""
+def _worker_line(event: WorkerEvent) -> str:
+    """What concerns claims, budgets and pauses."""
     match event:
         case Claimed():
-            taken = f", taken over from run {one_line(event.took_over_from)}" if event.took_over_from else ""
-            return f"claimed {one_line(event.task)} (number {event.number}, until {minute(event.expires_at)}{taken})"
+            taken = (
+                f", taken over from run {short_line(event.took_over_from)}" if event.took_over_from else ""
+            )
+            return f"claimed {short_line(event.task)} (number {event.number}, until {_minute(event.expires_at)}{taken})"
         case Resumed():
-            return f"goes on where run {one_line(event.run)} stopped ({one_line(event.why)}): {_taken_over(event)}"
+            return f"goes on where run {short_line(event.run)} stopped ({short_line(event.why)}): {_taken_over(event)}"
         case Reserved():
             caps = ", ".join(_caps(event)) or "no cap"
-            return f"may spend: {caps}{f' ({one_line(event.reason)})' if event.reason else ''}"
+            return f"may spend: {caps}{f' ({short_line(event.reason)})' if event.reason else ''}"
         case ForgeUsed():
             charged = event.requests - event.unchanged
             return f"requests to the forge: {event.requests}, of them {charged} counted and {event.writes} writing"
         case Paused():
             verb = "paused" if is_news(event) else "waiting"
-            return f"{verb} until {minute(event.until)}: {one_line(event.reason)}"
+            return f"{verb} until {_minute(event.until)}: {short_line(event.reason)}"
         case WorkSaved():
             return f"work saved {' and '.join(_places(event))}"
         case _:
@@ -161,20 +173,20 @@ def words(event: WorkerEvent) -> str:
 
 
 def is_news(event: WorkerEvent) -> bool:
-    """Whether a person should notice it; the wait for the next time of a schedule is as ordered."""
+    """Say whether a person should notice the event. The planned wait of a schedule is no news."""
     return isinstance(event, WorkSaved) or (isinstance(event, Paused) and not event.is_planned)
 
 
-def minute(text: str) -> str:
-    """A time in ISO 8601 (UTC) as people read it."""
-    return f"{text[:16].replace('T', ' ')} UTC" if len(text) >= 16 else one_line(text)  # noqa: PLR2004  up to the minute
+def _minute(text: str) -> str:
+    """Shorten an ISO 8601 time (UTC) to the minute."""
+    return f"{text[:16].replace('T', ' ')} UTC" if len(text) >= 16 else short_line(text)  # noqa: PLR2004  up to the minute
 
 
 def _taken_over(event: Resumed) -> str:
     text = f"{counted(event.files, 'changed file')}, {counted(event.turns, 'message')}"
     if not event.conflicts:
         return text
-    named = ", ".join(map(one_line, event.conflicts[:_MOST_NAMED]))
+    named = ", ".join(map(short_line, event.conflicts[:_MOST_NAMED]))
     return f"{text}; in conflict with the base: {named}"
 
 
@@ -191,7 +203,7 @@ def _caps(event: Reserved) -> Iterator[str]:
 
 def _places(event: WorkSaved) -> Iterator[str]:
     if event.ref:
-        yield f"as {one_line(event.ref)}"
+        yield f"as {short_line(event.ref)}"
     if event.path:
         yield f"as a patch: {clean(event.path)}"
 
@@ -215,7 +227,7 @@ _SHORT_ID = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class EventLine:
     """What to print for an event: a sign of one character, text, and a style of `rich`."""
 
     sign: str
@@ -240,38 +252,38 @@ class Narrator:
         self._agents: dict[str, Narrator] = {}
         self.said = ""
 
-    def line(self, event: Event) -> Line | None:
-        """The line for an event, or None where there is nothing to tell."""
+    def line(self, event: Event) -> EventLine | None:
+        """Return the line for an event, or None if there is nothing to tell."""
         if isinstance(event, ToolCallStarted):
-            self._arguments[event.call_id] = telling(event.arguments)
+            self._arguments[event.call_id] = telling_argument(event.arguments)
         if isinstance(event, ReplyReceived):
             self.said = event.message.text
-        return _work_line(event, self)
+        return _event_line(event, self)
 
     def sign(self, name: str) -> str:
-        """A sign that the output can show."""
+        """Return the sign with this name, in characters that the output can show."""
         return self._signs[name]
 
-    def of_subagent(self, event: SubagentEvent) -> Line | None:
-        """The line for what a subagent does, marked with the beginning of its id."""
+    def of_subagent(self, event: SubagentEvent) -> EventLine | None:
+        """Return the line for a subagent's event, marked with the start of the subagent's id."""
         own = self._agents.setdefault(event.agent, Narrator(plain_signs=self._plain_signs))
         line = own.line(event.event)
-        return Line(line.sign, f"[{event.agent[:_SHORT_ID]}] {line.text}", line.style) if line else None
+        return EventLine(line.sign, f"[{event.agent[:_SHORT_ID]}] {line.text}", line.style) if line else None
 
-    def call(self, event: ToolCallEnded) -> Line:
-        """The end of a call, with why it did not go well."""
-        text = f"{one_line(event.name, 40)} {self._arguments.get(event.call_id, '')}".rstrip()
+    def call(self, event: ToolCallEnded) -> EventLine:
+        """Return the line for the end of a call, with the reason if it failed."""
+        text = f"{short_line(event.name, 40)} {self._arguments.get(event.call_id, '')}".rstrip()
         match event.status:
             case CallStatus.OK:
-                return Line(self.sign("ok"), text, "green")
+                return EventLine(self.sign("ok"), text, "green")
             case CallStatus.FAILED:
-                return Line(self.sign("failed"), f"{text}: {one_line(event.output)}", "red")
+                return EventLine(self.sign("failed"), f"{text}: {short_line(event.output)}", "red")
             case CallStatus.REFUSED:
-                return Line(self.sign("failed"), f"{text}: refused: {one_line(event.output)}", "red")
+                return EventLine(self.sign("failed"), f"{text}: refused: {short_line(event.output)}", "red")
             case CallStatus.SKIPPED:
-                return Line(self.sign("skipped"), f"{text}: not run", "dim")
+                return EventLine(self.sign("skipped"), f"{text}: not run", "dim")
             case CallStatus.INTERRUPTED:
-                return Line(self.sign("skipped"), f"{text}: interrupted", "dim")
+                return EventLine(self.sign("skipped"), f"{text}: interrupted", "dim")
             case _:
                 assert_never(event.status)
 
@@ -288,88 +300,82 @@ _UNICODE = {
 _ASCII = {"info": "-", "ok": "+", "failed": "x", "skipped": "-", "warning": "!", "question": "?", "plan": ">"}
 
 
-def _work_line(event: Event, narrator: Narrator) -> Line | None:
-    """What the model does; the rest is told by `_story_line`."""
-    sign, style = "info", "dim"
-    match event:
-        case TurnStarted():
-            text = f"round {event.round}"
-        case ReplyReceived():
-            text = f"reply: {amounts(event.usage.total_tokens, event.usd)}"
-        case ReplyRejected():
-            problems = "; ".join(one_line(problem) for problem in event.problems)
-            said = f"it was: {one_line(narrator.said)}" if narrator.said.strip() else "it had no text"
-            text = f"reply {event.attempt} not usable: {problems}; {said}"
-            sign, style = "warning", "yellow"
-        case PlanAccepted():
-            sign, text, style = "plan", f"{intention(event)}{mending(event)}", "bold"
-        case ToolCallEnded():
-            return narrator.call(event)
-        case SubagentEvent():
-            return narrator.of_subagent(event)
-        case (
-            WaitStarted()
-            | SteeringInjected()
-            | LoopDetected()
-            | ErrorOccurred()
-            | LimitReached()
-            | Guarded()
-            | TestRunEnded()
-            | Verified()
-        ):
-            return _trouble_line(event, narrator)
-        case (
-            ToolCallStarted()
-            | TextStarted()
-            | TextDelta()
-            | ReasoningDelta()
-            | ToolOutputDelta()
-            | InputReceived()
-            | MessageAdded()
-            | SessionStarted()
-            | ProcessingEnded()
-            | SessionEnded()
-            | TestRunStarted()
-            | Proposing()
-        ):
-            return None
-        case _:
-            return _story_line(event, narrator)
-    return Line(narrator.sign(sign), text, style)
-
-
-def _trouble_line(
-    event: WaitStarted
+_Silent: TypeAlias = (
+    ToolCallStarted
+    | TextStarted
+    | TextDelta
+    | ReasoningDelta
+    | ToolOutputDelta
+    | InputReceived
+    | MessageAdded
+    | SessionStarted
+    | ProcessingEnded
+    | SessionEnded
+    | TestRunStarted
+    | Proposing
+)
+_Trouble: TypeAlias = (
+    WaitStarted
     | SteeringInjected
     | LoopDetected
     | ErrorOccurred
     | LimitReached
     | Guarded
     | TestRunEnded
-    | Verified,
-    narrator: Narrator,
-) -> Line:
+    | Verified
+)
+
+
+def _event_line(event: Event, narrator: Narrator) -> EventLine | None:
+    """What the model does; the rest is told by the functions below."""
+    sign, style = "info", "dim"
+    if isinstance(event, _Silent):
+        return None
+    if isinstance(event, _Trouble):
+        return _trouble_line(event, narrator)
+    match event:
+        case TurnStarted():
+            text = f"round {event.round}"
+        case ReplyReceived():
+            text = f"reply: {amounts(event.usage.total_tokens, event.usd)}"
+        case ReplyRejected():
+            problems = "; ".join(short_line(problem) for problem in event.problems)
+            said = f"it was: {short_line(narrator.said)}" if narrator.said.strip() else "it had no text"
+            text = f"reply {event.attempt} not usable: {problems}; {said}"
+            sign, style = "warning", "yellow"
+        case PlanAccepted():
+            sign, text, style = "plan", f"{_intention(event)}{repair_note(event)}", "bold"
+        case ToolCallEnded():
+            return narrator.call(event)
+        case SubagentEvent():
+            return narrator.of_subagent(event)
+        case _:
+            return _story_line(event, narrator)
+    return EventLine(narrator.sign(sign), text, style)
+
+
+def _trouble_line(event: _Trouble, narrator: Narrator) -> EventLine:
     """What comes between the rounds."""
     sign, style = "warning", "yellow"
     match event:
         case WaitStarted():
-            text = f"waiting {waited(event.seconds)}: {one_line(event.reason)}"
+            text = f"waiting {seconds_in_words(event.seconds)}: {short_line(event.reason)}"
         case SteeringInjected():
-            sign, text, style = "plan", f"told: {one_line(event.text, _MAX_TEXT_CHARS)}", "bold"
+            sign, text, style = "plan", f"told: {short_line(event.text, _MAX_TEXT_CHARS)}", "bold"
         case LoopDetected():
-            text = one_line(event.message, _MAX_TEXT_CHARS)
+            text = short_line(event.message, _MAX_TEXT_CHARS)
         case ErrorOccurred():
-            sign, text, style = "failed", one_line(event.message, _MAX_TEXT_CHARS), "red"
+            sign, text, style = "failed", short_line(event.message, _MAX_TEXT_CHARS), "red"
         case LimitReached():
-            text = f"limit of {one_line(event.limit)} reached: {one_line(event.detail)}"
+            text = f"limit of {short_line(event.limit)} reached: {short_line(event.detail)}"
         case Guarded():
             said = ": ".join((event.message, *(("; ".join(event.details),) if event.details else ())))
-            text = f"{event.defence}: {one_line(said, _MAX_TEXT_CHARS)}"
+            text = f"{event.defence}: {short_line(said, _MAX_TEXT_CHARS)}"
         case TestRunEnded() | Verified():
             return _tests_line(event, narrator)
         case _:
             assert_never(event)
-    return Line(narrator.sign(sign), text, style)
+    return EventLine(narrator.sign(sign), text, style)
 
 
 _StoryEvent: TypeAlias = (
@@ -385,99 +391,99 @@ _StoryEvent: TypeAlias = (
 )
 
 
-def _story_line(event: _StoryEvent, narrator: Narrator) -> Line:
+def _story_line(event: _StoryEvent, narrator: Narrator) -> EventLine:
     """What becomes of the cycle."""
     sign, style = "info", "dim"
     match event:
         case CycleStarted():
-            origin = f" (origin {one_line(event.origin)})" if event.origin else ""
-            text = f"run {event.run}: {one_line(event.repository)}{origin} with {one_line(event.model)}"
-            text += f" ({one_line(event.rules)})" if event.rules else ""
+            origin = f" (origin {short_line(event.origin)})" if event.origin else ""
+            text = f"run {event.run}: {short_line(event.repository)}{origin} with {short_line(event.model)}"
+            text += f" ({short_line(event.rules)})" if event.rules else ""
         case PhaseEntered():
             text = f"phase: {event.phase}"
         case TaskTaken():
-            source = f"#{event.number}" if event.number is not None else one_line(event.source, 40)
-            sign, text, style = "plan", f"task ({source}): {one_line(event.title)}", "bold"
+            source = f"#{event.number}" if event.number is not None else short_line(event.source, 40)
+            sign, text, style = "plan", f"task ({source}): {short_line(event.title)}", "bold"
         case Cloned():
-            text = f"cloned {one_line(event.branch, 80)} at {event.commit[:_SHORT_COMMIT]}, "
+            text = f"cloned {short_line(event.branch, 80)} at {event.commit[:_SHORT_COMMIT]}, "
             text += counted(event.files, "file")
         case Warned():
-            sign, text, style = "warning", one_line(event.message, _MAX_TEXT_CHARS), "yellow"
+            sign, text, style = "warning", short_line(event.message, _MAX_TEXT_CHARS), "yellow"
         case Proposed():
             done = "opened" if event.created else "updated"
-            text = f"pull request #{event.number} {done}: {one_line(event.title)}  {one_line(event.url)}"
+            text = f"pull request #{event.number} {done}: {short_line(event.title)}  {short_line(event.url)}"
             sign, style = "ok", "bold green"
         case QuestionAsked():
-            where = f"  {one_line(event.url)}" if event.url else ""
+            where = f"  {short_line(event.url)}" if event.url else ""
             sign, text, style = "question", f"question: {clean(event.question).strip()}{where}", "bold yellow"
         case Claimed() | Resumed() | Reserved() | ForgeUsed() | Paused() | WorkSaved():
-            text = words(event)
+            text = _worker_line(event)
             sign, style = ("warning", "yellow") if is_news(event) else (sign, style)
         case CycleEnded():
             return _ending(event.result, narrator)
         case _:
             assert_never(event)
-    return Line(narrator.sign(sign), text, style)
+    return EventLine(narrator.sign(sign), text, style)
 
 
-def _tests_line(event: TestRunEnded | Verified, narrator: Narrator) -> Line:
+def _tests_line(event: TestRunEnded | Verified, narrator: Narrator) -> EventLine:
     """How a run of the tests ended, or what the runs prove."""
     match event:
         case TestRunEnded(problem=problem):
-            took = "known from before" if event.cached else waited(event.seconds)
+            took = "known from before" if event.cached else seconds_in_words(event.seconds)
             counts = f"{event.passed} passed, {event.failed} failed, {event.skipped} skipped"
-            text = f"tests {one_line(event.kind)}: {counts}, exit code {event.exit} ({took})"
+            text = f"tests {short_line(event.kind)}: {counts}, exit code {event.exit} ({took})"
             if problem:
-                return Line(
-                    narrator.sign("warning"), f"{text}; proves nothing: {one_line(problem)}", "yellow"
+                return EventLine(
+                    narrator.sign("warning"), f"{text}; proves nothing: {short_line(problem)}", "yellow"
                 )
-            return Line(narrator.sign("info"), text, "dim")
+            return EventLine(narrator.sign("info"), text, "dim")
         case Verified(reasons=reasons):
-            why = one_line("; ".join(reasons), _MAX_TEXT_CHARS)
+            why = short_line("; ".join(reasons), _MAX_TEXT_CHARS)
             if event.is_red:
-                return Line(narrator.sign("failed"), f"the tests do not pass: {why}", "red")
+                return EventLine(narrator.sign("failed"), f"the tests do not pass: {why}", "red")
             if why:
-                return Line(narrator.sign("warning"), f"the tests show: {why}", "yellow")
-            return Line(narrator.sign("ok"), "the tests pass", "green")
+                return EventLine(narrator.sign("warning"), f"the tests show: {why}", "yellow")
+            return EventLine(narrator.sign("ok"), "the tests pass", "green")
         case _:
             assert_never(event)
 
 
-def intention(event: PlanAccepted) -> str:
-    """What the model says that it is going to do; how many calls it makes if it says nothing."""
+def _intention(event: PlanAccepted) -> str:
+    """The model's plan, or the number of its calls."""
     if event.plan.strip():
-        return f"plan: {one_line(event.plan, _MAX_TEXT_CHARS)}"
+        return f"plan: {short_line(event.plan, _MAX_TEXT_CHARS)}"
     return "1 call" if event.calls == 1 else f"{event.calls} calls"
 
 
-def mending(event: PlanAccepted) -> str:
-    """What had to be done before the reply could be read, in brackets."""
+def repair_note(event: PlanAccepted) -> str:
+    """Say in brackets what was repaired before the reply could be read."""
     if event.cut_off:
         return " (the reply was cut off)"
     return " (the reply was mended)" if event.repaired else ""
 
 
-def _ending(result: JsonObject, narrator: Narrator) -> Line:
-    outcome = one_line(str(result.get("outcome", "ended")))
+def _ending(result: JsonObject, narrator: Narrator) -> EventLine:
+    outcome = short_line(str(result.get("outcome", "ended")))
     why = result.get("error") or result.get("reason")
-    text = f"{outcome.replace('_', ' ')}{f': {one_line(str(why), _MAX_TEXT_CHARS)}' if why else ''}"
+    text = f"{outcome.replace('_', ' ')}{f': {short_line(str(why), _MAX_TEXT_CHARS)}' if why else ''}"
     sign, style = _ENDINGS.get(outcome, ("ok", "bold"))
-    return Line(narrator.sign(sign), text, style)
+    return EventLine(narrator.sign(sign), text, style)
 
 
-def telling(arguments: JsonObject) -> str:
-    """The one argument of a call that says most, on one line."""
+def telling_argument(arguments: JsonObject) -> str:
+    """Return the argument of a call that says most, as one line."""
     names = [name for name in _TELLING if name in arguments] or list(arguments)
-    return one_line(str(arguments[names[0]]), _MAX_ARGUMENT_CHARS) if names else ""
+    return short_line(str(arguments[names[0]]), _MAX_ARGUMENT_CHARS) if names else ""
 
 
 def amounts(tokens: int, usd: float | None) -> str:
-    """Tokens and money in words; an unknown price is said to be unknown."""
+    """Return tokens and cost in words."""
     return f"{tokens:,} tokens, {money(usd)}"
 
 
 def money(usd: float | None) -> str:
-    """US dollars, finely enough that a small amount is not shown as nothing."""
+    """Return US dollars. A small amount gets four digits, so that it is not shown as zero."""
     if usd is None:
         return "cost unknown"
     digits = 2 if usd == 0 or usd >= 1 else 4
@@ -485,12 +491,12 @@ def money(usd: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Minutes and seconds, hours if there are any."""
+    """Return a time as `M:SS` or `H:MM:SS`."""
     minutes, rest = divmod(int(max(seconds, 0)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def waited(seconds: float) -> str:
-    """A length of time in seconds; a short one with a tenth, so that it is not shown as nothing."""
+def seconds_in_words(seconds: float) -> str:
+    """Return seconds in words. Short times get a tenth, so that they are not shown as zero."""
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"  # noqa: PLR2004  two digits are enough

@@ -63,7 +63,7 @@ _OF_THE_WHOLE_RUN = frozenset({"max_cycles"})
 
 
 def stricter(key: str, one: Any, other: Any) -> Any:
-    """The stricter of two values of an option that may be tightened."""
+    """Return the stricter of two values of an option that may be tightened."""
     if isinstance(one, tuple):
         return (*one, *(item for item in other if item not in one))
     if ranks := choices(key):
@@ -72,17 +72,16 @@ def stricter(key: str, one: Any, other: Any) -> Any:
 
 
 def loosens(key: str, present: Any, wanted: Any) -> bool:
-    """Whether a wanted value is looser than the present one."""
+    """Say whether a wanted value is looser than the present one."""
     return not isinstance(present, tuple) and bool(stricter(key, present, wanted) != wanted)
 
 
 def tightened(settings: Settings, text: str, place: str) -> tuple[Settings, list[str]]:
-    """The settings as a repository's own file makes them stricter.
+    """Make the settings stricter, as a repository's own file says.
 
     Where the person chose `test_command = "auto"`, the file may also name how the tests are run.
 
     Args:
-        settings: what the person who runs the program chose.
         text: the file, TOML, as it is on the default branch.
         place: names the file in messages.
 
@@ -120,7 +119,7 @@ def tightened(settings: Settings, text: str, place: str) -> tuple[Settings, list
 
 
 def _values(text: str, place: str) -> tuple[dict[str, Any], list[str]]:
-    """What the file says, under the names that options have now, and a line for each other name."""
+    """Read the file. Old names of options become the new ones, with a note for each."""
     try:
         values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a plain ValueError: more digits than Python reads
@@ -190,7 +189,7 @@ _SERVER_VARIABLE = "GITHUB_SERVER_URL"
 """docs.github.com/actions/reference/workflows-and-actions/variables"""
 
 
-class Kind(StrEnum):
+class SourceKind(StrEnum):
     """Where a value may come from, strongest first."""
 
     FLAG = "flag"
@@ -204,12 +203,12 @@ class Kind(StrEnum):
 class Origin:
     """Where a value came from. `place` is the flag, the variable or the file's path; empty for a default."""
 
-    kind: Kind
+    kind: SourceKind
     place: str
 
     def names(self, key: str) -> str:
-        """How a message names this key at this place."""
-        if self.kind in (Kind.FLAG, Kind.ENVIRONMENT):
+        """Say how a message names this key at this place."""
+        if self.kind in (SourceKind.FLAG, SourceKind.ENVIRONMENT):
             return self.place
         return f"{key} in {self.place}"
 
@@ -223,13 +222,12 @@ class Loaded:
     notices: tuple[str, ...] = ()
 
 
-def load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Loaded:
+def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Loaded:
     """Read all sources: flags over environment over `./pullwright.toml` over the user's file.
 
     Args:
         flags: the flags that were given, by key; text is read as in the environment.
         environ: the environment. An empty variable counts as not set.
-        cwd: the current folder.
 
     Raises:
         ConfigurationError: an unknown key, a value that is not allowed, or a file that cannot be read.
@@ -241,7 +239,7 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Loa
 
 
 def user_file(environ: Mapping[str, str]) -> Path:
-    """The user's file: what `PULLWRIGHT_CONFIG` names, else `config.toml` in the platform's config folder."""
+    """Return the user's file: what `PULLWRIGHT_CONFIG` names, else `config.toml` in the platform's config folder."""
     named = environ.get(CONFIG_VARIABLE)
     if named:
         return Path(named).expanduser()
@@ -252,21 +250,21 @@ def user_file(environ: Mapping[str, str]) -> Path:
 
 def _load(flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> Loaded:
     values: dict[str, Any] = {}
-    origin = dict.fromkeys(KEYS, Origin(Kind.DEFAULT, ""))
+    origin = dict.fromkeys(KEYS, Origin(SourceKind.DEFAULT, ""))
     users, local = user_file(environ), cwd / LOCAL_FILE
     sources = [
         _from_server(environ),
-        _from_file(Kind.USER_FILE, users, required=bool(environ.get(CONFIG_VARIABLE))),
+        _from_file(SourceKind.USER_FILE, users, required=bool(environ.get(CONFIG_VARIABLE))),
     ]
     if not (local.exists() and users.exists() and local.samefile(users)):
-        sources.append(_from_file(Kind.LOCAL_FILE, local))
+        sources.append(_from_file(SourceKind.LOCAL_FILE, local))
     sources += [_from_environment(environ), _from_flags(flags)]
     notices: list[str] = []
     proposed: list[str] = []
     for source in sources:
         for key, (value, place) in _as_named_now(source, notices).items():
             check_value(key, value, place)
-            if OPTIONS[key].reach is Reach.PROPOSE and place.kind is Kind.LOCAL_FILE:
+            if OPTIONS[key].reach is Reach.PROPOSE and place.kind is SourceKind.LOCAL_FILE:
                 proposed.append(place.names(key))
                 continue
             present = values.get(key, OPTIONS[key].default)
@@ -283,7 +281,7 @@ _Source: TypeAlias = dict[str, tuple[Any, Origin]]
 
 
 def _as_named_now(source: _Source, notices: list[str]) -> _Source:
-    """What a source says, under the names that options have now. A value under the new name counts first."""
+    """Replace old names of options. A value under the new name counts first."""
     for old, new in RENAMED.items():
         if old in source:
             value, place = source.pop(old)
@@ -297,14 +295,14 @@ def _from_flags(flags: Mapping[str, Any]) -> _Source:
     for key, value in flags.items():
         if key not in _NAMES:
             raise ConfigurationError(f"there is no option {key!r}; {_nearest(key)}")
-        source[key] = _typed(key, value), Origin(Kind.FLAG, flag_of(key))
+        source[key] = _typed(key, value), Origin(SourceKind.FLAG, flag_of(key))
     return source
 
 
 def _from_server(environ: Mapping[str, str]) -> _Source:
-    """The server that GitHub Actions runs on, or that a person set for all of GitHub's tools."""
+    """Read the server that GitHub Actions runs on, or that a person set for all GitHub tools."""
     server = environ.get(_SERVER_VARIABLE, "").strip()
-    return {"github_url": (server, Origin(Kind.ENVIRONMENT, _SERVER_VARIABLE))} if server else {}
+    return {"github_url": (server, Origin(SourceKind.ENVIRONMENT, _SERVER_VARIABLE))} if server else {}
 
 
 def _from_environment(environ: Mapping[str, str]) -> _Source:
@@ -319,12 +317,12 @@ def _from_environment(environ: Mapping[str, str]) -> _Source:
                 f"the environment variable {variable} names no option; the nearest is {near}"
             )
         if environ[variable]:
-            source[key] = _typed(key, environ[variable]), Origin(Kind.ENVIRONMENT, variable)
+            source[key] = _typed(key, environ[variable]), Origin(SourceKind.ENVIRONMENT, variable)
     return source
 
 
 def read_toml(path: Path) -> dict[str, Any] | None:
-    """A file's values; None if there is no such file.
+    """Read a TOML file; None if there is no such file.
 
     Raises:
         ConfigurationError: it cannot be read, or is no TOML.
@@ -343,7 +341,7 @@ def read_toml(path: Path) -> dict[str, Any] | None:
         raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
 
 
-def _from_file(kind: Kind, path: Path, *, required: bool = False) -> _Source:
+def _from_file(kind: SourceKind, path: Path, *, required: bool = False) -> _Source:
     values = read_toml(path)
     if values is None:
         if required:
@@ -356,7 +354,7 @@ def _from_file(kind: Kind, path: Path, *, required: bool = False) -> _Source:
 
 
 def unknown_key(key: str, path: Path) -> str:
-    """One line for a key of a file that names no option: the nearest one, or where a secret belongs."""
+    """Say in one line which option is nearest to an unknown key of a file, or where a secret belongs."""
     plain = key.lower().replace("-", "_")
     similar = difflib.get_close_matches(plain, KEYS, n=1, cutoff=_CLOSE)
     if not similar and is_secret_name(plain):
@@ -372,13 +370,13 @@ def _nearest(key: str) -> str:
 
 
 def nearest_to(name: str, known: Iterable[str]) -> str:
-    """The known name that is most like this one."""
+    """Return the known name that is most like this one."""
     choices = sorted(known)
     return next(iter(difflib.get_close_matches(name, choices, n=1, cutoff=_FAR)), choices[0])
 
 
 def _typed(key: str, value: Any) -> Any:
-    """Text from a flag or the environment as the option's type; what cannot be read stays text, and is refused."""
+    """Turn text from a flag or the environment into the option's type. What cannot be read stays text, and is refused."""
     if not isinstance(value, str):
         return value
     wanted, text = kind(RENAMED.get(key, key)), value.strip()
@@ -418,20 +416,20 @@ def _shown(value: Any) -> str:
 
 
 def _within_reach(key: str, value: Any, present: Any, origin: Origin) -> Any:
-    """The value, if this place may give it; a repository may bring the folder's file along.
+    """Return the value, if this place may set it: a repository may bring the folder's file along.
 
     Args:
-        key: the option.
         value: what the place says.
         present: what weaker places say.
-        origin: the place.
     """
     match OPTIONS[key].reach, origin.kind:
-        case Reach.TYPED, Kind.ENVIRONMENT | Kind.LOCAL_FILE | Kind.USER_FILE if value != present:
+        case Reach.TYPED, SourceKind.ENVIRONMENT | SourceKind.LOCAL_FILE | SourceKind.USER_FILE if (
+            value != present
+        ):
             raise ConfigurationError(f"{origin.names(key)} has no effect there: type {flag_of(key)}")
-        case Reach.NEVER, Kind.LOCAL_FILE:
+        case Reach.NEVER, SourceKind.LOCAL_FILE:
             raise ConfigurationError(f"{origin.names(key)} has no effect there{_BROUGHT}{_elsewhere(key)}")
-        case Reach.TIGHTEN, Kind.LOCAL_FILE:
+        case Reach.TIGHTEN, SourceKind.LOCAL_FILE:
             if loosens(key, present, value):
                 raise ConfigurationError(
                     f"{origin.names(key)} may only be stricter there{_BROUGHT}{_elsewhere(key)}"
@@ -449,11 +447,11 @@ def _elsewhere(key: str) -> str:
 
 
 def _named_as(place: Origin, key: str) -> str:
-    """An option's name as it is written at a place of this kind."""
+    """Return an option's name as it is written at a place of this kind."""
     match place.kind:
-        case Kind.FLAG:
+        case SourceKind.FLAG:
             return flag_of(key)
-        case Kind.ENVIRONMENT:
+        case SourceKind.ENVIRONMENT:
             return f"{PREFIX}{key.upper()}"
         case _:
             return key

@@ -15,11 +15,11 @@ from orchestrator.app.doctor.findings import (
     Result,
     failed,
     ok,
-    run,
+    run_probes,
     skipped,
-    warning,
+    warned,
 )
-from orchestrator.app.doctor.machine import commands, earlier, machine, models
+from orchestrator.app.doctor.machine import commands, earlier_runs, machine, models
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.repository import OnDisk, choose_site, credential_for, label_of, parse_place
 from orchestrator.bot.forge.base import TokenKind
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.app.config import Loaded
-    from orchestrator.app.doctor.findings import Finding
+    from orchestrator.app.doctor.findings import ProbeFinding
     from orchestrator.app.wiring.repository import Site
     from orchestrator.core.clock import Clock
 
@@ -54,15 +54,12 @@ def diagnose(  # noqa: PLR0913  what a person typed, and the world around
     """Try everything, one after another; each result comes as soon as it is known.
 
     Args:
-        repository: what the person typed, if anything.
-        flags: options that were typed, by key.
-        cwd: the current folder, which may hold a configuration.
         writes: whether probes may write: a hidden ref that is removed again, requests that GitHub refuses,
             and one short request to each model.
         runs: run the tests of the repository's default branch once.
     """
     redact = Redactor(secret_values(environ)).redact
-    yield from run(machine(Home.of(environ)), redact)
+    yield from run_probes(machine(Home.of(environ)), redact)
     stop = Impatient()
     groups: Iterable[Group]
     try:
@@ -77,13 +74,13 @@ def diagnose(  # noqa: PLR0913  what a person typed, and the world around
     else:
         groups = _configured(repository, context, stop, writes=writes, runs=runs)
     for group in groups:
-        yield from run(group, redact)
+        yield from run_probes(group, redact)
 
 
 def _configured(
     repository: str | None, context: BuildContext, stop: Impatient, *, writes: bool, runs: bool
 ) -> Iterator[Group]:
-    """What can be tried with a valid configuration."""
+    """Try what needs a valid configuration."""
     yield _only("Configuration", "options", _options(context.loaded))
     yield commands(context.settings)
     yield from models(context, writes=writes)
@@ -91,7 +88,7 @@ def _configured(
         yield _only("Repository", "address", skipped("none is named: pass --repo owner/name or --repo PATH"))
     else:
         yield from _RepositoryGroups(repository, context, stop, writes=writes, runs=runs).groups()
-    yield earlier(context, repository and label_of(repository, context.settings.github_url))
+    yield earlier_runs(context, repository and label_of(repository, context.settings.github_url))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +102,7 @@ class _RepositoryGroups:
     runs: bool
 
     def groups(self) -> Iterator[Group]:
-        from orchestrator.app.doctor.repository import folder
+        from orchestrator.app.doctor.repository import local_folder
 
         title = f"Repository {self.name}"
         try:
@@ -118,7 +115,7 @@ class _RepositoryGroups:
             yield _only(title, "address", failed(found, fix))
             return
         if isinstance(place, OnDisk):
-            look = partial(folder, place, site, self.context.settings.base)
+            look = partial(local_folder, place, site, self.context.settings.base)
             yield Group(title, (Probe("folder", look, _REPOSITORY_FIX),))
             owned = f"sudo chown -R $USER {quote(str(place.path))}"
             fix = f"run as the owner of {place.path}, or make it yours: {owned}"
@@ -153,14 +150,14 @@ class _RepositoryGroups:
         yield TestProbes(site, self.context, runs=self.runs).group(self.name)
 
 
-def _only(title: str, name: str, finding: Finding) -> Group:
-    """A group with something that is known already."""
+def _only(title: str, name: str, finding: ProbeFinding) -> Group:
+    """Make a group with one finding that is known already."""
     return Group(title, (Probe(name, lambda: finding, ""),))
 
 
-def _options(loaded: Loaded) -> Finding:
+def _options(loaded: Loaded) -> ProbeFinding:
     places = dict.fromkeys(origin.place for origin in loaded.origin.values() if origin.place)
     found = f"read, from {', '.join(places)}" if places else "read, all as by default"
     if loaded.notices:
-        return warning(f"{found}; {'; '.join(loaded.notices)}", _CONFIGURATION_FIX)
+        return warned(f"{found}; {'; '.join(loaded.notices)}", _CONFIGURATION_FIX)
     return ok(found)

@@ -19,7 +19,7 @@ _SHORT_SECONDS = 1.5
 """What is slept through: the pause between two writes, and the first ones after a failure."""
 
 
-class State(StrEnum):
+class ProbeState(StrEnum):
     """How a probe ended."""
 
     OK = "ok"
@@ -29,36 +29,36 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ProbeFinding:
     """What a probe found, in one line, and the exact fix in another; the fix is empty where none is due.
 
     `typed` is what a person may copy as it stands: it is shown as one line, however long.
     """
 
-    state: State
+    state: ProbeState
     found: str
     fix: str = ""
     typed: str = ""
 
 
-def ok(found: str) -> Finding:
+def ok(found: str) -> ProbeFinding:
     """All is well."""
-    return Finding(State.OK, found)
+    return ProbeFinding(ProbeState.OK, found)
 
 
-def warning(found: str, fix: str, typed: str = "") -> Finding:
-    """It works, but not as well or not for as long as it should."""
-    return Finding(State.WARNING, found, fix, typed)
+def warned(found: str, fix: str, typed: str = "") -> ProbeFinding:
+    """It works, but not as well or not as long as it should."""
+    return ProbeFinding(ProbeState.WARNING, found, fix, typed)
 
 
-def failed(found: str, fix: str) -> Finding:
+def failed(found: str, fix: str) -> ProbeFinding:
     """A run would fail."""
-    return Finding(State.FAILED, found, fix)
+    return ProbeFinding(ProbeState.FAILED, found, fix)
 
 
-def skipped(found: str) -> Finding:
+def skipped(found: str) -> ProbeFinding:
     """Not looked at, and why."""
-    return Finding(State.SKIPPED, found)
+    return ProbeFinding(ProbeState.SKIPPED, found)
 
 
 class Unmet(Exception):  # noqa: N818  it is no error: something before it did not work
@@ -67,28 +67,28 @@ class Unmet(Exception):  # noqa: N818  it is no error: something before it did n
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A look at one thing.
+    """A test of one thing.
 
     Attributes:
         name: a word or two.
         look: finds out; may raise `Unmet`, an error of ours, or an error of the operating system.
         fix: what to do where it raises an error.
-        away: what to do where nobody answers; empty if that is the same.
+        away: what to do if nobody answers; empty if that is the same.
     """
 
     name: str
-    look: Callable[[], Finding]
+    look: Callable[[], ProbeFinding]
     fix: str
     seconds: float = PROBE_SECONDS
     away: str = ""
 
 
 class NoTimeError(ForgeUnavailableError):
-    """Somebody wants to wait longer than a probe may; the error that he waits for is the context."""
+    """A wait is longer than a probe may take. The error that caused it is the context."""
 
 
 class Impatient(Stop):
-    """Does not wait for limits and outages: they are what is to be found."""
+    """Does not wait for limits and outages: `doctor` reports them."""
 
     def sleep(self, seconds: float) -> None:
         """Wait if it is short.
@@ -103,7 +103,7 @@ class Impatient(Stop):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Probes of one thing, in order. Where one does not end, the others are not tried.
+    """Probes of one thing, in order. If one does not end, the others are not tried.
 
     Attributes:
         title: what they are about.
@@ -123,16 +123,11 @@ class Result:
 
     group: str
     probe: str
-    finding: Finding
+    finding: ProbeFinding
 
 
-def run(group: Group, redact: Callable[[str], str]) -> Iterator[Result]:
-    """Try the probes of a group, one after another. An error of one does not stop the next.
-
-    Args:
-        group: the probes.
-        redact: a text without secrets.
-    """
+def run_probes(group: Group, redact: Callable[[str], str]) -> Iterator[Result]:
+    """Try the probes of a group, one after another. An error of one does not stop the next."""
     late = ""
     for probe in group.probes:
         finding = skipped(f"not tried, because {late} did not end") if late else None
@@ -156,9 +151,9 @@ def run(group: Group, redact: Callable[[str], str]) -> Iterator[Result]:
             return  # a folder of ours that stays is swept by the next run
 
 
-def _within(probe: Probe) -> Finding | None:
-    """What the probe found, or None if it does not end in its time."""
-    box: list[Finding] = []
+def _within(probe: Probe) -> ProbeFinding | None:
+    """Return what the probe found; None if it did not end in time."""
+    box: list[ProbeFinding] = []
     # A daemon: what hangs must not keep the program from ending.
     thread = threading.Thread(target=lambda: box.append(_look(probe)), daemon=True)
     thread.start()
@@ -168,7 +163,7 @@ def _within(probe: Probe) -> Finding | None:
     return None if thread.is_alive() else failed("the probe broke down, see above", "please report it")
 
 
-def _look(probe: Probe) -> Finding:
+def _look(probe: Probe) -> ProbeFinding:
     try:
         return probe.look()
     except Unmet as reason:

@@ -6,15 +6,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from orchestrator.app.doctor.findings import (
-    Finding,
     Group,
     Impatient,
     Probe,
+    ProbeFinding,
     Unmet,
     failed,
     ok,
     skipped,
-    warning,
+    warned,
 )
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.forge.github.address import TOKEN_VARIABLE
@@ -46,10 +46,9 @@ NO_TOKEN = "set GITHUB_TOKEN, or github_app_id and PULLWRIGHT_GITHUB_APP_KEY_FIL
 
 
 def grant(kind: TokenKind, permission: str, web: str, *, is_private: bool = True) -> str:
-    """The one line that says how to give it.
+    """Say in one line how to give a token a permission.
 
     Args:
-        kind: the token's.
         permission: one of `PERMISSIONS`.
         web: the server's web address.
         is_private: whether the repository is: public ones need less of a classic token.
@@ -73,19 +72,19 @@ def grant(kind: TokenKind, permission: str, web: str, *, is_private: bool = True
 
 
 def other_token() -> str:
-    """The two ways out for who has a workflow's token."""
+    """Name the two kinds of token that a workflow can use instead of its own."""
     return "use a GitHub App (github_app_id, PULLWRIGHT_GITHUB_APP_KEY_FILE) or a personal access token"
 
 
 def token_page(kind: TokenKind, web: str) -> str:
-    """Where tokens of this kind are made and changed."""
+    """Return the page where tokens of this kind are made and changed."""
     if kind is TokenKind.FINE_GRAINED:
         return f"{web}/settings/personal-access-tokens"
     return f"{web}/settings/tokens"
 
 
 def role_fix(facts: RepositoryFacts) -> str:
-    """Where the owner of a token gets more rights."""
+    """Say where the owner of a token gets more rights."""
     return f"give the token's owner the role Write: {facts.url}/settings/access"
 
 
@@ -116,14 +115,10 @@ _TRY = "cannot be told without trying: --write asks for one that GitHub refuses"
 
 
 class GitHubProbes:
-    """What is to be known of one repository and one token.
+    """Probes of one repository and one token.
 
     Args:
-        forge: the repository.
-        context: settings and clock.
-        web: the server's web address.
         writes: whether requests may be made that would write, if GitHub did not refuse them.
-        known: who we are there.
     """
 
     def __init__(
@@ -139,7 +134,7 @@ class GitHubProbes:
         """The probes, in order."""
         network = "check the network and --github-url; https://www.githubstatus.com tells of outages"
         label = self._context.settings.label
-        looks: tuple[tuple[str, Callable[[], Finding], str], ...] = (
+        looks: tuple[tuple[str, Callable[[], ProbeFinding], str], ...] = (
             (
                 "token",
                 self._token,
@@ -166,18 +161,18 @@ class GitHubProbes:
         return self._forge.token_kind()
 
     def _needed(self) -> RepositoryFacts:
-        """The repository; what depends on it is not tried where it could not be read."""
+        """Return the repository, or skip the probe if it could not be read."""
         if self.known_facts is None:
             raise Unmet("not tried: see repository")
         return self.known_facts
 
     def _answered(self) -> TokenFacts:
-        """What GitHub says of the token; not tried where it did not answer."""
+        """Return what GitHub says of the token, or skip the probe if GitHub did not answer."""
         if self._known_token is None:
             raise Unmet("not tried: see token")
         return self._known_token
 
-    def _token(self) -> Finding:
+    def _token(self) -> ProbeFinding:
         about = self._known_token = self._forge.about_token()
         if self.kind is TokenKind.NONE:
             return failed("none is set: nothing can be pushed", self.no_token)
@@ -192,7 +187,7 @@ class GitHubProbes:
             return ok(words)
         return ok(f"{words}, scopes: {', '.join(about.scopes) or 'none'}")
 
-    def _expiry(self) -> Finding:
+    def _expiry(self) -> ProbeFinding:
         expires, now = self._answered().expires_at, self._context.clock.now()
         if self.kind is TokenKind.NONE:
             return skipped("there is no token")
@@ -205,10 +200,10 @@ class GitHubProbes:
         when = f"{expires:%Y-%m-%d %H:%M} UTC, in {_days(expires - now)}"
         if days < _FEW_DAYS:
             page = token_page(self.kind, self._web)
-            return warning(when, f"make a new one before ({page}) and set {self._variable}")
+            return warned(when, f"make a new one before ({page}) and set {self._variable}")
         return ok(when)
 
-    def _limits(self) -> Finding:
+    def _limits(self) -> ProbeFinding:
         self._answered()
         quotas = self._forge.quotas()
         if not quotas:
@@ -218,16 +213,16 @@ class GitHubProbes:
         if small:
             until = max(quota.reset for quota in small)
             fix = f"wait until {until:%H:%M} UTC, or give Pullwright a token that nothing else uses"
-            return warning("; ".join(told), fix)
+            return warned("; ".join(told), fix)
         return ok("; ".join(told))
 
-    def _clock(self) -> Finding:
+    def _clock(self) -> ProbeFinding:
         server = self._answered().server_date
         if server is None:
             return skipped("the server does not tell its time")
         return judge_clock(self._context.clock.now(), server)
 
-    def _repository(self) -> Finding:
+    def _repository(self) -> ProbeFinding:
         facts = self.known_facts = self._forge.facts()
         words = "private" if facts.is_private else "public"
         if facts.is_archived:
@@ -240,11 +235,11 @@ class GitHubProbes:
         roles = f", your roles: {', '.join(sorted(facts.roles or ()))}" if shows else ""
         return ok(f"{words}, default branch {facts.default_branch}{roles}")
 
-    def _reads(self, part: str, permission: str) -> Finding:
+    def _reads(self, part: str, permission: str) -> ProbeFinding:
         facts = self._needed()
         if part == "issues" and not facts.has_issues:
             page = f"{facts.url}/settings"
-            return warning(
+            return warned(
                 "issues are switched off: there is no backlog but TODO.md", f"switch Issues on: {page}"
             )
         try:
@@ -256,7 +251,7 @@ class GitHubProbes:
     def _grant(self, permission: str) -> str:
         return grant(self.kind, permission, self._web, is_private=self._needed().is_private)
 
-    def _writes_part(self, permission: str) -> Finding:
+    def _writes_part(self, permission: str) -> ProbeFinding:
         facts = self._needed()
         if self.kind is TokenKind.NONE:
             return failed("not without a token", self.no_token)
@@ -269,7 +264,7 @@ class GitHubProbes:
                 return failed("the token may not even read them", self._grant(permission))
         return self._by_scope(permission, facts) or self._by_trial(permission, facts)
 
-    def _by_trial(self, permission: str, facts: RepositoryFacts) -> Finding:
+    def _by_trial(self, permission: str, facts: RepositoryFacts) -> ProbeFinding:
         if not self._writes:
             return skipped(_TRY)
         try:
@@ -281,8 +276,8 @@ class GitHubProbes:
             return failed("the token may not write them", self._grant(permission))
         return ok("yes: GitHub refused a request for its content only")
 
-    def _by_scope(self, permission: str, facts: RepositoryFacts) -> Finding | None:
-        """What the scopes of a token and its owner's role tell; None for one that has permissions instead."""
+    def _by_scope(self, permission: str, facts: RepositoryFacts) -> ProbeFinding | None:
+        """Judge by the token's scopes and its owner's role; None for a token that has permissions instead."""
         scopes = self._answered().scopes
         if scopes is None or self.kind not in BY_ROLE:
             return None
@@ -293,7 +288,7 @@ class GitHubProbes:
             return ok(f"yes, by the scope {'repo' if 'repo' in scopes else 'public_repo'}")
         return failed("the token has no scope for it", self._grant("contents"))
 
-    def _label(self) -> Finding:
+    def _label(self) -> ProbeFinding:
         facts, label = self._needed(), self._context.settings.label
         if not facts.has_issues:
             return skipped("issues are switched off")
@@ -303,11 +298,11 @@ class GitHubProbes:
             raise Unmet("not tried: see read issues") from None
         if there:
             return ok(f"{label!r} is there")
-        return warning(
+        return warned(
             f"there is no label {label!r}: no issue is in the backlog", f"make it: {facts.url}/labels"
         )
 
-    def _rules(self) -> Finding:
+    def _rules(self) -> ProbeFinding:
         facts = self._needed()
         try:
             rules = [rule for rule in self._forge.rules(_BRANCH) if rule.kind in _HARD | _SOFT]
@@ -322,9 +317,9 @@ class GitHubProbes:
         email = self._context.settings.author_email
         if any(rule.kind in _HARD or rule.refuses(_BRANCH, email) for rule in stopping):
             return failed(f"branches below pullwright/ are refused by: {kinds}", fix)
-        return warning(f"some pushes may be refused by: {kinds}", fix)
+        return warned(f"some pushes may be refused by: {kinds}", fix)
 
-    def _workflow_files(self) -> Finding:
+    def _workflow_files(self) -> ProbeFinding:
         self._needed()
         policy = PathPolicy(self._context.settings.allow_path, self._context.settings.protect_path)
         change = FileChange(_WORKFLOW_FILE, None, FileVersion("100644", b"", 0))
@@ -337,18 +332,18 @@ class GitHubProbes:
             return ok("may be changed, by the scope workflow")
         return failed("--allow-path lets workflows change, the token does not", self._grant("workflows"))
 
-    def _checks(self) -> Finding:
+    def _checks(self) -> ProbeFinding:
         branch = self._needed().default_branch
         try:
             lacking = self._forge.unreadable_checks(branch) if branch is not None else []
         except ForgeNotFoundError as error:
-            return warning(f"failed ones are never seen: {error}", self._grant("checks"))
+            return warned(f"failed ones are never seen: {error}", self._grant("checks"))
         if lacking:
             found = f"the token may not read {' and '.join(lacking)}: failed ones are never seen"
-            return warning(found, "; and ".join(map(self._grant, lacking)))
+            return warned(found, "; and ".join(map(self._grant, lacking)))
         match self.kind:
             case TokenKind.WORKFLOW:
-                return warning("what a workflow's token pushes starts no checks", other_token())
+                return warned("what a workflow's token pushes starts no checks", other_token())
             case TokenKind.NONE:
                 return skipped("there is no token")
             case _:
@@ -359,15 +354,15 @@ def _days(rest: timedelta) -> str:
     return f"{rest.days} days" if rest.days != 1 else "1 day"
 
 
-def judge_clock(now: datetime, server: datetime) -> Finding:
-    """How far our clock is from the server's."""
+def judge_clock(now: datetime, server: datetime) -> ProbeFinding:
+    """Compare our clock with the server's."""
     seconds = (now - server).total_seconds()
     words = f"{_minutes(abs(seconds))} {'ahead of' if seconds > 0 else 'behind'} GitHub's"
     fix = "set the clock: sudo timedatectl set-ntp true (macOS: sudo sntp -sS time.apple.com)"
     if abs(seconds) > _SKEW_FAILS_SECONDS:
         return failed(f"{words}: claims allow for 10 minutes", fix)
     if abs(seconds) > _SKEW_WARNS_SECONDS:
-        return warning(words, fix)
+        return warned(words, fix)
     return ok("agrees with GitHub's" if abs(seconds) < _SAME_SECONDS else words)
 
 

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 from orchestrator import __version__
 from orchestrator.app.config.keys import OTHER_KEY, VARIABLES
 from orchestrator.app.doctor.findings import (
-    Finding,
     Group,
     Impatient,
     Probe,
+    ProbeFinding,
     Unmet,
     failed,
     ok,
     skipped,
-    warning,
+    warned,
 )
 from orchestrator.app.wiring.guards import NAME_COMMANDS, open_rules, runs_anything, sandbox_options
 from orchestrator.app.wiring.model import (
@@ -31,8 +31,8 @@ from orchestrator.app.wiring.model import (
     KEY_OF,
     ModelEndpoint,
     connected,
+    fallback_named,
     first_named,
-    stand_in_named,
 )
 from orchestrator.bot.git.objects import INSTALL_GIT, LEAST_GIT
 from orchestrator.bot.journal.folders import HOME_VARIABLE
@@ -71,7 +71,7 @@ _SANDBOX_SECONDS = 60.0
 
 
 def machine(home: Home) -> Group:
-    """Probes that need no configuration."""
+    """Make the probes that need no configuration."""
     probes = (
         Probe("Python", _python, "install Python 3.11 or newer"),
         Probe("home", lambda: writable(home.root), _home_fix()),
@@ -83,7 +83,7 @@ def machine(home: Home) -> Group:
 
 
 def commands(settings: Settings) -> Group:
-    """Whether commands can run as the settings want it."""
+    """Make the probes of whether commands can run as the settings say."""
     probes = (
         Probe("sandbox", lambda: _sandbox(settings), "see above", _SANDBOX_SECONDS),
         Probe("rules", lambda: _rules(settings), "mend the rule in allow_command or deny_command"),
@@ -91,8 +91,8 @@ def commands(settings: Settings) -> Group:
     return Group("Commands", probes)
 
 
-def earlier(context: BuildContext, repository: str | None) -> Group:
-    """What runs on this machine left."""
+def earlier_runs(context: BuildContext, repository: str | None) -> Group:
+    """Make the probes of what earlier runs on this machine left."""
     probes = (
         Probe("dead runs", lambda: _dead_runs(context.home, repository), "look with pullwright show --list"),
         Probe("pause", lambda: _pause(context.home, context.clock, repository), "look with pullwright show"),
@@ -100,8 +100,8 @@ def earlier(context: BuildContext, repository: str | None) -> Group:
     return Group("Earlier runs", probes)
 
 
-def writable(folder: Path) -> Finding:
-    """Whether a file can be made in a folder, or in the one in which it would be made; and how much fits."""
+def writable(folder: Path) -> ProbeFinding:
+    """Check that a folder, or the nearest one above it, can be written to, and how much space is free."""
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
     fix = _temporary_fix() if folder == Path(tempfile.gettempdir()) else _home_fix()
     if not there.is_dir():
@@ -114,7 +114,7 @@ def writable(folder: Path) -> Finding:
     free = shutil.disk_usage(there).free
     new = "" if there == folder else ", made by the first run"
     if free < LEAST_FREE_BYTES:
-        return warning(f"{folder}, only {free / 1e6:,.0f} MB free{new}", f"free some space, or {fix}")
+        return warned(f"{folder}, only {free / 1e6:,.0f} MB free{new}", f"free some space, or {fix}")
     return ok(f"{folder}, {free / 1e9:,.0f} GB free{new}")
 
 
@@ -126,11 +126,11 @@ def _temporary_fix() -> str:
     return "set TMPDIR to a folder that you may write to"
 
 
-def _python() -> Finding:
+def _python() -> ProbeFinding:
     return ok(f"{platform.python_version()}, Pullwright {__version__}")
 
 
-def _git() -> Finding:
+def _git() -> ProbeFinding:
     from orchestrator.bot.git.hostgit import HostGit
 
     with tempfile.TemporaryDirectory() as folder:
@@ -144,22 +144,22 @@ def _git() -> Finding:
     return ok(match[0])
 
 
-def _zones() -> Finding:
+def _zones() -> ProbeFinding:
     from zoneinfo import ZoneInfo
 
     for name in ("Europe/Berlin", "America/New_York"):
         try:
             ZoneInfo(name)
         except (KeyError, ValueError):
-            return warning("no time zones are known, so --timezone takes UTC only", "pip install tzdata")
+            return warned("no time zones are known, so --timezone takes UTC only", "pip install tzdata")
     return ok("known")
 
 
-def _sandbox(settings: Settings) -> Finding:
+def _sandbox(settings: Settings) -> ProbeFinding:
     if not runs_anything(settings):
         return skipped(f"no command runs at the level {settings.permission} without --allow-command")
     if settings.sandbox == "off":
-        return warning("off: commands run as you, with your files and network", "leave out --sandbox off")
+        return warned("off: commands run as you, with your files and network", "leave out --sandbox off")
     from orchestrator.engine.environments.sandbox.find import find_sandbox
 
     try:
@@ -169,15 +169,15 @@ def _sandbox(settings: Settings) -> Finding:
         return failed(found, fix)
 
 
-def _rules(settings: Settings) -> Finding:
+def _rules(settings: Settings) -> ProbeFinding:
     CommandRules.parse(settings.allow_command, settings.deny_command)
     if settings.permission != "safe" or not settings.allow_command:
         return skipped(f"none count at the level {settings.permission}" if settings.allow_command else "none")
     found = open_rules(settings)
-    return warning(found, NAME_COMMANDS) if found else ok("what they grant starts no other program")
+    return warned(found, NAME_COMMANDS) if found else ok("what they grant starts no other program")
 
 
-def _dead_runs(home: Home, repository: str | None) -> Finding:
+def _dead_runs(home: Home, repository: str | None) -> ProbeFinding:
     dead = open_runs(home)
     if not dead:
         return ok("none")
@@ -185,15 +185,15 @@ def _dead_runs(home: Home, repository: str | None) -> Finding:
     number = f"{len(dead)} {'run was' if len(dead) == 1 else 'runs were'} killed: {dead[0].id}"
     here = f", {len(ours)} of them on this repository" if repository and len(dead) > 1 else ""
     where = next((run.start.repository for run in (*ours, *dead) if run.start), "REPO")
-    return warning(f"{number}{here}", f"the next pullwright run --repo {quote(where)} saves their work")
+    return warned(f"{number}{here}", f"the next pullwright run --repo {quote(where)} saves their work")
 
 
-def _pause(home: Home, clock: Clock, repository: str | None) -> Finding:
+def _pause(home: Home, clock: Clock, repository: str | None) -> ProbeFinding:
     pause = last_pause(home, clock.now(), repository=repository)
     if pause is None:
         return ok("none")
     until = f"{pause.until:%Y-%m-%d %H:%M} UTC"
-    return warning(f"until {until}: {pause.reason}", f"wait until {until}, or name another --model")
+    return warned(f"until {until}: {pause.reason}", f"wait until {until}, or name another --model")
 
 
 _LIST_SECONDS = 8.0
@@ -204,10 +204,9 @@ _NAMED = 5
 
 
 def models(context: BuildContext, *, writes: bool) -> list[Group]:
-    """A group for the first model and for each that stands in for it.
+    """Make a group for the first model and for each fallback.
 
     Args:
-        context: the configuration and the keys.
         writes: whether a request may be made that costs something.
     """
     first = _Model(context, None, None)
@@ -246,11 +245,11 @@ class _Model:
         """The model and its key. Raises `ConfigurationError` where it cannot be asked."""
         if self._first is None:
             return first_named(self._context)
-        return stand_in_named(self._context, self._text or "", self._first.named)
+        return fallback_named(self._context, self._text or "", self._first.named)
 
     @cached_property
     def presence(self) -> Presence:
-        """What its server says of it."""
+        """What the server says of the model."""
         from orchestrator.engine.models.listing import look_for
 
         named = self.named
@@ -258,7 +257,7 @@ class _Model:
         return look_for(named.ref, named.api_url, named.wire, named.key, now=now, seconds=_LIST_SECONDS)
 
     def _need(self) -> Addressed:
-        """The model, where there is something to ask."""
+        """Return the model, or skip the probe if there is nothing to ask."""
         try:
             named = self.named
         except ConfigurationError:
@@ -267,7 +266,7 @@ class _Model:
             raise Unmet("a recorded run needs none")
         return named
 
-    def _key(self) -> Finding:
+    def _key(self) -> ProbeFinding:
         try:
             named = self.named
         except ConfigurationError as error:
@@ -281,7 +280,7 @@ class _Model:
         return ok(f"{variable}, for {host_of(named.wire.url)}")
 
     def _variable(self, named: Addressed) -> str:
-        """The variable whose key goes to the model's server; empty for none."""
+        """Return the variable whose key goes to the model's server; empty for none."""
         if named.key is None:
             return ""
         names = (*VARIABLES[KEY_OF[named.ref.provider]], OTHER_KEY)
@@ -289,7 +288,7 @@ class _Model:
             (name for name in names if self._context.environ.get(name, "").strip() == named.key), names[0]
         )
 
-    def _server(self) -> Finding:
+    def _server(self) -> ProbeFinding:
         named = self._need()
         where = host_of(named.wire.url)
         try:
@@ -307,11 +306,11 @@ class _Model:
         fix = f"give {flag} the name of one that it has{others}{more}"
         # Gateways answer for more names than they list.
         is_vendor = named.api_url == OFFICIAL_URLS[named.ref.provider]
-        judge = failed if is_vendor or not presence.names else warning
+        judge = failed if is_vendor or not presence.names else warned
         return judge(f"{where} does not list {name}", fix)
 
-    def _refused(self, named: Addressed, error: ModelError) -> Finding:
-        """What a server's refusal means to a person."""
+    def _refused(self, named: Addressed, error: ModelError) -> ProbeFinding:
+        """Say what to do about a server's refusal."""
         where, variable = host_of(named.wire.url), self._variable(named) or OTHER_KEY
         match error:
             case AuthenticationError() | PermissionDeniedError():
@@ -326,7 +325,7 @@ class _Model:
                 fix = f"try again later, or look at the status page of {where}"
         return failed(str(error), fix)
 
-    def _price(self) -> Finding:
+    def _price(self) -> ProbeFinding:
         named, settings = self._need(), self._context.settings
         if settings.price is not None and self._first is None:
             flat_price(settings.price)
@@ -344,7 +343,7 @@ class _Model:
             else "give --price IN/OUT, such as --price 3/15"
         )
         if cap is None:
-            return warning("unknown, so that no cap in US dollars can be set", fix)
+            return warned("unknown, so that no cap in US dollars can be set", fix)
         flag = f"--{cap.replace('_', '-')}"
         return failed(
             f"unknown, so that {flag} cannot be kept", f"{fix}, or use {flag.replace('usd', 'tokens')}"
@@ -355,7 +354,7 @@ class _Model:
 
         return price_usd(named.api_url, named.ref.name, usage, now=self._context.clock.now())
 
-    def _window(self) -> Finding:
+    def _window(self) -> ProbeFinding:
         named = self._need()
         window = context_window(named.api_url, named.ref.name)
         if window is None:
@@ -369,12 +368,12 @@ class _Model:
             else skipped("not known; nothing is cut before the server says so")
         )
 
-    def _reply(self) -> Finding:
+    def _reply(self) -> ProbeFinding:
         named, timeout = self._need(), self._context.settings.request_timeout_seconds
         connection = ModelEndpoint(named.api_url, named.key, min(timeout, _REPLY_SECONDS))
         chosen = connected(named.ref, connection, self._context.clock, None)
 
-        async def ask() -> Finding:
+        async def ask() -> ProbeFinding:
             request = Request("", [Message.user("Say ok.")], max_output_tokens=_REPLY_TOKENS)
             try:
                 async with asyncio.timeout(_REPLY_SECONDS):

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.config import LOCAL_FILE, tightened
 from orchestrator.app.doctor.findings import (
-    Finding,
     Group,
     Impatient,
     Probe,
+    ProbeFinding,
     Unmet,
     failed,
     ok,
     skipped,
-    warning,
+    warned,
 )
 from orchestrator.app.options import AUTO
 from orchestrator.app.wiring.guards import (
@@ -110,7 +110,7 @@ _REFUSED = tuple(
 
 
 def fix_for(said: str, otherwise: str) -> str:
-    """What to do about a refusal of a git server.
+    """Say what to do about a refusal of a git server.
 
     Args:
         said: the error, with the server's words.
@@ -120,11 +120,9 @@ def fix_for(said: str, otherwise: str) -> str:
 
 
 class RemoteProbes:
-    """What git says of a remote.
+    """Probes of the git remote.
 
     Args:
-        site: the repository.
-        context: settings and clock.
         push_fix: what to do where pushing is refused.
         writes: whether a hidden ref may be made and removed.
     """
@@ -159,21 +157,21 @@ class RemoteProbes:
         if self._opened is not None:
             self._opened.close()
 
-    def _push(self) -> Finding:
+    def _push(self) -> ProbeFinding:
         try:
             records = self._records()
             commit = records.commit(f"pullwright doctor {new_nonce()}", None)
             if self._writes:
                 before = records.list(REF).get(REF)
                 if not (records.swap(REF, before, commit) and records.delete(REF, commit)):
-                    return warning("another doctor is at work here", "run it again")
+                    return warned("another doctor is at work here", "run it again")
                 return ok(f"yes: {REF} was made and removed")
             self._dry_run(records, commit)
         except WorkspaceError as error:
             return failed(str(error), fix_for(str(error), self._push_fix))
         return ok("yes, tried without writing")
 
-    def _names(self) -> Finding:
+    def _names(self) -> ProbeFinding:
         records, base = self._records(), self._context.settings.base
         names = RemoteNames(records.tips(patterns(base)).keys(), records.remote.shown)
         if base is not None:
@@ -185,20 +183,20 @@ class RemoteProbes:
         folder = names.folder()
         if folder != BRANCH_FOLDERS[0]:
             taken = names.why_not_below(BRANCH_FOLDERS[0])
-            return warning(
+            return warned(
                 f"a branch is called {taken}, so that ours go below {folder}",
                 "nothing, if that is well; else rename that branch",
             )
         return ok(f"there is room below {folder}")
 
-    def _atomic(self) -> Finding:
+    def _atomic(self) -> ProbeFinding:
         records = self._records()
         try:
             self._dry_run(records, records.commit(f"pullwright doctor {new_nonce()}", None), "--atomic")
         except WorkspaceError as error:
             if _NOT_ATOMIC in str(error):
                 fix = "on the server: git config receive.advertiseAtomic true"
-                return warning("not there: claim and branch are pushed one after the other", fix)
+                return warned("not there: claim and branch are pushed one after the other", fix)
             return skipped("not tried: see push")
         return ok("claim and branch move together")
 
@@ -215,29 +213,29 @@ class RemoteProbes:
         if result.status != 0:
             raise push_error(result, doing)
 
-    def _claims(self) -> Finding:
+    def _claims(self) -> ProbeFinding:
         by_hand = make_by_hand(self._site, self._records(), self._context)
         clock, times, owner = self._context.clock, by_hand.times, owner_name(self._context.environ)
         held = [claim for claim in by_hand.claims.list() if claim.state == "held"]
         broken = [claim.task for claim in held if claim.fault is not None]
         if broken:
             fix = by_hand.commands.release(broken[0])
-            return warning(
+            return warned(
                 f"{_some(broken)} cannot be read and {'blocks its task' if len(broken) == 1 else 'block their tasks'}",
                 fix,
             )
         ours = [claim.task for claim in held if claim.owner == owner and claim.is_free(clock.now(), times)]
         if ours:
-            return warning(f"of this machine, expired: {_some(ours)}", "the next run takes them up again")
+            return warned(f"of this machine, expired: {_some(ours)}", "the next run takes them up again")
         live = [claim for claim in held if by_hand.is_held(claim)]
         return ok(f"{len(live)} held" if live else "none held")
 
-    def _unfinished(self) -> Finding:
+    def _unfinished(self) -> ProbeFinding:
         waiting = sorted(list_wip(self._records()))
         return ok(f"{_some(waiting)}; the next cycle on it goes on" if waiting else "none")
 
-    def _tasks(self) -> Finding:
-        """What has become of the tasks, in the words of every other command; the first that waits for a person."""
+    def _tasks(self) -> ProbeFinding:
+        """Tell the states of the tasks, and the next step of the first one that waits for a person."""
         by_hand = make_by_hand(self._site, self._records(), self._context)
         states = by_hand.states()
         told = [
@@ -249,12 +247,12 @@ class RemoteProbes:
             state for state in states if state.blocks and state.kind not in {Kind.DECLINED, Kind.NOTHING}
         ]
         if waiting:
-            return warning("; ".join(told), waiting[0].next_step(by_hand.commands))
+            return warned("; ".join(told), waiting[0].next_step(by_hand.commands))
         return ok("; ".join(told) or "none is known")
 
 
-def folder(place: OnDisk, site: Site, base: str | None) -> Finding:
-    """A repository on this disk, as git sees it."""
+def local_folder(place: OnDisk, site: Site, base: str | None) -> ProbeFinding:
+    """Check a repository on this disk."""
     from orchestrator.bot.git.local import LocalRepository
 
     repository = LocalRepository(place.path)
@@ -282,11 +280,9 @@ _MOST_OTHERS = 2
 
 
 class TestProbes:
-    """What is to be known of a repository's tests.
+    """Probes of a repository's tests.
 
     Args:
-        site: the repository.
-        context: settings and clock.
         runs: run the tests of the default branch once.
     """
 
@@ -313,13 +309,13 @@ class TestProbes:
 
     @cached_property
     def _settings(self) -> Settings:
-        """With what the repository's own file on its default branch says, which a run reads too."""
+        """The settings with those of the repository's own file on its default branch."""
         text = self._site.forge.read_file(LOCAL_FILE)
         return (
             self._context.settings if text is None else tightened(self._context.settings, text, LOCAL_FILE)[0]
         )
 
-    def _command(self) -> Finding:
+    def _command(self) -> ProbeFinding:
         settings = self._settings
         if settings.test_command not in {None, AUTO}:
             self._known = run_options(settings, None, None)
@@ -328,7 +324,7 @@ class TestProbes:
         self._found = self._proposed()
         if not self._found:
             if settings.test_command == AUTO:
-                return warning(f"auto finds none: {_NOTHING}", _NAME_IT)
+                return warned(f"auto finds none: {_NOTHING}", _NAME_IT)
             return skipped(f"none is set, so that no test is run; {_NOTHING}")
         best, *others = self._found
         self._known = run_options(settings, best, None)
@@ -337,7 +333,7 @@ class TestProbes:
         if settings.test_command == AUTO:
             return ok(f"auto takes {best.command}, {source}")
         required = "; require_tests looks only for tests that vanish" if settings.require_tests else ""
-        return warning(
+        return warned(
             f"none is set, so that no test is run before a pull request{required}",
             f"add this, {source}",
             as_flags(best, missing_hosts(settings, hosts_of(self._options().setup))),
@@ -370,7 +366,7 @@ class TestProbes:
             raise Unmet("not tried: see command")
         return self._known
 
-    def _setup(self) -> Finding:
+    def _setup(self) -> ProbeFinding:
         setup, settings = self._options().setup, self._settings
         if not setup:
             return ok("none")
@@ -380,26 +376,26 @@ class TestProbes:
         found = f"{setup}: it may need the network, and may not reach {', '.join(missing)}"
         if settings.test_command is None:
             return ok(f"{setup}, which may reach the hosts above")
-        return warning(found, f"add {allowing(missing)}")
+        return warned(found, f"add {allowing(missing)}")
 
-    def _report(self) -> Finding:
+    def _report(self) -> ProbeFinding:
         options = self._options()
         if names_each_test(options.command, options.report):
             return ok(options.report or "pytest is told where to write it")
         found = "the command is not known to write one, so that only its exit code may count"
-        return warning(found, "let it write JUnit XML, and name the file with --test-report")
+        return warned(found, "let it write JUnit XML, and name the file with --test-report")
 
-    def _place(self) -> Finding:
+    def _place(self) -> ProbeFinding:
         minutes, settings = f"at most {self._options().minutes:g} minutes a run", self._settings
         if settings.sandbox == "off":
             found = f"WITHOUT a sandbox, {minutes}: tests run what the model wrote, as you"
-            return warning(found, "leave out --sandbox off")
+            return warned(found, "leave out --sandbox off")
         from orchestrator.engine.environments.sandbox.find import find_sandbox
 
         name = find_sandbox(sandbox_options(settings)).name
         return ok(f"{name}, hosts: {', '.join(settings.allow_host) or 'none'}, {minutes}")
 
-    def _run(self) -> Finding:
+    def _run(self) -> ProbeFinding:
         if self._settings.test_command is None and any(one.copied for one in self._found[:1]):
             found = "not run: the command is the repository's own text"
             return skipped(f"{found}; {_NAME_IT}, or type --test-command {AUTO}")
@@ -413,9 +409,7 @@ class TestProbes:
                 f"it proves nothing: {run.problem}; {counts}", "mend the command, or name another one"
             )
         if not run.is_green:
-            return warning(
-                f"some fail on the default branch already: {counts}", "mend them first, if you can"
-            )
+            return warned(f"some fail on the default branch already: {counts}", "mend them first, if you can")
         return ok(f"{counts}{', known from before' if run.cached else ''}")
 
     async def _base_run(self) -> RunResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.app.config import ApiKeys, load
+from orchestrator.app.config import ApiKeys, load_settings
 from orchestrator.bot.cycle.parts import Stop
 from orchestrator.bot.journal.folders import Home
 from orchestrator.core.clock import SystemClock
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def ignore_event(_event: Event) -> None:
-    """Nobody listens: this is no run."""
+    """Ignore an event: this is no run, and nobody listens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,12 @@ class BuildContext:
         stop: Stop | None = None,
         clock: Clock | None = None,
     ) -> BuildContext:
-        """Read the configuration; where no `stop` is given, nobody asks for an end.
+        """Read the configuration. Without a `stop` nobody asks for an end.
 
         Raises:
             ConfigurationError: an option or a key is wrong.
         """
-        loaded, keys, home = load(flags, environ, cwd), ApiKeys.of(environ), Home.of(environ)
+        loaded, keys, home = load_settings(flags, environ, cwd), ApiKeys.of(environ), Home.of(environ)
         return cls(loaded, keys, home, clock or SystemClock(), emit, stop or Stop(), environ)
 
     @property

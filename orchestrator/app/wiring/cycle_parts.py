@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.app.wiring.guards import (
     as_lines,
     make_verifier,
+    report_refusals,
     rules_in_words,
     runs_commands,
-    told_of_refusals,
 )
 from orchestrator.app.wiring.library import tools_for
 from orchestrator.app.wiring.repository import kept_work, make_claims, new_nonce
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 
 LEAST_INPUT_TOKENS = 1_000
-"""The shortest first request is longer: its system prompt, the tools and the task."""
+"""Fewer than the shortest first request has, with system prompt, tools and task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class BacklogMemory:
     idle: Idle = field(default_factory=Idle)
 
     def forget(self) -> None:
-        """A new time has come: what was tried before may be tried again."""
+        """Let the next cycle try again what was tried before."""
         self.attempted.clear()
         self.idle = Idle(told=self.idle.told)
 
@@ -135,7 +135,7 @@ class RunParts:
 
 
 def first_event(shared: RunParts, run: str) -> CycleStarted:
-    """What is known of a cycle before it begins."""
+    """Return what is known of a cycle before it begins."""
     settings, chosen, site = shared.settings, shared.chosen, shared.site
     return CycleStarted(
         run,
@@ -151,11 +151,10 @@ def first_event(shared: RunParts, run: str) -> CycleStarted:
 def make_parts(
     shared: RunParts, records: Records | None, run: str, folder: Path, settings: Settings
 ) -> CycleParts:
-    """What the cycle `run` works with, under these settings.
+    """Make what the cycle `run` works with, under these settings.
 
     Args:
         records: the hidden refs of the remote; None in a dry run.
-        folder: the run's.
         settings: the person's, or stricter ones.
     """
     context, site, chosen = shared.context, shared.site, shared.chosen
@@ -304,7 +303,7 @@ def _make_recovery(shared: RunParts, hidden: _Hidden, run: str) -> Recovery:
 
 
 def scope_caps(settings: Settings) -> ScopeCaps:
-    """What `--max-usd`, `--max-tokens-per-day` and their kin say."""
+    """Return the caps that `--max-usd`, `--max-tokens-per-day` and similar options set."""
 
     def caps(suffix: str) -> Caps:
         return Caps(
@@ -315,14 +314,14 @@ def scope_caps(settings: Settings) -> ScopeCaps:
 
 
 def smallest_request(settings: Settings, chosen: ChosenModel) -> Caps:
-    """What a first request may cost at most, if it is as small as can be: with less left, none is worth a clone."""
+    """Return the most that the smallest first request can cost. With less left, no cycle is worth a clone."""
     reply = min(settings.max_output_tokens or chosen.reply_tokens, MIN_REPLY_TOKENS)
     need = Need(LEAST_INPUT_TOKENS, reply, chosen.price)
     return Caps(need.usd(reply), LEAST_INPUT_TOKENS + reply, rounds=1)
 
 
 def _reopen(site: Site, context: BuildContext, folder: Path) -> Clone:
-    """The clone that a dead process left in a folder.
+    """Open the clone that a dead process left in a folder.
 
     Raises:
         WorkspaceError: it cannot be used.
@@ -367,7 +366,7 @@ def _environment(
         clock=context.clock,
         submodules=submodules,
         sandbox=sandbox or ("off" if context.settings.sandbox == "off" else "auto"),
-        on_refused=told_of_refusals(context.emit),
+        on_refused=report_refusals(context.emit),
         own_repository=True,
     )
 
@@ -400,7 +399,7 @@ _FAMILY_OF_PROVIDER = {
 
 
 def choose_contract(settings: Settings, chosen: ChosenModel) -> Contract:
-    """The contract that the settings name, or the one that suits the model.
+    """Make the contract that the settings name, or the one that suits the model.
 
     A cycle's session ends by `finish`, also one call a step.
     """
@@ -416,7 +415,7 @@ def choose_contract(settings: Settings, chosen: ChosenModel) -> Contract:
 
 
 def contract_name(settings: Settings, chosen: ChosenModel) -> str:
-    """The contract that the settings name; else whole files for a model that is known to be small, or JSON plans.
+    """Return the contract that the settings name; else whole files for a small model, or JSON plans.
 
     Where nothing may be written, a small model has JSON plans, too.
     """
@@ -425,7 +424,7 @@ def contract_name(settings: Settings, chosen: ChosenModel) -> str:
 
 
 def profile_name(settings: Settings, chosen: ChosenModel) -> str:
-    """The profile that the settings name, or the one that suits contract and model.
+    """Return the profile that the settings name, or the one that suits contract and model.
 
     A model that is known to be small has a profile of its own, and so have replies that are whole files. Else one JSON
     plan goes with the planner, one call a step with the one-step profile, function calling with the profile of the
@@ -453,7 +452,7 @@ def cycle_profile(  # noqa: PLR0913  what the user chose, then what the cycle br
     dangerous: bool,
     web: WebAccess | None = None,
 ) -> Profile:
-    """A profile with the tools by which a cycle gets somewhere, and with the words about its job.
+    """Make a profile with the tools that end a cycle, and with the words about its job.
 
     Without `tests` no tool runs them.
     """

@@ -60,12 +60,12 @@ _SET_DUMPABLE = 4
 
 @dataclass(frozen=True, slots=True)
 class GuardMaker:
-    """Makes the checks for settings, as they are or as a repository's own file makes them stricter."""
+    """Makes the checks for settings."""
 
     redactor: Redactor
 
     def __call__(self, settings: Settings) -> Guards:
-        """The checks.
+        """Make the checks for these settings.
 
         Raises:
             ConfigurationError: a rule for commands or a pattern for paths is none.
@@ -88,7 +88,7 @@ class GuardMaker:
 
 
 def gatekeeper(settings: Settings, holds_secret: Callable[[str], bool]) -> Gatekeeper:
-    """The gate for these settings.
+    """Make the gate for tool calls.
 
     Raises:
         ConfigurationError: a rule is no command.
@@ -98,19 +98,19 @@ def gatekeeper(settings: Settings, holds_secret: Callable[[str], bool]) -> Gatek
 
 
 def runs_commands(settings: Settings) -> bool:
-    """Whether any command can run at all."""
+    """Say whether the model can run any command."""
     return settings.permission == "dangerous" or (
         settings.permission == "safe" and bool(settings.allow_command)
     )
 
 
 def runs_anything(settings: Settings) -> bool:
-    """Whether any command can run: the model's, or the host's for tests."""
+    """Say whether any command can run: the model's, or the host's for tests."""
     return runs_commands(settings) or settings.test_command is not None
 
 
 def rules_in_words(settings: Settings, sandbox: Sandbox | None) -> str:
-    """What may run, in one line for the person who watches."""
+    """Tell in one line what may run."""
     if not runs_anything(settings):
         return f"{settings.permission}: no commands"
     walls = f"in {sandbox.name}" if sandbox else "WITHOUT a sandbox"
@@ -128,7 +128,7 @@ def rules_in_words(settings: Settings, sandbox: Sandbox | None) -> str:
 
 
 def open_rules(settings: Settings) -> str:
-    """What the person should know of rules that may grant more than they name, in one line; empty if there are none.
+    """Name in one line the rules that may allow more than they seem to; empty if there are none.
 
     Raises:
         ConfigurationError: a rule is no command.
@@ -143,10 +143,9 @@ def open_rules(settings: Settings) -> str:
 
 
 def choose_sandbox(settings: Settings, connect: Connect | None = None) -> Sandbox | None:
-    """The sandbox for commands; None where none can run, or where a person typed that there is to be none.
+    """Find the sandbox for commands; None if no command can run, or with `--sandbox off`.
 
     Args:
-        settings: see there.
         connect: opens connections to allowed hosts, in the place of those to public addresses.
 
     Raises:
@@ -161,7 +160,7 @@ def choose_sandbox(settings: Settings, connect: Connect | None = None) -> Sandbo
 
 
 def refuse_tracing(settings: Settings) -> None:
-    """Where commands run without a sandbox, let no program of this user trace this one or read its memory.
+    """If commands run without a sandbox, forbid this user's programs to trace this one or read its memory.
 
     Linux's prctl(2) does it, for programs of root not. Nothing of the kind is known for macOS.
     """
@@ -172,15 +171,15 @@ def refuse_tracing(settings: Settings) -> None:
 
 
 def sandbox_options(settings: Settings) -> SandboxOptions:
-    """What the person grants to commands in the sandbox."""
+    """Return what the person allows commands in the sandbox."""
     from orchestrator.engine.environments.base import SandboxOptions
 
     container = "" if settings.sandbox in {"auto", "off"} else settings.sandbox
     return SandboxOptions(settings.allow_host, settings.sandbox_read, container=container)
 
 
-def told_of_refusals(emit: Emit) -> Callable[[str, str], None]:
-    """Reports connections that were refused."""
+def report_refusals(emit: Emit) -> Callable[[str, str], None]:
+    """Make the function that reports refused connections."""
     from orchestrator.engine.environments.sandbox.proxy import explain_refused
 
     def on_refused(place: str, command: str) -> None:
@@ -190,7 +189,7 @@ def told_of_refusals(emit: Emit) -> Callable[[str, str], None]:
 
 
 def as_lines(clean: Callable[[str], Cleaned], redact: Callable[[str], str]) -> Callable[[str], Seen]:
-    """A check of people's words as the backlog asks for it, with what there is to say in lines."""
+    """Make the check of people's words that the backlog asks for; what it found is told in lines."""
 
     def told(text: str) -> Seen:
         cleaned = clean(text)
@@ -210,11 +209,10 @@ _KEY_CHARS = 16
 def make_verifier(
     site: Site, context: BuildContext, sandbox: Sandbox | None, settings: Settings, clone: Clone
 ) -> Verifier | None:
-    """Who runs the tests of a clone; None where nothing says how.
+    """Make what runs the tests of a clone; None if nothing says how.
 
     Args:
         settings: those of `context`, and what the repository's own file adds.
-        clone: of the cycle; `auto` looks at what was cloned.
 
     Raises:
         WorkspaceError: git failed.
@@ -234,19 +232,14 @@ def make_verifier(
 def host_runs(
     site: Site, context: BuildContext, sandbox: Sandbox | None, options: RunOptions, clone: Clone
 ) -> HostRuns:
-    """Runs tests of a clone on this machine.
-
-    Args:
-        sandbox: where they run; None for without one.
-        clone: holds their base.
-    """
+    """Make what runs the tests of a clone on this machine."""
 
     def environment(tree: Path) -> LocalEnvironment:
         return LocalEnvironment(
             tree,
             clock=context.clock,
             sandbox=sandbox or "off",
-            on_refused=told_of_refusals(context.emit),
+            on_refused=report_refusals(context.emit),
             own_repository=True,
         )
 
@@ -263,7 +256,7 @@ def host_runs(
 
 
 def proposals(clone: Clone) -> list[Proposal]:
-    """How the tests of the commit that was cloned may be run, the best first. Nothing is run.
+    """Propose how to run the tests of the commit that was cloned, the best way first. Nothing is run.
 
     Raises:
         WorkspaceError: git failed.
@@ -273,12 +266,11 @@ def proposals(clone: Clone) -> list[Proposal]:
 
 
 def run_options(settings: Settings, found: Proposal | None, sandbox: Sandbox | None) -> RunOptions | None:
-    """What is run; None where that is not known.
+    """Return what is run as tests; None if that is not known.
 
     Args:
         settings: what they name stands before what was proposed.
         found: what `auto` stands for.
-        sandbox: where it runs; None for without one.
     """
     command, setup, report = settings.test_command, settings.setup_command, settings.test_report
     if command in {None, AUTO}:
@@ -297,12 +289,12 @@ def run_options(settings: Settings, found: Proposal | None, sandbox: Sandbox | N
 
 
 def missing_hosts(settings: Settings, hosts: Iterable[str]) -> list[str]:
-    """Those of the hosts that commands may not reach."""
+    """Return those of the hosts that commands may not reach."""
     return [host for host in hosts if not any(_covers(allowed, host) for allowed in settings.allow_host)]
 
 
 def _covers(allowed: str, host: str) -> bool:
-    """Whether one is the other, or is below it: of `*.example.com` mostly one host is meant."""
+    """Say whether the hosts are the same, or one is below the other: `*.example.com` usually means one host."""
     one, other = allowed.removeprefix("*"), host.removeprefix("*")
     return (
         allowed == host
@@ -312,12 +304,12 @@ def _covers(allowed: str, host: str) -> bool:
 
 
 def allowing(hosts: Iterable[str]) -> str:
-    """The flags that let commands reach these hosts."""
+    """Return the flags that let commands reach these hosts."""
     return " ".join(f"--allow-host {shlex.quote(host)}" for host in hosts)
 
 
 def as_flags(proposal: Proposal, hosts: Iterable[str]) -> str:
-    """A proposal as a person types it, with the hosts that have to be allowed for it."""
+    """Return a proposal as flags to type, with the hosts that it needs."""
     named = {
         "test-command": proposal.command,
         "setup-command": proposal.setup,

@@ -6,7 +6,7 @@ import asyncio
 import random
 import re
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,53 +64,49 @@ _CYCLES_A_SCRATCH = 100
 
 
 class EventBus:
-    """An `Emit` that passes events to the journal of the cycle that runs, and to the view of the whole run."""
+    """An `Emit` that passes events to the journal of the cycle that runs, and then to the view of the whole run.
 
-    def __init__(self, view: Emit) -> None:
-        self.view = view
-        self._journal: Emit | None = None
-
-    def listen(self, journal: Emit) -> None:
-        """Pass events to this journal from now on."""
-        self._journal = journal
-
-    def __call__(self, event: Event) -> None:
-        """Pass an event on, to the journal first."""
-        if self._journal is not None:
-            self._journal(event)
-        self.view(event)
-
-
-class Recorder:
-    """Writes events to a journal. Where that fails, the round that is paid for is still carried out.
+    Where the journal cannot be written, the round that is paid for is still carried out.
 
     Attributes:
         error: why the journal could not be written any further, if it could not.
     """
 
-    def __init__(self, journal: Emit, view: Emit, stop: Stop) -> None:
-        self._journal, self._view, self._stop = journal, view, stop
+    def __init__(self, view: Emit) -> None:
+        self.view = view
         self.error: DiskFullError | JournalError | None = None
+        self._journal: Emit | None = None
+        self._stop: Stop | None = None
+
+    def record(self, journal: Emit, stop: Stop) -> None:
+        """Write events to this journal from now on. The first failure asks for an end after the round."""
+        self._journal, self._stop, self.error = journal, stop, None
 
     def __call__(self, event: Event) -> None:
-        """Record an event; the first failure asks for an end after the round that is running."""
-        try:
-            self._journal(event)
-        except (DiskFullError, JournalError) as error:
-            self.error = error
-            self._stop.request()
-            self._view(Warned(str(error)))
+        """Pass an event on, to the journal first."""
+        if self._journal is not None and self._stop is not None:
+            try:
+                self._journal(event)
+            except (DiskFullError, JournalError) as error:
+                self.error = error
+                self._stop.request()
+                self.view(Warned(str(error)))
+        self.view(event)
 
 
 @dataclass(slots=True)
 class Program:
-    """Runs one cycle of a run after the other."""
+    """Runs one cycle of a run after the other. `stop` is how a person asks for the end."""
 
     shared: RunParts
     bus: EventBus
+    stop: Stop = field(init=False)
     _records: Records | None = None
     _cycles: int = 0
     _rules_file: RulesFile | None = None
+
+    def __post_init__(self) -> None:
+        self.stop = self.shared.context.stop
 
     async def cycle(self) -> CycleResult:
         """Run one cycle with a journal of its own, on a clone of its own."""
@@ -122,16 +118,15 @@ class Program:
             hold(folder, seconds=_HOLD_SECONDS),
             JournalWriter(folder, redact, context.clock) as journal,
         ):
-            recorder = Recorder(journal, self.bus.view, context.stop)
-            self.bus.listen(recorder)
+            self.bus.record(journal, self.stop)
             result = await run_cycle(self.start(run, folder))
         await self._tidy()
-        if recorder.error and result.outcome is Outcome.INTERRUPTED:
-            result.outcome, result.error, result.cause = Outcome.FAILED, str(recorder.error), recorder.error
+        if (error := self.bus.error) and result.outcome is Outcome.INTERRUPTED:
+            result.outcome, result.error, result.cause = Outcome.FAILED, str(error), error
         return result
 
     async def _tidy(self) -> None:
-        """Let go of what grows with every cycle, now that no claim is held."""
+        """Remove what grows with every cycle, now that no claim is held."""
         self._cycles += 1
         if self._records is not None and self._cycles % _CYCLES_A_SCRATCH == 0:
             try:
@@ -139,25 +134,29 @@ class Program:
             except WorkspaceError as error:
                 self.bus.view(Warned(f"the folder of the hidden refs could not be removed: {error}"))
 
+    def forget(self) -> None:
+        """Let the next cycle try again what this process has tried before."""
+        self.shared.memory.forget()
+
     async def close(self) -> None:
-        """Let go of connections and folders."""
+        """Close connections, and remove folders."""
         await self.shared.chosen.model.aclose()
         if self._records is not None:
             await asyncio.to_thread(self._records.close)
 
     def hidden_refs(self) -> Records | None:
-        """The hidden refs of the remote, opened once; None in a dry run, which writes nothing.
+        """Open the hidden refs of the remote once; None in a dry run, which writes nothing.
 
         Raises:
             ForgeError: the address of the repository could not be asked.
         """
         if self._records is None and not self.shared.request.dry_run:
             context = self.shared.context
-            self._records = open_hidden_refs(self.shared.site, context.clock, context.stop)
+            self._records = open_hidden_refs(self.shared.site, context.clock, self.stop)
         return self._records
 
     def start(self, run: str, folder: Path) -> CycleStart:
-        """What the cycle `run` begins with. Nothing is contacted."""
+        """Return what the cycle `run` begins with. Nothing is contacted."""
         forge = self.shared.site.forge
         if self._rules_file is None:
             self._rules_file = RulesFile(forge, LOCAL_FILE)
@@ -165,7 +164,7 @@ class Program:
             run,
             forge,
             self.bus,
-            self.shared.context.stop,
+            self.stop,
             first_event(self.shared, run),
             self._rules_file,
             partial(self._parts_under, run, folder),
@@ -176,13 +175,13 @@ class Program:
         return self.parts(run, folder, settings), notes
 
     def tightened(self, text: str | None) -> tuple[Settings, list[str]]:
-        """The settings, as strict as the text of the repository's own file says, and notes on it."""
+        """Return the settings, as strict as the repository's own file makes them, and notes on that file."""
         if text is None:
             return self.shared.settings, []
         return tightened(self.shared.settings, text, f"{LOCAL_FILE} of {self.shared.site.label}")
 
     def parts(self, run: str, folder: Path, settings: Settings) -> CycleParts:
-        """What the cycle `run` works with, under these settings."""
+        """Return what the cycle `run` works with, under these settings."""
         return make_parts(self.shared, self.hidden_refs(), run, folder, settings)
 
 
@@ -191,7 +190,7 @@ _KEY = re.compile(r"issue-[1-9][0-9]{0,9}|(?:item|text)-[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class RunRequest:
     """What a person asks of `run`, beside the settings."""
 
     repository: str | None = None
@@ -203,7 +202,7 @@ class Errand:
 
 
 def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
-    errand: Errand,
+    request: RunRequest,
     flags: Mapping[str, Any],
     environ: Mapping[str, str],
     cwd: Path,
@@ -215,9 +214,6 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     """Read the configuration and build everything that a run needs.
 
     Args:
-        flags: the settings that were given on the command line.
-        cwd: the folder with the configuration file.
-        view: is told of everything that happens.
         stop: how a person asks for the end, and how long is waited for others; None is a new one that waits.
 
     Raises:
@@ -227,14 +223,14 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     """
     bus = EventBus(view)
     context = BuildContext.of(flags, environ, cwd, emit=bus, stop=stop, clock=clock)
-    if errand.demo:
+    if request.demo:
         repository, chosen = make_demo(context)
-        errand = Errand(repository, dry_run=errand.dry_run, demo=True)
+        request = RunRequest(repository, dry_run=request.dry_run, demo=True)
         context = replace(context, loaded=as_demo(context.loaded))
     else:
-        errand = _as_recorded(errand, context)
+        request = _as_recorded(request, context)
         chosen = choose_model(context)
-    if not errand.repository:
+    if not request.repository:
         raise ConfigurationError(
             "no repository is named: pass --repo owner/name or --repo PATH, or try --demo"
         )
@@ -243,14 +239,14 @@ def build_program(  # noqa: PLR0913  what a person gave, where, and who looks on
     guards(settings)  # a rule that makes no sense is said now
     _tell(context)
     refuse_tracing(settings)
-    site = choose_site(errand.repository, context, writes=not errand.dry_run)
+    site = choose_site(request.repository, context, writes=not request.dry_run)
     shared = RunParts(
         context,
         site,
         chosen,
         Safeguards(redactor, guards, choose_sandbox(settings)),
-        _request(errand, site, context),
-        web=None if errand.demo else choose_web(context),
+        _request(request, site, context),
+        web=None if request.demo else choose_web(context),
     )
     return Program(shared, bus)
 
@@ -263,18 +259,18 @@ def _tell(context: BuildContext) -> None:
         context.emit(Warned(f"{found}: {NAME_COMMANDS}"))
 
 
-def _request(errand: Errand, site: Site, context: BuildContext) -> TaskRequest:
-    wanted = _wanted(errand, context.home, site.label)
-    return TaskRequest(wanted, errand.answer, errand.dry_run, commands_for(site, context.loaded))
+def _request(request: RunRequest, site: Site, context: BuildContext) -> TaskRequest:
+    wanted = _wanted(request, context.home, site.label)
+    return TaskRequest(wanted, request.answer, request.dry_run, commands_for(site, context.loaded))
 
 
-def _wanted(errand: Errand, home: Home, label: str) -> Wanted:
-    """The task that the person named; `--task` takes its key as well, as messages name it.
+def _wanted(request: RunRequest, home: Home, label: str) -> Wanted:
+    """Find the task that the person named. `--task` takes its key as well.
 
     Raises:
         ConfigurationError: this machine does not know the text with that key.
     """
-    key = (errand.text or "").strip()
+    key = (request.text or "").strip()
     kind, _, rest = key.partition("-") if _KEY.fullmatch(key) else ("", "", "")
     match kind:
         case "issue":
@@ -289,26 +285,26 @@ def _wanted(errand: Errand, home: Home, label: str) -> Wanted:
                 )
             return Wanted(text=known.body or known.title)
         case _:
-            return Wanted(errand.issue, errand.text)
+            return Wanted(request.issue, request.text)
 
 
-def _as_recorded(errand: Errand, context: BuildContext) -> Errand:
-    """For `replay:RUN`, take from the run what the person did not name: repository and task."""
+def _as_recorded(request: RunRequest, context: BuildContext) -> RunRequest:
+    """For `replay:RUN`, take the repository and the task from that run if the person named none."""
     model = context.settings.model or ""
-    if not model.startswith(_REPLAY) or (errand.repository and (errand.issue or errand.text)):
-        return errand
+    if not model.startswith(_REPLAY) or (request.repository and (request.issue or request.text)):
+        return request
     events = read_run(find_run(context.home, model.removeprefix(_REPLAY))).events
     started = next((event for event in events if isinstance(event, CycleStarted)), None)
     task = next((event for event in events if isinstance(event, TaskTaken)), None)
-    repository = errand.repository or (_as_typed(started.repository) if started else None)
-    issue, text = errand.issue, errand.text
+    repository = request.repository or (_as_typed(started.repository) if started else None)
+    issue, text = request.issue, request.text
     if task and not issue and not text:
         issue, text = task.number, task.body or task.title if task.source == "text" else None
-    return replace(errand, repository=repository, issue=issue, text=text)
+    return replace(request, repository=repository, issue=issue, text=text)
 
 
 def _as_typed(label: str) -> str:
-    """A repository's name in a journal as a `--repo` that means it everywhere, also beside a folder of that name."""
+    """Turn a repository's name in a journal into a `--repo` that no folder of the same name can hide."""
     return f"https://{GITHUB}/{label}" if OWNER_AND_NAME.fullmatch(label) else label
 
 
@@ -317,7 +313,7 @@ _DEMO_AUTHOR = Identity("Ada", "ada@example.com")
 
 
 def as_demo(loaded: Loaded) -> Loaded:
-    """The settings with the contract and the profile for which the replies were prepared."""
+    """Replace the options for which the demo's replies were not prepared."""
     update = {
         "contract": "json-plan",
         "profile": None,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from orchestrator.app.config.settings import Kind
+from orchestrator.app.config.settings import SourceKind
 from orchestrator.app.wiring import BuildContext
 from orchestrator.bot.coordination.claim_record import LeaseTimes
 from orchestrator.bot.coordination.claims import Claims
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from orchestrator.app.config import Loaded, Settings
-    from orchestrator.app.wiring import BuildContext
     from orchestrator.bot.cycle.parts import Stop
     from orchestrator.bot.forge.base import Forge, Repository
     from orchestrator.bot.forge.github.transport import GitHubAuth
@@ -100,8 +99,6 @@ def choose_site(repository: str, context: BuildContext, *, writes: bool) -> Site
     """Build the forge that `--repo` names.
 
     Args:
-        repository: what the person typed.
-        context: the surroundings of the run.
         writes: whether the run will push and open pull requests.
 
     Raises:
@@ -120,8 +117,8 @@ def choose_site(repository: str, context: BuildContext, *, writes: bool) -> Site
 
 
 def commands_for(site: Site, loaded: Loaded) -> Commands:
-    """The commands about a site's tasks, as a person can type them from any folder."""
-    typed = loaded.origin["github_url"].kind is Kind.FLAG and "://" in site.label
+    """Return the commands about a site's tasks, as a person can type them in any folder."""
+    typed = loaded.origin["github_url"].kind is SourceKind.FLAG and "://" in site.label
     return Commands(site.label, loaded.settings.github_url if typed else "")
 
 
@@ -161,10 +158,10 @@ def _on_github(place: OnGitHub, known: HostCredential, context: BuildContext) ->
 
 @dataclass(frozen=True, slots=True)
 class HostCredential:
-    """Who we are at one server.
+    """The credential for one server.
 
     Attributes:
-        auth: None for nobody.
+        auth: None without a credential.
         variable: where a token for it is set.
         missing: what to do where a token is needed and there is none.
     """
@@ -175,7 +172,7 @@ class HostCredential:
 
 
 def credential_for(server: str, context: BuildContext) -> HostCredential:
-    """The credential that a server may see. There is no other place that decides this.
+    """Decide which credential a server may see. Nothing else decides this.
 
     ===============================================  ===============================================
     credential                                       goes to
@@ -189,7 +186,6 @@ def credential_for(server: str, context: BuildContext) -> HostCredential:
 
     Args:
         server: its web address, from the configuration or from `--repo`.
-        context: settings and keys.
 
     Raises:
         ConfigurationError: an address is none, or the App has no key.
@@ -246,7 +242,7 @@ def _named(branch: str | None, repository: str) -> str:
 
 
 class _Gone:
-    """What git says of a repository that is not there any more."""
+    """Stands for git where the repository is gone."""
 
     def heads(self) -> tuple[str | None, dict[str, str]]:
         return None, {}
@@ -259,7 +255,7 @@ class _Gone:
 
 
 def local_forges(home: Home, repository: str | None, clock: Clock) -> list[LocalForge]:
-    """The local forges that have something to list; only that of one repository if it is named.
+    """Return the local forges that have something to list, or only the one of a named repository.
 
     A repository that is gone keeps its pull requests and questions; none of them is merged then.
 
@@ -334,10 +330,6 @@ def parse_place(text: str, github_url: str) -> OnGitHub | OnDisk:
     This is the one answer to "which repository is this?": `label` goes into journals, and
     `core.repositories.repository_key` of it is what pauses, failures and pull requests are kept by.
 
-    Args:
-        text: what the person typed.
-        github_url: the configured server, for `owner/name`.
-
     Raises:
         ConfigurationError: it is none of the three.
     """
@@ -361,12 +353,7 @@ def parse_place(text: str, github_url: str) -> OnGitHub | OnDisk:
 
 
 def label_of(text: str, github_url: str) -> str:
-    """What journals call the repository that `--repo` names; what is none, or is gone, keeps the name it was given.
-
-    Args:
-        text: what the person typed.
-        github_url: the configured server, for `owner/name`.
-    """
+    """Return what journals call the repository that `--repo` names; a repository that is gone keeps its typed name."""
     try:
         return parse_place(text, github_url).label
     except PullwrightError:
@@ -381,7 +368,7 @@ def _named_folder(path: str, text: str) -> OnDisk:
 
 
 def _on_disk(folder: Path) -> OnDisk:
-    """The repository that a folder is, or lies in. What is none is told by whoever opens it."""
+    """Find the repository that a folder is, or lies in. Whoever opens it says if there is none."""
     from orchestrator.bot.git.local import locate
 
     found = locate(folder)
@@ -409,8 +396,8 @@ _OWNER_CHARACTERS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class TaskDesk:
-    """The tasks of one repository, and where decisions about them are written down on this machine."""
+class OpenTasks:
+    """The tasks of one repository, with the journal of decisions on this machine."""
 
     by_hand: ByHand
     home: Home
@@ -418,7 +405,7 @@ class TaskDesk:
     clock: Clock
 
     def note(self, decided: Decided) -> None:
-        """Write a decision down for the digest.
+        """Record a decision for the digest.
 
         Raises:
             JournalError: it cannot be written.
@@ -431,7 +418,7 @@ class TaskDesk:
         )
 
     def close_dead_runs(self, key: str) -> None:
-        """Let the next start leave alone what a run that was killed here left of a task."""
+        """Close the journals of killed runs of a task, so that the next start does not save their work."""
         for run in open_runs(self.home):
             ours = run.start is not None and same_repository(run.start.repository, self.label)
             if ours and run.task is not None and run.task.key == key:
@@ -447,14 +434,10 @@ class TaskDesk:
 @contextmanager
 def open_tasks(
     repository: str, flags: Mapping[str, Any], environ: Mapping[str, str], cwd: Path, *, writes: bool
-) -> Iterator[TaskDesk]:
-    """The tasks of a repository, until the block ends.
+) -> Iterator[OpenTasks]:
+    """Open the tasks of a repository, until the block ends.
 
     Args:
-        repository: what the person typed.
-        flags: the settings that were typed, by key.
-        environ: the environment.
-        cwd: the current folder, which may hold a configuration.
         writes: whether something may be changed.
 
     Raises:
@@ -465,11 +448,11 @@ def open_tasks(
     context = BuildContext.of(flags, environ, cwd)
     site = choose_site(repository, context, writes=writes)
     with open_hidden_refs(site, context.clock, context.stop) as records:
-        yield TaskDesk(make_by_hand(site, records, context), context.home, site.label, context.clock)
+        yield OpenTasks(make_by_hand(site, records, context), context.home, site.label, context.clock)
 
 
 def make_by_hand(site: Site, records: Records, context: BuildContext) -> ByHand:
-    """What a person sees of the tasks of a site, and may decide about them."""
+    """Make what a person sees of a site's tasks, and decides about them."""
     words = {key: task.body or task.title for key, task in tasks_taken(context.home, site.label).items()}
     dead = ended_runs(context.home)
     dead += [
@@ -493,13 +476,7 @@ def make_by_hand(site: Site, records: Records, context: BuildContext) -> ByHand:
 def states_on_disk(
     forge: ListedRepository, *, home: Home, environ: Mapping[str, str], cwd: Path
 ) -> list[TaskState] | None:
-    """What has become of the tasks of a local repository; None where it is gone or empty.
-
-    Args:
-        forge: the folder that plays GitHub for it.
-        home: where the runs are.
-        environ: the environment.
-        cwd: the current folder, which may hold a configuration.
+    """Return the states of the tasks of a local repository; None if it is gone or empty.
 
     Raises:
         WorkspaceError: the repository cannot be read.
@@ -513,20 +490,20 @@ def states_on_disk(
 
 
 def lease_times(settings: Settings) -> LeaseTimes:
-    """How long claims hold. Clocks may differ by ten minutes, or by half of a lease that is shorter."""
+    """Return how long claims hold. Clocks may differ by ten minutes, or by half of a shorter lease."""
     lease = settings.claim_minutes * _SECONDS_A_MINUTE
     return LeaseTimes(lease, lease / _BEATS_A_LEASE, min(_SKEW_SECONDS, lease / 2))
 
 
 def owner_name(environ: Mapping[str, str]) -> str:
-    """One word for people who look at claims: the job of a workflow, or this machine."""
+    """Return one word for people who look at claims: the workflow's job, or this machine."""
     job = environ.get("GITHUB_RUN_ID", "")
     name = f"actions-{job}" if environ.get("GITHUB_ACTIONS") == "true" and job else socket.gethostname()
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:_OWNER_CHARACTERS].strip("-.") or "worker"
 
 
 def open_hidden_refs(site: Site, clock: Clock, stop: Stop) -> Records:
-    """The hidden refs of a site's repository. Nothing is contacted before the first use."""
+    """Open the hidden refs of a site's repository. Nothing is contacted before the first use."""
 
     def sleep(seconds: float) -> None:
         try:
@@ -545,16 +522,16 @@ def open_hidden_refs(site: Site, clock: Clock, stop: Stop) -> Records:
 
 
 def kept_work(home: Home, records: Records) -> KeptWork:
-    """What this machine has of the repository's unfinished work, by the address that the remote has."""
+    """Return the repository's unfinished work on this machine."""
     return KeptWork(home.unfinished / address_key(records.remote.url))
 
 
 def new_nonce() -> str:
-    """A text that was never made before, on any machine."""
+    """Return a text that is unique on all machines."""
     return secrets.token_hex(_NONCE_BYTES)
 
 
 def make_claims(records: Records, context: BuildContext) -> Claims:
-    """The claims on the tasks of a repository."""
+    """Make the claims on the tasks of a repository."""
     owner = owner_name(context.environ)
     return Claims(records, owner, context.clock, lease_times(context.settings), new_nonce)

@@ -20,7 +20,7 @@ from orchestrator.engine.tools.registry import argument_problems, problems, shor
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from orchestrator.core.messages import JsonObject, ToolDefinition, ToolResult
+    from orchestrator.core.messages import ToolDefinition, ToolResult
     from orchestrator.engine.contracts.base import Contract, ReadReply
     from orchestrator.engine.models.base import Request, Response
 

@@ -21,7 +21,7 @@ from orchestrator.app.cli.arguments import (
     given_settings,
     parse,
 )
-from orchestrator.app.cli.run import WholeRun
+from orchestrator.app.cli.run import RunTotals
 from orchestrator.app.options import KEYS, RENAMED
 from orchestrator.bot.cycle.result import CycleResult, Outcome
 from orchestrator.bot.cycle.tasks import from_text
@@ -52,14 +52,14 @@ NO_TASK = ("", Outcome.NO_TASK)
     ],
 )
 def test_the_status_speaks_for_the_whole_run(cycles: list[tuple[str, Outcome]], code: int) -> None:
-    whole = WholeRun()
+    whole = RunTotals()
     for text, outcome in cycles:
         whole.add(CycleResult(None, outcome, from_text(text) if text else None))
     assert whole.code == code
 
 
 def test_an_error_has_its_own_status() -> None:
-    whole = WholeRun()
+    whole = RunTotals()
     whole.add(CycleResult(None, Outcome.FAILED, cause=ConfigurationError("no")))
     assert whole.code == 2
 

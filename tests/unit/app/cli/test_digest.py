@@ -19,7 +19,7 @@ from orchestrator.app.cli.digest import (
     as_message,
     digest,
     run_as_markdown,
-    send,
+    send_webhook,
     since_time,
     webhook_of,
 )
@@ -331,13 +331,13 @@ def clock() -> Iterator[ManualClock]:
 
 async def test_the_webhook_gets_the_text(clock: ManualClock) -> None:
     with Hook(200) as hook:
-        await send(hook.url, "done", clock)
+        await send_webhook(hook.url, "done", clock)
     assert hook.bodies == [{"text": "done"}]
 
 
 async def test_a_busy_webhook_is_asked_twice(clock: ManualClock) -> None:
     with Hook(503, 204) as hook:
-        await send(hook.url, "done", clock)
+        await send_webhook(hook.url, "done", clock)
     assert len(hook.bodies) == 2
 
 
@@ -349,7 +349,7 @@ async def test_a_webhook_that_refuses_is_named_without_its_address(
         Hook(*answers) as hook,
         pytest.raises(ConnectionFailedError, match=f"answered {answers[-1]}") as raised,
     ):
-        await send(hook.url, "done", clock)
+        await send_webhook(hook.url, "done", clock)
     assert len(hook.bodies) == tries
     assert SECRET not in str(raised.value)
 
@@ -358,7 +358,7 @@ async def test_a_webhook_that_is_not_there_is_named_without_its_address(clock: M
     with Hook() as hook:
         url = hook.url
     with pytest.raises(ConnectionFailedError, match="cannot be reached") as raised:
-        await send(url, "done", clock)
+        await send_webhook(url, "done", clock)
     assert SECRET not in str(raised.value)
     assert "127.0.0.1" not in str(raised.value)
 

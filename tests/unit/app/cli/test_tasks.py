@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.app.cli import arguments
-from orchestrator.app.cli.tasks import claims, write_json, write_text
+from orchestrator.app.cli.tasks import claims, write_claims, write_claims_json
 from orchestrator.bot.coordination.claim_record import ClaimRecord, LeaseTimes
 from orchestrator.bot.worker.task_states import AsOf, TaskState, state_of
 from orchestrator.core.commands import Commands
@@ -57,7 +57,7 @@ def states(*records: ClaimRecord) -> list[TaskState]:
 
 def table(*records: ClaimRecord) -> list[str]:
     out = io.StringIO()
-    write_text(states(*records), NOW, LeaseTimes(), Commands("o/r"), out)
+    write_claims(states(*records), NOW, LeaseTimes(), Commands("o/r"), out)
     return out.getvalue().splitlines()
 
 
@@ -137,7 +137,7 @@ def test_other_peoples_words_do_not_move_the_terminal() -> None:
 
 def test_json_tells_everything() -> None:
     out = io.StringIO()
-    write_json(states(replace(HELD, spent=Spent(None, 10, 1.5, 2))), NOW, LeaseTimes(), out)
+    write_claims_json(states(replace(HELD, spent=Spent(None, 10, 1.5, 2))), NOW, LeaseTimes(), out)
     assert json.loads(out.getvalue()) == {
         "kind": "claim",
         "task": "issue-12",

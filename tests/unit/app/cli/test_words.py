@@ -8,7 +8,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.app.cli.words import as_json_text, clean, counted, one_line, shortened
+from orchestrator.app.cli.words import as_json_text, clean, counted, first_lines, short_line
 from tests.tables import table
 
 
@@ -48,7 +48,7 @@ def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
 
 @given(st.text(max_size=300), st.integers(min_value=1, max_value=50))
 def test_one_line_is_one_line_and_short(text: str, most: int) -> None:
-    line = one_line(text, most)
+    line = short_line(text, most)
     assert len(line) <= most
     assert len(line.splitlines()) <= 1
 
@@ -63,7 +63,7 @@ def test_one_line_is_one_line_and_short(text: str, most: int) -> None:
     ],
 )
 def test_one_line(text: str, most: int, expected: str) -> None:
-    assert one_line(text, most) == expected
+    assert short_line(text, most) == expected
 
 
 def test_one_is_not_many() -> None:
@@ -76,9 +76,9 @@ def test_one_is_not_many() -> None:
 
 
 def test_long_output_is_cut_and_says_so() -> None:
-    assert shortened("a\nb", 2) == ["a", "b"]
-    assert shortened("a\n" * 1500, 2) == ["a", "a", "… 1,498 more lines"]
-    assert shortened("abcdef", 2, 3) == ["abc…"]
+    assert first_lines("a\nb", 2) == ["a", "b"]
+    assert first_lines("a\n" * 1500, 2) == ["a", "a", "… 1,498 more lines"]
+    assert first_lines("abcdef", 2, 3) == ["abc…"]
 
 
 @table("piece", ["\x1b[", "\x1b]", "\x9b1", "\x1b[1;", "\x1bP"])

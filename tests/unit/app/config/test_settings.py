@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from orchestrator.app.config import Kind, Origin, Settings, load, tightened
+from orchestrator.app.config import Origin, Settings, SourceKind, load_settings, tightened
 from orchestrator.app.config.settings import SUITE_VARIABLES, user_file
 from orchestrator.app.options import KEYS, OPTIONS, Reach
 from orchestrator.core.errors import ConfigurationError
@@ -32,7 +32,7 @@ class Place:
         self.environ = {"PULLWRIGHT_CONFIG": str(self.user)}
 
     def load(self, flags: dict[str, Any] | None = None, /, **environ: str) -> Any:
-        return load(flags or {}, {**self.environ, **environ}, self.cwd)
+        return load_settings(flags or {}, {**self.environ, **environ}, self.cwd)
 
 
 @pytest.fixture
@@ -44,22 +44,22 @@ def test_without_any_source_the_defaults_hold(place: Place) -> None:
     loaded = place.load()
     assert loaded.settings == Settings()
     assert set(loaded.origin) == set(KEYS)
-    assert set(loaded.origin.values()) == {Origin(Kind.DEFAULT, "")}
+    assert set(loaded.origin.values()) == {Origin(SourceKind.DEFAULT, "")}
 
 
 @pytest.mark.parametrize(
     ("sources", "kind"),
     [
-        (("1", "2", "3", "4"), Kind.FLAG),
-        ((None, "2", "3", "4"), Kind.ENVIRONMENT),
-        ((None, None, "3", "4"), Kind.LOCAL_FILE),
-        ((None, None, None, "4"), Kind.USER_FILE),
-        ((None, None, None, None), Kind.DEFAULT),
-        ((None, "", "3", None), Kind.LOCAL_FILE),
-        (("1", None, None, "4"), Kind.FLAG),
+        (("1", "2", "3", "4"), SourceKind.FLAG),
+        ((None, "2", "3", "4"), SourceKind.ENVIRONMENT),
+        ((None, None, "3", "4"), SourceKind.LOCAL_FILE),
+        ((None, None, None, "4"), SourceKind.USER_FILE),
+        ((None, None, None, None), SourceKind.DEFAULT),
+        ((None, "", "3", None), SourceKind.LOCAL_FILE),
+        (("1", None, None, "4"), SourceKind.FLAG),
     ],
 )
-def test_precedence(place: Place, sources: tuple[str | None, ...], kind: Kind) -> None:
+def test_precedence(place: Place, sources: tuple[str | None, ...], kind: SourceKind) -> None:
     flag, variable, local, user = sources
     if local:
         place.local.write_text(f"max_rounds = {local}\n")
@@ -68,15 +68,15 @@ def test_precedence(place: Place, sources: tuple[str | None, ...], kind: Kind) -
     environ = {} if variable is None else {"PULLWRIGHT_MAX_ROUNDS": variable}
     loaded = place.load({"max_rounds": flag} if flag else {}, **environ)
     value, where = {
-        Kind.FLAG: (1, "--max-rounds"),
-        Kind.ENVIRONMENT: (2, "PULLWRIGHT_MAX_ROUNDS"),
-        Kind.LOCAL_FILE: (3, str(place.local)),
-        Kind.USER_FILE: (4, str(place.user)),
-        Kind.DEFAULT: (20, ""),
+        SourceKind.FLAG: (1, "--max-rounds"),
+        SourceKind.ENVIRONMENT: (2, "PULLWRIGHT_MAX_ROUNDS"),
+        SourceKind.LOCAL_FILE: (3, str(place.local)),
+        SourceKind.USER_FILE: (4, str(place.user)),
+        SourceKind.DEFAULT: (20, ""),
     }[kind]
     assert loaded.settings.max_rounds == value
     assert loaded.origin["max_rounds"] == Origin(kind, where)
-    assert loaded.origin["label"].kind is Kind.DEFAULT
+    assert loaded.origin["label"].kind is SourceKind.DEFAULT
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_what_the_folder_may_never_set(place: Place, key: str) -> None:
         place.load()
     place.local.unlink()
     place.user.write_text(f"{key} = {_A_VALUE_OF[key]}\n")
-    assert place.load().origin[key].kind is Kind.USER_FILE
+    assert place.load().origin[key].kind is SourceKind.USER_FILE
 
 
 LOOSER = {
@@ -337,7 +337,7 @@ def test_the_folder_may_tighten_a_rule_and_not_loosen_it(place: Place, key: str)
     place.local.write_text(f"{key} = {strict}\n")
     loaded = place.load()
     assert getattr(loaded.settings, key) == tomllib.loads(f"it = {strict}")["it"]
-    assert loaded.origin[key].kind is Kind.LOCAL_FILE
+    assert loaded.origin[key].kind is SourceKind.LOCAL_FILE
 
 
 def test_every_rule_has_a_case() -> None:
@@ -450,7 +450,7 @@ class TestACommandForTests:
         place.local.write_text(_FILE)
         loaded = place.load()
         assert loaded.settings == Settings()
-        assert {origin.kind for origin in loaded.origin.values()} == {Kind.DEFAULT}
+        assert {origin.kind for origin in loaded.origin.values()} == {SourceKind.DEFAULT}
         (notice,) = loaded.notices
         assert "counts only with --test-command auto" in notice
         assert all(key in notice for key in _HOW_TO_TEST)
@@ -592,6 +592,6 @@ def test_any_text_is_taken_or_refused_in_one_line(
     tmp_path_factory: pytest.TempPathFactory, key: str, text: str
 ) -> None:
     try:
-        load({key: text}, {}, tmp_path_factory.getbasetemp())
+        load_settings({key: text}, {}, tmp_path_factory.getbasetemp())
     except ConfigurationError as error:
         assert len(str(error).splitlines()) == 1  # noqa: PT017  both outcomes are right

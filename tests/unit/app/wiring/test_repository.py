@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.app.config import ApiKeys, load
+from orchestrator.app.config import ApiKeys, load_settings
 from orchestrator.app.doctor import diagnose
 from orchestrator.app.wiring import BuildContext
 from orchestrator.app.wiring.repository import (
@@ -229,7 +229,7 @@ def build_context(folder: Path, environ: Mapping[str, str], **flags: object) -> 
     """The surroundings of a run with this environment and these flags."""
     stop = Stop()
     stop.at_once()  # no try is repeated
-    loaded, clock = load(flags, environ, folder), ManualClock()
+    loaded, clock = load_settings(flags, environ, folder), ManualClock()
     return BuildContext(loaded, ApiKeys.of(environ), Home(folder / "home"), clock, lambda _event: None, stop)
 
 
