@@ -27,7 +27,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.core.fence import one_line
-from orchestrator.engine.contracts.plan_json import BrokenJsonError, decode, decode_at, flaws, read_tolerantly
+from orchestrator.engine.contracts.plan_json import (
+    BrokenJsonError,
+    flaws,
+    parse_json,
+    parse_json_at,
+    read_tolerantly,
+)
 
 if TYPE_CHECKING:
     from orchestrator.engine.contracts.plan_json import TolerantValue
@@ -60,7 +66,7 @@ _SENTENCE = re.compile(r'[^"\\{}\[\]<>`=;]*[.!?…]\s*+\Z')
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPlan:
     """The value that was meant as the plan.
 
     Attributes:
@@ -78,13 +84,13 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class NotFound:
+class NoPlan:
     """Why there is no value: one line."""
 
     problem: str
 
 
-def extract(text: str, *, ended_early: bool) -> Found | NotFound:
+def find_plan(text: str, *, ended_early: bool) -> FoundPlan | NoPlan:
     """Find the one plan in a reply.
 
     Args:
@@ -92,10 +98,10 @@ def extract(text: str, *, ended_early: bool) -> Found | NotFound:
         ended_early: the provider says that the reply stopped at a limit of length.
     """
     if len(text) > _LONGEST_REPLY_CHARS:
-        return NotFound(f"reply: longer than {_LONGEST_REPLY_CHARS:,} characters")
+        return NoPlan(f"reply: longer than {_LONGEST_REPLY_CHARS:,} characters")
     text = text.removeprefix("\ufeff")
     try:
-        return Found(decode(text), repaired=False)
+        return FoundPlan(parse_json(text), repaired=False)
     except BrokenJsonError:
         pass
     return _Search(text, ended_early=ended_early).run()
@@ -128,46 +134,46 @@ class _Search:
         self._behind_plan = False
         self._skipped = False
 
-    def run(self) -> Found | NotFound:
+    def run(self) -> FoundPlan | NoPlan:
         place = _end_of_thoughts(self._text)
         for _ in range(_MOST_STARTS):
             match = _START.search(self._text, place)
             start = match.start() if match else len(self._text)
             if problem := self._left_over(place, start):
-                return NotFound(problem)
+                return NoPlan(problem)
             if match is None:
                 return self._result()
             after = self._take(start)
             if not isinstance(after, int):
                 return after
             place = after
-        return NotFound(f"reply: holds more than {_MOST_STARTS} JSON objects; send exactly one")
+        return NoPlan(f"reply: holds more than {_MOST_STARTS} JSON objects; send exactly one")
 
-    def _take(self, start: int) -> int | Found | NotFound:
+    def _take(self, start: int) -> int | FoundPlan | NoPlan:
         """Read what begins here; where it ends, or what the reply comes to."""
         try:
-            value, end = decode_at(self._text, start)
+            value, end = parse_json_at(self._text, start)
         except BrokenJsonError as error:
             if not error.mendable:
-                return NotFound(f"reply: not valid JSON ({error})")
+                return NoPlan(f"reply: not valid JSON ({error})")
             return self._take_broken(start)
         self._add(value, start)
         return end
 
-    def _take_broken(self, start: int) -> int | Found | NotFound:
+    def _take_broken(self, start: int) -> int | FoundPlan | NoPlan:
         try:
             read = read_tolerantly(self._text, start)
         except BrokenJsonError as error:
             self._skipped = True
             end = None if self._plans() else _end_of_other_data(self._text, start)
-            return NotFound(_told(self._text, error)) if end is None else end
+            return NoPlan(_told(self._text, error)) if end is None else end
         if not is_plan(read.value) and not read.unfinished:
             self._skipped = True
             return read.end
         if problems := stray_keys(read.value):
-            return NotFound(problems[0])
+            return NoPlan(problems[0])
         if self._plans():
-            return NotFound("reply: holds more than one JSON object with calls; send exactly one")
+            return NoPlan("reply: holds more than one JSON object with calls; send exactly one")
         if read.unfinished or self._ended_early:
             return _cut_off(read, self._text, ended_early=self._ended_early)
         self._add(read.value, start)
@@ -184,14 +190,14 @@ class _Search:
     def _plans(self) -> list[Any]:
         return self._in_fences if len(self._in_fences) == 1 else [*self._plain, *self._in_fences]
 
-    def _result(self) -> Found | NotFound:
+    def _result(self) -> FoundPlan | NoPlan:
         plans = self._plans()
         if len(plans) > 1:
-            return NotFound(f"reply: holds {len(plans)} JSON objects with calls; send exactly one")
+            return NoPlan(f"reply: holds {len(plans)} JSON objects with calls; send exactly one")
         return (
-            Found(plans[0], repaired=True)
+            FoundPlan(plans[0], repaired=True)
             if plans
-            else NotFound(_nothing(self._text, ended_early=self._ended_early))
+            else NoPlan(_nothing(self._text, ended_early=self._ended_early))
         )
 
     def _left_over(self, start: int, end: int) -> str | None:
@@ -216,7 +222,7 @@ def _end_of_other_data(text: str, start: int) -> int | None:
     return None
 
 
-def _cut_off(read: TolerantValue, text: str, *, ended_early: bool) -> Found | NotFound:
+def _cut_off(read: TolerantValue, text: str, *, ended_early: bool) -> FoundPlan | NoPlan:
     """Only calls with a comma or the list's end behind them are kept: a cut may have been in a string.
 
     The same goes for the last call of a whole but broken reply that the provider calls cut off.
@@ -235,13 +241,13 @@ def _cut_off(read: TolerantValue, text: str, *, ended_early: bool) -> Found | No
         what_to_do = (
             "send a shorter reply" if ended_early else "send it again, with every string and bracket closed"
         )
-        return NotFound(
+        return NoPlan(
             f"reply: ended in the middle, behind `{place}`, before its first call was complete; {what_to_do}"
         )
     plan = "" if isinstance(value, list) else value.get("plan", "")
     plan = "" if flaws(plan) else plan
     tail = None if all_whole else calls[-1]
-    return Found({"plan": plan, "tool_calls": whole}, repaired=True, cut_off=True, tail=tail)
+    return FoundPlan({"plan": plan, "tool_calls": whole}, repaired=True, cut_off=True, tail=tail)
 
 
 def _told(text: str, error: BrokenJsonError) -> str:
@@ -348,7 +354,7 @@ def _arguments(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        inner = decode(value)
+        inner = parse_json(value)
     except BrokenJsonError:
         return value
     return inner if isinstance(inner, dict) else value

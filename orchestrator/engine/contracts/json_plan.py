@@ -12,7 +12,7 @@ from orchestrator.core.fence import fenced_unless_blank, one_line
 from orchestrator.core.messages import FinishReason, JsonObject, Message, ToolCall
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.base import Actions, Malformed, Running
-from orchestrator.engine.contracts.find_plan import Found, NotFound, call_of, extract, plan_of
+from orchestrator.engine.contracts.find_plan import FoundPlan, NoPlan, call_of, find_plan, plan_of
 from orchestrator.engine.contracts.plan_json import flaws
 from orchestrator.engine.models.base import OutputSchema
 from orchestrator.engine.tools.registry import argument_problems, problems, shortened
@@ -68,8 +68,8 @@ class JsonPlan:
 
     def read(self, response: Response, tools: tuple[ToolDefinition, ...], *, round_number: int) -> ReadReply:
         """The plan in a reply, or every path at which it is wrong. Call ids are `r<round>c<index>`."""
-        found = extract(response.text, ended_early=response.finish is FinishReason.LENGTH)
-        if isinstance(found, NotFound):
+        found = find_plan(response.text, ended_early=response.finish is FinishReason.LENGTH)
+        if isinstance(found, NoPlan):
             return Malformed((found.problem,))
         if problems := flaws(found.value):
             return Malformed(problems)
@@ -119,7 +119,7 @@ def _checked_calls(
     return tuple(checked), shortened(tuple(problems))
 
 
-def _withheld(found: Found, index: int, round_number: int) -> tuple[ToolCall, ...]:
+def _withheld(found: FoundPlan, index: int, round_number: int) -> tuple[ToolCall, ...]:
     call = call_of(found.tail)
     if not isinstance(call, dict) or flaws(call):
         return ()
@@ -163,7 +163,7 @@ if TYPE_CHECKING:
 
 
 @functools.cache
-def base_schema() -> JsonObject:
+def plan_schema() -> JsonObject:
     """The schema of any plan, whatever its tools."""
     text = Path(__file__).with_name("plan.schema.json").read_text(encoding="utf-8")
     return cast("JsonObject", json.loads(text))
@@ -176,15 +176,15 @@ def narrowed_schema(tools: Sequence[ToolDefinition]) -> JsonObject:
     `oneOf` or bounds. Optional parameters stay optional: a small model that must write each of
     them makes up values. A provider that demands all of them is the protocol's business.
     """
-    base = base_schema()["properties"]
-    calls = [_call_schema(tool) for tool in tools] or [plain(base["tool_calls"]["items"])]
+    base = plan_schema()["properties"]
+    calls = [_call_schema(tool) for tool in tools] or [decodable(base["tool_calls"]["items"])]
     items = calls[0] if len(calls) == 1 else {"anyOf": calls}
     return _closed({"plan": {"type": "string"}, "tool_calls": {"type": "array", "items": items}})
 
 
 def _call_schema(tool: ToolDefinition) -> JsonObject:
     name = {"type": "string", "enum": [tool.name]}
-    return _closed({"tool_name": name, "arguments": plain({"type": "object", **tool.parameters})})
+    return _closed({"tool_name": name, "arguments": decodable({"type": "object", **tool.parameters})})
 
 
 def _closed(properties: JsonObject, required: Iterable[str] | None = None) -> JsonObject:
@@ -196,7 +196,7 @@ def _closed(properties: JsonObject, required: Iterable[str] | None = None) -> Js
     }
 
 
-def plain(schema: Any) -> JsonObject:
+def decodable(schema: Any) -> JsonObject:
     """A schema with every object closed, and only the keywords that constrained decoding knows everywhere.
 
     The reply is checked against the tool's own schema anyway. An object with free keys becomes one
@@ -206,14 +206,14 @@ def plain(schema: Any) -> JsonObject:
         return {}
     variants = schema.get("anyOf") or schema.get("oneOf")
     if variants:
-        return {"anyOf": [plain(variant) for variant in variants]}
+        return {"anyOf": [decodable(variant) for variant in variants]}
     if schema.get("type") == "object":
         properties = schema.get("properties", {})
         required = [key for key in schema.get("required", ()) if key in properties]
-        return _closed({key: plain(value) for key, value in properties.items()}, required)
+        return _closed({key: decodable(value) for key, value in properties.items()}, required)
     kept = {key: schema[key] for key in ("type", "enum", "const") if key in schema}
     if "items" in schema:
-        kept["items"] = plain(schema["items"])
+        kept["items"] = decodable(schema["items"])
     return kept
 
 
@@ -246,4 +246,4 @@ def _allows_null(schema: Any) -> bool:
 
 def plan_problems(value: Any) -> tuple[str, ...]:
     """What keeps a value from being a plan, a line each; empty where nothing does."""
-    return problems(value, base_schema())
+    return problems(value, plan_schema())

@@ -11,7 +11,7 @@ from orchestrator.core.messages import FinishReason, Message, Role, Text, ToolCa
 from orchestrator.core.prompts import render
 from orchestrator.engine.contracts.base import Actions, Running
 from orchestrator.engine.contracts.find_plan import plan_of
-from orchestrator.engine.contracts.plan_json import BrokenJsonError, decode, flaws
+from orchestrator.engine.contracts.plan_json import BrokenJsonError, flaws, parse_json
 from orchestrator.engine.models.base import ToolChoice
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _calls_of(block: str) -> list[dict[str, Any]]:
     if not block.startswith(("{", "[")):
         return []
     try:
-        value = plan_of(decode(block))
+        value = plan_of(parse_json(block))
     except BrokenJsonError:
         return []
     if flaws(value):

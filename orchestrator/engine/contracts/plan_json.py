@@ -55,20 +55,20 @@ def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return kept if len(kept) == len(pairs) else _Twice(kept)
 
 
-def decode(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """The value of a text that holds nothing else. It may still have `flaws`.
 
     Raises:
         BrokenJsonError: it is not JSON; the message says where.
     """
-    value, end = decode_at(text, len(text) - len(text.lstrip(" \t\r\n")))
+    value, end = parse_json_at(text, len(text) - len(text.lstrip(" \t\r\n")))
     if text[end:].strip(" \t\r\n"):
         place = json.JSONDecodeError("Extra data", text, end)
         raise BrokenJsonError(str(place))
     return value
 
 
-def decode_at(text: str, start: int) -> tuple[Any, int]:
+def parse_json_at(text: str, start: int) -> tuple[Any, int]:
     """The value that starts at a place, and where it ends.
 
     Raises:

@@ -30,7 +30,7 @@ _TITLE_CHARS = 70
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class FileBlock:
     """A fenced block of a reply.
 
     Attributes:
@@ -126,7 +126,7 @@ class WholeFile:
             ),
         )
 
-    def _files(self, blocks: list[Block]) -> dict[str, str]:
+    def _files(self, blocks: list[FileBlock]) -> dict[str, str]:
         """The text of each file. Of several blocks that may be the same one, the longest: the others show a part of it."""
         files: dict[str, str] = {}
         for block in blocks:
@@ -182,13 +182,13 @@ def _without_thoughts(text: str) -> str:
     return text[match.end() :] if match else text
 
 
-def _blocks(text: str) -> tuple[str, list[Block]]:
+def _blocks(text: str) -> tuple[str, list[FileBlock]]:
     """What a reply says outside of its blocks, and the blocks. One without an end goes on to the end of the reply.
 
     A fence with a word behind it, inside a block with an equal one, begins a block of the file, as in a README.
     """
     said: list[str] = []
-    blocks: list[Block] = []
+    blocks: list[FileBlock] = []
     lines: list[str] = []
     fence, path, depth = "", "", 0
     for line in text.replace("\r\n", "\n").split("\n"):
@@ -211,9 +211,9 @@ def _blocks(text: str) -> tuple[str, list[Block]]:
     return "\n".join(said).strip(), blocks
 
 
-def _block(path: str, lines: list[str], *, is_closed: bool) -> Block:
+def _block(path: str, lines: list[str], *, is_closed: bool) -> FileBlock:
     text = "\n".join(lines).rstrip("\n")
-    return Block(path, f"{text}\n" if text else "", is_closed)
+    return FileBlock(path, f"{text}\n" if text else "", is_closed)
 
 
 def _named(info: str, above: list[str]) -> str:

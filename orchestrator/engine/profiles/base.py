@@ -112,13 +112,7 @@ class Profile:
 
 
 def base_prompt(profile_name: str, tools: ToolRegistry, *, dangerous: bool) -> str:
-    """Render `prompts/profiles/<profile_name>.md`.
-
-    Args:
-        profile_name: the profile's name.
-        tools: all tools of the session, those of the host included.
-        dangerous: whether dangerous tools are shown.
-    """
+    """Render `prompts/profiles/<profile_name>.md`, which names only those of the tools that the model is shown."""
     shown = tools.definitions(dangerous=dangerous)
     return render(f"profiles/{profile_name}", tools=[tool.name for tool in shown], definitions=shown)
 
@@ -137,7 +131,6 @@ def make_profile(
     """Make a profile, one of `profile_names()`, with the tools that name it in their own files.
 
     Args:
-        name: the profile's name.
         web: the web tools as this profile names them; none if the session has no web.
         custom: tools of the host, after the others; of two with one name the host's is taken.
         dangerous: whether the model is shown dangerous tools.
@@ -155,12 +148,12 @@ def _added_tools(profile: str) -> tuple[Tool, ...]:
 
     Such a module is called like its tool, and has a function of that name that makes it.
     """
-    modules = {name: import_module(f"{tools.__name__}.{name}") for name in _naming_profiles()}
+    modules = {name: import_module(f"{tools.__name__}.{name}") for name in _modules_with_profiles()}
     return tuple(getattr(module, name)() for name, module in modules.items() if profile in module.PROFILES)
 
 
 @cache
-def _naming_profiles() -> tuple[str, ...]:
+def _modules_with_profiles() -> tuple[str, ...]:
     """The modules in `tools` that have `PROFILES`, by their text: to import all of them would slow each start."""
     paths = sorted(path for folder in tools.__path__ for path in Path(folder).glob("*.py"))
     return tuple(path.stem for path in paths if _HAS_PROFILES.search(path.read_text("utf-8")))

@@ -30,9 +30,6 @@ def minimal(
     """The profile `minimal`.
 
     Args:
-        web: `web_search`, `web_open` and `web_find`; none if the session has no web.
-        custom: tools of the host, after the others; of two with one name the host's is taken.
-        dangerous: whether the model is shown dangerous tools; otherwise the prompt does not name them.
         submit: only a call of `submit` ends the session.
     """
     tools = with_custom(minimal_tools(web, submit=submit), custom)

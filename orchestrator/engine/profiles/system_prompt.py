@@ -108,19 +108,16 @@ async def orient(  # noqa: PLR0913  each is a fact of its own, given by name
     What cannot be found out (no git, no POSIX shell, no sandbox, no time left after 5 s) is left out.
 
     Args:
-        environment: where the session works.
         documents: names of instruction files, relative to each folder on the way down.
         from_root: the way begins at the root of the file system instead of that of the repository.
-        clock: for the date.
-        model_name: as the model is shown itself.
-        knowledge_cutoff: see `Orientation`.
+        model_name: what the model is told of its own name.
     """
     view = environment.host_view() if isinstance(environment, HasHostView) else None
     lines = await _printed(
-        environment, view, _orientation_command(documents if view is None else (), from_root=from_root)
+        environment, view, _command(documents if view is None else (), from_root=from_root)
     )
     if view is None:
-        found = _told_documents(lines)
+        found = _documents_in(lines)
     else:
         found = await view.documents(documents, from_root=from_root, most_bytes=_MOST_READ_BYTES)
     shown, cut = within_budget(found)
@@ -169,7 +166,7 @@ def within_budget(
     return tuple(shown), False
 
 
-def _orientation_command(documents: Sequence[str], *, from_root: bool) -> str:
+def _command(documents: Sequence[str], *, from_root: bool) -> str:
     given = {
         "names": shlex.quote("\n".join(documents)),
         "from_root": int(from_root),
@@ -184,13 +181,13 @@ def _script() -> str:
     return Path(__file__).with_name("orientation.sh").read_text(encoding="utf-8")
 
 
-def _told_documents(lines: Sequence[str]) -> list[tuple[str, bytes]]:
-    here = _told(_HERE, lines)
+def _documents_in(lines: Sequence[str]) -> list[tuple[str, bytes]]:
+    here = _facts(_HERE, lines)
     if not here:
         return []
     folder = bytes.fromhex(here[0][1])
     found = []
-    for line in _told(_DOCUMENT, lines):
+    for line in _facts(_DOCUMENT, lines):
         steps, content, name = int(line[1]), line[2], line[3]
         above = folder.rsplit(b"/", steps)[0] if steps else folder
         found.append((f"{os.fsdecode(above)}/{name}", bytes.fromhex(content)))
@@ -200,20 +197,20 @@ def _told_documents(lines: Sequence[str]) -> list[tuple[str, bytes]]:
 def _git(lines: Sequence[str]) -> GitSnapshot | None:
     if "repository 1" not in lines:
         return None
-    branch = [line[1] for line in _told(_BRANCH, lines)] + [
-        f"detached at {line[1]}" for line in _told(_DETACHED, lines)
+    branch = [line[1] for line in _facts(_BRANCH, lines)] + [
+        f"detached at {line[1]}" for line in _facts(_DETACHED, lines)
     ]
-    counts = [(line[2], int(line[1])) for line in _told(_STATUS, lines)]
+    counts = [(line[2], int(line[1])) for line in _facts(_STATUS, lines)]
     known = "status done" in lines
     return GitSnapshot(
         branch=branch[0] if branch else "",
         modified=sum(count for kind, count in counts if kind != _UNTRACKED) if known else None,
         untracked=sum(count for kind, count in counts if kind == _UNTRACKED) if known else None,
-        commits=tuple((line[1], line[2]) for line in _told(_COMMIT, lines)),
+        commits=tuple((line[1], line[2]) for line in _facts(_COMMIT, lines)),
     )
 
 
-def _told(fact: re.Pattern[str], lines: Sequence[str]) -> list[re.Match[str]]:
+def _facts(fact: re.Pattern[str], lines: Sequence[str]) -> list[re.Match[str]]:
     return [match for line in lines if (match := fact.fullmatch(line))]
 
 
@@ -237,7 +234,7 @@ def system_prompt(
         _environment(orientation) if orientation else "",
         contract_words,
         _documents(orientation) if orientation else "",
-        _of_user(user_instructions.strip()),
+        render("agent/user_instructions", instructions=said) if (said := user_instructions.strip()) else "",
     ]
     return "\n\n".join(layer for layer in layers if layer)
 
@@ -253,23 +250,23 @@ def _environment(orientation: Orientation) -> str:
         "today": orientation.today,
         "model": orientation.model_name,
         "knowledge_cutoff": orientation.knowledge_cutoff or "unknown",
-        "status": _status(git) if git else "",
+        "status": _status(git),
     }
+    commits = [
+        f"{commit} {one_line(subject, limit=_SUBJECT_CHARS, keep='`')}"
+        for commit, subject in (git.commits if git else ())
+    ]
     return render(
         "agent/environment",
         **{name: one_line(fact, limit=_FACT_CHARS) for name, fact in facts.items()},
         git=git is not None,
-        commits=fenced(_lines(git)) if git and git.commits else "",
+        commits=fenced("\n".join(commits)) if commits else "",
     )
 
 
-def _lines(git: GitSnapshot) -> str:
-    return "\n".join(
-        f"{commit} {one_line(subject, limit=_SUBJECT_CHARS, keep='`')}" for commit, subject in git.commits
-    )
-
-
-def _status(git: GitSnapshot) -> str:
+def _status(git: GitSnapshot | None) -> str:
+    if git is None:
+        return ""
     if git.modified is None or git.untracked is None:
         return "unknown"
     return f"{git.modified} modified, {git.untracked} untracked"
@@ -283,7 +280,3 @@ def _documents(orientation: Orientation) -> str:
         for document in orientation.documents
     ]
     return render("agent/project_documents", documents=shown, cut=orientation.documents_cut)
-
-
-def _of_user(instructions: str) -> str:
-    return render("agent/user_instructions", instructions=instructions) if instructions else ""

@@ -152,7 +152,7 @@ class History:
         self._turns.append(turn)
         if turn.message.parts:
             self._messages.append(turn.message)
-            self.tokens += _tokens(turn.message)
+            self.tokens += -(-sum(map(_characters, turn.message.parts)) // CHARACTERS_PER_TOKEN)
             self.meter.add(turn.message)
 
     def context(self, contract: Contract) -> Sequence[Message]:
@@ -189,19 +189,16 @@ class History:
         A reply and the results of its calls stay together, and a cut before a user's turn is preferred
         (section "Context management" of the one-step agent specification).
         """
-        starts = [
-            index for index, turn in enumerate(self._turns) if index and turn.kind is TurnKind.ASSISTANT
-        ]
+        kinds = [turn.kind for turn in self._turns]
+        starts = [index for index, kind in enumerate(kinds) if index and kind is TurnKind.ASSISTANT]
         if len(starts) < 2:  # noqa: PLR2004  the only step is the one that matters
             return 0
-        first_user = next(i for i, turn in enumerate(self._turns) if turn.kind is TurnKind.USER)
-        half = starts[len(starts) // 2]
-        users = [
-            i
-            for i, turn in enumerate(self._turns)
-            if turn.kind in {TurnKind.USER, TurnKind.STEERING} and i > first_user
-        ]
-        cut = next((i for i in users if half <= i <= starts[-1]), half)
+        first_user, half = kinds.index(TurnKind.USER), starts[len(starts) // 2]
+        cut = half
+        for index in range(max(half, first_user + 1), starts[-1] + 1):
+            if kinds[index] in {TurnKind.USER, TurnKind.STEERING}:
+                cut = index
+                break
         kept = [*self._turns[: first_user + 1], *self._turns[cut:]]
         dropped = len(self._turns) - len(kept)
         self._turns, self._messages, self.tokens = [], [], 0  # new lists: requests under way keep the old
@@ -214,11 +211,6 @@ class History:
 def interrupted(call: ToolCall) -> ToolResult:
     """The result of a call that was cut short."""
     return ToolResult(call.id, call.name, INTERRUPTED_RESULT, is_error=True)
-
-
-def _tokens(message: Message) -> int:
-    characters = sum(map(_characters, message.parts))
-    return -(-characters // CHARACTERS_PER_TOKEN)
 
 
 def _characters(part: Part) -> int:
@@ -235,7 +227,6 @@ def _characters(part: Part) -> int:
 
 _BYTES_PER_PART = 32
 _BYTES_PER_IMAGE = 2 * TOKENS_PER_IMAGE * BYTES_PER_TOKEN
-
 
 _MOST_BYTES_PER_TOKEN = 32
 """No text has more. A provider that counts fewer tokens than that has not counted all that it was sent."""
@@ -281,7 +272,6 @@ class InputMeter:
         """A reply is in, and was added. A count that cannot be true leaves the estimate as it is.
 
         Args:
-            usage: what was counted.
             asked: the model, as the program calls it.
             answered: what the provider called it.
             fixed_bytes: what every request has beside the conversation.
@@ -329,14 +319,10 @@ def fixed_bytes(request: Request) -> int:
 
 def message_bytes(message: Message) -> int:
     """The size of a message, pictures by what they cost in tokens."""
-    return sum(map(_part_size, message.parts)) + _BYTES_PER_PART
+    return sum(map(_part_bytes, message.parts)) + _BYTES_PER_PART * (len(message.parts) + 1)
 
 
-def _part_size(part: Part) -> int:
-    return _content_size(part) + _BYTES_PER_PART
-
-
-def _content_size(part: Part) -> int:
+def _part_bytes(part: Part) -> int:
     match part:
         case Text(text):
             return size_of_text(text)
@@ -358,9 +344,6 @@ _PARTS = {
     Role.TOOL: ToolResult | Text,
 }
 """What a message may be made of."""
-
-_KINDS_OF_EVENTS = {SteeringInjected: TurnKind.STEERING, LoopDetected: TurnKind.STEERING}
-"""What these say of the message before them."""
 
 
 def history_of(events: Iterable[Event], at: datetime = _LONG_AGO) -> list[Turn]:
@@ -387,7 +370,7 @@ def history_of(events: Iterable[Event], at: datetime = _LONG_AGO) -> list[Turn]:
                 asked = ran = False
             case SteeringInjected() | LoopDetected():
                 if turns and turns[-1].kind is not TurnKind.ASSISTANT:
-                    turns[-1] = replace(turns[-1], kind=_KINDS_OF_EVENTS[type(event)])
+                    turns[-1] = replace(turns[-1], kind=TurnKind.STEERING)
             case ReplyReceived(message=message, usage=usage):
                 turns.append(Turn(TurnKind.ASSISTANT, message, at, usage))
                 asked = ran = False
@@ -412,10 +395,10 @@ def mended_turns(turns: Iterable[Turn], at: datetime) -> list[Turn]:
     message of its role cannot have, and turns without content.
 
     Args:
-        turns: oldest first.
         at: when calls were found to be interrupted.
     """
     kept: list[Turn] = []
+    no_results = Turn(TurnKind.TOOL_RESULTS, Message(Role.TOOL, ()), at)
     for turn in map(_with_its_parts, turns):
         if not turn.message.parts or (not kept and turn.message.role is not Role.USER):
             continue
@@ -425,10 +408,10 @@ def mended_turns(turns: Iterable[Turn], at: datetime) -> list[Turn]:
                 kept.append(_answered(turn, calls))
             continue
         if calls:
-            kept.append(_answered(Turn(TurnKind.TOOL_RESULTS, Message(Role.TOOL, ()), at), calls))
+            kept.append(_answered(no_results, calls))
         kept.append(turn)
     if calls := _open_calls(kept):
-        kept.append(_answered(Turn(TurnKind.TOOL_RESULTS, Message(Role.TOOL, ()), at), calls))
+        kept.append(_answered(no_results, calls))
     return kept
 
 
@@ -449,37 +432,3 @@ def _answered(turn: Turn, calls: Turn) -> Turn:
     each = tuple(results.get(call.id) or interrupted(call) for call in calls.tool_calls)
     others = tuple(part for part in turn.message.parts if not isinstance(part, ToolResult))
     return replace(turn, message=replace(turn.message, parts=(*each, *others)))
-
-
-def trimmed(turns: Sequence[Turn], most_characters: int) -> list[Turn]:
-    """The first user's turn and the newest ones, if all together are longer than this.
-
-    A reply and what answered it stay together. Where not even the first turn has room, nothing is left.
-
-    Args:
-        turns: oldest first.
-        most_characters: of the messages, in bytes of UTF-8; pictures count by what they cost in tokens.
-    """
-    if sum(map(_size, turns)) <= most_characters:
-        return list(turns)
-    first = next((index for index, turn in enumerate(turns) if turn.kind is TurnKind.USER), None)
-    if first is None or _size(turns[first]) > most_characters:
-        return []
-    room = most_characters - _size(turns[first])
-    start = end = len(turns)
-    for index in range(end - 1, first, -1):
-        room -= _size(turns[index])
-        if room < 0:
-            break
-        if _can_begin(turns[index]):
-            start = index
-    return [turns[first], *turns[start:]]
-
-
-def _can_begin(turn: Turn) -> bool:
-    """Whether a conversation can be taken up with this turn: it answers nothing that would be missing."""
-    return turn.kind in {TurnKind.USER, TurnKind.ASSISTANT}
-
-
-def _size(turn: Turn) -> int:
-    return message_bytes(turn.message)

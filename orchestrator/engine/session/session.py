@@ -373,12 +373,12 @@ class Session:
     def _depth(self) -> int:
         return self._lineage.depth if self._lineage else 0
 
-    def _child(self, wish: SubagentTask) -> Session:
+    def _child(self, task: SubagentTask) -> Session:
         parent = self._parts
         model, price = self.model, self.price
-        if wish.model:
-            model, price = model_of_child(parent, wish.model, self.budget)
-        own = child_parts(parent, wish, price, self.reasoning_effort)
+        if task.model:
+            model, price = model_of_child(parent, task.model, self.budget)
+        own = child_parts(parent, task, price, self.reasoning_effort)
         child = Session(
             profile=own.profile,
             environment=own.environment,
@@ -389,7 +389,7 @@ class Session:
             clock=own.clock,
             lineage=Lineage(self._depth + 1, self.model, self.budget, self._events.forward),
         )
-        child.listen(lambda _event: take_over(parent, own, wish))
+        child.listen(lambda _event: take_over(parent, own, task))
         return child
 
     async def _close(

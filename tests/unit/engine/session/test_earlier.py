@@ -33,7 +33,6 @@ from orchestrator.engine.session.history import (
     history_of,
     mended_turns,
     message_bytes,
-    trimmed,
 )
 from orchestrator.engine.session.session import Session
 from tests.unit.engine.session.stage import ScriptedModel, profile, says, session_in
@@ -217,31 +216,6 @@ def test_every_list_of_turns_becomes_sound_and_a_sound_one_stays(turns: list[Tur
     assert mended_turns(mended, AT) == mended
     words = [turn for turn in turns if turn.message.role is Role.USER]
     assert [turn for turn in mended if turn.message.role is Role.USER] == words, "no words are lost"
-
-
-@given(_TURNS, st.integers(0, 1_000))
-def test_what_is_cut_out_of_the_middle_leaves_a_sound_conversation(turns: list[Turn], most: int) -> None:
-    before = mended_turns([Turn(TurnKind.USER, Message.user("the task"), AT), *turns], AT)
-    after = trimmed(before, most)
-    assert_valid([turn.message for turn in after])
-    assert sum(message_bytes(turn.message) for turn in after) <= most
-    assert not after or after[0] == before[0]
-    assert after[1:] == (before[-len(after) + 1 :] if len(after) > 1 else [])
-
-
-def test_the_newest_turns_are_kept_with_the_first() -> None:
-    turns = [
-        Turn(TurnKind.USER, Message.user("the task"), AT),
-        Turn(TurnKind.ASSISTANT, Message(Role.ASSISTANT, (Text("old"), ToolCall("a", "glob", {}))), AT),
-        Turn(TurnKind.TOOL_RESULTS, Message(Role.TOOL, (ToolResult("a", "glob", "x" * 5_000),)), AT),
-        Turn(TurnKind.ASSISTANT, Message(Role.ASSISTANT, (ToolCall("b", "glob", {}),)), AT),
-        Turn(TurnKind.TOOL_RESULTS, Message(Role.TOOL, (ToolResult("b", "glob", "new"),)), AT),
-    ]
-    assert trimmed(turns, 1_000) == [turns[0], *turns[3:]]
-    assert trimmed(turns, 100_000) == turns
-    assert trimmed(turns, 150) == turns[:1]
-    assert trimmed(turns, 10) == []
-    assert trimmed([], 10) == []
 
 
 def test_pictures_and_what_vendors_want_back_count() -> None:
