@@ -33,7 +33,7 @@ from orchestrator.bot.cycle.unfinished import (
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import ForgePermissionError, WorkspaceError
 from orchestrator.core.spent import Spent
-from orchestrator.engine.session.limits import Limits
+from orchestrator.engine.session.budget import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

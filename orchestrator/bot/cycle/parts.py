@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from orchestrator.engine.environments.base import ExecutionEnvironment
     from orchestrator.engine.models.base import Model
     from orchestrator.engine.profiles.base import Profile
-    from orchestrator.engine.session.limits import Limits
+    from orchestrator.engine.session.budget import Limits
     from orchestrator.engine.tools.base import Ledger
 
 Propose: TypeAlias = Callable[[str, str], Awaitable[str]]

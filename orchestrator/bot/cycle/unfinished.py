@@ -27,7 +27,7 @@ from orchestrator.core.events import (
     ToolCallEnded,
     Warned,
 )
-from orchestrator.engine.session.earlier import history_of
+from orchestrator.engine.session.history import history_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -39,7 +39,7 @@ _NAMED_REASONS = 3
 
 
 @dataclass(slots=True)
-class BacklogMemory:
+class LastSearch:
     """What a process remembers between two choices: that nothing was to be done while nothing has changed.
 
     Attributes:
@@ -120,7 +120,7 @@ class Backlog:
     asked_again: Callable[[str], str] = lambda _key: ""
     commands: Commands = Commands()  # noqa: RUF009  a frozen value
     clock: Clock = field(default_factory=SystemClock)
-    memory: BacklogMemory = field(default_factory=BacklogMemory)
+    last_search: LastSearch = field(default_factory=LastSearch)
     _noticed: list[Event] = field(default_factory=list, init=False)
     _pulse: str = field(default="", init=False)
     _begun: TaskSearch | None = field(default=None, init=False)
@@ -129,7 +129,7 @@ class Backlog:
 
     def candidates(self, pulse: str) -> Iterator[ReadyTask]:
         """The tasks that nothing speaks against, the best first."""
-        self._pulse, self._none = pulse, self.memory.recall(pulse, self.clock.now())
+        self._pulse, self._none = pulse, self.last_search.recall(pulse, self.clock.now())
         if self._none is not None:
             return
         search = self._begun = self._begin_search()
@@ -165,7 +165,7 @@ class Backlog:
         """This process does not choose it again."""
         self._last = candidate.attempt
         self.attempted.add(candidate.attempt)
-        self.memory.forget()
+        self.last_search.forget()
 
     def put_back(self) -> None:
         """The task that was begun last may be chosen again."""
@@ -178,7 +178,7 @@ class Backlog:
             search.require_access()
             reason = _summary(search.reasons, self.label)
             self._none = Choice(None, reason, wake_at=min(search.times, default=None))
-            self.memory.remember(self._pulse, self._none, search.now)
+            self.last_search.remember(self._pulse, self._none, search.now)
         return self._none
 
     def notices(self) -> list[Event]:
@@ -211,8 +211,8 @@ class Backlog:
 
     def _warn(self, name: str, text: str) -> None:
         """Say something once, however often it is looked at."""
-        if name not in self.memory.told:
-            self.memory.told.add(name)
+        if name not in self.last_search.told:
+            self.last_search.told.add(name)
             self._noticed.append(Warned(text))
 
     def _still(self, ready: ReadyTask, lease: Lease) -> ReadyTask | str:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from orchestrator.bot.coordination.claims import Claims
     from orchestrator.bot.coordination.records import Records
     from orchestrator.bot.coordination.unfinished import Wip
-    from orchestrator.bot.cycle.unfinished import UnfinishedState
     from orchestrator.bot.forge.base import Forge, PullRequest
     from orchestrator.bot.journal.folders import KeptWork
     from orchestrator.core.clock import Clock

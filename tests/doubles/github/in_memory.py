@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tests.doubles.github.server import GitHub
 
 _MOST_COMPARED = 300
-_STATES = {
+_STATES: dict[str | None, CheckState] = {
     **dict.fromkeys(
         ("failure", "timed_out", "action_required", "startup_failure", "error"), CheckState.FAILED
     ),
@@ -71,8 +71,8 @@ class InMemoryGitHub:
             Edit(self._name(one.actor), one.at, "title") for one in thread.happenings if one.kind == "renamed"
         ]
         edits = [Edit(self._name(one.editor), one.at, "body") for one in reversed(thread.body_edits)]
-        last = self._labelling(thread, label)
-        return IssueHistory(*(last or (None, None)), (*renames, *edits[:1], *edits))
+        by, at = self._labelling(thread, label) or (None, None)
+        return IssueHistory(by, at, (*renames, *edits[:1], *edits))
 
     def labelled_by(self, number: int, label: str) -> str | None:
         last = self._labelling(self.repo.threads[number], label)

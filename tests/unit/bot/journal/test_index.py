@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from orchestrator.core.events import Event
-
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 END = CycleEnded({"outcome": "proposed"})

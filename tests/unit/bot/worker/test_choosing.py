@@ -491,7 +491,7 @@ async def test_what_is_remembered_outlives_one_backlog(world: World) -> None:
     issue(world, assignees=["grace"])
     choosing = backlog(world)
     first = await choosing.choose()
-    assert await backlog(world, memory=choosing.memory).choose() is first
+    assert await backlog(world, last_search=choosing.last_search).choose() is first
 
 
 async def test_time_alone_may_free_a_task(world: World) -> None:

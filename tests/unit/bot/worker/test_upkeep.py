@@ -389,7 +389,7 @@ async def test_of_checks_that_may_not_be_read_is_warned_once(world: World) -> No
     choosing = Backlog(world.forge, TaskSelection(), "pullwright", emit=heard.append)
     for _ in range(2):
         choice = await choosing.choose()
-        choosing.memory.remember("", choice, choosing.clock.now())
+        choosing.last_search.remember("", choice, choosing.clock.now())
         assert choice.task is None
         assert "the checks of pull request #1 are not known" in str(choice.reason)
     [warned] = heard
