@@ -157,7 +157,7 @@ class CycleBudget:
         """Reserve what a cycle may spend. It is written down, by `emit`, before others can read what is left.
 
         Args:
-            folder: the run's, which the caller holds (`open_runs.hold`) until after `close`, with its journal
+            folder: the run's, which the caller holds (`open_runs.lock_run`) until after `close`, with its journal
                 in it; `emit` must write into that journal at once.
             task: what the task has cost before, on any machine.
             emit: takes the event `Reserved`.

@@ -34,9 +34,6 @@ class Decision:
     """What a person decided about a task, by `retry`, `close` or `forget`.
 
     Attributes:
-        at: UTC.
-        repository: as journals name it.
-        task: its key.
         state: the task's state from then on, in the words of `worker.task_states`.
         saved: the hidden ref that has its unfinished work; empty where there is none.
     """

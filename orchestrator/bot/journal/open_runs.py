@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from orchestrator.core.messages import JsonObject, Message
 
 LOCK_FILE = "lock"
-"""Locked by the process whose run it is. The kernel lets go of it at any death."""
+"""Locked by the process whose run it is. The kernel releases the lock however the process ends."""
 MOST_RUNS = 200
 """So many of the newest folders are looked at."""
-_HOLD_SECONDS = 1.0
+_LOCK_SECONDS = 1.0
 
 _Kind = TypeVar("_Kind")
 _RUN_NAME = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
@@ -58,18 +58,15 @@ class OpenRun:
     """A run that has no end, as its journal tells it. None or empty is what the run did not come to.
 
     Attributes:
-        id: its name.
-        folder: its folder; `hold` it before anything is done about the run.
+        folder: its folder; `lock_run` it before anything is done about the run.
         started: the time of its first record.
         start: with what it began.
-        task: what it was to do.
         clone_folder: where its clone is, or was.
         claim: the last claim that it held; `number` is the fencing number.
         base_branch: the branch that was cloned.
         base_commit: the commit that was cloned.
         proposed: the pull request, if it came to that.
         conversation: in order, `message` for what the program said and `reply` for what the model said.
-        rounds: requests of the session itself.
         usage: tokens, those of subagents too.
         usd: what replies cost, or None where the price of one is unknown.
         saved: the work that was put away, in order.
@@ -103,13 +100,12 @@ class OpenRun:
 
 
 @contextmanager
-def lock_run(folder: Path, *, seconds: float = _HOLD_SECONDS) -> Iterator[None]:
-    """Hold a run's folder while the block runs: before its journal is begun, or to deal with a dead one.
+def lock_run(folder: Path, *, seconds: float = _LOCK_SECONDS) -> Iterator[None]:
+    """Lock a run's folder while the block runs: before its journal is begun, or to recover a dead run.
 
-    Who holds a dead run asks `is_open` once more: somebody else may have dealt with it meanwhile.
+    Whoever has locked a dead run asks `is_open` once more: somebody else may have dealt with it meanwhile.
 
     Args:
-        folder: the run's.
         seconds: how long to wait, in real time: who only asks whether a run is alive has its lock for a moment.
 
     Raises:
@@ -176,7 +172,6 @@ def open_runs(home: Home, *, since: datetime | None = None, most: int = MOST_RUN
     or needs a newer version.
 
     Args:
-        home: where the runs are.
         since: in UTC; older runs are not looked at.
         most: so many of the newest folders are looked at.
     """
@@ -212,12 +207,6 @@ def close_run(folder: Path, result: JsonObject, clock: Clock, redact: Callable[[
 
     The caller holds the run. A line that was cut off is taken away first. Nothing is done about a run that
     has its end.
-
-    Args:
-        folder: the run's folder.
-        result: what `CycleEnded` says.
-        clock: stamps the record.
-        redact: takes the secrets out of a text.
 
     Raises:
         JournalError: the journal is missing or damaged, or cannot be written to.

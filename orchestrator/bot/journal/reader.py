@@ -44,7 +44,6 @@ class Run:
     Attributes:
         id: the name of the run's folder.
         version: the version of the program that wrote it; empty if not even that was written.
-        records: without the header.
         torn: the last line was cut off in the middle of writing, and is left out.
     """
 

@@ -68,7 +68,6 @@ def encode_event(event: Event, redact: _Redact = str) -> dict[str, Any]:
     """An event as a JSON object `{"type": ..., ...}`.
 
     Args:
-        event: what happened.
         redact: applied to each text. The names of fields and types are ours, and stay.
     """
     return {TYPE_KEY: type(event).__name__, **_encode_fields(event, redact)}
@@ -249,8 +248,6 @@ class JournalWriter:
 
     Args:
         folder: the run's folder; it holds no journal yet.
-        redact: takes the secrets out of a text.
-        clock: stamps the records.
 
     Raises:
         JournalError: the file cannot be created.
@@ -285,7 +282,7 @@ class JournalWriter:
         self._append(encode_event(event, self._redact), flush=isinstance(innermost, _FLUSHED))
 
     def close(self) -> None:
-        """Flush to the disk and let go of the file. What comes later is not written."""
+        """Flush to the disk and close the file. What comes later is not written."""
         with self._lock:
             self._close()
 
@@ -329,10 +326,6 @@ def append_last(folder: Path, event: Event, seq: int, redact: Callable[[str], st
 
     Args:
         folder: the run's folder; nobody else writes into its journal.
-        event: what is to be recorded.
-        seq: the number of the record.
-        redact: takes the secrets out of a text.
-        clock: stamps the record.
 
     Raises:
         JournalError: the file cannot be written.

@@ -152,7 +152,6 @@ class TaskSearch:
         warn: told what a person should know, with a name under which it is said once.
         skips: whether what cannot be read is left out; else its error ends the search.
         pulls: all of ours, as they were listed first.
-        me: our login, where it is known.
         reasons: why things are not done, in words.
         times: when some of them may be.
     """

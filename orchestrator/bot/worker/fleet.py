@@ -101,7 +101,6 @@ class Member:
     """A repository of the fleet.
 
     Attributes:
-        name: as the file names it.
         build: makes what runs its cycles; called in a thread. May raise `PullwrightError`.
         quota: names a model and its key; a rate limit of one member holds for all with the same quota.
         schedule: when it is looked at.
@@ -154,11 +153,9 @@ class Fleet:
     """Runs the cycles of its members, in turns among those that are due.
 
     Args:
-        members: in the order of the file.
         waiting: woken by alarms, ends of cycles and people.
         stop: once requested, no further cycle begins and those that run end after their round.
         report: told of every result, and of what follows.
-        parallel: the most cycles at a time.
         once: one cycle for each, then the end.
     """
 

@@ -40,13 +40,7 @@ _REASONS |= {408: "Request Timeout", 431: "Request Header Fields Too Large", 503
 
 
 class Health:
-    """What there is to tell about a fleet.
-
-    Args:
-        fleet: whose numbers are told.
-        clock: the time.
-        redact: takes the secrets out of reasons.
-    """
+    """What there is to tell about a fleet."""
 
     def __init__(self, fleet: Fleet, clock: Clock, redact: Callable[[str], str]) -> None:
         self._fleet = fleet

@@ -52,7 +52,7 @@ CRASHED = "crashed"
 
 @dataclass(frozen=True, slots=True)
 class DeadRunSaver:
-    """Saves what dead runs of one repository left.
+    """Saves the work of dead runs of one repository: their files, or their conversation alone.
 
     Attributes:
         records: the hidden refs of the remote.
@@ -252,13 +252,12 @@ _SECONDS_A_MINUTE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Repairs what runs of one repository left when they were killed.
+    """Recovers the runs of one repository that were killed.
 
     Attributes:
         repository: as journals name it; runs on others are not touched.
         forge: where the label of a task that is worked on is taken off.
         temporary: where clones are made.
-        remains: saves what a run left.
         redact: a text without secrets.
     """
 
@@ -268,7 +267,7 @@ class Recovery:
     temporary: Path
     records: Records
     claims: Claims
-    remains: DeadRunSaver
+    saver: DeadRunSaver
     clock: Clock
     emit: Emit
     redact: Callable[[str], str]
@@ -309,13 +308,13 @@ class Recovery:
             if isinstance(taken, Lease):
                 result |= self._settle(run, run.task, taken)
             else:
-                result |= self._told_by(run, taken)
+                result |= self._result_without_claim(run, taken)
         close_run(run.folder, {**result, "run": run.id}, self.clock, self.redact)
         if result.get("saved") or result.get("patch"):
             self.emit(WorkSaved(result.get("patch") or "", result.get("saved") or ""))
 
-    def _told_by(self, run: OpenRun, record: ClaimRecord | str | None) -> dict[str, Any]:
-        """What a run came to that has no claim any more: it let go of it, or somebody else has had the task since."""
+    def _result_without_claim(self, run: OpenRun, record: ClaimRecord | str | None) -> dict[str, Any]:
+        """The result of a run that has no claim any more: it released it, or somebody else has had the task since."""
         # A person who takes a task away leaves the run's name on the claim, and the clone where it is.
         there = bool(run.clone_folder) and Path(run.clone_folder).exists()
         if isinstance(record, ClaimRecord) and record.run == run.id and not there:
@@ -323,12 +322,12 @@ class Recovery:
             return (
                 {"outcome": outcome, "error": None} if outcome == Outcome.PROPOSED else {"outcome": outcome}
             )
-        found = self.remains.as_patch(run)
+        found = self.saver.as_patch(run)
         why = {"error": "the process was killed, and had lost its claim on the task"}
         return found | why if found else {}
 
     def _settle(self, run: OpenRun, task: TaskTaken, lease: Lease) -> dict[str, Any]:
-        """Save what the run left, let go of its claim, and say what it came to."""
+        """Save what the run left, release its claim, and return its result."""
         before, proposed = lease.previous, run.proposed
         journal = read_run(run.folder)
         events = journal.events
@@ -339,7 +338,7 @@ class Recovery:
             if found := load_wip(self.records, task.key):
                 drop_wip(self.records, task.key, found.commit, lease)
         else:
-            result = self.remains.save(run, lease, events)
+            result = self.saver.save(run, lease, events)
             asked = str(Outcome.QUESTION) if run.question else CRASHED
             outcome = asked if result.get("saved") else str(Outcome.INTERRUPTED)
         if proposed is not None:

@@ -177,7 +177,6 @@ def make_schedule(every: str | None, cron: str | None, timezone: str, start: dat
 
     Args:
         every: a number with `s`, `m`, `h` or `d`.
-        cron: minute, hour, day, month, weekday.
         timezone: of the times in `cron`.
         start: from when intervals count.
 
@@ -255,10 +254,8 @@ class Alarms:
     the machine slept rings once.
 
     Args:
-        schedules: by name.
         ring: called in the event loop; several calls for a name mean no more than one.
         clock: waits for the spread.
-        source: of the spread.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Rules for choosing tasks."""
+"""Rules for choosing tasks: who may cause work, how much is asked of reviewers, and which tasks are not taken again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class TaskAuthorization:
-    """Judges issues by what the forge says that people may do, never by their names. It asks no model.
+    """Decides who may cause work, by what the forge says that people may do, never by their names. It asks no model.
 
     Args:
         forge: tells permissions and histories. Its errors pass through: who cannot be judged is not let in.
@@ -158,7 +158,6 @@ def choose_remarks(
 
     Args:
         comments: oldest first.
-        policy: whose are wanted.
         may: whether somebody may cause work.
         clean: a text without what people do not see; told who wrote it.
     """
@@ -224,12 +223,8 @@ def why_no_new_task(  # noqa: PLR0913, PLR0917  what there is, the limits, and h
     """Why no new task is begun, or None.
 
     Args:
-        pulls: all of ours.
-        limits: the limits.
-        now: in UTC.
         is_reviewed: whether a person said something about one; asked of open ones only where it matters.
         in_flight: tasks that other workers have begun and not proposed yet; each counts as a pull request.
-        commands: what a reason tells a person to type.
     """
     is_open = [pull for pull in pulls if pull.state is PullRequestState.OPEN]
     others = f" and {in_flight} in work elsewhere" if in_flight else ""
@@ -279,10 +274,8 @@ def why_somebody_elses(
     """Why an issue is somebody else's, or None.
 
     Args:
-        issue: as it was listed.
         linked: reads the open pull requests that say they close it; asked where nobody is assigned.
         ours: numbers of our own pull requests.
-        me: our login, where it is known.
     """
     others = [name for name in issue.assignees if me is None or name.lower() != me.lower()]
     if others:
@@ -310,12 +303,8 @@ def why_not_again(  # noqa: PLR0913  a task, what is known of it, and how it is 
     One that was closed unmerged is a "no", unless it or the issue has the label for another try.
 
     Args:
-        task: the task.
-        pulls: all of ours.
-        labels: of its issue, if it is one.
         is_asked: whether a label, on a number, was put on by somebody who may cause work; asked where it is on.
         by_hand: whether a person asked for another try by `pullwright retry`.
-        commands: what a reason tells a person to type.
 
     Returns:
         The reason, or None; and the numbers of what has that label.

@@ -182,9 +182,6 @@ def state_of(  # noqa: PLR0913  all that is known of a task
     """The state of one task. There is no other place that decides this.
 
     Args:
-        key: the task's.
-        claim: the claim on it, or None.
-        wip: its unfinished work, or None.
         pulls: our pull requests, newest first, those of other tasks among them.
         as_of: by what the claim is judged.
         here: what only this machine has of it, or None.
@@ -226,7 +223,7 @@ def _of_unproposed(claim: ClaimRecord | None, left: UnfinishedState | None, now:
         return TaskStatus.ASKED
     if claim is None:
         return TaskStatus.UNFINISHED if left is not None else TaskStatus.OPEN
-    # A claim that nobody let go of is that of a process that died.
+    # A claim that nobody released is that of a process that died.
     found = status_of_outcome(claim.outcome if claim.state == "released" else "crashed")
     if found is TaskStatus.PROPOSED and claim.new_pull(now) is not None:
         return found
@@ -297,7 +294,6 @@ class TaskDecisions:
         dead_runs: runs of this machine that are known to be dead or over.
         words: the words of the tasks that this machine worked on, by key.
         kept: unfinished work that only this machine has.
-        commands: what a message tells a person to type.
     """
 
     records: Records

@@ -181,8 +181,6 @@ def pause_after(
     use is not asked more and more often.
 
     Args:
-        error: why the cycle failed.
-        now: the time, in UTC.
         failures_in_a_row: cycles that failed one after another, this one included.
         jitter: from 0 up to 1; spreads workers that failed at the same moment.
     """

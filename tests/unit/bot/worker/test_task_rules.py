@@ -1,23 +1,31 @@
-"""When no new task is begun, and which issues are somebody else's: tables without a forge."""
+"""Rules for choosing tasks: limits, whose issue it is, another try, and whose remarks count. Tables without a forge."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from orchestrator.bot.cycle.tasks import RETRY_LABEL, from_issue, from_text
-from orchestrator.bot.forge.base import Feedback, FeedbackKind, Issue, PullRequest, PullRequestState
+from orchestrator.bot.forge.base import Comment, Feedback, FeedbackKind, Issue, PullRequest, PullRequestState
 from orchestrator.bot.worker.task_rules import (
+    MOST_CHARACTERS,
+    MOST_REMARKS,
+    CommentsPolicy,
     NotNow,
     ReviewLimits,
+    choose_remarks,
     is_reviewed,
     why_no_new_task,
     why_not_again,
     why_somebody_elses,
 )
 from tests.tables import table
+
+if TYPE_CHECKING:
+    from orchestrator.bot.cycle.tasks import Remark
+
 
 NOW = datetime(2026, 3, 5, 23, 50, tzinfo=UTC)
 ME = "pullwright-bot"
@@ -287,3 +295,64 @@ def anybody(number: int, label: str) -> bool:
 
 def _of_issue_1(one: PullRequest) -> PullRequest:
     return pull(one.number, one.state, labels=one.labels, branch="pullwright/issue-1-x")
+
+
+def comment(author: str, body: str) -> Comment:
+    return Comment(1, author, body, datetime(2026, 1, 1, tzinfo=UTC), "")
+
+
+def chosen(*comments: Comment, policy: CommentsPolicy = "quoted") -> tuple[Remark, ...]:
+    return choose_remarks(comments, policy, lambda login: login == "ada", lambda text, _author: text)
+
+
+OURS = "Which one?\n\n<!-- pullwright:question:issue-1 -->"
+
+
+@table(
+    ("author", "body", "kept"),
+    [
+        ("ada", OURS, False),
+        ("ada", OURS.replace("\n", "\r\n") + "\r\n ", False),
+        ("ada", "<!-- pullwright:comment:held -->", False),
+        ("mallory", OURS, True),
+        ("ada", "> Which one?\n> <!-- pullwright:question:issue-1 -->\n\nThat one.", True),
+        ("ada", "See <!-- pullwright:question:issue-1 -->", True),
+        ("ada", "<!-- pullwright-like -->", True),
+        ("ada", " \n", False),
+    ],
+)
+def test_what_we_wrote_ourselves_is_left_out(author: str, body: str, *, kept: bool) -> None:
+    assert bool(chosen(comment(author, body))) is kept
+
+
+def test_many_strangers_do_not_push_out_who_may_write() -> None:
+    flood = [comment("mallory", f"Spam {number}") for number in range(80)]
+    remarks = chosen(comment("ada", "First."), *flood, comment("ada", "Last."))
+    assert len(remarks) == MOST_REMARKS
+    assert [remarks[0].text, remarks[1].text, remarks[-2].text, remarks[-1].text] == [
+        "First.",
+        "Spam 32",
+        "Spam 79",
+        "Last.",
+    ]
+
+
+def test_the_newest_stay_and_together_they_have_an_end() -> None:
+    remarks = chosen(*[comment("ada", f"{number}" * 9_000) for number in range(4)])
+    assert [remark.text[0] for remark in remarks] == ["1", "2", "3"]
+    assert remarks[0].text.endswith("…")
+    assert sum(len(remark.text) for remark in remarks) == MOST_CHARACTERS
+
+
+def test_the_end_counts_what_is_left_after_cleaning() -> None:
+    remarks = choose_remarks(
+        [comment("ada", "x" * 30_000), comment("ada", "y" * 30_000)],
+        "writers",
+        lambda _login: True,
+        lambda text, _author: text[:5],
+    )
+    assert [remark.text for remark in remarks] == ["xxxxx", "yyyyy"]
+
+
+def test_none_means_none() -> None:
+    assert chosen(comment("ada", "Hello."), policy="none") == ()
