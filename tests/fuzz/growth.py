@@ -17,8 +17,7 @@ from orchestrator.engine.contracts.json_plan import JsonPlan
 from orchestrator.engine.contracts.written_calls import written_calls
 from orchestrator.engine.environments.paths import split_path
 from orchestrator.engine.models.base import Response
-from orchestrator.engine.policy.shell_scan import scan
-from orchestrator.engine.policy.shell_syntax import Unparsed, parse_line
+from orchestrator.engine.policy.shell import Unparsed, parse_line, scan
 from orchestrator.engine.tools.hunks import apply_chunks
 from orchestrator.engine.tools.unified import parse_unified
 from orchestrator.engine.tools.v4a import parse_v4a

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.app.cli.lines import money
 from orchestrator.app.cli.text import clean, counted, shortened, tests_in_words
-from orchestrator.bot.policy.lines import in_markdown
+from orchestrator.bot.policy.wording import in_markdown
 from orchestrator.bot.worker.task_states import Kind, kind_of_outcome
 from orchestrator.core.commands import Commands
 from orchestrator.engine.contracts.fence import one_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.bot.policy.lines import printable
+from orchestrator.bot.policy.hidden_characters import printable_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ def clean(text: str) -> str:
 
     Newlines and tabs stay. Of all else only printable characters do.
     """
-    plain = printable(_SURROGATE.sub("\ufffd", _SEQUENCE.sub("", _LINE_END.sub("\n", text))))
+    plain = printable_text(_SURROGATE.sub("\ufffd", _SEQUENCE.sub("", _LINE_END.sub("\n", text))))
     return _LOG_COMMAND.sub(r"\g<0> ", plain)
 
 

@@ -20,7 +20,7 @@ from orchestrator.app.doctor.doctor_grants import NO_TOKEN, grant, other_token, 
 from orchestrator.app.doctor.doctor_machine import judge_clock
 from orchestrator.bot.forge.base import TokenKind
 from orchestrator.bot.forge.refusals import TOKEN_VARIABLE
-from orchestrator.bot.policy.protected import PathPolicy
+from orchestrator.bot.policy.change_checks import PathPolicy
 from orchestrator.core.changes import FileChange, FileVersion
 from orchestrator.core.errors import ForgeNotFoundError, ForgePermissionError
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from orchestrator.core.changes import LINK_MODE, SUBMODULE_MODE
 from orchestrator.core.test_paths import is_test_path
-from orchestrator.engine.policy.syntax import MAX_BYTES, without_warnings
+from orchestrator.engine.policy.file_syntax import MAX_BYTES, without_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
-from orchestrator.bot.policy.visible_text import visible_text, without_unseen
+from orchestrator.bot.policy.hidden_characters import visible_text, without_unseen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -18,7 +18,7 @@ from orchestrator.bot.cycle.unfinished import (
     trimmed_events,
     write_private,
 )
-from orchestrator.bot.policy.outgoing import places_of_secrets
+from orchestrator.bot.policy.change_checks import places_of_secrets
 from orchestrator.core.cycle_events import Phase, PhaseEntered, Proposed
 from orchestrator.core.errors import JournalError, RemoteUnavailableError, WorkspaceError
 from orchestrator.core.events import ReplyReceived, Warned

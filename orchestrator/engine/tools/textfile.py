@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.core.errors import FileUnreadableError, ToolError
-from orchestrator.engine.policy.syntax import newly_unreadable
+from orchestrator.engine.policy.file_syntax import newly_unreadable
 from orchestrator.engine.tools.kinds import kind_in_words
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.core.errors import ToolError
-from orchestrator.engine.policy.blocked import LONGEST_COMMAND
+from orchestrator.engine.policy.command_rules import LONGEST_COMMAND
 from orchestrator.engine.tools.changes import unwrapped
 from orchestrator.engine.tools.hunks import apply_chunks
 from orchestrator.engine.tools.v4a import parse_v4a
