@@ -37,12 +37,14 @@ def webhook_of(environ: Mapping[str, str]) -> str | None:
     """
     from urllib.parse import urlsplit
 
+    from orchestrator.core.addresses import holds_credential
+
     address = environ.get(WEBHOOK_VARIABLE, "").strip()
     if not address:
         return None
     try:
         parts = urlsplit(address)
-        good = parts.scheme == "https" and bool(parts.hostname) and parts.username is None
+        good = parts.scheme == "https" and bool(parts.hostname) and not holds_credential(address)
     except ValueError:
         good = False
     if not good or not address.isascii() or not address.isprintable() or " " in address:

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from orchestrator.app.config.sources import Kind
 from orchestrator.bot.forge.address import DEFAULT_API_URL, api_url_for, git_host_of, refuse_other_forge
 from orchestrator.bot.forge.refusals import ENTERPRISE_VARIABLE, TOKEN_VARIABLE
-from orchestrator.core.addresses import is_loopback
+from orchestrator.core.addresses import holds_credential, is_loopback
 from orchestrator.core.commands import Commands
 from orchestrator.core.errors import (
     ConfigurationError,
@@ -319,7 +319,7 @@ def parse_place(text: str, github_url: str) -> OnGitHub | OnDisk:
     if parts.scheme == "file":
         return _named_folder(unquote(parts.path), text)
     if parts.scheme in {"http", "https"}:
-        if parts.username or parts.password:
+        if holds_credential(text):
             raise ConfigurationError("--repo holds a credential: take it out, and set GITHUB_TOKEN instead")
         return _from_url(f"{parts.scheme}://{parts.netloc}", parts.path, text)
     if match := SSH_ADDRESS.fullmatch(text):

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.app.wiring.forge import OnDisk, OnGitHub, label_of, parse_place
+from orchestrator.core.addresses import without_credential
 from orchestrator.core.errors import ConfigurationError
-from orchestrator.core.repositories import repository_key, same_repository, without_credential
+from orchestrator.core.repositories import repository_key, same_repository
 from tests.scenarios.stage import git, make_repository
 from tests.tables import table
 
